@@ -1,0 +1,84 @@
+# `make` lists what there is to do. Everything runs in .venv, which `make setup` fills from constraints.txt.
+
+PYTHON ?=
+ENGINE ?= spark
+
+PYTHONS = $(or $(PYTHON),python3.11 python3.12 python3 python)
+PIP_INSTALL = .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
+INSTALLED = .venv/.installed
+
+.PHONY: help
+help: ## list the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  PYTHON=/path/to/python3.11 chooses the Python of setup, ENGINE=embedded a demo without Java."
+
+.PHONY: setup
+setup: $(INSTALLED) ## make .venv with everything in it (again only when pyproject.toml or constraints.txt change)
+
+.PHONY: demo
+demo: $(if $(filter spark,$(ENGINE)),require-java) $(INSTALLED) ## batch the bundled measurements, from files to a picture
+	@.venv/bin/windrow demo --engine "$(ENGINE)"
+
+.PHONY: test
+test: require-java $(INSTALLED) ## run the tests
+	@.venv/bin/python -m pytest
+
+.PHONY: test-all
+test-all: require-java $(INSTALLED) ## run the tests, the slow ones too
+	@.venv/bin/python -m pytest -m "slow or not slow"
+
+.PHONY: check
+check: $(INSTALLED) ## lint, check format, types and who imports whom
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+.PHONY: format
+format: $(INSTALLED) ## sort imports and format
+	.venv/bin/ruff check --quiet --select I --fix
+	.venv/bin/ruff format
+
+.PHONY: clean
+clean: ## remove .venv, builds and caches (tables under data/ and demo/ stay)
+	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf derby.log metastore_db spark-warehouse
+	find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# The stamp comes last, so that a setup that was interrupted starts again.
+$(INSTALLED): pyproject.toml constraints.txt
+	@for python in $(PYTHONS); do \
+	    version=$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null); \
+	    case $$version in 3.11|3.12) break ;; esac; \
+	    version=; \
+	done; \
+	if [ -z "$$version" ]; then \
+	    echo "Windrow needs Python 3.11 or 3.12, and found neither under the name of: $(PYTHONS)."; \
+	    echo "Install one (Debian 12, Ubuntu 24.04: apt-get install python3 python3-venv; macOS: brew install python@3.12)"; \
+	    echo "or say where it is: make setup PYTHON=/path/to/python3.11"; \
+	    exit 1; \
+	fi >&2; \
+	if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
+	    echo "$$python cannot make a virtual environment, its venv module is missing."; \
+	    echo "Install it (Debian, Ubuntu: apt-get install python$$version-venv)."; \
+	    exit 1; \
+	fi >&2; \
+	echo "Setting up .venv with Python $$version; the first time takes a few minutes."; \
+	.venv/bin/python -m pip --version 2>/dev/null | grep -qF "(python $$version)" || "$$python" -m venv --clear .venv
+	@$(PIP_INSTALL) pip
+	@$(PIP_INSTALL) --build-constraint constraints.txt -e '.[all]' --group test --group check
+	@touch $@
+
+# Spark starts the Java of JAVA_HOME, or else the one on the path.
+.PHONY: require-java
+require-java:
+	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; \
+	version=$$("$$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1); \
+	if [ "$${version:-0}" -lt 17 ]; then \
+	    if [ -n "$$version" ]; then echo "Spark needs Java 17 or later, and $$java is older."; \
+	    else echo "Spark needs Java 17 or later, and $$java does not start."; fi; \
+	    echo "Install it (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17)."; \
+	    echo "Without Java: make demo ENGINE=embedded, or after make setup .venv/bin/pytest -m 'not slow and not spark'"; \
+	    exit 1; \
+	fi >&2
