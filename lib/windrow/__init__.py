@@ -1,0 +1,30 @@
+"""Windrow groups messages into batches, each message exactly once, on Delta Lake."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from windrow.api import run
+    from windrow.batching import Batched, Rules, State, batch
+    from windrow.settings import Settings
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Batched": "batching",
+    "Rules": "batching",
+    "Settings": "settings",
+    "State": "batching",
+    "batch": "batching",
+    "run": "api",
+}
+__all__ = ["Batched", "Rules", "Settings", "State", "batch", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the public names when they are first used, so that commands which need none of them start at once."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'windrow' has no attribute {name!r}")
+    return getattr(import_module(f"windrow.{_HOMES[name]}"), name)

@@ -1,0 +1,118 @@
+"""An ordered set of small integers: bits in words of 64, and above them bits that say which words are not empty.
+
+Insert, remove, predecessor and successor touch at most one word a level, so a set over n positions costs
+log64(n) steps. A set lies in one stretch of a uint64 array; `begins[k]` is where its level k starts. The functions
+are inlined into the kernel because passing arrays to a compiled function costs more than what these do.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+from numba.cpython.unsafe.numbers import leading_zeros, trailing_zeros
+from numpy import uint64
+
+LEVELS = 5  # 64^5 positions: more than any table has rows
+
+_ONE = uint64(1)
+_LOW = uint64(63)
+_ALL = uint64(0xFFFFFFFFFFFFFFFF)
+
+
+@njit(inline="always")
+def contains(words, begins, position):  # type: ignore[no-untyped-def]
+    """Tell whether `position` is in the set."""
+    return (words[begins[0] + (position >> 6)] >> (uint64(position) & _LOW)) & _ONE != 0
+
+
+@njit(inline="always")
+def insert(words, begins, position):  # type: ignore[no-untyped-def]
+    """Add `position`; a level above needs a change only where the word was empty."""
+    rest = position
+    for level in range(LEVELS):
+        at = begins[level] + (rest >> 6)
+        before = words[at]
+        words[at] = before | (_ONE << (uint64(rest) & _LOW))
+        if before != 0:
+            break
+        rest >>= 6
+
+
+@njit(inline="always")
+def remove(words, begins, position):  # type: ignore[no-untyped-def]
+    """Take `position` out; a level above needs a change only where the word became empty."""
+    rest = position
+    for level in range(LEVELS):
+        at = begins[level] + (rest >> 6)
+        words[at] &= ~(_ONE << (uint64(rest) & _LOW))
+        if words[at] != 0:
+            break
+        rest >>= 6
+
+
+@njit(inline="always")
+def predecessor(words, begins, position):  # type: ignore[no-untyped-def]
+    """Return the greatest member that is at most `position`, or -1."""
+    found = -1
+    rest = position
+    level = 0
+    while level < LEVELS and rest >= 0:
+        word = words[begins[level] + (rest >> 6)] & (_ALL >> (_LOW - (uint64(rest) & _LOW)))
+        if word != 0:
+            found = ((rest >> 6) << 6) + 63 - int(leading_zeros(word))
+            break
+        rest = (rest >> 6) - 1
+        level += 1
+    while found >= 0 and level > 0:
+        level -= 1
+        found = (found << 6) + 63 - int(leading_zeros(words[begins[level] + found]))
+    return found
+
+
+@njit(inline="always")
+def successor(words, begins, position, size):  # type: ignore[no-untyped-def]
+    """Return the least member that is at least `position`, or -1; `size` is the number of positions."""
+    found = -1
+    rest = position
+    length = size
+    level = 0
+    while level < LEVELS and rest < length:
+        word = words[begins[level] + (rest >> 6)] & (_ALL << (uint64(rest) & _LOW))
+        if word != 0:
+            found = ((rest >> 6) << 6) + int(trailing_zeros(word))
+            break
+        rest = (rest >> 6) + 1
+        length = (length + 63) >> 6
+        level += 1
+    while found >= 0 and level > 0:
+        level -= 1
+        found = (found << 6) + int(trailing_zeros(words[begins[level] + found]))
+    return found
+
+
+@njit(inline="always")
+def add(sums, begins, position, amount):  # type: ignore[no-untyped-def]
+    """Add `amount` at `position` in a tree of sums: level k holds the sums over blocks of 64^k positions."""
+    rest = position
+    for level in range(LEVELS):
+        sums[begins[level] + rest] += amount
+        rest >>= 6
+
+
+@njit(inline="always")
+def range_sum(sums, begins, first, last):  # type: ignore[no-untyped-def]
+    """Return the sum over the positions from `first` to `last`, both included."""
+    total = 0
+    low = first
+    high = last + 1
+    level = 0
+    while low < high:
+        while low < high and low & 63 != 0:
+            total += sums[begins[level] + low]
+            low += 1
+        while low < high and high & 63 != 0:
+            high -= 1
+            total += sums[begins[level] + high]
+        low >>= 6
+        high >>= 6
+        level += 1
+    return total

@@ -1,0 +1,189 @@
+"""From Arrow to the kernel's arrays: streams, types and times as numbers, rows in the order of processing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.batching import order
+from windrow.messages import microseconds, octets
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Rows of open batches first, then new messages; every array as `kernel.decide` wants it."""
+
+    batches: pa.Table  # the open batches, sorted by stream and window start
+    content: pa.Table  # type, event_time, received_at, sequence, payload of every row
+    stream_of: Ints
+    stream_source: pa.Array
+    stream_key: pa.Array
+    processing_time: Ints
+    octets: Ints
+    new_begin: Ints
+    visit: Ints
+    ranked: Ints
+    position: Ints
+    position_begin: Ints
+    time_at: Ints
+    place: Ints
+    place_begin: Ints
+    type_at: Ints
+    position_of_place: Ints
+    open_rows: int
+    open_begin: Ints
+    open_rows_begin: Ints
+
+    @property
+    def streams(self) -> int:
+        """How many streams there are."""
+        return self.new_begin.size - 1
+
+
+def streams(sources: pa.Array, keys: pa.Array) -> tuple[Ints, int]:
+    """Number the streams (source, key) of the rows from 0, in no order that means anything."""
+    source, key = sources.dictionary_encode(), keys.dictionary_encode()
+    pair = _indices(source) * len(key.dictionary) + _indices(key)
+    return order.dense(pair, len(source.dictionary) * len(key.dictionary))
+
+
+def encode(messages: pa.Table, processing_time: Ints, version: Ints, batches: pa.Table) -> Columns:
+    """Return the kernel's columns for new messages and open batches, in any order."""
+    sources = _joined(batches["source"], messages["source"])
+    keys = _joined(batches["key"], messages["key"])
+    stream, count = streams(sources, keys)
+    samples = np.zeros(count, np.int64)
+    samples[stream] = np.arange(stream.size)
+    of_batch, of_new = stream[: batches.num_rows], stream[batches.num_rows :]
+    by_window = np.lexsort((microseconds(batches["window_start"]), of_batch))
+    batches, of_batch = batches.take(pa.array(by_window)), of_batch[by_window]
+
+    content, sizes = _content(messages, batches)
+    stream_of = np.concatenate([np.repeat(of_batch, sizes), of_new])
+    event_time = microseconds(content["event_time"])
+    kinds = _ranks(_array(content["type"]))
+    open_rows = int(sizes.sum())
+    visit, new_begin = _visit(messages, version, processing_time, of_new, count)
+    ranked, begin = order.group(stream_of, count)
+    order.sort_groups(ranked, begin, event_time, kinds)
+    position, position_begin, moments = order.number(ranked, begin, event_time)
+    place, place_begin, samples_of_places = _places(ranked, stream_of, kinds, event_time, count)
+    return Columns(
+        batches=batches,
+        content=content,
+        stream_of=stream_of,
+        stream_source=sources.take(pa.array(samples)),
+        stream_key=keys.take(pa.array(samples)),
+        processing_time=np.concatenate([np.zeros(open_rows, np.int64), processing_time]),
+        octets=octets(_array(content["type"]), _array(content["payload"])),
+        new_begin=new_begin,
+        visit=visit + open_rows,
+        ranked=ranked,
+        position=position,
+        position_begin=position_begin,
+        time_at=event_time[moments],
+        place=place,
+        place_begin=place_begin,
+        type_at=kinds[samples_of_places],
+        position_of_place=position[samples_of_places],
+        open_rows=open_rows,
+        open_begin=np.searchsorted(of_batch, np.arange(count + 1)).astype(np.int64),
+        open_rows_begin=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+    )
+
+
+def _content(messages: pa.Table, batches: pa.Table) -> tuple[pa.Table, Ints]:
+    """Return the messages inside the open batches followed by the new ones, and how many each open batch holds."""
+    names = ["type", "event_time", "received_at", "sequence", "payload"]
+    held = _array(batches["messages"])
+    sizes = pc.list_value_length(held).to_numpy(zero_copy_only=False).astype(np.int64)
+    inside = pa.Table.from_arrays(held.flatten().flatten(), names=names)
+    schema = messages.select(names).schema
+    return pa.concat_tables([inside.cast(schema), messages.select(names)]).combine_chunks(), sizes
+
+
+def _places(ranked: Ints, stream_of: Ints, kinds: Ints, event_time: Ints, count: int) -> tuple[Ints, Ints, Ints]:
+    """Number the distinct (type, event time) pairs of each stream, and give one row for each pair."""
+    width = int(kinds.max(initial=0)) + 1
+    list_of, lists = order.dense(stream_of * width + kinds, count * width)
+    at, begin = order.group(list_of[ranked], lists)
+    rows = ranked[at]
+    numbers, begins, samples = order.number(rows, begin, event_time)
+    first_list = np.searchsorted(stream_of[rows[begin[:-1]]], np.arange(count + 1))
+    place_begin = begins[first_list]
+    return numbers + begins[list_of] - place_begin[stream_of], place_begin, samples
+
+
+def _visit(messages: pa.Table, version: Ints, processing_time: Ints, stream: Ints, count: int) -> tuple[Ints, Ints]:
+    """List the new rows stream by stream in the order of processing, which is total but for equal rows."""
+    rows, begin = order.group(stream, count)
+    if _increasing(rows, (stream, version)):
+        return rows, begin
+    sequence = pc.fill_null(messages["sequence"], np.iinfo(np.int64).min).to_numpy()
+    keys = (
+        stream,
+        version,
+        processing_time,
+        sequence,
+        microseconds(messages["event_time"]),
+        _ranks(_array(messages["type"])),
+        microseconds(messages["received_at"]),
+    )
+    if not _increasing(rows, keys):
+        rows = _by_payload(np.lexsort(keys[::-1]), keys, _array(messages["payload"]))
+    return rows, begin
+
+
+def _increasing(rows: Ints, keys: tuple[Ints, ...]) -> bool:
+    """Tell whether the rows are strictly increasing in the lexicographic order of the keys."""
+    less = np.zeros(max(rows.size - 1, 0), np.bool_)
+    equal = ~less
+    for key in keys:
+        left, right = key[rows[:-1]], key[rows[1:]]
+        less |= equal & (left < right)
+        equal &= left == right
+    return bool(less.all())
+
+
+def _by_payload(rows: Ints, keys: tuple[Ints, ...], payload: pa.Array) -> Ints:
+    """Order the rows that are equal in all keys by their payload, NULL first."""
+    same = np.ones(max(rows.size - 1, 0), np.bool_)
+    for key in keys:
+        same &= key[rows[:-1]] == key[rows[1:]]
+    if not same.any():
+        return rows
+    run = np.concatenate([[0], np.cumsum(~same)])
+    slots = np.flatnonzero(np.concatenate([[False], same]) | np.concatenate([same, [False]]))
+    tied = payload.take(pa.array(rows[slots]))
+    by = pa.table({"run": run[slots], "has payload": tied.is_valid(), "payload": tied})
+    placed = pc.sort_indices(by, sort_keys=[(name, "ascending") for name in by.column_names])
+    rows[slots] = rows[slots[placed.to_numpy()]]
+    return rows
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    """Return one contiguous array."""
+    whole = column.combine_chunks()
+    return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)
+
+
+def _joined(first: pa.ChunkedArray, second: pa.ChunkedArray) -> pa.Array:
+    return _array(pa.chunked_array([*first.chunks, *second.chunks], pa.string()))
+
+
+def _indices(encoded: pa.DictionaryArray) -> Ints:
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _ranks(values: pa.Array) -> Ints:
+    """Number strings so that the numbers have the order of the strings, octet by octet."""
+    encoded = values.dictionary_encode()
+    rank = np.empty(len(encoded.dictionary), np.int64)
+    rank[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(rank.size)
+    return rank[_indices(encoded)]

@@ -1,0 +1,226 @@
+"""One decision: new messages and open batches in, changed batches and the fate of each message out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow import tables
+from windrow.batching import kernel
+from windrow.batching.columns import Columns, Ints, encode
+from windrow.batching.rules import Rules
+from windrow.floors import Floors
+from windrow.messages import microseconds, times
+from windrow.rejection import Refusals
+
+REASONS = np.array(["accepted", "too_old", "too_futuristic", "duplicate"])
+OPENED_BY = np.array(["message", "conflict", "size"])
+
+Bools = npt.NDArray[np.bool_]
+Now = Callable[[pa.Array], Ints]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What became of the messages.
+
+    `batches` has the ledger's batch columns; `changed` and `known` (the row was there before) are per batch, `fate`
+    (an index into REASONS) and `off_by` (microseconds) per message in the order given. `cuts` says how high a flush
+    raises the floor of its sources.
+    """
+
+    batches: pa.Table
+    changed: Bools
+    known: Bools
+    fate: Ints
+    off_by: Ints
+    cuts: Floors
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The windows of a decision as the kernel left them; the first ones are the open batches that were given."""
+
+    stream: Ints
+    start: Ints
+    end: Ints
+    first: Ints
+    last: Ints
+    opened_by: Ints
+    closed_at: Ints
+    changed: Bools
+    at: Ints  # per position: the window that begins there
+    flushed: Bools
+
+    @property
+    def open(self) -> Bools:
+        """Which windows may still grow."""
+        return self.closed_at == kernel.NEVER
+
+
+def decide(
+    messages: pa.Table,
+    processing_time: Ints,
+    version: Ints,
+    batches: pa.Table,
+    rules: Rules,
+    now: Now,
+    microbatch: int | None = None,
+    flush: bool = False,
+) -> Decision:
+    """Apply the rules of batching to `messages` (conforming and valid) and the open `batches`.
+
+    `processing_time` and `version` are per message; `now` gives for sources the clock that sweeps their batches at
+    the end (microseconds). With `flush` what is open after that sweep is cut and closed at `now`.
+    """
+    columns = encode(messages, processing_time, version, batches)
+    sweep = now(columns.stream_source)
+    windows, fate, off_by = _run(columns, rules, sweep)
+    cuts = _flush(columns, windows, rules, sweep) if flush else Floors.empty()
+    rows, of_row = _rows(columns, windows, rules, fate == kernel.ACCEPTED, microbatch)
+    known = (of_row < columns.batches.num_rows) & (rows["part"].to_numpy() == 0)
+    return Decision(
+        batches=rows,
+        changed=windows.changed[of_row],
+        known=known,
+        fate=fate[columns.open_rows :],
+        off_by=off_by[columns.open_rows :],
+        cuts=cuts,
+    )
+
+
+def refused(decision: Decision, row: Ints, processing_time: Ints) -> Refusals:
+    """Return the messages that the rules refused; `row` says where each message stands in the table it came from."""
+    rows = np.flatnonzero(decision.fate)
+    return Refusals(
+        row=row[rows],
+        reason=REASONS[decision.fate[rows]],
+        detail=pa.nulls(rows.size, pa.string()),
+        off_by=decision.off_by[rows],
+        processing_time=processing_time[rows],
+        processed=np.ones(rows.size, np.bool_),
+    )
+
+
+def _run(columns: Columns, rules: Rules, sweep: Ints) -> tuple[Windows, Ints, Ints]:
+    """Call the kernel; fate and how far off are per row, open messages (always accepted) first."""
+    rows = columns.octets.size
+    room = columns.batches.num_rows + columns.time_at.size
+    start, end, first, last, weight, opened_by, closed_at = np.empty((7, room), np.int64)
+    changed = np.empty(room, np.bool_)
+    at = np.full(columns.time_at.size, kernel.NONE, np.int64)
+    fate, off_by = np.zeros((2, rows), np.int64)
+    given = columns.batches
+    opened = pc.index_in(given["opened_by"].combine_chunks(), pa.array(OPENED_BY))
+    count = kernel.decide(
+        columns.new_begin, columns.visit, columns.position, columns.place, columns.processing_time, columns.octets,
+        columns.time_at, columns.position_begin, columns.type_at, columns.position_of_place, columns.place_begin,
+        columns.open_begin, columns.open_rows_begin, microseconds(given["window_start"]),
+        microseconds(given["window_end"]), opened.cast(pa.int64()).to_numpy(zero_copy_only=False), sweep,
+        rules.window, rules.max_delay, rules.max_leap, rules.max_batch_bytes, rules.window_start == "arrival",
+        fate, off_by, start, end, first, last, weight, opened_by, closed_at, changed, at,
+    )  # fmt: skip
+    begins_at = np.flatnonzero(at != kernel.NONE)
+    stream = np.empty(count, np.int64)
+    stream[at[begins_at]] = np.searchsorted(columns.position_begin, begins_at, side="right") - 1
+    windows = Windows(
+        stream=stream,
+        start=start[:count],
+        end=end[:count],
+        first=first[:count],
+        last=last[:count],
+        opened_by=opened_by[:count],
+        closed_at=closed_at[:count],
+        changed=changed[:count],
+        at=at,
+        flushed=np.zeros(count, np.bool_),
+    )
+    return windows, fate, off_by
+
+
+def _flush(columns: Columns, windows: Windows, rules: Rules, now: Ints) -> Floors:
+    """Cut and close the open windows; return the floor that each flushed source needs."""
+    rows = np.flatnonzero(windows.open)
+    source_of = columns.stream_source.dictionary_encode()
+    source = source_of.indices.to_numpy()[windows.stream[rows]]
+    last = columns.time_at[columns.position_begin[windows.stream[rows]] + windows.last[rows]]
+    cut = np.full(len(source_of.dictionary), kernel.NEVER, np.int64)
+    np.maximum.at(cut, source, last + 1)
+    windows.end[rows] = np.minimum(windows.end[rows], cut[source])
+    windows.closed_at[rows] = now[windows.stream[rows]]
+    windows.changed[rows] = True
+    windows.flushed[rows] = True
+    sources = np.unique(source)
+    return Floors(source_of.dictionary.take(pa.array(sources)), cut[sources] + rules.max_delay)
+
+
+def _rows(
+    columns: Columns, windows: Windows, rules: Rules, accepted: Bools, microbatch: int | None
+) -> tuple[pa.Table, Ints]:
+    """Return the batches as ledger rows, by stream and window, and the window of each row."""
+    room = columns.octets.size
+    members = np.empty(room, np.int64)
+    begin = np.empty(room + 1, np.int64)
+    window, part, weight = np.empty((3, room), np.int64)
+    oversize = np.empty(room, np.bool_)
+    count = kernel.emit(
+        columns.ranked, columns.position, columns.stream_of, columns.position_begin, columns.octets, accepted,
+        windows.at, windows.first, windows.closed_at, rules.max_batch_bytes,
+        members, begin, window, part, weight, oversize,
+    )  # fmt: skip
+    members, begin = members[: begin[count]], begin[: count + 1]
+    window, part = window[:count], part[:count]
+    content = columns.content.take(pa.array(members))
+    listed = pa.ListArray.from_arrays(pa.array(begin, pa.int32()), _struct(content))
+    event_time = microseconds(content["event_time"])
+    stream = windows.stream[window]
+    source = columns.stream_source.take(pa.array(stream))
+    key = columns.stream_key.take(pa.array(stream))
+    still_open = windows.open[window]
+    start = windows.start[window]
+    end = windows.end[window]
+    values: dict[str, object] = {
+        "id": tables.identifier("batch", source, key, pa.array(start), pa.array(part)),
+        "source": source,
+        "key": key,
+        "part": part,
+        "window_start": times(start),
+        "window_end": times(end),
+        "timeout": times(end + rules.max_delay),
+        "state": pa.array(np.where(still_open, "open", "closed")),
+        "opened_by": pa.array(OPENED_BY[windows.opened_by[window]]),
+        "closed_at": times(windows.closed_at[window], ~still_open),
+        "close_reason": pa.array(np.where(windows.flushed[window], "flush", "timeout"), mask=still_open),
+        "message_count": np.diff(begin),
+        "bytes": weight[:count],
+        "oversize": oversize[:count],
+        "first_event_time": times(event_time[begin[:-1]]),
+        "last_event_time": times(event_time[begin[1:] - 1]),
+        "messages": listed,
+        "opened_in": _opened_in(columns, window, microbatch),
+        "closed_in": pa.array(np.full(count, microbatch or 0), mask=still_open | (microbatch is None)),
+    }
+    schema = pa.schema(tables.batch_fields(columns.content.schema.field("payload").type))
+    return tables.rows(schema, values, count), window
+
+
+def _opened_in(columns: Columns, window: Ints, microbatch: int | None) -> pa.ChunkedArray:
+    """Return the microbatch in which each window was opened: the recorded one for a known window, else this one."""
+    known = window < columns.batches.num_rows
+    recorded = columns.batches["opened_in"].take(pa.array(window, mask=~known))
+    return pc.if_else(pa.array(known), recorded, pa.scalar(microbatch, pa.int64()))
+
+
+def _struct(content: pa.Table) -> pa.StructArray:
+    return pa.StructArray.from_arrays(
+        [
+            pa.concat_arrays(column.chunks) if column.num_chunks else column.combine_chunks()
+            for column in content.columns
+        ],
+        fields=list(content.schema),
+    )

@@ -1,0 +1,79 @@
+"""The rules of batching: five numbers and a choice, checked once."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from windrow.durations import microseconds, text
+from windrow.errors import RulesError
+
+WindowStart = Literal["arrival", "event_time"]
+
+
+class ShortWindowWarning(UserWarning):
+    """A window no longer than `max_delay + max_leap`: some windows start at their first message's event time."""
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Rules:
+    """When messages of a stream belong to one batch. All durations are held in microseconds.
+
+    `window` is the longest span of a batch, `max_delay` how old a message may be when it arrives, `max_leap` how
+    far in the future it may claim to be, `max_batch_bytes` the most octets of types and payloads in a batch
+    (0: no limit), and `window_start` where a new window begins: `arrival` at processing time - `max_delay`,
+    `event_time` at the message's own time.
+    """
+
+    window: int
+    max_delay: int
+    max_leap: int
+    max_batch_bytes: int
+    window_start: WindowStart
+
+    def __init__(
+        self,
+        window: str | int = "10s",
+        max_delay: str | int = "5s",
+        max_leap: str | int = "1s",
+        max_batch_bytes: int | None = 16_777_216,
+        window_start: WindowStart = "arrival",
+    ) -> None:
+        """Take durations as text (`10s`) or as microseconds. Raises RulesError or SettingsError."""
+        put = object.__setattr__
+        put(self, "window", microseconds(window, "window"))
+        put(self, "max_delay", microseconds(max_delay, "max_delay"))
+        put(self, "max_leap", microseconds(max_leap, "max_leap"))
+        put(self, "max_batch_bytes", max_batch_bytes or 0)
+        put(self, "window_start", window_start)
+        self._check()
+
+    def _check(self) -> None:
+        if self.window == 0:
+            raise RulesError("window is 0", "A window needs a length, for example 10s.")
+        if isinstance(self.max_batch_bytes, bool) or not isinstance(self.max_batch_bytes, int):
+            raise RulesError("max_batch_bytes is not a whole number", "Give octets, or 0 for no limit.")
+        if self.max_batch_bytes < 0:
+            raise RulesError("max_batch_bytes is negative", "Give octets, or 0 for no limit.")
+        if self.window_start not in get_args(WindowStart):
+            choices = " or ".join(get_args(WindowStart))
+            raise RulesError(f"window_start is {self.window_start!r}", f"Choose {choices}.")
+        if self.window_start == "arrival" and self.window <= self.max_delay + self.max_leap:
+            warnings.warn(
+                f"window ({text(self.window)}) is not longer than max_delay + max_leap "
+                f"({text(self.max_delay + self.max_leap)}): messages far from the clock start windows of their own",
+                ShortWindowWarning,
+                stacklevel=3,
+            )
+
+    def to_json(self) -> str:
+        """Return the rules as the ledger records them: JSON with durations in microseconds."""
+        fields = ("window", "max_delay", "max_leap", "max_batch_bytes", "window_start")
+        return json.dumps({name: getattr(self, name) for name in fields})
+
+    @classmethod
+    def from_json(cls, recorded: str) -> Rules:
+        """Read what `to_json` wrote."""
+        return cls(**json.loads(recorded))

@@ -1,0 +1,83 @@
+"""Batching as the step of a microbatch: open batches are the live rows, a tick closes what is overdue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow import tables
+from windrow.batching.columns import streams
+from windrow.batching.decision import Bools, decide, refused
+from windrow.batching.rules import Rules
+from windrow.floors import Floors
+from windrow.messages import microseconds
+from windrow.step import Outcome, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """The step that batches messages by `rules`."""
+
+    rules: Rules
+
+    @property
+    def settings(self) -> str:
+        """Return the rules as recorded in the history."""
+        return self.rules.to_json()
+
+    def __call__(self, work: Work) -> Outcome:
+        """Return the batches that changed and the messages that the rules refused."""
+        batches = self._batches(work.live)
+        if not work.flush:
+            batches = batches.filter(pa.array(self._concerned(batches, work)))
+        version = work.messages["version"].to_numpy()
+        decision = decide(
+            work.messages,
+            work.processing_time,
+            version,
+            batches,
+            self.rules,
+            work.floors.of,
+            microbatch=work.microbatch,
+            flush=work.flush,
+        )
+        changed = pa.array(decision.changed)
+        rows = np.arange(work.messages.num_rows)
+        return Outcome(
+            rows=decision.batches.filter(changed),
+            known=pa.array(decision.known).filter(changed),
+            refusals=refused(decision, rows, work.processing_time),
+            cuts=decision.cuts,
+        )
+
+    def due(self, live: pa.Table, now: Floors) -> Floors:
+        """Return for each source the greatest timeout of an open batch that is at most `now`."""
+        batches = self._batches(live)
+        timeout = microseconds(batches["window_end"]) + self.rules.max_delay
+        source = batches["source"].combine_chunks()
+        overdue = np.flatnonzero(timeout <= now.of(source))
+        return Floors.empty().raised(source.take(pa.array(overdue)), timeout[overdue])
+
+    def _concerned(self, batches: pa.Table, work: Work) -> Bools:
+        """Tell which open batches can change: their stream has messages, or the clock of their source passed them."""
+        timeout = microseconds(batches["window_end"]) + self.rules.max_delay
+        overdue: Bools = timeout <= work.floors.of(batches["source"].combine_chunks())
+        stream, count = streams(
+            pa.concat_arrays([*batches["source"].chunks, *work.messages["source"].chunks, _NO_STRINGS]),
+            pa.concat_arrays([*batches["key"].chunks, *work.messages["key"].chunks, _NO_STRINGS]),
+        )
+        touched = np.zeros(count, np.bool_)
+        touched[stream[batches.num_rows :]] = True
+        return overdue | touched[stream[: batches.num_rows]]
+
+    @staticmethod
+    def _batches(live: pa.Table) -> pa.Table:
+        payload = live.schema.field("payload").type
+        names = [name for name, _ in tables.batch_fields(payload)]
+        return live.filter(pc.equal(live["state"], "open")).select(names)
+
+
+_NO_STRINGS = pa.array([], pa.string())

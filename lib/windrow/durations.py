@@ -1,0 +1,44 @@
+"""Durations as people write them (`500ms`, `10s`, `5m`, `1h30m`) and as the core counts them: microseconds."""
+
+from __future__ import annotations
+
+import re
+
+from windrow.errors import SettingsError
+
+UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
+LONGEST = 36_500 * UNITS["d"]
+
+_PART = re.compile(r"(\d+)(us|ms|s|m|h|d)")
+
+
+def microseconds(duration: str | int, name: str = "duration") -> int:
+    """Return a duration in microseconds; an int is taken as microseconds already.
+
+    Raises SettingsError for anything that is not a sum of whole numbers with units, or longer than a century.
+    """
+    if isinstance(duration, bool) or not isinstance(duration, str | int):
+        raise SettingsError(f"{name} is {duration!r}, not a duration", "Write it like 500ms, 10s, 5m or 1h30m.")
+    value = duration if isinstance(duration, int) else _parse(duration, name)
+    if not 0 <= value <= LONGEST:
+        raise SettingsError(f"{name} is {duration!r}, out of range", "A duration lies between 0 and 36500d.")
+    return value
+
+
+def text(microseconds: int) -> str:
+    """Return a duration as people write it, in the largest units that keep it exact."""
+    rest, parts = microseconds, []
+    for unit, size in sorted(UNITS.items(), key=lambda item: -item[1]):
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"
+
+
+def _parse(duration: str, name: str) -> int:
+    compact = duration.replace(" ", "").replace("_", "")
+    if compact == "0":
+        return 0
+    if not compact or _PART.sub("", compact):
+        raise SettingsError(f"{name} = {duration!r} is not a duration", "Write it like 500ms, 10s, 5m or 1h30m.")
+    return sum(int(count) * UNITS[unit] for count, unit in _PART.findall(compact))

@@ -1,0 +1,189 @@
+"""Every error Windrow raises on purpose, as one tree.
+
+::
+
+    WindrowError
+    ├── UsageError                 the caller can mend it (exit status 2)
+    │   ├── SettingsError          WINDROW-SETTINGS
+    │   ├── RulesError             WINDROW-RULES
+    │   ├── ExpressionError        WINDROW-EXPRESSION
+    │   ├── MessagesError          WINDROW-MESSAGES
+    │   ├── MissingExtra           WINDROW-MISSING-EXTRA
+    │   ├── EngineUnavailable      WINDROW-ENGINE
+    │   ├── FileRefused            WINDROW-FILE
+    │   ├── NotFound               WINDROW-NOT-FOUND
+    │   └── StartFromChanged       WINDROW-START-FROM
+    └── OutsideError               the world failed (exit status 3)
+        ├── TableMissing           WINDROW-TABLE-MISSING
+        ├── TableRefused           WINDROW-TABLE-REFUSED
+        ├── OtherDepot             WINDROW-OTHER-DEPOT
+        ├── DepotChanged           WINDROW-DEPOT-CHANGED
+        ├── DepotUnreadable        WINDROW-DEPOT-UNREADABLE
+        ├── ShortRead              WINDROW-SHORT-READ
+        ├── LedgerMoved            WINDROW-LEDGER-MOVED
+        ├── LedgerBehind           WINDROW-LEDGER-BEHIND
+        ├── TableLocked            WINDROW-TABLE-LOCKED
+        ├── MicrobatchFailed       WINDROW-MICROBATCH-FAILED
+        └── BrokenPromise          WINDROW-BROKEN-PROMISE
+
+An error carries what happened and what to do next; it is put into words once, at the edge.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class WindrowError(Exception):
+    """Base of all errors: a stable `code`, what happened, and a `hint` that says what to do."""
+
+    code: ClassVar[str] = "WINDROW"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        """Give code, message and hint on one or two lines."""
+        first = f"{self.code}: {self.message}"
+        return f"{first}\n{self.hint}" if self.hint else first
+
+
+class UsageError(WindrowError):
+    """The caller asked for something that cannot be done; asking again changes nothing."""
+
+
+class OutsideError(WindrowError):
+    """A table, an engine or the disk did not do what it should."""
+
+
+class SettingsError(UsageError):
+    """A setting has no meaning, or nobody knows its name."""
+
+    code = "WINDROW-SETTINGS"
+
+
+class RulesError(UsageError):
+    """A rule of batching is out of its range."""
+
+    code = "WINDROW-RULES"
+
+
+class ExpressionError(UsageError):
+    """A column expression cannot be read, or not on this engine."""
+
+    code = "WINDROW-EXPRESSION"
+
+
+class MessagesError(UsageError):
+    """A table of messages lacks a column or holds it in another type."""
+
+    code = "WINDROW-MESSAGES"
+
+
+class MissingExtra(UsageError):
+    """A feature needs packages of an extra that is not installed."""
+
+    code = "WINDROW-MISSING-EXTRA"
+
+
+class EngineUnavailable(UsageError):
+    """The engine asked for cannot run here."""
+
+    code = "WINDROW-ENGINE"
+
+
+class FileRefused(UsageError):
+    """A file to ingest cannot be read."""
+
+    code = "WINDROW-FILE"
+
+
+class NotFound(UsageError):
+    """No batch, message or version answers to what was asked for."""
+
+    code = "WINDROW-NOT-FOUND"
+
+
+class StartFromChanged(UsageError):
+    """`start_from` differs from the one the ledger began with."""
+
+    code = "WINDROW-START-FROM"
+
+
+class TableMissing(OutsideError):
+    """There is no Delta table at the path."""
+
+    code = "WINDROW-TABLE-MISSING"
+
+
+class TableRefused(OutsideError):
+    """A Delta table is there, but it is none of ours or of another schema version."""
+
+    code = "WINDROW-TABLE-REFUSED"
+
+
+class OtherDepot(OutsideError):
+    """The ledger belongs to another depot."""
+
+    code = "WINDROW-OTHER-DEPOT"
+
+
+class DepotChanged(OutsideError):
+    """Somebody deleted from or updated a depot, which must only grow."""
+
+    code = "WINDROW-DEPOT-CHANGED"
+
+
+class DepotUnreadable(OutsideError):
+    """A version that must be read next is no longer, or not yet, in the depot's change feed."""
+
+    code = "WINDROW-DEPOT-UNREADABLE"
+
+
+class ShortRead(OutsideError):
+    """The change feed gave another number of rows than the depot's own commit says it added."""
+
+    code = "WINDROW-SHORT-READ"
+    retryable = True
+
+
+class LedgerMoved(OutsideError):
+    """Somebody else committed to the ledger between our prime and our commit."""
+
+    code = "WINDROW-LEDGER-MOVED"
+    retryable = True
+
+
+class LedgerBehind(OutsideError):
+    """The ledger stands before the begin of the stream that is read: it was restored or made anew."""
+
+    code = "WINDROW-LEDGER-BEHIND"
+    retryable = True
+
+
+class TableLocked(OutsideError):
+    """Another process kept the lock of a local table for too long."""
+
+    code = "WINDROW-TABLE-LOCKED"
+    retryable = True
+
+
+class MicrobatchFailed(OutsideError):
+    """A microbatch failed as often as `retries` allows."""
+
+    code = "WINDROW-MICROBATCH-FAILED"
+
+
+class BrokenPromise(OutsideError):
+    """A check of our own failed; nothing was written. This is a bug."""
+
+    code = "WINDROW-BROKEN-PROMISE"
+
+
+def require(holds: bool, promise: str) -> None:
+    """Raise BrokenPromise unless `holds`: used in pairs, before something is written and after it was."""
+    if not holds:
+        raise BrokenPromise(promise, "Nothing was lost. Please report this with the command's output.")

@@ -1,0 +1,101 @@
+"""Floors: how far the clock of each source has come, and the processing time that follows for each message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow import clock
+from windrow.messages import microseconds
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Floors:
+    """The floor of each source, in microseconds; a source without one has `clock.UNKNOWN`."""
+
+    source: pa.Array
+    floor: Ints
+
+    @classmethod
+    def empty(cls) -> Floors:
+        """Return the floors of no source."""
+        return cls(pa.array([], pa.string()), np.array([], np.int64))
+
+    def of(self, sources: pa.Array) -> Ints:
+        """Return the floors of the given sources."""
+        at = pc.index_in(sources, self.source).to_numpy(zero_copy_only=False)
+        known = np.append(self.floor, clock.UNKNOWN)
+        return known[np.nan_to_num(at, nan=-1).astype(np.int64)]
+
+    def at_least(self, moment: int) -> Floors:
+        """Return the floors after a tick of every known source."""
+        return Floors(self.source, np.maximum(self.floor, moment))
+
+    def raised(self, source: pa.Array, floor: Ints) -> Floors:
+        """Return the floors, each at least the given one of its source; sources that were unknown are added."""
+        joined = pa.concat_arrays([self.source, source.cast(pa.string())]).dictionary_encode()
+        floors = np.full(len(joined.dictionary), clock.UNKNOWN, np.int64)
+        np.maximum.at(floors, joined.indices.to_numpy(), np.concatenate([self.floor, floor]))
+        return Floors(joined.dictionary, floors)
+
+
+def processing_times(messages: pa.Table, version: Ints, before: Floors) -> tuple[Ints, Floors]:
+    """Return the processing time of each message and the floors after all of them.
+
+    `messages` (valid ones) are in the order of their depot versions. Source of the rule: T = max(floor, received_at).
+    """
+    encoded = messages["source"].combine_chunks().dictionary_encode()
+    source = encoded.indices.to_numpy().astype(np.int64)
+    stamp = microseconds(messages["received_at"])
+    floor = before.of(encoded.dictionary)
+    processing_time = np.maximum(clock.rise(source, version, stamp, floor), stamp)
+    return processing_time, before.raised(encoded.dictionary, floor)
+
+
+@dataclass(frozen=True, slots=True)
+class FloorsByVersion:
+    """The floor that holds for each source in each depot version of a microbatch, and the floors after all of them."""
+
+    version: Ints
+    source: pa.Array
+    floor: Ints
+    after: Floors
+
+    @classmethod
+    def plan(cls, summary: pa.Table, before: Floors) -> FloorsByVersion:
+        """Compute the floors from a summary of the messages (`messages.summarise`), ordered by version."""
+        moving = summary.filter(pc.is_valid(summary["stamp"]))
+        version = moving["version"].to_numpy()
+        encoded = moving["source"].combine_chunks().dictionary_encode()
+        source = encoded.indices.to_numpy().astype(np.int64)
+        floor = before.of(encoded.dictionary)
+        at = clock.rise(source, version, microseconds(moving["stamp"]), floor)
+        return cls(version, moving["source"].combine_chunks(), at, before.raised(encoded.dictionary, floor))
+
+    @classmethod
+    def none(cls, after: Floors) -> FloorsByVersion:
+        """Return the floors of a microbatch without messages."""
+        return cls(np.array([], np.int64), pa.array([], pa.string()), np.array([], np.int64), after)
+
+    def processing_times(self, messages: pa.Table) -> Ints:
+        """Return T = max(floor(source, version), received_at) of messages that were part of the summary."""
+        if messages.num_rows == 0:
+            return np.array([], np.int64)
+        versions = np.unique(self.version)
+        sources = self.source.unique()
+        known = self._code(versions, sources, self.version, self.source)
+        by_code = np.argsort(known)
+        asked = self._code(versions, sources, messages["version"].to_numpy(), messages["source"].combine_chunks())
+        floor = self.floor[by_code][np.searchsorted(known[by_code], asked)]
+        return np.maximum(floor, microseconds(messages["received_at"]))
+
+    @staticmethod
+    def _code(versions: Ints, sources: pa.Array, version: Ints, source: pa.Array) -> Ints:
+        at = pc.index_in(source, sources).cast(pa.int64()).to_numpy(zero_copy_only=False)
+        return np.searchsorted(versions, version) * len(sources) + at

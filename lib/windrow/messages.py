@@ -1,0 +1,166 @@
+"""A message: one measurement, as a row of an Arrow table. Which columns it has, and which rows are none.
+
+Times are microseconds since the epoch, UTC. A row that lacks a key, a type or a time, or whose time lies outside
+1678 to 2261 (what readers that count nanoseconds can hold), is *invalid*: it is rejected with the reason and moves no
+clock.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.errors import MessagesError
+
+TIME = pa.timestamp("us", tz="UTC")
+EARLIEST = -9_214_560_000_000_000  # 1678-01-01
+LATEST = 9_214_646_400_000_000  # 2262-01-01
+
+COLUMNS = {
+    "source": pa.string(),
+    "key": pa.string(),
+    "type": pa.string(),
+    "event_time": TIME,
+    "received_at": TIME,
+    "sequence": pa.int64(),
+    "payload": None,  # string or binary, as the depot has it
+}
+SUMMARY = pa.schema([("version", pa.int64()), ("source", pa.string()), ("messages", pa.int64()), ("stamp", TIME)])
+DEFAULTS = {"source": "", "sequence": None, "payload": None}
+
+
+def schema(payload: pa.DataType | None = None) -> pa.Schema:
+    """Return the columns of a message with the payload's type, string unless told."""
+    return pa.schema([(name, type_ or payload or pa.string()) for name, type_ in COLUMNS.items()])
+
+
+def conform(table: pa.Table) -> pa.Table:
+    """Return the message columns of `table` in their order and types; other columns are kept behind them.
+
+    Raises MessagesError when a column is missing or holds another type.
+    """
+    columns = {name: _column(table, name) for name in COLUMNS}
+    rest = {name: table[name] for name in table.column_names if name not in COLUMNS}
+    return pa.table(columns | rest)
+
+
+def microseconds(times: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """Return timestamps as int64 microseconds, NULL as 0."""
+    whole = times.combine_chunks() if isinstance(times, pa.ChunkedArray) else times
+    return pc.fill_null(whole.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+
+
+def times(values: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """Return int64 microseconds as timestamps; NULL where not `valid`."""
+    mask = None if valid is None else ~valid
+    return pa.array(values, pa.int64(), mask=mask).cast(TIME)
+
+
+def faults(messages: pa.Table) -> pa.ChunkedArray:
+    """Say for each message what makes it invalid (the first column that does), NULL for a good one."""
+    fault: pa.ChunkedArray = pa.chunked_array([pa.nulls(messages.num_rows, pa.string())])
+    for name in ("source", "key", "type", "event_time", "received_at"):
+        fault = pc.coalesce(fault, _marked(pc.is_null(messages[name]), f"{name} is NULL"))
+    for name in ("event_time", "received_at"):
+        value = messages[name].cast(pa.int64())
+        outside = pc.or_(pc.less(value, EARLIEST), pc.greater_equal(value, LATEST))
+        fault = pc.coalesce(fault, _marked(pc.fill_null(outside, False), f"{name} is out of range"))
+    return fault
+
+
+def octets(types: pa.Array, payloads: pa.Array) -> npt.NDArray[np.int64]:
+    """Return what each message weighs: the octets of its type and of its payload."""
+    sizes = pc.add(_lengths(types), _lengths(payloads))
+    return sizes.to_numpy(zero_copy_only=False)
+
+
+def _lengths(values: pa.Array) -> pa.Array:
+    return pc.fill_null(pc.binary_length(values), 0).cast(pa.int64())
+
+
+def _marked(mask: pa.ChunkedArray, label: str) -> pa.ChunkedArray:
+    return pc.if_else(mask, pa.scalar(label), pa.scalar(None, pa.string()))
+
+
+def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
+    if name not in table.column_names:
+        if name not in DEFAULTS:
+            raise MessagesError(f"the messages have no column {name!r}", f"They have {table.column_names}.")
+        type_ = COLUMNS[name] or pa.string()
+        return pa.chunked_array([pa.array([DEFAULTS[name]], type_).take(np.zeros(table.num_rows, np.int64))])
+    try:
+        return _converted(table[name], COLUMNS[name])
+    except pa.ArrowException as error:
+        raise MessagesError(f"column {name!r} is {table[name].type}: {error}", "Convert it first.") from error
+
+
+def _converted(column: pa.ChunkedArray, type_: pa.DataType | None) -> pa.ChunkedArray:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if type_ is None:
+        binary = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
+        return column.cast(pa.binary() if binary else pa.string())
+    if type_ == TIME:
+        return _time(column)
+    return column.cast(type_)
+
+
+def _time(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Floor finer times to a microsecond; times without a zone are UTC."""
+    if not pa.types.is_timestamp(column.type) or column.type == TIME:
+        return column.cast(TIME)
+    counts = column.cast(pa.int64())
+    if column.type.unit == "ns":
+        fine = pc.fill_null(counts, 0).to_numpy()
+        floored = np.floor_divide(fine, 1_000)
+        return pa.chunked_array([pa.array(floored, mask=column.is_null().to_numpy())]).cast(TIME)
+    return column.cast(pa.timestamp(column.type.unit, tz="UTC")).cast(TIME)
+
+
+def refused(messages: pa.Table, latest: int) -> pa.Table:
+    """Return the rows that no rule ever sees: `row`, `reason`, `detail`, `off_by_us`.
+
+    A row is `invalid`, or `clock_ahead` when it is stamped later than `latest` (wall clock + `max_clock_skew`).
+    """
+    fault = faults(messages).combine_chunks()
+    stamp = microseconds(messages["received_at"])
+    bad = fault.is_valid().to_numpy(zero_copy_only=False)
+    row = np.flatnonzero(bad | (stamp > latest))
+    ahead = ~bad[row]
+    return pa.table(
+        {
+            "row": row,
+            "reason": np.where(ahead, "clock_ahead", "invalid").astype(str),
+            "detail": fault.take(pa.array(row)),
+            "off_by_us": np.where(ahead, stamp[row] - latest, 0),
+        }
+    )
+
+
+def summarise(messages: pa.Table, latest: int) -> pa.Table:
+    """Return for each (version, source) the number of rows and the greatest stamp of those that move a clock.
+
+    The summaries of parts of a table combine by `combine`, so parts can be summarised anywhere.
+    """
+    refused_rows = refused(messages, latest)["row"].to_numpy()
+    moves = np.ones(messages.num_rows, np.bool_)
+    moves[refused_rows] = False
+    stamp = messages["received_at"].combine_chunks()
+    counted = pa.table(
+        {
+            "version": messages["version"],
+            "source": messages["source"],
+            "messages": np.ones(messages.num_rows, np.int64),
+            "stamp": pc.if_else(pa.array(moves), stamp, pa.scalar(None, TIME)),
+        }
+    )
+    return combine(counted)
+
+
+def combine(summaries: pa.Table) -> pa.Table:
+    """Return the summary of parts that were summarised apart, ordered by version and source."""
+    grouped = summaries.group_by(["version", "source"]).aggregate([("messages", "sum"), ("stamp", "max")])
+    renamed = grouped.rename_columns(["version", "source", "messages", "stamp"])
+    return renamed.sort_by([("version", "ascending"), ("source", "ascending")])

@@ -1,0 +1,144 @@
+"""Depot and ledger: the columns, names and ids that both engines agree on.
+
+The ledger is one table. A row's `state` says what it is: `open` (a batch that may still grow), `progress` (where we
+are) and `partial` are *live*, read and rewritten by every microbatch; `closed`, `rejected` and `microbatch` are
+*final*, written once. Only `id` and `state` are never NULL.
+
+Ids are readable and injective: a kind, then components joined by `/`, with `%`, `/` and NUL percent-encoded and a NULL
+component written as `%N`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow import messages as message_columns
+from windrow.durations import microseconds
+from windrow.messages import TIME
+
+SCHEMA_VERSION = 1
+LIVE = ("open", "progress", "partial")
+PROGRESS = "progress"
+
+PROPERTIES = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "false"}
+
+
+def retention(keep: str) -> dict[str, str]:
+    """Return the properties that keep log and removed files for a duration: how far back replay and verify reach."""
+    interval = f"interval {microseconds(keep, 'keep') // 1_000_000} seconds"
+    return {"delta.logRetentionDuration": interval, "delta.deletedFileRetentionDuration": interval}
+
+
+def depot_schema(payload: pa.DataType | None = None) -> pa.Schema:
+    """Return the columns of a depot: those of a message."""
+    return message_columns.schema(payload)
+
+
+def message_type(payload: pa.DataType) -> pa.DataType:
+    """Return the type of a message inside a batch."""
+    inside = ("type", "event_time", "received_at", "sequence", "payload")
+    return pa.struct([field for field in message_columns.schema(payload) if field.name in inside])
+
+
+def batch_fields(payload: pa.DataType) -> list[tuple[str, pa.DataType]]:
+    """Return the columns of open and closed batches."""
+    return [
+        ("id", pa.string()), ("source", pa.string()), ("key", pa.string()), ("part", pa.int32()),
+        ("window_start", TIME), ("window_end", TIME), ("timeout", TIME), ("state", pa.string()),
+        ("opened_by", pa.string()), ("closed_at", TIME), ("close_reason", pa.string()),
+        ("message_count", pa.int64()), ("bytes", pa.int64()), ("oversize", pa.bool_()),
+        ("first_event_time", TIME), ("last_event_time", TIME), ("messages", pa.list_(message_type(payload))),
+        ("opened_in", pa.int64()), ("closed_in", pa.int64()),
+    ]  # fmt: skip
+
+
+def rejected_fields(payload: pa.DataType) -> list[tuple[str, pa.DataType]]:
+    """Return the columns of rejected messages."""
+    return [
+        ("id", pa.string()), ("reason", pa.string()), ("detail", pa.string()),
+        ("off_by_us", pa.int64()), ("raised_by_us", pa.int64()),
+        *((field.name, field.type) for field in message_columns.schema(payload)),
+        ("processing_time", TIME), ("microbatch", pa.int64()),
+    ]  # fmt: skip
+
+
+VERSIONS = pa.list_(pa.struct([("version", pa.int64()), ("messages", pa.int64())]))
+CLOCKS = pa.list_(pa.struct([("source", pa.string()), ("clock", TIME), ("floor", TIME), ("flushed_at", TIME)]))
+
+HISTORY = [
+    ("microbatch", pa.int64()), ("attempt", pa.int32()), ("kind", pa.string()), ("versions", VERSIONS),
+    ("messages_read", pa.int64()), ("accepted", pa.int64()), ("rejected", pa.int64()), ("opened", pa.int64()),
+    ("closed", pa.int64()), ("depot_version", pa.int64()), ("clocks", CLOCKS), ("rules", pa.string()),
+    ("engine", pa.string()), ("path", pa.string()), ("started_at", TIME),
+    ("prime_ms", pa.float64()), ("plan_ms", pa.float64()), ("process_ms", pa.float64()),
+]  # fmt: skip
+
+PROGRESS_FIELDS = [
+    ("depot_id", pa.string()), ("start_from", pa.string()), ("depot_version", pa.int64()),
+    ("schema_version", pa.int32()), ("microbatch", pa.int64()), ("token", pa.string()),
+    ("paused", pa.bool_()), ("rules", pa.string()),
+    ("source", pa.string()), ("clock", TIME), ("floor", TIME), ("seen_at", TIME),
+]  # fmt: skip
+
+
+def ledger_schema(payload: pa.DataType | None = None) -> pa.Schema:
+    """Return all columns of the ledger, `id` and `state` first."""
+    kind = payload or pa.string()
+    fields: dict[str, pa.DataType] = {"id": pa.string(), "state": pa.string()}
+    for group in (batch_fields(kind), rejected_fields(kind), HISTORY, PROGRESS_FIELDS):
+        fields |= dict(group)
+    required = {"id", "state"}
+    return pa.schema([pa.field(name, type_, nullable=name not in required) for name, type_ in fields.items()])
+
+
+def rows(schema: pa.Schema, columns: dict[str, object], count: int) -> pa.Table:
+    """Return ledger rows with the given columns (arrays, or one value for all) and NULL in the others."""
+    filled = [_filled(columns.get(field.name), field.type, count) for field in schema]
+    return pa.Table.from_arrays(filled, schema=schema)
+
+
+def identifier(kind: str, *components: pa.Array) -> pa.Array:
+    """Return ids `kind/component/...`; components are strings or integers of one length."""
+    encoded = [_encoded(component) for component in components]
+    return pc.binary_join_element_wise(pa.scalar(kind), *encoded, "/")
+
+
+def views(ledger: str) -> dict[str, str]:
+    """Return the SQL of each view over the ledger, which is a table reference such as ``delta.`path` ``."""
+    kind = pa.string()
+    batch = ", ".join(name for name, _ in batch_fields(kind))
+    rejected = ", ".join(name for name, _ in rejected_fields(kind))
+    history = ", ".join("messages_read AS messages" if name == "messages_read" else name for name, _ in HISTORY)
+    exploded = (
+        f"SELECT id, source, key, part, window_start, window_end, message.* "
+        f"FROM {ledger} LATERAL VIEW explode(messages) AS message WHERE state = 'closed'"
+    )
+    return {
+        "open_batches": f"SELECT {batch} FROM {ledger} WHERE state = 'open'",
+        "closed_batches": f"SELECT {batch} FROM {ledger} WHERE state = 'closed'",
+        "closed_messages": exploded,
+        "rejected_messages": f"SELECT {rejected} FROM {ledger} WHERE state = 'rejected'",
+        "microbatches": f"SELECT {history} FROM {ledger} WHERE state = 'microbatch'",
+    }
+
+
+def _filled(value: object, type_: pa.DataType, count: int) -> pa.Array | pa.ChunkedArray:
+    if isinstance(value, pa.Array | pa.ChunkedArray):
+        return value if value.type == type_ else value.cast(type_)
+    if isinstance(value, np.ndarray):
+        return pa.array(value).cast(type_)
+    if value is None:
+        return pa.nulls(count, type_)
+    return pa.array([value], type_).take(pa.array(np.zeros(count, np.int64)))
+
+
+def _encoded(component: pa.Array) -> pa.Array:
+    if not pa.types.is_string(component.type):
+        return component.cast(pa.string())
+    values = component.dictionary_encode() if isinstance(component, pa.Array) else component
+    words = values.dictionary
+    for special, code in (("%", "%25"), ("/", "%2F"), ("\0", "%00")):
+        words = pc.replace_substring(words, special, code)
+    return pc.fill_null(words.take(values.indices), "%N")
