@@ -1,0 +1,63 @@
+"""Engines: how Windrow reads and writes Delta tables. Both do the same steps and write the same ledger."""
+
+from __future__ import annotations
+
+import shutil
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from windrow.engine.protocol import Engine
+from windrow.errors import EngineUnavailable, MissingExtra
+
+if TYPE_CHECKING:
+    from windrow.settings import Settings
+
+__all__ = ["Engine", "choose", "open_engine"]
+
+
+def choose(engine: str, session: Any = None) -> str:
+    """Return `spark` or `embedded` for a setting that may say `auto`."""
+    if engine != "auto":
+        return engine
+    return "spark" if session is not None or (find_spec("delta") and _java()) else "embedded"
+
+
+def open_engine(settings: Settings, session: Any = None) -> Engine:
+    """Return the engine that the settings ask for. Raises MissingExtra or EngineUnavailable."""
+    if choose(settings.engine, session) == "embedded":
+        from windrow.engine.embedded import EmbeddedEngine
+
+        return EmbeddedEngine(settings.depot, settings.ledger, settings.on_depot_delete)
+    require_spark(session)
+    from windrow.engine.spark import SparkEngine
+
+    return SparkEngine(
+        settings.depot,
+        settings.ledger,
+        session=session,
+        on_depot_delete=settings.on_depot_delete,
+        driver_messages=settings.driver_messages,
+    )
+
+
+def require_spark(session: Any = None) -> None:
+    """Raise an error that says what to install when Spark cannot run here."""
+    if session is not None:
+        return
+    if not (find_spec("pyspark") and find_spec("delta")):
+        raise MissingExtra(
+            "the Spark engine needs pyspark and delta-spark",
+            "Install them: pip install 'windrow[spark]'. Or run without a JVM: --engine embedded.",
+        )
+    if not _java():
+        raise EngineUnavailable(
+            "the Spark engine needs Java, and there is no `java` on the path",
+            "Install Java 17 (Debian: apt-get install openjdk-17-jre-headless). Or run without: --engine embedded.",
+        )
+
+
+def _java() -> bool:
+    import os
+
+    home = os.environ.get("JAVA_HOME")
+    return bool(shutil.which("java") or (home and shutil.which("java", path=f"{home}/bin")))

@@ -1,0 +1,241 @@
+"""The embedded engine: delta-rs, no JVM. Small, fast to start, and the same tables as Spark's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from pyarrow.parquet import ParquetFile
+
+from windrow import tables
+from windrow.engine.arrow import plain
+from windrow.engine.lock import commit_lock
+from windrow.engine.log import DeltaRsLog, missing, open_table, payload_type
+from windrow.engine.protocol import Arrivals, Input, Live, Merged, Slice, Table, next_versions
+from windrow.engine.slices import CHANGE, FEED_COLUMNS, cut, messages_of
+from windrow.errors import DepotUnreadable, FileRefused, LedgerMoved, TableRefused
+from windrow.expressions import Mapping as ColumnMapping
+
+MATCH = "t.state IN ('open', 'progress', 'partial') AND t.id = s.id"
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedArrivals:
+    """New versions of the depot; each slice is one read of its own versions."""
+
+    table: DeltaTable
+    counts: Mapping[int, int | None]
+    begin: int
+    on_depot_delete: str
+
+    def after(self, version: int, max_messages: int) -> Slice | None:
+        """Return the next slice, or None when all is read."""
+        while versions := next_versions(self.counts, version, max_messages):
+            messages = self._messages(versions[0], versions[-1])
+            counts = {at: self.counts[at] for at in versions}
+            present = set(messages["version"].unique().to_pylist())
+            filled = [at for at in versions if counts[at] or at in present]
+            if filled:
+                return cut(messages, counts, filled)
+            version = versions[-1]
+        return None
+
+    def _messages(self, first: int, last: int) -> pa.Table:
+        try:
+            feed = pa.table(self.table.load_cdf(starting_version=first, ending_version=last))
+        except DeltaError as error:
+            raise DepotUnreadable(
+                f"the change feed of depot versions {first} to {last} cannot be read: {first_line(error)}",
+                "The log or files of these versions are gone, or the feed was switched on later.",
+            ) from error
+        return messages_of(plain(feed), self.on_depot_delete)
+
+
+class EmbeddedEngine:
+    """Reads and commits with delta-rs. `depot` and `ledger` are paths."""
+
+    name = "embedded"
+
+    def __init__(self, depot: str, ledger: str, on_depot_delete: str = "error") -> None:
+        """Remember where the tables are; nothing is opened yet."""
+        self._depot, self._ledger, self._on_depot_delete = depot, ledger, on_depot_delete
+
+    def depot(self) -> Table:
+        """Return the depot's identity and latest version."""
+        table = DeltaRsLog(self._depot).table()
+        if table is None:
+            raise missing(self._depot, "depot")
+        return table
+
+    def ledger(self) -> Table | None:
+        """Return the ledger's identity, None when there is none."""
+        return DeltaRsLog(self._ledger).table()
+
+    def create_depot(self, payload: pa.DataType) -> None:
+        """Create an empty depot unless it exists."""
+        create_depot(self._depot, payload)
+
+    def create_ledger(self, first: pa.Table, keep: str) -> None:
+        """Create the ledger with its first rows in one commit, unless it exists."""
+        create_ledger(self._ledger, first, keep)
+
+    def open_input(self, file: str, format_: str) -> Input:
+        """Open a file or Delta table to ingest."""
+        try:
+            if format_ == "delta":
+                table = DeltaTable(file)
+                return Input(file, format_, pa.schema(table.schema().to_arrow()), DeltaRsLog(file).table(), table)
+            parquet = ParquetFile(file)
+        except (DeltaError, TableNotFoundError, pa.ArrowException, OSError) as error:
+            raise FileRefused(
+                f"{file} cannot be read as {format_}: {first_line(error)}", "Check the file and --format."
+            ) from error
+        return Input(file, format_, parquet.schema_arrow, None, parquet)
+
+    def transaction(self, application: str) -> int | None:
+        """Return the version that the depot's log recorded for a transaction id."""
+        return open_table(self._depot, "depot").transaction_version(application)
+
+    def append(
+        self,
+        given: Input,
+        mapping: ColumnMapping,
+        transaction: tuple[str, int],
+        after: int | None,
+        progress: Callable[[int], None],
+    ) -> int:
+        """Append the mapped rows of an input to the depot in one commit."""
+        table = open_table(self._depot, "depot")
+        payload = payload_type(pa.schema(table.schema().to_arrow()))
+        mapped = Counted(mapping.apply(_rows(given, after), payload), progress)
+        application, version = transaction
+        recorded = CommitProperties(app_transactions=[Transaction(application, version)])
+        with commit_lock(self._depot):
+            try:
+                write_deltalake(table, mapped.reader(), mode="append", commit_properties=recorded)
+            except CommitFailedError as error:
+                raise FileRefused(
+                    f"{given.file} is being ingested by another process: {first_line(error)}", "Run it again."
+                ) from error
+        return mapped.rows
+
+    def live(self) -> Live:
+        """Read the live rows; the handle stays at the version they are of."""
+        table = open_table(self._ledger, "ledger")
+        if "state" not in table.metadata().partition_columns:
+            raise TableRefused(f"{self._ledger} is a Delta table, but no ledger", "Give the path of a ledger.")
+        rows = table.to_pyarrow_table(filters=[("state", "in", list(tables.LIVE))])
+        schema = tables.ledger_schema(payload_type(pa.schema(table.schema().to_arrow())))
+        return Live(plain(rows).select(schema.names).cast(schema).combine_chunks(), table.version(), table)
+
+    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
+        """Give `handle` the versions after `after`, up to `upto`."""
+        table = open_table(self._depot, "depot")
+        counts = DeltaRsLog(self._depot).rows_added(after, upto)
+        new = {version: count for version, count in counts.items() if count != 0}
+        if new:
+            handle(EmbeddedArrivals(table, new, after + 1, self._on_depot_delete))
+
+    def merge(self, rows: pa.Table, control: pa.Table, live: Live, token: str) -> Merged | None:
+        """Commit the rows with the handle that was opened at prime: its conflict check is the fence."""
+        source = pa.concat_tables([rows.drop_columns(["known"]), control]).combine_chunks()
+        with commit_lock(self._ledger):
+            try:
+                merger = live.handle.merge(source, MATCH, source_alias="s", target_alias="t")
+                metrics = (
+                    merger.when_matched_delete(predicate="s.state = 'gone'")
+                    .when_matched_update_all()
+                    .when_not_matched_insert_all()
+                    .execute()
+                )
+            except CommitFailedError as error:
+                raise LedgerMoved(
+                    f"the ledger moved between prime and commit: {first_line(error)}",
+                    "Another driver, tick or flush committed first. Nothing was written.",
+                ) from error
+        return Merged(
+            metrics["num_target_rows_updated"],
+            metrics["num_target_rows_deleted"],
+            metrics["num_target_rows_inserted"],
+        )
+
+
+class Counted:
+    """A stream of rows that counts what passes."""
+
+    def __init__(self, source: pa.RecordBatchReader, progress: Callable[[int], None]) -> None:
+        """Count what is read from `source`."""
+        self._source, self._progress, self.rows = source, progress, 0
+
+    def reader(self) -> pa.RecordBatchReader:
+        """Return the stream."""
+        return pa.RecordBatchReader.from_batches(self._source.schema, self._batches())
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._source:
+            self.rows += batch.num_rows
+            self._progress(self.rows)
+            yield batch
+
+
+def _rows(given: Input, after: int | None) -> pa.RecordBatchReader:
+    """Return the rows of an input; of a Delta table that was ingested before only the inserted ones since."""
+    if given.format == "parquet":
+        batches = given.handle.iter_batches()
+        return pa.RecordBatchReader.from_batches(given.schema, batches)
+    if after is None:
+        return given.handle.to_pyarrow_dataset().scanner().to_reader()
+    try:
+        feed = plain(pa.table(given.handle.load_cdf(starting_version=after + 1)))
+    except DeltaError as error:
+        raise FileRefused(
+            f"{given.file} has grown since version {after}, and its change feed cannot be read: {first_line(error)}",
+            "Switch the feed on (delta.enableChangeDataFeed = true) before it grows, or ingest into a new depot.",
+        ) from error
+    return added_rows(feed, given.file).to_reader()
+
+
+def added_rows(feed: pa.Table, file: str) -> pa.Table:
+    """Return the inserted rows of a change feed without its own columns. Raises FileRefused for other changes."""
+    inserted = pc.equal(feed[CHANGE], "insert")
+    if not pc.all(inserted).as_py() and feed.num_rows:
+        raise FileRefused(
+            f"{file} has deleted or updated rows since it was ingested", "Only what a table adds can be ingested."
+        )
+    return feed.filter(inserted).drop_columns(list(FEED_COLUMNS))
+
+
+def create_depot(location: str, payload: pa.DataType) -> None:
+    """Create an empty depot at a path unless it exists."""
+    with commit_lock(location):
+        DeltaTable.create(
+            location,
+            tables.depot_schema(payload),
+            mode="ignore",
+            description="Windrow depot: messages, appended and never changed",
+            configuration=tables.PROPERTIES,
+        )
+
+
+def create_ledger(location: str, first: pa.Table, keep: str) -> None:
+    """Create a ledger with its first rows at a path unless it exists."""
+    with commit_lock(location):
+        if DeltaTable.is_deltatable(location):
+            return
+        write_deltalake(
+            location,
+            first.combine_chunks(),
+            mode="error",
+            partition_by=["state"],
+            description="Windrow ledger: batches, rejections, progress and history",
+            configuration=tables.PROPERTIES | tables.retention(keep),
+        )
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error of another library."""
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,44 @@
+"""An advisory lock beside a local table.
+
+On a local file system the commits of Spark and of delta-rs are not safe against each other, nor two Sparks: the rename
+that publishes a commit is checked before, not while it is done. Windrow's own writers take this lock around each
+commit. It belongs to the process and is gone with it, however the process ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from windrow.errors import TableLocked
+
+PATIENCE_SECONDS = 120.0
+
+
+def local_path(location: str) -> Path | None:
+    """Return the path of a table on a local file system, None for a table elsewhere."""
+    if location.startswith("file:"):
+        return Path(location.removeprefix("file:").replace("///", "/", 1))
+    return None if "://" in location else Path(location)
+
+
+@contextmanager
+def commit_lock(location: str) -> Iterator[None]:
+    """Hold the lock of a local table; nothing for a table elsewhere. Raises TableLocked after two minutes."""
+    path = local_path(location)
+    if path is None:
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.parent / f".{path.name}.lock"
+    try:
+        with FileLock(file, timeout=PATIENCE_SECONDS):
+            yield
+    except Timeout as error:
+        raise TableLocked(
+            f"another process has held {file} for {PATIENCE_SECONDS:.0f} s",
+            "See which process writes to this table; the lock is free as soon as it ends.",
+        ) from error

@@ -1,0 +1,92 @@
+"""What Delta's own log says of a table: its identity, latest version, and how many rows each commit added.
+
+A local table's log is read with delta-rs, in milliseconds; elsewhere, where only Spark may have the credentials, Spark
+is asked (`engine/spark_log.py`), which takes a few hundred. Both give the same answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from windrow.engine.arrow import plain_type
+from windrow.engine.protocol import Table
+from windrow.errors import TableMissing
+
+ROWS_ADDED = ("numOutputRows", "num_added_rows")
+APPENDS = ("WRITE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "COPY INTO")
+WITHOUT_ROWS = ("OPTIMIZE", "CREATE TABLE", "SET TBLPROPERTIES", "VACUUM START", "VACUUM END", "ADD CONSTRAINT")
+
+
+class Log(Protocol):
+    """The log of one table."""
+
+    def table(self) -> Table | None:
+        """Return the table's identity and latest version, None when there is no table."""
+        ...
+
+    def rows_added(self, after: int, upto: int) -> dict[int, int | None]:
+        """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaRsLog:
+    """The log of a table at a path, read without a JVM."""
+
+    location: str
+
+    def table(self) -> Table | None:
+        """Return the table's identity and latest version, None when there is no table."""
+        return identity(DeltaTable(self.location)) if DeltaTable.is_deltatable(self.location) else None
+
+    def rows_added(self, after: int, upto: int) -> dict[int, int | None]:
+        """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say."""
+        table = open_table(self.location, "depot")
+        return added(table.history(table.version() - after), after, upto)
+
+
+def open_table(location: str, role: str) -> DeltaTable:
+    """Open a table at a path. Raises TableMissing."""
+    try:
+        return DeltaTable(location)
+    except TableNotFoundError as error:
+        raise missing(location, role) from error
+
+
+def missing(location: str, role: str) -> TableMissing:
+    """Return the error for a table that is not there."""
+    creates = "`windrow init` creates it" if role == "ledger" else "`windrow init` or `windrow ingest` creates it"
+    return TableMissing(f"there is no {role} at {location}", f"{creates}; or name another with --{role}.")
+
+
+def identity(table: DeltaTable) -> Table:
+    """Return a table's identity, latest version and payload type."""
+    return Table(str(table.metadata().id), table.version(), payload_type(pa.schema(table.schema().to_arrow())))
+
+
+def payload_type(schema: pa.Schema) -> pa.DataType:
+    """Return the payload's type: string, or binary where the table says so."""
+    return plain_type(schema.field("payload").type) if "payload" in schema.names else pa.string()
+
+
+def added(commits: Iterable[Mapping[str, Any]], after: int, upto: int) -> dict[int, int | None]:
+    """Return the rows that commits (`version, operation, operationMetrics`) added, for the versions asked for."""
+    by_version = {int(commit["version"]): _rows_added(commit) for commit in commits}
+    return {version: count for version, count in by_version.items() if after < version <= upto}
+
+
+def _rows_added(commit: Mapping[str, Any]) -> int | None:
+    operation = str(commit.get("operation", ""))
+    if operation in WITHOUT_ROWS:
+        return 0
+    metrics = dict(commit.get("operationMetrics") or {})
+    for name in ROWS_ADDED:
+        if operation in APPENDS and name in metrics:
+            return int(metrics[name])
+    return None

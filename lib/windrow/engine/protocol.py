@@ -1,0 +1,206 @@
+"""What a microbatch needs from an engine. Both engines write the same ledger; neither decides anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.expressions import Mapping as ColumnMapping
+from windrow.floors import Floors
+from windrow.step import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many of the rows to write replace live rows (`known`), and what they are."""
+
+    rows: int
+    known: int
+    opened: int
+    closed: int
+    rejected: int
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> Counts:
+        """Count rows as `Task` returns them; a batch is opened when its row is new."""
+        return cls.combine(rows.group_by(["state", "known"]).aggregate([([], "count_all")]))
+
+    @classmethod
+    def combine(cls, groups: pa.Table) -> Counts:
+        """Count from a table of `state, known, count_all`."""
+
+        def total(*states: str, known: bool | None = None) -> int:
+            mask = pc.is_in(groups["state"], pa.array(states, pa.string())) if states else pa.scalar(True)
+            if known is not None:
+                mask = pc.and_(mask, pc.equal(groups["known"], known))
+            counted = pc.if_else(mask, groups["count_all"], 0)
+            return int(pc.sum(counted).as_py() or 0)
+
+        return cls(
+            rows=total(),
+            known=total(known=True),
+            opened=total("open", "closed", known=False),
+            closed=total("closed"),
+            rejected=total("rejected"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Processed:
+    """The ledger rows of a microbatch, in whatever form the engine merges, and what is in them."""
+
+    rows: Any
+    counts: Counts
+    cuts: Floors
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The live rows of the ledger, all of one table version, and the engine's handle on that version."""
+
+    rows: pa.Table
+    table_version: int
+    handle: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a MERGE says it did."""
+
+    updated: int
+    deleted: int
+    inserted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A Delta table's identity and latest version."""
+
+    id: str
+    version: int
+    payload: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A file or Delta table to ingest: its columns, for a Delta table its identity, and the engine's handle on it."""
+
+    file: str
+    format: str
+    schema: pa.Schema
+    table: Table | None
+    handle: Any
+
+
+class Slice(Protocol):
+    """Whole depot versions, to be processed in one microbatch."""
+
+    @property
+    def path(self) -> str:
+        """Return where it is processed: `driver` or `executors`."""
+        ...
+
+    @property
+    def expected(self) -> Mapping[int, int | None]:
+        """Return the versions with messages, and how many each added by the depot's log (None: not said)."""
+        ...
+
+    def summarise(self, latest: int) -> pa.Table:
+        """Return `messages.summarise` of all its rows."""
+        ...
+
+    def process(self, task: Task, live: pa.Table) -> Processed:
+        """Run the task over all its messages and the live rows."""
+        ...
+
+
+class Arrivals(Protocol):
+    """New versions of the depot, from `begin` on, as one read of the change feed gave them."""
+
+    @property
+    def begin(self) -> int:
+        """Return the first version that the read covers."""
+        ...
+
+    def after(self, version: int, max_messages: int) -> Slice | None:
+        """Return the next slice after `version`: whole versions of at most `max_messages`, or one larger version."""
+        ...
+
+
+class Engine(Protocol):
+    """Reads the depot's new versions and the ledger's live rows, and commits one MERGE."""
+
+    name: str
+
+    def depot(self) -> Table:
+        """Return the depot's identity. Raises TableMissing."""
+        ...
+
+    def ledger(self) -> Table | None:
+        """Return the ledger's identity, None when there is none yet. Raises TableRefused for a foreign table."""
+        ...
+
+    def create_depot(self, payload: pa.DataType) -> None:
+        """Create an empty depot unless it exists."""
+        ...
+
+    def create_ledger(self, first: pa.Table, keep: str) -> None:
+        """Create the ledger with its first rows in one commit, unless it exists."""
+        ...
+
+    def live(self) -> Live:
+        """Read the live rows. Raises TableMissing."""
+        ...
+
+    def open_input(self, file: str, format_: str) -> Input:
+        """Open a file (`parquet`) or a Delta table (`delta`) to ingest. Raises FileRefused."""
+        ...
+
+    def transaction(self, application: str) -> int | None:
+        """Return the version that the depot's log recorded for a transaction id, None when it never did."""
+        ...
+
+    def append(
+        self,
+        given: Input,
+        mapping: ColumnMapping,
+        transaction: tuple[str, int],
+        after: int | None,
+        progress: Callable[[int], None],
+    ) -> int:
+        """Append the mapped rows of an input to the depot in one commit and return how many there were.
+
+        Of a Delta table only what came after its version `after`, when that is given.
+        """
+        ...
+
+    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
+        """Give `handle` what the depot added in the versions after `after`, up to `upto` or later."""
+        ...
+
+    def merge(self, rows: Any, control: pa.Table, live: Live, token: str) -> Merged | None:
+        """Commit the rows in one MERGE, unless the live rows changed since `live` was read with `token`.
+
+        Returns None when the table does not say whether it committed. Raises LedgerMoved.
+        """
+        ...
+
+
+def next_versions(counts: Mapping[int, int | None], after: int, max_messages: int) -> list[int]:
+    """Choose the versions of the next slice: whole ones, together at most `max_messages`, at least one.
+
+    A version whose count is not known makes a slice of its own.
+    """
+    chosen: list[int] = []
+    total = 0
+    for version in sorted(version for version in counts if version > after):
+        count = counts[version]
+        total += max_messages if count is None else count
+        if chosen and total > max_messages:
+            break
+        chosen.append(version)
+    return chosen

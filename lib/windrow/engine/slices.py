@@ -1,0 +1,65 @@
+"""A slice of the depot held on the driver as Arrow: what the embedded engine always has, and Spark when it is small."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow import messages as message_columns
+from windrow.engine.protocol import Counts, Processed
+from windrow.errors import DepotChanged
+from windrow.step import Task
+
+CHANGE, VERSION = "_change_type", "_commit_version"
+FEED_COLUMNS = (CHANGE, VERSION, "_commit_timestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowSlice:
+    """Whole depot versions as one Arrow table of messages with `version`."""
+
+    messages: pa.Table
+    expected: Mapping[int, int | None]
+    path: str = "driver"
+
+    def summarise(self, latest: int) -> pa.Table:
+        """Return `messages.summarise` of all rows."""
+        return message_columns.summarise(self.messages, latest)
+
+    def process(self, task: Task, live: pa.Table) -> Processed:
+        """Run the task here."""
+        rows, cuts = task(self.messages, live)
+        return Processed(rows, Counts.of(rows), cuts)
+
+
+def messages_of(feed: pa.Table, on_depot_delete: str) -> pa.Table:
+    """Return the messages in rows of a change feed, each with the depot version that added it.
+
+    Raises DepotChanged for deletions and updates, unless `on_depot_delete` is `ignore`.
+    """
+    inserted = pc.equal(feed[CHANGE], "insert")
+    if on_depot_delete == "error":
+        refuse_changes(feed.filter(pc.invert(inserted)))
+    kept = feed.filter(inserted)
+    version = kept[VERSION].cast(pa.int64())
+    messages = message_columns.conform(kept.drop_columns([name for name in FEED_COLUMNS if name in kept.schema.names]))
+    return messages.select(list(message_columns.COLUMNS)).append_column("version", version)
+
+
+def refuse_changes(changes: pa.Table) -> None:
+    """Raise DepotChanged when rows of a change feed are anything but insertions."""
+    if changes.num_rows:
+        first = changes[VERSION][0].as_py()
+        raise DepotChanged(
+            f"depot version {first} deletes or updates rows; a depot only grows",
+            'Nothing was read. If a retention job does this, set on_depot_delete = "ignore".',
+        )
+
+
+def cut(messages: pa.Table, counts: Mapping[int, int | None], versions: list[int]) -> ArrowSlice:
+    """Return the slice of the given versions."""
+    mask = pc.is_in(messages["version"], pa.array(versions, pa.int64()))
+    return ArrowSlice(messages.filter(mask), {version: counts[version] for version in versions})

@@ -1,0 +1,234 @@
+"""One microbatch: prime, plan, process, commit, in this order, on one page.
+
+It knows a depot, a ledger and a *step*, and nothing of what the step does with the messages. An `Engine` reads and
+writes; everything decided here is decided over Arrow tables.
+
+1. `prime` reads the live rows of the ledger, all of one table version.
+2. `plan` counts what came, checks the count against the depot's own log, and computes the floors.
+3. `process` lets the step decide, and turns what it refuses into rejections.
+4. `commit` writes all that changed in one MERGE, fenced by the token that was primed.
+
+Failure before the commit leaves nothing; failure after it is found by the next `prime`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow import tables
+from windrow.clock import UNKNOWN, Clock
+from windrow.engine.protocol import Counts, Engine, Merged, Processed, Slice
+from windrow.errors import LedgerMoved, ShortRead, require
+from windrow.floors import Floors, FloorsByVersion
+from windrow.messages import SUMMARY, times
+from windrow.progress import Primed, Sources, control_rows, prime
+from windrow.step import Step, Task
+
+Kind = Literal["data", "tick", "flush", "rules"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a microbatch will do: rows by version and source, the floors that follow, the sources that move."""
+
+    kind: Kind
+    summary: pa.Table
+    floors: FloorsByVersion
+    depot_version: int
+    path: str = "driver"
+
+    @property
+    def messages(self) -> int:
+        """Return how many messages it reads."""
+        return int(pc.sum(self.summary["messages"]).as_py() or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A microbatch as it was committed; phases in milliseconds."""
+
+    microbatch: int
+    kind: Kind
+    depot_version: int
+    messages: int
+    accepted: int
+    rejected: int
+    opened: int
+    closed: int
+    path: str
+    prime_ms: float
+    plan_ms: float
+    process_ms: float
+    commit_ms: float
+
+
+class Microbatch:
+    """One attempt at one microbatch. Making it primes it: what follows holds against the live rows read here."""
+
+    def __init__(self, engine: Engine, step: Step, clock: Clock, attempt: int = 1) -> None:
+        """Read the live rows."""
+        self._engine, self._step, self._clock, self._attempt = engine, step, clock, attempt
+        self._begun = clock.elapsed()
+        self._phases: dict[str, float] = {}
+        self.started_at = clock.now()
+        self.primed: Primed = prime(engine)
+        self._phase("prime_ms")
+
+    def run_messages(self, arrived: Slice, max_clock_skew: int) -> Committed:
+        """Process the messages of the next depot versions."""
+        latest = self.started_at + max_clock_skew
+        self._begin()
+        plan = _plan(arrived, latest, self.primed)
+        self._phase("plan_ms")
+        task = Task(self._step, plan.floors, latest, self.primed.microbatch + 1)
+        processed = arrived.process(task, self.primed.live)
+        self._phase("process_ms")
+        moved = plan.summary.filter(pc.is_valid(plan.summary["stamp"]))["source"].combine_chunks().unique()
+        after = Floors(moved, plan.floors.after.of(moved))
+        return self._commit(plan, processed, self.primed.sources.seen(after, self._clock.now()))
+
+    def run_tick(self, floors: Floors, kind: Kind = "tick", flush: bool = False) -> Committed:
+        """Raise floors without messages, which closes what lies below them; `flush` closes all that is open."""
+        self._begin()
+        after = self.primed.sources.floors.raised(floors.source, floors.floor)
+        plan = Plan(kind, SUMMARY.empty_table(), FloorsByVersion.none(after), self.primed.depot_version)
+        self._phase("plan_ms")
+        task = Task(self._step, plan.floors, UNKNOWN, self.primed.microbatch + 1, flush)
+        rows, cuts = task(self.primed.no_messages(), self.primed.live)
+        self._phase("process_ms")
+        ticked = self.primed.sources.ticked(after.raised(cuts.source, cuts.floor))
+        return self._commit(plan, Processed(rows, Counts.of(rows), cuts), ticked, after if flush else None)
+
+    def _commit(self, plan: Plan, processed: Processed, moved: Sources, flushed_at: Floors | None = None) -> Committed:
+        """Write the microbatch in one commit.
+
+        The fence makes the commit fail when another driver moved the ledger since prime, because a second count of
+        the same messages is worse than a failed run.
+        """
+        counts, number, token = processed.counts, self.primed.microbatch + 1, uuid4().hex
+        accepted = plan.messages - counts.rejected
+        require(accepted >= 0, f"{counts.rejected} messages were rejected of {plan.messages} read")
+        advanced: dict[str, object] = {
+            "microbatch": number,
+            "depot_version": plan.depot_version,
+            "token": token,
+            "rules": self._step.settings,
+        }
+        control = control_rows(self.primed, moved, advanced)
+        history = self._history(plan, counts, moved, flushed_at)
+        merged = self._engine.merge(
+            processed.rows, pa.concat_tables([control, history]), self.primed.fence, self.primed.token
+        )
+        if merged is None:
+            _require_token(self._engine, token)
+        else:
+            _require_expected(merged, counts, control, self.primed)
+        self._phase("commit_ms")
+        return Committed(
+            microbatch=number,
+            kind=plan.kind,
+            depot_version=plan.depot_version,
+            messages=plan.messages,
+            accepted=accepted,
+            rejected=counts.rejected,
+            opened=counts.opened,
+            closed=counts.closed,
+            path=plan.path,
+            **self._phases,
+        )
+
+    def _history(self, plan: Plan, counts: Counts, moved: Sources, flushed_at: Floors | None) -> pa.Table:
+        """Return the history row: what was read, decided and moved, under which rules, and how long it took."""
+        number = self.primed.microbatch + 1
+        columns: dict[str, object] = {
+            "id": f"microbatch/{number}",
+            "state": "microbatch",
+            "microbatch": number,
+            "attempt": self._attempt,
+            "kind": plan.kind,
+            "versions": _one_list(_per_version(plan.summary), tables.VERSIONS),
+            "messages_read": plan.messages,
+            "accepted": plan.messages - counts.rejected,
+            "rejected": counts.rejected,
+            "opened": counts.opened,
+            "closed": counts.closed,
+            "depot_version": plan.depot_version,
+            "clocks": _one_list(_clocks(moved, flushed_at), tables.CLOCKS),
+            "rules": self._step.settings,
+            "engine": self._engine.name,
+            "path": plan.path,
+            "started_at": times(np.array([self.started_at])),
+            **self._phases,
+        }
+        return tables.rows(self.primed.progress.schema, columns, 1)
+
+    def _begin(self) -> None:
+        self._begun = self._clock.elapsed()
+
+    def _phase(self, name: str) -> None:
+        """Note how long the phase that ends here took."""
+        now = self._clock.elapsed()
+        self._phases[name] = round((now - self._begun) * 1_000, 3)
+        self._begun = now
+
+
+def _plan(arrived: Slice, latest: int, primed: Primed) -> Plan:
+    """Count the messages, check that the feed gave every row that the depot says it added, compute the floors."""
+    summary = arrived.summarise(latest)
+    counted = {row["version"]: row["messages"] for row in _per_version(summary).to_pylist()}
+    for version, expected in arrived.expected.items():
+        if expected is not None and counted.get(version, 0) != expected:
+            raise ShortRead(
+                f"depot version {version} gave {counted.get(version, 0)} rows, its commit added {expected}",
+                "Nothing was written. If it stays so, the depot's files do not match its log.",
+            )
+    floors = FloorsByVersion.plan(summary, primed.sources.floors)
+    return Plan("data", summary, floors, max(arrived.expected), arrived.path)
+
+
+def _require_expected(merged: Merged, counts: Counts, control: pa.Table, primed: Primed) -> None:
+    """Compare what the MERGE says it did with what it had to do."""
+    moved_before = pc.is_in(control["source"], primed.sources.source)
+    known = counts.known + 1 + int(pc.sum(moved_before).as_py() or 0)
+    new = counts.rows + control.num_rows + 1 - known
+    require(
+        (merged.updated + merged.deleted, merged.inserted) == (known, new),
+        f"the commit replaced {merged.updated + merged.deleted} rows and added {merged.inserted}, "
+        f"it had to replace {known} and add {new}",
+    )
+
+
+def _require_token(engine: Engine, token: str) -> None:
+    """Find out whether a commit without an answer took place: only then the progress row holds our token."""
+    if prime(engine).token != token:
+        raise LedgerMoved("the commit was not taken", "Another driver committed first; it will be tried again.")
+
+
+def _per_version(summary: pa.Table) -> pa.Table:
+    grouped = summary.group_by("version").aggregate([("messages", "sum")]).sort_by("version")
+    return grouped.select(["version", "messages_sum"]).rename_columns(["version", "messages"])
+
+
+def _clocks(moved: Sources, flushed_at: Floors | None) -> pa.Table:
+    flushed = flushed_at.of(moved.source) if flushed_at else None
+    return pa.table(
+        {
+            "source": moved.source,
+            "clock": times(moved.clock),
+            "floor": times(moved.floor),
+            "flushed_at": pa.nulls(len(moved.source), times(moved.clock).type) if flushed is None else times(flushed),
+        }
+    )
+
+
+def _one_list(elements: pa.Table, type_: pa.DataType) -> pa.Array:
+    """Return the rows of a table as one list."""
+    struct = elements.to_struct_array()
+    whole = pa.concat_arrays(struct.chunks) if struct.num_chunks else pa.array([], struct.type)
+    return pa.ListArray.from_arrays(pa.array([0, len(whole)], pa.int32()), whole).cast(type_)

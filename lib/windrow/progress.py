@@ -1,0 +1,133 @@
+"""Where a ledger stands: its `progress` row, the clocks of its sources and the open rows, all of one table version."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow import clock, tables
+from windrow import messages as message_columns
+from windrow.engine.protocol import Engine, Live, Table
+from windrow.errors import TableRefused
+from windrow.floors import Floors, Ints
+from windrow.messages import microseconds, times
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The clock of each source: `clock` (greatest T of its data), `floor` (ticks included), `seen_at` (wall time)."""
+
+    source: pa.Array
+    clock: Ints
+    floor: Ints
+    seen_at: Ints
+
+    @property
+    def floors(self) -> Floors:
+        """Return the floors alone."""
+        return Floors(self.source, self.floor)
+
+    def idle(self, now: int) -> Floors:
+        """Return the idle clocks at wall time `now`."""
+        return Floors(self.source, clock.idle(self.clock, self.seen_at, now))
+
+    def seen(self, moved: Floors, now: int) -> Sources:
+        """Return the rows of the sources whose data moved their clock, committed at wall time `now`."""
+        return Sources(moved.source, moved.floor, moved.floor, np.full(moved.floor.size, now))
+
+    def ticked(self, after: Floors) -> Sources:
+        """Return the rows of the known sources whose floor a tick raised."""
+        floor = after.of(self.source)
+        rows = np.flatnonzero(floor > self.floor)
+        return Sources(self.source.take(pa.array(rows)), self.clock[rows], floor[rows], self.seen_at[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class Primed:
+    """The state that a microbatch starts from."""
+
+    progress: pa.Table  # the one `progress` row
+    sources: Sources
+    live: pa.Table  # open and partial rows
+    fence: Live
+    token: str
+    microbatch: int
+    depot_version: int
+    depot_id: str
+    start_from: str
+    rules: str
+
+    def no_messages(self) -> pa.Table:
+        """Return an empty table of messages with their version, in the ledger's types."""
+        payload = self.live.schema.field("payload").type
+        return message_columns.schema(payload).append(pa.field("version", pa.int64())).empty_table()
+
+
+def prime(engine: Engine) -> Primed:
+    """Read the live rows once. Raises TableMissing, or TableRefused for a ledger without its progress row."""
+    fence = engine.live()
+    rows = fence.rows
+    is_progress = pc.equal(rows["state"], "progress")
+    control = rows.filter(is_progress)
+    whole = control.filter(pc.equal(control["id"], tables.PROGRESS))
+    if whole.num_rows != 1:
+        raise TableRefused(
+            f"the ledger has {whole.num_rows} progress rows instead of one",
+            "It was damaged from outside. RESTORE it to an earlier version, or replay the depot into a new ledger.",
+        )
+    version = whole["schema_version"][0].as_py()
+    if version != tables.SCHEMA_VERSION:
+        raise TableRefused(
+            f"the ledger has schema version {version}, this Windrow knows {tables.SCHEMA_VERSION}",
+            "Use the Windrow that wrote it, or replay the depot into a new ledger.",
+        )
+    by_source = control.filter(pc.not_equal(control["id"], tables.PROGRESS))
+    recorded = whole.select(["token", "microbatch", "depot_version", "depot_id", "start_from", "rules"])
+    return Primed(
+        progress=whole,
+        sources=Sources(
+            by_source["source"].combine_chunks(),
+            microseconds(by_source["clock"]),
+            microseconds(by_source["floor"]),
+            microseconds(by_source["seen_at"]),
+        ),
+        live=rows.filter(pc.invert(is_progress)),
+        fence=fence,
+        **recorded.to_pylist()[0],
+    )
+
+
+def control_rows(primed: Primed, sources: Sources, advanced: dict[str, object]) -> pa.Table:
+    """Return the progress row with the `advanced` columns, and the rows of the sources that moved."""
+    schema = primed.progress.schema
+    kept = {name: primed.progress[name] for name in schema.names}
+    progress = tables.rows(schema, kept | advanced, 1)
+    moved: dict[str, object] = {
+        "id": tables.identifier("source", sources.source),
+        "state": "progress",
+        "source": sources.source,
+        "clock": times(sources.clock),
+        "floor": times(sources.floor),
+        "seen_at": times(sources.seen_at),
+    }
+    return pa.concat_tables([progress, tables.rows(schema, moved, len(sources.source))])
+
+
+def first_rows(depot: Table, start_from: str, depot_version: int, rules: str, token: str) -> pa.Table:
+    """Return the rows that a new ledger begins with: the progress row."""
+    columns: dict[str, object] = {
+        "id": tables.PROGRESS,
+        "state": "progress",
+        "schema_version": tables.SCHEMA_VERSION,
+        "depot_id": depot.id,
+        "start_from": start_from,
+        "depot_version": depot_version,
+        "microbatch": 0,
+        "token": token,
+        "paused": False,
+        "rules": rules,
+    }
+    return tables.rows(tables.ledger_schema(depot.payload), columns, 1)

@@ -1,0 +1,235 @@
+"""The runner: what is new, microbatch by microbatch, ticks when the log is read to its end, retries with backoff.
+
+The batching step is handed to the microbatch here; nothing below knows it. The runner keeps nothing between two
+microbatches but the count of failed attempts: all else is read from the ledger, so it may die at any point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+import numpy as np
+
+from windrow.batching.rules import Rules
+from windrow.batching.step import Batching
+from windrow.clock import Clock
+from windrow.engine.protocol import Arrivals, Engine, Table
+from windrow.errors import (
+    LedgerBehind,
+    LedgerMoved,
+    MicrobatchFailed,
+    OtherDepot,
+    SettingsError,
+    StartFromChanged,
+    WindrowError,
+)
+from windrow.floors import Floors
+from windrow.microbatch import Committed, Microbatch
+from windrow.progress import Primed, first_rows, prime
+from windrow.settings import Settings
+from windrow.step import Step
+
+FIRST_BACKOFF = 500_000
+LONGEST_BACKOFF = 30_000_000
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a run did: its microbatches in order, and the depot versions it found."""
+
+    engine: str
+    microbatches: list[Committed] = field(default_factory=list)
+
+    def total(self, name: str) -> int:
+        """Return the sum of a count over all microbatches."""
+        return sum(getattr(microbatch, name) for microbatch in self.microbatches)
+
+
+class Runner:
+    """Runs microbatches on one engine. `report` is called after each commit, `retrying` before each retry."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: Settings,
+        clock: Clock,
+        report: Callable[[Committed], None] = lambda committed: None,
+        retrying: Callable[[Exception, int], None] = lambda error, attempt: None,
+    ) -> None:
+        """Open the ledger, or create it at the place where `start_from` says. Raises as `open_ledger` does."""
+        self._engine, self._settings, self._clock = engine, settings, clock
+        self._step: Step = Batching(settings.rules.build())
+        self._report, self._retrying = report, retrying
+        self._attempt = 1
+        self._covered = -1
+        self.summary = Summary(engine.name)
+        self._reached = open_ledger(engine, settings).depot_version
+
+    def once(self) -> Summary:
+        """Read the depot to its end, then close what is overdue; stop between microbatches when the clock says so."""
+        self._persist(self._follow_rules)
+        while not self._clock.wait(0) and self._behind():
+            self._persist(self._read)
+        if not self._clock.wait(0) and self._settings.idle_grace is not None:
+            self._persist(self._tick_idle)
+        return self.summary
+
+    def every(self, pause: int) -> Summary:
+        """Run `once` again and again, `pause` microseconds apart, until the clock says stop."""
+        while True:
+            self.once()
+            if self._clock.wait(pause):
+                return self.summary
+
+    def tick(self, to: int | None = None) -> Summary:
+        """Close what is overdue now (the idle tick), or raise the floor of every source to `to` (microseconds)."""
+        self._persist(self._follow_rules)
+        self._persist(self._tick_idle if to is None else lambda: self._tick_to(to))
+        return self.summary
+
+    def flush(self) -> Summary:
+        """Close all that is open, each source at its floor or idle clock, whichever is later."""
+        self._persist(self._follow_rules)
+        self._persist(self._flush)
+        return self.summary
+
+    def _behind(self) -> bool:
+        """Tell whether the depot has versions that were not read yet."""
+        return self._engine.depot().version > max(self._reached, self._covered)
+
+    def _read(self) -> None:
+        upto = self._engine.depot().version
+        self._engine.read(self._reached, upto, self._process)
+        if not self._clock.wait(0):
+            self._covered = upto
+
+    def _process(self, arrivals: Arrivals) -> None:
+        """Run a microbatch for each slice of what arrived, starting each from what the ledger says."""
+        while not self._clock.wait(0):
+            known = self._reached
+            arrived = arrivals.after(known, self._settings.max_messages)
+            if arrived is None:
+                return
+            microbatch = self._microbatch()
+            if self._reached + 1 < arrivals.begin:
+                raise LedgerBehind(
+                    f"the ledger has read depot version {self._reached}, this stream begins at {arrivals.begin}",
+                    "The ledger was restored while it was running; the stream starts afresh.",
+                )
+            if self._reached != known:
+                continue
+            with suppress(LedgerMoved):
+                self._done(microbatch.run_messages(arrived, self._settings.max_clock_skew))
+
+    def _tick_idle(self) -> None:
+        microbatch = self._microbatch()
+        primed = microbatch.primed
+        grace = self._settings.idle_grace or 0
+        idle = primed.sources.idle(microbatch.started_at)
+        due = self._step.due(primed.live, Floors(idle.source, idle.floor - grace))
+        if len(due.source):
+            self._done(microbatch.run_tick(due))
+
+    def _tick_to(self, to: int) -> None:
+        microbatch = self._microbatch()
+        floors = microbatch.primed.sources.floors
+        if np.any(floors.floor < to):
+            self._done(microbatch.run_tick(floors.at_least(to)))
+
+    def _flush(self) -> None:
+        microbatch = self._microbatch()
+        primed = microbatch.primed
+        idle = primed.sources.idle(microbatch.started_at)
+        now = primed.sources.floors.raised(idle.source, idle.floor)
+        if primed.live.num_rows:
+            self._done(microbatch.run_tick(now, kind="flush", flush=True))
+
+    def _follow_rules(self) -> None:
+        """Record a change of the rules, and raise the floors so that what was too old before stays so."""
+        microbatch = self._microbatch()
+        primed = microbatch.primed
+        if primed.rules == self._step.settings:
+            return
+        more = self._settings.rules.max_delay - Rules.from_json(primed.rules).max_delay
+        floors = primed.sources.floors
+        self._done(microbatch.run_tick(Floors(floors.source, floors.floor + max(0, more)), kind="rules"))
+
+    def _microbatch(self) -> Microbatch:
+        microbatch = Microbatch(self._engine, self._step, self._clock, self._attempt)
+        self._reached = microbatch.primed.depot_version
+        return microbatch
+
+    def _done(self, committed: Committed) -> None:
+        self._attempt = 1
+        self._reached = committed.depot_version
+        self.summary.microbatches.append(committed)
+        self._report(committed)
+
+    def _persist(self, work: Callable[[], None]) -> None:
+        """Do `work`, again after a failure that may pass, with backoff, up to the limit.
+
+        LedgerMoved and LedgerBehind are no failures: somebody else was faster, and the next prime sees it.
+        """
+        while True:
+            try:
+                return work()
+            except (LedgerMoved, LedgerBehind):
+                self._covered = -1
+                continue
+            except Exception as error:
+                if isinstance(error, WindrowError) and not error.retryable:
+                    raise
+                self._back_off(error)
+
+    def _back_off(self, error: Exception) -> None:
+        if self._attempt > self._settings.retries:
+            raise MicrobatchFailed(
+                f"failed {self._attempt} times, at last with: {error}",
+                "What was committed stays; the next run goes on from there.",
+            ) from error
+        self._retrying(error, self._attempt)
+        pause = min(FIRST_BACKOFF * 2 ** (self._attempt - 1), LONGEST_BACKOFF)
+        self._attempt += 1
+        if self._clock.wait(pause):
+            raise error
+
+
+def open_ledger(engine: Engine, settings: Settings) -> Primed:
+    """Return the ledger's state, creating it on first use.
+
+    Raises TableMissing without a depot, OtherDepot for the ledger of another one, StartFromChanged when the ledger
+    began elsewhere than `start_from` says.
+    """
+    depot = engine.depot()
+    if engine.ledger() is None:
+        reached = _version_before(settings.start_from, depot)
+        rules = Batching(settings.rules.build()).settings
+        first = first_rows(depot, settings.start_from, reached, rules, uuid4().hex)
+        engine.create_ledger(first, settings.keep)
+    primed = prime(engine)
+    if primed.depot_id != depot.id:
+        raise OtherDepot(
+            f"the ledger {settings.ledger} belongs to depot {primed.depot_id}, {settings.depot} is {depot.id}",
+            "Give this depot a ledger of its own (--ledger); if the depot was made anew, its history is another one.",
+        )
+    if settings.start_from not in (primed.start_from, "beginning"):
+        raise StartFromChanged(
+            f"the ledger began from {primed.start_from!r}, start_from now says {settings.start_from!r}",
+            f"Set start_from = {primed.start_from!r}, or begin a new ledger (--ledger).",
+        )
+    return primed
+
+
+def _version_before(start_from: str, depot: Table) -> int:
+    """Return the depot version up to which a new ledger counts as read."""
+    if start_from == "beginning":
+        return -1
+    if start_from == "end":
+        return depot.version
+    kind, _, number = start_from.partition(":")
+    if kind == "version" and number.isdigit():
+        return int(number) - 1
+    raise SettingsError(f"start_from = {start_from!r} has no meaning", "Say beginning, end or version:N.")

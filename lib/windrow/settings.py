@@ -1,0 +1,204 @@
+"""Settings: flags over `WINDROW_*` environment over `windrow.toml` over defaults. A name nobody knows is an error.
+
+Durations are text such as `10s`; they are held in microseconds.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from windrow import durations
+from windrow.batching.rules import Rules, WindowStart
+from windrow.errors import SettingsError, WindrowError
+
+PREFIX = "WINDROW_"
+FILE = "windrow.toml"
+
+
+def _duration(value: Any) -> int:
+    try:
+        return durations.microseconds(value)
+    except SettingsError as error:
+        raise ValueError(error.message) from None
+
+
+def _grace(value: Any) -> int | None:
+    return None if value in ("never", None) else _duration(value)
+
+
+Duration = Annotated[int, BeforeValidator(_duration)]
+Grace = Annotated[int | None, BeforeValidator(_grace)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Part(BaseModel):
+    """A table of `windrow.toml`; a key nobody knows is an error."""
+
+    model_config = ConfigDict(extra="forbid", validate_default=True, frozen=True)
+
+
+class RulesPart(Part):
+    """`[rules]`: the rules of batching."""
+
+    window: Duration = Field("10s", description="longest span of a batch")  # type: ignore[assignment]
+    max_delay: Duration = Field("5s", description="how old a message may be when it arrives")  # type: ignore[assignment]
+    max_leap: Duration = Field("1s", description="how far in the future it may claim to be")  # type: ignore[assignment]
+    max_batch_bytes: int = Field(16_777_216, ge=0, description="octets of types and payloads in a batch; 0: no limit")
+    window_start: WindowStart = Field("arrival", description="where a window begins: arrival or event_time")
+
+    def build(self) -> Rules:
+        """Return the rules. Raises RulesError."""
+        return Rules(**self.model_dump())
+
+
+class IngestPart(Part):
+    """`[ingest]`: how files become messages."""
+
+    columns: dict[str, str] = Field(default_factory=dict, description="message column = expression over the file")
+
+
+class RunPart(Part):
+    """`[run]`: the loop."""
+
+    every: Duration = Field("10s", description="with run --every: time between two looks at the depot")  # type: ignore[assignment]
+
+
+class Settings(BaseSettings):
+    """All settings. Raises SettingsError with the nearest name for one that nobody knows."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+        extra="forbid",
+        validate_default=True,
+        frozen=True,
+    )
+
+    depot: str = Field("data/depot", description="Delta table of messages")
+    ledger: str = Field("data/ledger", description="Delta table of batches, rejections, progress and history")
+    engine: Literal["auto", "spark", "embedded"] = Field(
+        "auto", description="auto: spark where a session is given or pyspark and Java are there, else embedded"
+    )
+    start_from: str = Field("beginning", description="beginning, end or version:N; fixed by the first run of a ledger")
+    max_messages: Count = Field(1_000_000, description="messages of a microbatch, in whole depot versions")
+    driver_messages: int = Field(500_000, ge=0, description="above it Spark processes on the executors")
+    idle_grace: Grace = Field("10s", description="how long a silent source keeps overdue batches open, or never")  # type: ignore[assignment]
+    max_clock_skew: Duration = Field("5m", description="a stamp this far ahead of the wall clock is rejected")  # type: ignore[assignment]
+    on_depot_delete: Literal["error", "ignore"] = Field("error", description="when the depot loses or changes rows")
+    keep: str = Field("90d", description="how far back replay and verify reach")
+    retries: int = Field(5, ge=0, description="how often a failing microbatch is tried again")
+    rules: RulesPart = RulesPart()
+    ingest: IngestPart = IngestPart()
+    run: RunPart = RunPart()
+
+    def __init__(self, **values: Any) -> None:
+        """Take values over environment and defaults; see `load` for the file."""
+        _refuse_unknown_variables(os.environ)
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise _settings_error(error) from None
+        self.rules.build()
+        durations.microseconds(self.keep, "keep")
+
+    @classmethod
+    def load(cls, file: str | Path | None = None, **flags: Any) -> Settings:
+        """Read settings from `file` (default: `windrow.toml` here, if there is one), environment and flags."""
+        path = Path(file or FILE)
+        if file is None and not path.exists():
+            return cls(**flags)
+        try:
+            content = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise SettingsError(f"{path} cannot be read: {error.strerror}", "Name another with --config.") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SettingsError(
+                f"{path} is not TOML: {error}", "See the example that `windrow init` writes."
+            ) from error
+        return _FromFile.with_content(content)(**flags)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Order the sources: flags, environment."""
+        return init_settings, env_settings
+
+
+class _FromFile(PydanticBaseSettingsSource):
+    """The content of a settings file as a source below the environment."""
+
+    content: Mapping[str, Any] = {}
+
+    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
+        return self.content.get(field_name), field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        return dict(self.content)
+
+    @classmethod
+    def with_content(cls, content: Mapping[str, Any]) -> type[Settings]:
+        """Return the settings class that reads `content` below flags and environment."""
+
+        class FileSettings(Settings):
+            @classmethod
+            def settings_customise_sources(
+                cls, settings_cls: type[BaseSettings], *sources: PydanticBaseSettingsSource, **named: Any
+            ) -> tuple[PydanticBaseSettingsSource, ...]:
+                above = super().settings_customise_sources(settings_cls, *sources, **named)
+                source = _FromFile(settings_cls)
+                source.content = content
+                return *above, source
+
+        return FileSettings
+
+
+def _known_variables() -> set[str]:
+    names = set()
+    for name, field in Settings.model_fields.items():
+        inner = field.annotation if isinstance(field.annotation, type) else None
+        if inner and issubclass(inner, Part):
+            names |= {f"{PREFIX}{name}__{part}".upper() for part in inner.model_fields}
+        names.add(f"{PREFIX}{name}".upper())
+    return names
+
+
+def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
+    known = _known_variables()
+    for name in environment:
+        if not name.upper().startswith(PREFIX) or name.upper() in known:
+            continue
+        if not re.match(rf"{PREFIX}INGEST__COLUMNS__\w+$", name.upper()):
+            raise SettingsError(f"nobody knows the variable {name}", _nearest(name.upper(), known))
+
+
+def _nearest(name: str, known: set[str]) -> str:
+    near = difflib.get_close_matches(name, sorted(known), 1, cutoff=0.5)
+    return f"Did you mean {near[0]}?" if near else f"Known are {', '.join(sorted(known))}."
+
+
+def _settings_error(error: ValidationError) -> WindrowError:
+    """Say what is wrong with the first setting that is."""
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        known = {".".join(variable.removeprefix(PREFIX).lower().split("__")) for variable in _known_variables()}
+        return SettingsError(f"nobody knows the setting {name!r}", _nearest(name, known))
+    message = first["msg"].removeprefix("Value error, ")
+    return SettingsError(
+        f"{name} = {first['input']!r}: {message}", "See `windrow init` for an example with all settings."
+    )

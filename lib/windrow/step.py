@@ -1,0 +1,102 @@
+"""A step: what a microbatch does with its messages, as a pure function that driver and executors run alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from windrow import messages as message_columns
+from windrow import tables
+from windrow.floors import Floors, FloorsByVersion, Ints
+from windrow.rejection import Refusals, rejected
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a step gets: valid messages (with `version`), their processing times, live rows, and the clocks after all.
+
+    With `flush` the step finishes everything that is open, at the clock of each source.
+    """
+
+    messages: pa.Table
+    processing_time: Ints
+    live: pa.Table
+    floors: Floors
+    microbatch: int
+    flush: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a step returns: ledger rows, which of them replace live rows (`known`), refused messages, raised floors."""
+
+    rows: pa.Table
+    known: pa.Array
+    refusals: Refusals
+    cuts: Floors
+
+
+class Step(Protocol):
+    """What a microbatch does with its messages. It must be pure and picklable: executors run it as well."""
+
+    @property
+    def settings(self) -> str:
+        """Return what the step was set to, as recorded in the history."""
+        ...
+
+    def __call__(self, work: Work) -> Outcome:
+        """Process the messages of some streams together with the live rows of these streams."""
+        ...
+
+    def due(self, live: pa.Table, now: Floors) -> Floors:
+        """Return the floors that a tick to `now` needs, for the sources in which it would finish something."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The pure part of `process`: a step with all it needs to run on any part of the streams, anywhere."""
+
+    step: Step
+    floors: FloorsByVersion
+    latest: int
+    microbatch: int
+    flush: bool = False
+
+    def __call__(self, arrived: pa.Table, live: pa.Table) -> tuple[pa.Table, Floors]:
+        """Return ledger rows with a column `known`, and the floors a flush raised.
+
+        `arrived` has the message columns and `version`, `live` the ledger's columns.
+        """
+        refused = message_columns.refused(arrived, self.latest)
+        good = np.delete(np.arange(arrived.num_rows), refused["row"].to_numpy())
+        valid = arrived.take(pa.array(good))
+        processing_time = self.floors.processing_times(valid)
+        outcome = self.step(Work(valid, processing_time, live, self.floors.after, self.microbatch, self.flush))
+        never_seen = Refusals.unprocessed(
+            refused["row"].to_numpy(),
+            refused["reason"].to_numpy(),
+            refused["detail"].combine_chunks(),
+            refused["off_by_us"].to_numpy(),
+        )
+        by_rules = replace(outcome.refusals, row=good[outcome.refusals.row])
+        rejections = rejected(arrived, arrived["version"].to_numpy(), [never_seen, by_rules], self.microbatch)
+        return self._joined(outcome, rejections, live.schema), outcome.cuts
+
+    @staticmethod
+    def _joined(outcome: Outcome, rejections: pa.Table, schema: pa.Schema) -> pa.Table:
+        """Return the step's rows and the rejections as ledger rows."""
+        parts = []
+        for part, state, known in ((outcome.rows, None, outcome.known), (rejections, "rejected", False)):
+            columns: dict[str, object] = {name: part[name] for name in part.column_names}
+            columns |= {"state": state} if state else {}
+            rows = tables.rows(schema, columns, part.num_rows)
+            parts.append(rows.append_column("known", _booleans(known, part.num_rows)))
+        return pa.concat_tables(parts)
+
+
+def _booleans(value: pa.Array | bool, count: int) -> pa.Array:
+    return pa.array(np.full(count, value)) if isinstance(value, bool) else value

@@ -1,0 +1,30 @@
+"""The machine's clock. The only module that reads it; commands, jobs and `windrow.run` hand it to what needs time."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+
+class WallClock:
+    """The wall clock with a stop that can be asked for from a signal handler or another thread."""
+
+    def __init__(self) -> None:
+        """Start running."""
+        self._stopped = threading.Event()
+
+    def now(self) -> int:
+        """Return microseconds since the epoch, UTC."""
+        return time.time_ns() // 1_000
+
+    def elapsed(self) -> float:
+        """Return seconds of the monotonic clock."""
+        return time.perf_counter()
+
+    def wait(self, microseconds: int) -> bool:
+        """Wait; return True at once when a stop was asked for."""
+        return self._stopped.wait(microseconds / 1_000_000)
+
+    def stop(self) -> None:
+        """Ask for a stop: what waits returns, the microbatch at work finishes."""
+        self._stopped.set()
