@@ -1,0 +1,50 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow.batching.order import dense, group, number, sort_groups
+
+ROWS = st.lists(st.tuples(st.integers(0, 4), st.integers(-5, 5), st.integers(0, 3)), max_size=120)
+
+
+def columns(rows: list[tuple[int, int, int]]) -> list[np.ndarray]:
+    return [np.array([row[part] for row in rows], np.int64) for part in range(3)]
+
+
+@given(ROWS)
+def test_group_and_sort(rows: list[tuple[int, int, int]]) -> None:
+    """
+    Grouped and sorted rows are those of a stable sort by (group, major, minor).
+    """
+    ids, major, minor = columns(rows)
+    order, begin = group(ids, 5)
+    sort_groups(order, begin, major, minor)
+    assert order.tolist() == sorted(range(len(rows)), key=lambda row: (*rows[row], row))
+    assert begin.tolist() == [sum(row[0] < id_ for row in rows) for id_ in range(6)]
+
+
+@given(ROWS)
+def test_number(rows: list[tuple[int, int, int]]) -> None:
+    """
+    Each row's number is the rank of its value among the distinct values of its group.
+    """
+    ids, major, minor = columns(rows)
+    order, begin = group(ids, 5)
+    sort_groups(order, begin, major, minor)
+    numbers, begins, samples = number(order, begin, major)
+    values = [sorted({row[1] for row in rows if row[0] == id_}) for id_ in range(5)]
+    assert numbers.tolist() == [values[row[0]].index(row[1]) for row in rows]
+    assert np.diff(begins).tolist() == [len(distinct) for distinct in values]
+    assert major[samples].tolist() == [value for distinct in values for value in distinct]
+
+
+@given(st.lists(st.integers(0, 10**6), max_size=50))
+def test_dense(ids: list[int]) -> None:
+    """
+    Renumbered ids keep their order and have no gaps, whether the bound is small or large.
+    """
+    distinct = sorted(set(ids))
+    for bound in (10**6 + 1, 10**9):
+        renumbered, count = dense(np.array(ids, np.int64), bound)
+        assert renumbered.tolist() == [distinct.index(id_) for id_ in ids]
+        assert count == len(distinct)

@@ -1,0 +1,58 @@
+import warnings
+
+import pytest
+
+from windrow import Rules
+from windrow.batching import ShortWindowWarning
+from windrow.errors import RulesError, WindrowError
+
+
+class TestRules:
+    def test_durations_in_words_or_microseconds(self) -> None:
+        """
+        A duration may be text or microseconds; no limit may be 0 or None.
+        """
+        assert Rules(window="20s", max_batch_bytes=None) == Rules(window=20_000_000, max_batch_bytes=0)
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [{"window": 0}, {"max_batch_bytes": -1}, {"max_batch_bytes": 1.5}, {"window_start": "noon"}, {"max_delay": "x"}],
+    )
+    def test_refuses_what_makes_no_sense(self, wrong: dict[str, object]) -> None:
+        """
+        A rule out of its range is an error that says what to give.
+        """
+        with pytest.raises(WindrowError) as caught:
+            Rules(**wrong)  # type: ignore[arg-type]
+        assert caught.value.hint
+
+    def test_short_window_warns(self) -> None:
+        """
+        With arrival, a window not longer than delay and leap together is a warning; with event_time it is none.
+        """
+        with pytest.warns(ShortWindowWarning):
+            Rules(window="6s", max_delay="5s", max_leap="1s")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            Rules(window="6s", max_delay="5s", max_leap="1s", window_start="event_time")
+
+    def test_recorded_and_read_back(self) -> None:
+        """
+        The form that the ledger records reads back as the same rules.
+        """
+        rules = Rules(window="1m", max_delay="7s", max_leap=0, max_batch_bytes=10, window_start="event_time")
+        assert Rules.from_json(rules.to_json()) == rules
+
+    def test_cannot_change(self) -> None:
+        """
+        Rules are a value.
+        """
+        with pytest.raises(AttributeError):
+            Rules().window = 1  # type: ignore[misc]
+
+    def test_window_zero_is_a_rules_error(self) -> None:
+        """
+        The error for a rule carries its own code.
+        """
+        with pytest.raises(RulesError, match="WINDROW-RULES"):
+            Rules(window=0)
