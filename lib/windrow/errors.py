@@ -187,3 +187,10 @@ def require(holds: bool, promise: str) -> None:
     """Raise BrokenPromise unless `holds`: used in pairs, before something is written and after it was."""
     if not holds:
         raise BrokenPromise(promise, "Nothing was lost. Please report this with the command's output.")
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error of another library says, in one line; a bridge to Java says it in its second."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = [line for line in lines if not line.startswith("An error occurred while calling")]
+    return (said or [type(error).__name__])[0].removeprefix(": ")

@@ -73,7 +73,7 @@ class Microbatch:
 
     def __init__(self, engine: Engine, step: Step, clock: Clock, attempt: int = 1) -> None:
         """Read the live rows."""
-        self._engine, self._step, self._clock, self._attempt = engine, step, clock, attempt
+        self._engine, self._step, self._clock, self.attempt = engine, step, clock, attempt
         self._begun = clock.elapsed()
         self._phases: dict[str, float] = {}
         self.started_at = clock.now()
@@ -150,7 +150,7 @@ class Microbatch:
             "id": f"microbatch/{number}",
             "state": "microbatch",
             "microbatch": number,
-            "attempt": self._attempt,
+            "attempt": self.attempt,
             "kind": plan.kind,
             "versions": _one_list(_per_version(plan.summary), tables.VERSIONS),
             "messages_read": plan.messages,

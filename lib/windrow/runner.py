@@ -66,7 +66,8 @@ class Runner:
         self._attempt = 1
         self._covered = -1
         self.summary = Summary(engine.name)
-        self._reached = open_ledger(engine, settings).depot_version
+        primed = open_ledger(engine, settings)
+        self._reached, self._number = primed.depot_version, primed.microbatch
 
     def once(self) -> Summary:
         """Read the depot to its end, then close what is overdue; stop between microbatches when the clock says so."""
@@ -102,7 +103,8 @@ class Runner:
 
     def _read(self) -> None:
         upto = self._engine.depot().version
-        self._engine.read(self._reached, upto, self._process)
+        if upto > self._reached:
+            self._engine.read(self._reached, upto, self._process)
         if not self._clock.wait(0):
             self._covered = upto
 
@@ -158,13 +160,19 @@ class Runner:
         self._done(microbatch.run_tick(Floors(floors.source, floors.floor + max(0, more)), kind="rules"))
 
     def _microbatch(self) -> Microbatch:
+        """Prime a microbatch, and learn from it what somebody else, or a commit without an answer, did meanwhile."""
         microbatch = Microbatch(self._engine, self._step, self._clock, self._attempt)
-        self._reached = microbatch.primed.depot_version
+        primed = microbatch.primed
+        if primed.depot_version < self._reached:
+            self._covered = -1
+        if primed.microbatch != self._number:
+            self._attempt = microbatch.attempt = 1
+        self._reached, self._number = primed.depot_version, primed.microbatch
         return microbatch
 
     def _done(self, committed: Committed) -> None:
         self._attempt = 1
-        self._reached = committed.depot_version
+        self._reached, self._number = committed.depot_version, committed.microbatch
         self.summary.microbatches.append(committed)
         self._report(committed)
 

@@ -7,9 +7,11 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow import messages as message_columns
 from windrow import tables
+from windrow.errors import require
 from windrow.floors import Floors, FloorsByVersion, Ints
 from windrow.rejection import Refusals, rejected
 
@@ -95,7 +97,11 @@ class Task:
             columns |= {"state": state} if state else {}
             rows = tables.rows(schema, columns, part.num_rows)
             parts.append(rows.append_column("known", _booleans(known, part.num_rows)))
-        return pa.concat_tables(parts)
+        joined = pa.concat_tables(parts)
+        require(
+            pc.count_distinct(joined["id"]).as_py() == joined.num_rows, "an id stands twice among the rows to write"
+        )
+        return joined
 
 
 def _booleans(value: pa.Array | bool, count: int) -> pa.Array:

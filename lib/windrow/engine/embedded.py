@@ -17,7 +17,7 @@ from windrow.engine.lock import commit_lock
 from windrow.engine.log import DeltaRsLog, missing, open_table, payload_type
 from windrow.engine.protocol import Arrivals, Input, Live, Merged, Slice, Table, next_versions
 from windrow.engine.slices import CHANGE, FEED_COLUMNS, cut, messages_of
-from windrow.errors import DepotUnreadable, FileRefused, LedgerMoved, TableRefused
+from windrow.errors import DepotUnreadable, FileRefused, LedgerMoved, TableRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
 
 MATCH = "t.state IN ('open', 'progress', 'partial') AND t.id = s.id"
@@ -153,6 +153,8 @@ class EmbeddedEngine:
                     .execute()
                 )
             except CommitFailedError as error:
+                if DeltaTable(self._ledger).version() == live.table_version:
+                    raise
                 raise LedgerMoved(
                     f"the ledger moved between prime and commit: {first_line(error)}",
                     "Another driver, tick or flush committed first. Nothing was written.",
@@ -234,8 +236,3 @@ def create_ledger(location: str, first: pa.Table, keep: str) -> None:
             description="Windrow ledger: batches, rejections, progress and history",
             configuration=tables.PROPERTIES | tables.retention(keep),
         )
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error of another library."""
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -19,14 +19,14 @@ from pyspark.sql import functions as F
 from windrow import tables
 from windrow.engine import embedded
 from windrow.engine.arrow import plain
-from windrow.engine.embedded import added_rows, first_line
+from windrow.engine.embedded import added_rows
 from windrow.engine.executors import ExecutorsSlice
 from windrow.engine.lock import commit_lock, local_path
 from windrow.engine.log import DeltaRsLog, Log, missing, open_table
 from windrow.engine.protocol import Arrivals, Input, Live, Merged, Slice, Table, next_versions
 from windrow.engine.slices import CHANGE, FEED_COLUMNS, VERSION, cut, messages_of, refuse_changes
 from windrow.engine.spark_log import SparkLog
-from windrow.errors import DepotUnreadable, ExpressionError, FileRefused, LedgerMoved, TableRefused
+from windrow.errors import DepotUnreadable, ExpressionError, FileRefused, LedgerMoved, TableRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
 
 EVERY_FILE = 2_147_483_647  # a rate limit would split commits, and what is read by version would lose the second half
@@ -135,7 +135,7 @@ class SparkEngine:
         try:
             frame = self._root.read.format(format_).load(file)
             table = self._log(file).table() if format_ == "delta" else None
-        except PySparkException as error:
+        except Exception as error:  # what the reader of a format raises comes through as it is
             raise FileRefused(
                 f"{file} cannot be read as {format_}: {first_line(error)}", "Check the file and --format."
             ) from error

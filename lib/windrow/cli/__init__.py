@@ -1,0 +1,65 @@
+"""The command line. Each file holds one group of commands, thin over the library; this one runs them.
+
+Exit status: 0 done, 1 a check found a difference, 2 wrong usage or settings, 3 the world failed.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+from windrow.cli import demo, looking, running, writing
+from windrow.errors import UsageError, WindrowError
+
+app = typer.Typer(
+    help="Group messages into batches, each message exactly once, on Delta Lake.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for group in (demo, writing, running, looking):
+    group.add_to(app)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit status; errors become one or two lines, with `--debug` a traceback."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    warnings.showwarning = _one_line  # type: ignore[assignment]
+    try:
+        status: Any = app(args=given, standalone_mode=False)
+    except typer.Exit as end:
+        return end.exit_code
+    except typer.Abort:
+        return _say("stopped", 3)
+    except Exception as error:
+        if "--debug" in given:
+            raise
+        return _failed(error)
+    return int(status or 0)
+
+
+def _failed(error: Exception) -> int:
+    """Say what went wrong and return the exit status that goes with it."""
+    if isinstance(error, UsageError):
+        return _say(str(error), 2)
+    if isinstance(error, WindrowError):
+        return _say(str(error), 3)
+    if hasattr(error, "format_message"):  # what typer raises for wrong usage
+        command = getattr(getattr(error, "ctx", None), "command_path", "windrow")
+        return _say(f"WINDROW-USAGE: {error.format_message()}\nSee {command} --help.", 2)
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return _say(f"WINDROW-UNEXPECTED: {type(error).__name__}: {first}\nRun it again with --debug to see where.", 3)
+
+
+def _say(text: str, status: int) -> int:
+    print(text, file=sys.stderr)
+    return status
+
+
+def _one_line(message: Warning | str, *_: Any) -> None:
+    print(f"warning: {message}", file=sys.stderr)

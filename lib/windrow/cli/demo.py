@@ -1,0 +1,167 @@
+"""The command that shows the whole way: demo."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from windrow.cli import options
+from windrow.cli.options import Debug, Json, aside, say
+from windrow.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from windrow.settings import Settings
+
+QUERY = """\
+SELECT key, window_start, message_count, close_reason
+FROM delta.`{ledger}` WHERE state = 'closed' ORDER BY message_count DESC LIMIT 5"""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command of this file."""
+    app.command(epilog="Example: windrow demo --engine embedded")(demo)
+
+
+def demo(
+    into: Annotated[
+        Path, typer.Option("--into", help="Directory for the tables, the picture and the settings.")
+    ] = Path("demo"),
+    engine: Annotated[str, typer.Option("--engine", help="spark, embedded (no JVM) or auto.")] = "auto",
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Batch five minutes of real measurements, from a file to closed batches and a picture of them.
+
+    Run again in the same directory it finds nothing new: each message is in its batch already.
+    """
+    settings = _settings(into, engine)
+    step = (lambda text: None) if json else aside.print
+    step("[bold]1. ingest[/bold]: a recorded file into the depot, a Delta table that only grows")
+    _ingest(into, settings, json)
+    step("[bold]2. run[/bold]: microbatches from the depot to the ledger, each one commit")
+    ran_on = _run(settings, json)
+    step(f"[bold]3. what came of it[/bold], on the {ran_on} engine")
+    found = _found(settings)
+    picture = _picture(settings, into, found["stalls"]["source"])
+    found |= {"picture": picture and str(picture)}
+    query = QUERY.format(ledger=Path(settings.ledger).resolve())
+    if json:
+        options.print_json({"into": str(into), "engine": ran_on, **found, "query": query})
+    else:
+        _tell(found, into, query)
+
+
+def _settings(into: Path, engine: str) -> Settings:
+    """Write the settings of the demo beside its tables, and read them."""
+    from windrow import sample
+    from windrow.example import settings_file
+    from windrow.settings import IngestPart, Settings
+
+    into.mkdir(parents=True, exist_ok=True)
+    chosen = Settings(
+        depot=str(into / "depot"),
+        ledger=str(into / "ledger"),
+        engine=engine,
+        ingest=IngestPart(columns=sample.COLUMNS),
+    )
+    (into / "windrow.toml").write_text(settings_file(chosen), encoding="utf-8")
+    return chosen
+
+
+def _ingest(into: Path, settings: Settings, quiet: bool) -> None:
+    from windrow import sample
+    from windrow.cli.writing import ingest_files
+
+    ingest_files(settings, [str(sample.copy_into(into))], "parquet", quiet)
+
+
+def _run(settings: Settings, quiet: bool) -> str:
+    """Run the main job once; return the engine it ran on."""
+    from windrow.cli import running
+    from windrow.wall import WallClock
+
+    clock = WallClock()
+    with running.stopping(clock), running.reporting(settings, quiet) as (report, retrying):
+        summary = running.runner_of(settings, clock, report, retrying).once()
+    if not quiet:
+        say(running.sentence(summary))
+    return summary.engine
+
+
+def _found(settings: Settings) -> dict[str, Any]:
+    """Read from the ledger what came of it."""
+    from windrow import reading
+    from windrow.wall import WallClock
+
+    status = reading.status(settings.depot, settings.ledger, WallClock().now())
+    needed = reading.needed_delay(settings.ledger)
+    closed = status.closed
+    return {
+        "messages": status.totals.messages,
+        "closed_batches": closed.batches,
+        "messages_per_closed_batch": round(closed.messages / closed.batches, 1) if closed.batches else None,
+        "open_batches": status.open.batches,
+        "rejected": {row.reason: row.messages for row in status.rejected},
+        "stalls": asdict(max(status.too_old, key=lambda row: row.messages)),
+        "needed_delay": asdict(needed),
+    }
+
+
+def _picture(settings: Settings, into: Path, host: str) -> Path | None:
+    """Draw the stretch in which most messages of the host were rejected; None without the packages that draw."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from deltalake import DeltaTable
+
+    from windrow import plot
+    from windrow.engine.arrow import plain
+
+    table = DeltaTable(settings.ledger)
+    closed, still_open, rejected = (
+        plain(table.to_pyarrow_table(filters=[("state", "=", state)])).filter(pc.field("key") == host)
+        for state in ("closed", "open", "rejected")
+    )
+    *_, begin, end = plot.busiest_rejections(rejected)
+    title = f"{host}: from event time to arrival"
+    picture = into / "timeline.html"
+    try:
+        plot.save(
+            plot.timeline(pa.concat_tables([closed, still_open]), rejected, title=title, begin=begin, end=end), picture
+        )
+    except MissingExtra as error:
+        aside.print(f"no picture: {error.message}. {error.hint}", markup=False)
+        return None
+    return picture
+
+
+def _tell(found: dict[str, Any], into: Path, query: str) -> None:
+    """Print what was found, and what to try next."""
+    count = options.count
+    say(
+        f"{count(found['closed_batches'], 'closed batch')}, {found['messages_per_closed_batch']} messages each; "
+        f"{count(found['open_batches'], 'batch')} still open, because the recording ends there: "
+        "a run later than the idle grace closes them."
+    )
+    for reason, number in found["rejected"].items():
+        say(f"  rejected {number:>6,}  {reason}")
+    say(_stall(found["stalls"], found["needed_delay"]))
+    if found["picture"]:
+        say(f"Picture: {found['picture']} (open it in a browser)")
+    config = into / "windrow.toml"
+    say(f"\nTry:\n  windrow status --config {config}\n  windrow show --rejected --config {config}")
+    say(f"  windrow verify --config {config}\nand in Spark SQL:\n{query}", markup=False)
+
+
+def _stall(worst: dict[str, Any], needed: dict[str, Any]) -> str:
+    """Say what happens to the host with the most late messages, and what would keep them."""
+    allowed = needed["max_delay_us"] // 1_000_000
+    enough = -(-needed["needed_us"] // 1_000_000)
+    return (
+        f"{worst['source']} stalls: it sends nothing for a while, and then all at once what it measured meanwhile, "
+        f"up to {worst['needed_delay_us'] / 1_000_000:.0f} s old on arrival. With max_delay = {allowed}s the batches of "
+        f"that time are closed by then; {worst['messages']:,} of its messages are rejected, each on record. "
+        f'max_delay = "{enough}s" would keep every message, and batches would close that much later.'
+    )

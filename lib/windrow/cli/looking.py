@@ -1,0 +1,240 @@
+"""Commands that look and change nothing, without a JVM: status, show, verify."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from windrow.cli import options
+from windrow.cli.options import Config, Debug, Depot, Json, Ledger, aside, count, people, say
+from windrow.errors import SettingsError
+
+if TYPE_CHECKING:
+    from windrow.reading import NeededDelay, Status
+    from windrow.verify import Report
+
+WIDEST_PAYLOAD = 60
+
+Limit = Annotated[int, typer.Option("--limit", min=1, help="How many to show at most.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands of this file."""
+    app.command(epilog="Example: windrow status --json")(status)
+    app.command(epilog="Example: windrow show --rejected --key pump-1")(show)
+    app.command(epilog="Example: windrow verify --at 12 --at 40")(verify)
+
+
+def status(
+    config: Config = None, depot: Depot = None, ledger: Ledger = None, json: Json = False, debug: Debug = False
+) -> None:
+    """Say where the ledger stands: what waits, clocks, open and closed batches, rejections, the last microbatches."""
+    from windrow import reading
+    from windrow.wall import WallClock
+
+    chosen = options.settings(config, depot=depot, ledger=ledger)
+    found = reading.status(chosen.depot, chosen.ledger, WallClock().now())
+    needed = reading.needed_delay(chosen.ledger)
+    if json:
+        options.print_json(asdict(found) | {"needed_delay": asdict(needed)})
+        return
+    say(f"depot   {found.depot.path}, version {found.depot.version}; read up to {found.depot.read_version}")
+    say(f"ledger  {found.ledger.path}, version {found.ledger.version}; rules {_rules(found)}")
+    say(f"lag     {_lag(found)}")
+    say(f"open    {_open(found)}")
+    say(f"closed  {count(found.closed.batches, 'batch')} with {count(found.closed.messages, 'message')}")
+    say(f"read    {count(found.totals.messages, 'message')} in {count(found.totals.microbatches, 'microbatch')}")
+    _tables(found)
+    if too_old := _too_old(needed):
+        say(too_old)
+    say(
+        f"verify and replay reach back to ledger version {found.reach.ledger_version}, "
+        f"depot version {found.reach.depot_version}"
+    )
+    for hint in found.hints:
+        say(f"hint: {hint}", markup=False)
+
+
+def show(
+    id: Annotated[str | None, typer.Argument(help="Id of a batch or of a rejected message.", metavar="[ID]")] = None,  # noqa: A002
+    open_: Annotated[bool, typer.Option("--open", help="Open batches, the oldest first.")] = False,
+    closed: Annotated[bool, typer.Option("--closed", help="Closed batches, the latest first (default).")] = False,
+    rejected: Annotated[bool, typer.Option("--rejected", help="Rejected messages, the latest first.")] = False,
+    key: Annotated[str | None, typer.Option("--key", help="Only this key.")] = None,
+    limit: Limit = 10,
+    config: Config = None,
+    ledger: Ledger = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show batches with their messages, or rejected messages; for an open batch why it is open and when it closes."""
+    if open_ + closed + rejected > 1 or (id is not None and (open_ or closed or rejected or key)):
+        raise SettingsError("an ID, --open, --closed and --rejected exclude each other", "Give one of them.")
+    chosen = options.settings(config, ledger=ledger)
+    rows = _chosen(chosen, id, "open" if open_ else "rejected" if rejected else "closed", key, limit)
+    if json:
+        options.print_json(rows if id is None else rows[0])
+        return
+    if not rows:
+        say("Nothing like this in the ledger.")
+    for row in rows:
+        _print_rejected(row) if "reason" in row else _print_batch(row, whole=id is not None)
+
+
+def verify(
+    at: Annotated[
+        list[int] | None, typer.Option("--at", help="Ledger version to check; may be repeated. Default: the latest.")
+    ] = None,
+    config: Config = None,
+    depot: Depot = None,
+    ledger: Ledger = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Check the books, and that each message of the depot is found exactly once. Exit status 1 on any difference."""
+    from windrow.verify import verify as check
+
+    chosen = options.settings(config, depot=depot, ledger=ledger)
+    with aside.status("verifying") as spinner:
+        report = check(
+            chosen.depot,
+            chosen.ledger,
+            at or None,
+            progress=lambda what, done, total: spinner.update(f"verified {what}, step {done} of {total}"),
+        )
+    if json:
+        options.print_json(report.to_dict())
+    else:
+        _print_report(report)
+    return 0 if report.ok else 1
+
+
+def _rules(found: Status) -> str:
+    return ", ".join(f"{name} {value}" for name, value in found.rules.items())
+
+
+def _lag(found: Status) -> str:
+    waiting = found.depot.messages_waiting
+    if not found.depot.versions_waiting:
+        return "nothing waits"
+    messages = "messages" if waiting is None else count(waiting, "message")
+    return (
+        f"{messages} in {count(found.depot.versions_waiting, 'version')} wait, the oldest for {found.lag.seconds:.0f} s"
+    )
+
+
+def _open(found: Status) -> str:
+    if found.open.oldest is None:
+        return "no batch"
+    oldest = found.open.oldest
+    holds = f"{count(found.open.batches, 'batch')} with {count(found.open.messages, 'message')}"
+    return f"{holds}; the oldest, {oldest.id}, is due at {oldest.timeout}"
+
+
+def _tables(found: Status) -> None:
+    clocks = [(row.source or "''", *map(_short, (row.clock, row.floor, row.seen_at))) for row in found.clocks]
+    _table("clocks (UTC)", ("source", "clock", "floor", "seen at"), clocks)
+    refused = [(row.reason, f"{row.messages:,}", f"{row.off_by_us / 1_000_000:.3f} s") for row in found.rejected]
+    _table("rejected", ("reason", "messages", "furthest off"), refused)
+    names = ("microbatch", "kind", "messages", "rejected", "opened", "closed", "prime_ms", "plan_ms", "process_ms")
+    heads = ("no", "kind", "read", "rejected", "opened", "closed", "prime", "plan", "process")
+    last = [tuple(_figure(getattr(row, name)) for name in names) for row in found.microbatches]
+    _table("last microbatches (phases in ms)", heads, last)
+
+
+def _table(title: str, heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """Print a table, unless it is empty."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(*heads, title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    for row in rows:
+        table.add_row(*row)
+    if rows:
+        people.print(table)
+
+
+def _short(time: str) -> str:
+    """Return a time of JSON without what a reader of a table can do without."""
+    return time[:19].replace("T", " ")
+
+
+def _figure(value: object) -> str:
+    return f"{value:,.0f}" if isinstance(value, float | int) else str(value)
+
+
+def _too_old(needed: NeededDelay) -> str:
+    """Say which max_delay would have kept what was too old."""
+    if needed.needed_us is None:
+        return ""
+    by_source = ", ".join(f"{source or repr(source)} {us / 1_000_000:.1f} s" for source, us in needed.by_source.items())
+    allowed, enough = needed.max_delay_us / 1_000_000, needed.needed_us / 1_000_000
+    return f"max_delay is {allowed:g} s; {enough:.1f} s would have kept every message that was too old ({by_source})"
+
+
+def _chosen(chosen: Any, id_: str | None, state: str, key: str | None, limit: int) -> list[dict[str, Any]]:
+    from windrow import reading
+
+    if id_ is not None:
+        is_batch = id_.startswith("batch/")
+        return [
+            reading.batch(chosen.ledger, id_, chosen.idle_grace) if is_batch else reading.rejection(chosen.ledger, id_)
+        ]
+    if state == "rejected":
+        return reading.rejections(chosen.ledger, key=key, limit=limit)
+    return reading.batches(
+        chosen.ledger, "open" if state == "open" else "closed", key=key, limit=limit, idle_grace=chosen.idle_grace
+    )
+
+
+def _print_batch(row: dict[str, Any], whole: bool) -> None:
+    ended = f"closed at {row['closed_at']} ({row['close_reason']})" if row["state"] == "closed" else "open"
+    say(f"[bold]{row['id']}[/bold]  {row['window_start']} to {row['window_end']}")
+    say(f"  {ended}; opened by {row['opened_by']}; {count(row['message_count'], 'message')}, {row['bytes']:,} bytes")
+    if "closing" in row:
+        say(f"  open because {row['closing']['why']}; closes {row['closing']['when']}")
+    shown = row["messages"] if whole else row["messages"][:5]
+    for message in shown:
+        say(f"    {message['event_time']}  {message['type']}  {_payload(message)}", markup=False)
+    if len(shown) < len(row["messages"]):
+        say(f"    and {len(row['messages']) - len(shown)} more: windrow show {row['id']}", markup=False)
+
+
+def _print_rejected(row: dict[str, Any]) -> None:
+    off = f" by {row['off_by_us'] / 1_000_000:.3f} s" if row["off_by_us"] else ""
+    detail = f" ({row['detail']})" if row["detail"] else ""
+    say(f"[bold]{row['id']}[/bold]  {row['reason']}{off}{detail}")
+    say(f"    {row['event_time']}  {row['type']}  received at {row['received_at']}  {_payload(row)}", markup=False)
+    if row["raised_by_us"]:
+        raised = row["raised_by_us"] / 1_000_000
+        say(f"    its source's clock stood {raised:.3f} s after its arrival already")
+
+
+def _payload(message: dict[str, Any]) -> str:
+    text = str(message["payload"]).rstrip("\0")
+    return text if len(text) <= WIDEST_PAYLOAD else f"{text[:WIDEST_PAYLOAD]}..."
+
+
+def _print_report(report: Report) -> None:
+    """Print the books of each version, what could not be checked, and every difference with its first examples."""
+    for books in report.books:
+        say(
+            f"ledger version {books.ledger_version} (depot version {books.depot_version}, "
+            f"{count(books.microbatches, 'microbatch')}): {count(books.messages_read, 'message')} read = "
+            f"{books.in_open_batches:,} in open batches + {books.in_closed_batches:,} in closed batches "
+            f"+ {books.rejected:,} rejected"
+        )
+        say(
+            f"  against the depot: {books.ok:,} ok, {books.lost:,} lost, {books.duplicated:,} duplicated, "
+            f"{books.unexpected:,} unexpected"
+        )
+    for finding in report.findings:
+        say(f"not checked: {finding}", markup=False)
+    for difference in report.differences:
+        say(f"[red]difference[/red] in ledger version {difference.ledger_version}: {difference.check}")
+        say(f"  expected {difference.expected}, found {difference.found}", markup=False)
+        for example in difference.examples[:3]:
+            say(f"    {example}", markup=False)
+    say("[green]no difference[/green]" if report.ok else f"[red]{count(len(report.differences), 'difference')}[/red]")

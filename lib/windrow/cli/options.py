@@ -1,0 +1,48 @@
+"""The options that commands share, and the settings they make."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, is_dataclass
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from windrow.settings import Settings
+
+Config = Annotated[
+    str | None, typer.Option("--config", help="Settings file. Default: windrow.toml here, if there is one.")
+]
+Depot = Annotated[str | None, typer.Option("--depot", help="Depot: the Delta table of messages.")]
+Ledger = Annotated[str | None, typer.Option("--ledger", help="Ledger: the Delta table of batches.")]
+Engine = Annotated[str | None, typer.Option("--engine", help="spark, embedded (no JVM) or auto.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")]
+
+people = Console(highlight=False)
+aside = Console(stderr=True, highlight=False)
+
+
+def say(text: str, markup: bool = True) -> None:
+    """Print a line for people; a terminal wraps it, so that what is copied stays one line."""
+    people.print(text, markup=markup, soft_wrap=True)
+
+
+def settings(config: str | None, **flags: str | None) -> Settings:
+    """Return the settings: flags that were given over environment, file and defaults."""
+    return Settings.load(config, **{name: value for name, value in flags.items() if value is not None})
+
+
+def print_json(document: Any) -> None:
+    """Print one JSON document on standard output."""
+    value = asdict(document) if is_dataclass(document) and not isinstance(document, type) else document
+    json.dump(value, sys.stdout, indent=2, default=str, ensure_ascii=False)
+    sys.stdout.write("\n")
+
+
+def count(number: int, noun: str) -> str:
+    """Return `1 message`, `2 messages`, `3 batches`."""
+    plural = noun + ("es" if noun.endswith(("ch", "s")) else "s")
+    return f"{number:,} {noun if number == 1 else plural}"

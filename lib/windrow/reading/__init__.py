@@ -1,0 +1,22 @@
+"""What `windrow status` and `windrow show` say, read from the tables by delta-rs: no JVM, no engine, no batching code.
+
+Nothing here writes. Only the files of the states asked for are opened, and of these only the columns needed.
+"""
+
+from __future__ import annotations
+
+from windrow.reading.batches import batch, batches, rejection, rejections
+from windrow.reading.figures import NeededDelay, Status
+from windrow.reading.status import needed_delay, status, waiting
+
+__all__ = [
+    "NeededDelay",
+    "Status",
+    "batch",
+    "batches",
+    "needed_delay",
+    "rejection",
+    "rejections",
+    "status",
+    "waiting",
+]

@@ -1,0 +1,144 @@
+"""Single batches and rejected messages, as JSON knows them; for an open batch why it is open and when it will close."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from windrow import durations, tables
+from windrow.errors import NotFound
+from windrow.reading.delta import Ledger, open_ledger, quoted
+from windrow.reading.values import records, time_text
+
+IDLE_GRACE = 10_000_000
+ID = re.compile(r"batch/[^/]*/[^/]*/(?P<start>-?\d+)/\d+")
+
+BATCH = [name for name, _ in tables.batch_fields(pa.string())]
+REJECTED = ", ".join(name for name, _ in tables.rejected_fields(pa.string()))
+START = "CAST(window_start AS BIGINT)"
+
+
+def batch(ledger: str, id: str, idle_grace: int | None = IDLE_GRACE) -> dict[str, Any]:  # noqa: A002 - the column
+    """Return a batch with its messages; an open one has `closing`: what it waits for.
+
+    `idle_grace` is the setting, in microseconds (None: never). Raises NotFound, TableMissing, TableRefused.
+    """
+    book = open_ledger(ledger)
+    start = _start_of(id)
+    where = f"id = {quoted(id)} AND {START} = {start}"
+    found = _read(book, ("open", "closed"), where)
+    if not found:
+        raise NotFound(f"there is no batch {id}", _nearest(book, id, start))
+    return _explained(book, found, idle_grace)[0]
+
+
+def batches(
+    ledger: str,
+    state: Literal["open", "closed"],
+    key: str | None = None,
+    source: str | None = None,
+    limit: int = 20,
+    idle_grace: int | None = IDLE_GRACE,
+) -> list[dict[str, Any]]:
+    """Return batches with their messages: of the open ones those that began first, of the closed ones last.
+
+    Raises TableMissing, TableRefused.
+    """
+    book = open_ledger(ledger)
+    order = "ORDER BY window_start, id" if state == "open" else "ORDER BY window_start DESC, id"
+    chosen = records(
+        book.rows(state, f"id, {START} AS start", _filter(key=key, source=source), f"{order} LIMIT {limit:d}")
+    )
+    if not chosen:
+        return []
+    starts = [row["start"] for row in chosen]
+    among = ", ".join(quoted(row["id"]) for row in chosen)
+    where = f"id IN ({among}) AND {START} BETWEEN {min(starts)} AND {max(starts)}"
+    return _explained(book, _read(book, state, where, order), idle_grace)
+
+
+def rejection(ledger: str, id: str) -> dict[str, Any]:  # noqa: A002 - the column
+    """Return a rejected message. Raises NotFound, TableMissing, TableRefused."""
+    found = records(open_ledger(ledger).rows("rejected", REJECTED, f"id = {quoted(id)}"))
+    if not found:
+        raise NotFound(f"there is no rejected message {id}", "`windrow show --rejected` lists them.")
+    return found[0]
+
+
+def rejections(
+    ledger: str, key: str | None = None, reason: str | None = None, source: str | None = None, limit: int = 20
+) -> list[dict[str, Any]]:
+    """Return rejected messages, the latest first. Raises TableMissing, TableRefused."""
+    order = f"ORDER BY microbatch DESC, id LIMIT {limit:d}"
+    where = _filter(key=key, reason=reason, source=source)
+    return records(open_ledger(ledger).rows("rejected", REJECTED, where, order))
+
+
+def _read(book: Ledger, states: str | tuple[str, ...], where: str, order: str = "") -> list[dict[str, Any]]:
+    return records(book.rows(states, ", ".join(BATCH), where, order))
+
+
+def _filter(**columns: str | None) -> str:
+    conditions = [f"{name} = {quoted(value)}" for name, value in columns.items() if value is not None]
+    return " AND ".join(conditions) or "true"
+
+
+def _start_of(id_: str) -> int:
+    """Return the beginning of the window that an id names, by which files are left out."""
+    parts = ID.fullmatch(id_)
+    if not parts:
+        raise NotFound(f"{id_!r} is no id of a batch", "It reads batch/SOURCE/KEY/WINDOW_START/PART.")
+    return int(parts["start"])
+
+
+def _nearest(book: Ledger, id_: str, start: int) -> str:
+    """Name the batch of the same stream that began next to the one that is not there."""
+    stream = id_.rsplit("/", 2)[0] + "/"
+    by_distance = f"ORDER BY abs({START} - {start}), id LIMIT 1"
+    near = book.rows(("open", "closed"), "id", f"starts_with(id, {quoted(stream)})", by_distance).to_pylist()
+    return f"The nearest of its stream is {near[0]['id']}." if near else "Its stream has no batches in this ledger."
+
+
+def _explained(book: Ledger, found: list[dict[str, Any]], idle_grace: int | None) -> list[dict[str, Any]]:
+    """Add to open batches what they wait for."""
+    waiting = [row for row in found if row["state"] == "open"]
+    if not waiting:
+        return found
+    clocks = _clocks(book)
+    delay = book.progress().max_delay_us
+    ends = book.rows("open", "id, CAST(window_end AS BIGINT) AS end").to_pylist()
+    timeouts = {row["id"]: row["end"] + delay for row in ends}
+    for row in waiting:
+        row["timeout"] = time_text(timeouts[row["id"]])
+        row["closing"] = _closing(timeouts[row["id"]], clocks[row["source"]], idle_grace)
+    return found
+
+
+def _clocks(book: Ledger) -> dict[str, dict[str, int]]:
+    columns = ", ".join(f"CAST({name} AS BIGINT) AS {name}" for name in ("clock", "floor", "seen_at"))
+    rows = book.rows("progress", f"source, {columns}", "source IS NOT NULL").to_pylist()
+    return {row.pop("source"): row for row in rows}
+
+
+def _closing(timeout: int, clock: dict[str, int], idle_grace: int | None) -> dict[str, Any]:
+    """Say what an open batch waits for: its source's clock, or the idle tick `idle_grace` after the idle clock."""
+    missing = timeout - clock["floor"]
+    idle_at = None if idle_grace is None else clock["seen_at"] + max(0, timeout + idle_grace - clock["clock"])
+    if missing > 0:
+        why = f"the clock of its source stands {durations.text(missing)} before the timeout"
+        when = f"with the first message of its source that arrives at {time_text(timeout)} or later"
+    else:
+        why = "the clock of its source has passed the timeout since it was last looked at"
+        when = "with the next microbatch"
+    idle = (
+        "" if idle_at is None else f"; without one, when `windrow run` finds nothing new from {time_text(idle_at)} on"
+    )
+    return {
+        "why": why,
+        "when": when + idle,
+        "floor": time_text(clock["floor"]),
+        "missing_seconds": missing / 1_000_000,
+        "idle_tick_at": None if idle_at is None else time_text(idle_at),
+    }

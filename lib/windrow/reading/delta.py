@@ -1,0 +1,113 @@
+"""Depot and ledger as Delta tables on disk: opened, checked for what they are, and asked in SQL, all by delta-rs.
+
+A query names the state of the rows it wants, which is the ledger's partition: files of other states are not opened.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from windrow import tables
+from windrow.errors import NotFound, OtherDepot, TableMissing, TableRefused
+
+LEDGER_COLUMNS = {"id", "state", "messages", "messages_read", "token"}
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The `progress` row: which depot the ledger reads, from where and how far, and the rules in force (JSON)."""
+
+    depot_id: str
+    start_from: str
+    depot_version: int
+    schema_version: int
+    microbatch: int
+    paused: bool
+    rules: str
+
+    @property
+    def max_delay_us(self) -> int:
+        """Return the `max_delay` in force, in microseconds."""
+        return int(json.loads(self.rules)["max_delay"])
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """One version of a ledger."""
+
+    table: DeltaTable
+    location: str
+
+    def rows(self, states: str | tuple[str, ...], columns: str, where: str = "true", rest: str = "") -> pa.Table:
+        """Return columns of the rows in some states; `where` and `rest` (GROUP BY, ORDER BY, LIMIT) are SQL."""
+        wanted = (states,) if isinstance(states, str) else states
+        among = ", ".join(quoted(state) for state in wanted)
+        statement = ["SELECT", columns, "FROM ledger WHERE state IN (", among, ") AND (", where, ")", rest]
+        stream = QueryBuilder().register("ledger", self.table).execute(" ".join(statement))
+        return pa.RecordBatchReader.from_stream(stream).read_all()
+
+    def progress(self) -> Progress:
+        """Return the progress row. Raises TableRefused when there is not exactly one, or of another schema version."""
+        columns = ", ".join(Progress.__dataclass_fields__)
+        found = self.rows("progress", columns, f"id = {quoted(tables.PROGRESS)}").to_pylist()
+        if len(found) != 1:
+            raise TableRefused(
+                f"the ledger has {len(found)} progress rows instead of one",
+                "It was damaged from outside. RESTORE it to an earlier version, or replay the depot into a new ledger.",
+            )
+        progress = Progress(**found[0])
+        if progress.schema_version != tables.SCHEMA_VERSION:
+            raise TableRefused(
+                f"the ledger has schema version {progress.schema_version}, this Windrow knows {tables.SCHEMA_VERSION}",
+                "Use the Windrow that wrote it, or replay the depot into a new ledger.",
+            )
+        return progress
+
+
+def open_ledger(location: str, version: int | None = None) -> Ledger:
+    """Open a ledger, at its latest version unless told. Raises TableMissing, TableRefused or NotFound."""
+    table = open_table(location, "ledger")
+    names = {field.name for field in table.schema().fields}
+    if "state" not in table.metadata().partition_columns or not names >= LEDGER_COLUMNS:
+        raise TableRefused(f"{location} is a Delta table, but no ledger", "Give the path of a ledger.")
+    if version is None:
+        return Ledger(table, location)
+    latest = table.version()
+    try:
+        table.load_as_version(version)
+    except DeltaError as error:
+        raise NotFound(
+            f"ledger version {version} cannot be read", f"The latest is {latest}; `windrow status` says the earliest."
+        ) from error
+    return Ledger(table, location)
+
+
+def open_table(location: str, role: str) -> DeltaTable:
+    """Open a table at a path. Raises TableMissing."""
+    try:
+        return DeltaTable(location)
+    except TableNotFoundError as error:
+        creates = "`windrow init` creates it" if role == "ledger" else "`windrow init` or `windrow ingest` creates it"
+        raise TableMissing(f"there is no {role} at {location}", f"{creates}; or name another with --{role}.") from error
+
+
+def open_depot(location: str, ledger: Ledger, progress: Progress) -> DeltaTable:
+    """Open the depot of a ledger. Raises TableMissing, or OtherDepot for one that the ledger does not read."""
+    depot = open_table(location, "depot")
+    found = str(depot.metadata().id)
+    if found != progress.depot_id:
+        raise OtherDepot(
+            f"the ledger {ledger.location} belongs to depot {progress.depot_id}, {location} is {found}",
+            "Name the depot that the ledger was made from (--depot), or the ledger of this depot (--ledger).",
+        )
+    return depot
+
+
+def quoted(text: str) -> str:
+    """Return a text as an SQL literal."""
+    return "'" + text.replace("'", "''") + "'"

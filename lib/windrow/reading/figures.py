@@ -1,0 +1,175 @@
+"""What a status says, as values: the fields are those of `windrow status --json`.
+
+Times are ISO 8601 text in UTC; a number says its unit in its name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class DepotState:
+    """How far the depot was read. `messages_waiting` is None when its log does not say."""
+
+    path: str
+    version: int
+    read_version: int
+    versions_waiting: int
+    messages_waiting: int | None
+    oldest_waiting_version: int | None
+    oldest_waiting_at: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerState:
+    """Which ledger it is."""
+
+    path: str
+    version: int
+    start_from: str
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far the ledger is behind: messages that wait, and seconds since the oldest of them was committed."""
+
+    messages: int | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SourceClock:
+    """The clock of a source (greatest processing time of its data), its floor, and when its last data was read."""
+
+    source: str
+    clock: str
+    floor: str
+    seen_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class OldestBatch:
+    """The open batch whose window began first."""
+
+    id: str
+    source: str
+    key: str
+    window_start: str
+    timeout: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBatches:
+    """How many batches are open, and how many messages they hold."""
+
+    batches: int
+    messages: int
+    oldest: OldestBatch | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedBatches:
+    """How many batches are closed, and how many messages they hold."""
+
+    batches: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejections:
+    """The messages rejected for a reason, and by how much the one furthest off missed."""
+
+    reason: str
+    messages: int
+    off_by_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class TooOld:
+    """The messages of a source that were too old; `raised` of them only because the floor had raised their time.
+
+    `needed_delay_us` is the `max_delay` that would have kept all of them.
+    """
+
+    source: str
+    messages: int
+    off_by_us: int
+    raised: int
+    needed_delay_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class NeededDelay:
+    """The `max_delay` in force, and those that would have kept every message rejected as too old so far.
+
+    Microseconds; None and nothing when no message was too old.
+    """
+
+    max_delay_us: int
+    needed_us: int | None
+    by_source: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The sums of the history."""
+
+    microbatches: int
+    messages: int
+    accepted: int
+    rejected: int
+    opened: int
+    closed: int
+
+
+@dataclass(frozen=True, slots=True)
+class MicrobatchRow:
+    """One microbatch of the history."""
+
+    microbatch: int
+    kind: str
+    attempt: int
+    depot_version: int
+    messages: int
+    accepted: int
+    rejected: int
+    opened: int
+    closed: int
+    engine: str
+    path: str
+    started_at: str
+    prime_ms: float
+    plan_ms: float
+    process_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The versions from which on depot and ledger can still be read, and how long each keeps what it removes."""
+
+    depot_version: int
+    ledger_version: int
+    depot_keep: str | None
+    ledger_keep: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """All that `windrow status` says. `microbatches` begins with the latest."""
+
+    depot: DepotState
+    ledger: LedgerState
+    lag: Lag
+    rules: dict[str, Any]
+    clocks: tuple[SourceClock, ...]
+    open: OpenBatches
+    closed: ClosedBatches
+    rejected: tuple[Rejections, ...]
+    too_old: tuple[TooOld, ...]
+    totals: Totals
+    microbatches: tuple[MicrobatchRow, ...]
+    reach: Reach
+    hints: tuple[str, ...]

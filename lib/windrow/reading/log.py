@@ -1,0 +1,117 @@
+"""What the log of a Delta table says without reading its rows: which versions wait, and which can still be read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from deltalake.fs import DeltaStorageHandler
+from pyarrow.fs import FileType, PyFileSystem
+
+from windrow import durations, tables
+from windrow.errors import WindrowError
+
+ROWS_ADDED = ("numOutputRows", "num_added_rows")
+APPENDS = ("WRITE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "COPY INTO")
+WITHOUT_ROWS = ("OPTIMIZE", "CREATE TABLE", "SET TBLPROPERTIES", "VACUUM START", "VACUUM END", "ADD CONSTRAINT")
+PROGRESS_FILES = f"state={tables.PROGRESS}/"
+KEPT = "delta.logRetentionDuration"
+FEED = "delta.enableChangeDataFeed"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Depot versions with messages that no microbatch has read yet; `committed_at` (microseconds) of the oldest.
+
+    `messages` is None when a commit does not say how many it added.
+    """
+
+    versions: int
+    messages: int | None
+    oldest: int | None
+    committed_at: int | None
+
+
+def waiting_versions(depot: DeltaTable, read: int) -> Waiting:
+    """Return what waits after depot version `read`. Versions without rows do not wait."""
+    behind = depot.version() - read
+    if behind <= 0:
+        return Waiting(0, 0, None, None)
+    commits = {int(commit["version"]): commit for commit in depot.history(behind)}
+    counts = {version: _rows_added(commits.get(version)) for version in range(read + 1, depot.version() + 1)}
+    filled = {version: count for version, count in counts.items() if count != 0}
+    if not filled:
+        return Waiting(0, 0, None, None)
+    known = [count for count in filled.values() if count is not None]
+    oldest = min(filled)
+    stamp = commits.get(oldest, {}).get("timestamp")
+    return Waiting(
+        versions=len(filled),
+        messages=sum(known) if len(known) == len(filled) else None,
+        oldest=oldest,
+        committed_at=None if stamp is None else int(stamp) * 1_000,
+    )
+
+
+def earliest_readable(table: DeltaTable, feed: bool = False) -> int:
+    """Return the version from which on everything can be read, with `feed` only where the change feed was on.
+
+    Versions go when the log is cleaned up or VACUUM deletes files that later commits removed. Both take the oldest
+    first, so halving finds the border; a ledger's every commit removes the progress file of the one before.
+    """
+    latest = table.version()
+    needed = _files(table)
+    store = PyFileSystem(DeltaStorageHandler(table.table_uri))
+
+    def readable(version: int) -> bool:
+        try:
+            before, after = (DeltaTable(table.table_uri, at) for at in (version, min(version + 1, latest)))
+        except DeltaError:
+            return False
+        if feed and before.metadata().configuration.get(FEED) != "true":
+            return False
+        removed = sorted((_files(before) | _files(after)) - needed)
+        return all(info.type != FileType.NotFound for info in store.get_file_info(removed))
+
+    low, high = 0, latest
+    middle = low  # most tables have lost nothing yet
+    while low < high:
+        low, high = (low, middle) if readable(middle) else (middle + 1, high)
+        middle = (low + high) // 2
+    return high
+
+
+def kept(table: DeltaTable) -> str | None:
+    """Return how long log and removed files are kept, as the table's property says; None without one."""
+    interval = table.metadata().configuration.get(KEPT)
+    parts = re.fullmatch(r"interval (\d+) (second|minute|hour|day|week)s?", interval or "")
+    if not parts:
+        return interval
+    factors = {"second": "s", "minute": "m", "hour": "h", "day": "d", "week": "d"}
+    count = int(parts[1]) * (7 if parts[2] == "week" else 1)
+    try:
+        return durations.text(durations.microseconds(f"{count}{factors[parts[2]]}"))
+    except WindrowError:
+        return interval
+
+
+def _files(table: DeltaTable) -> set[str]:
+    """Return the files of a version; of a ledger those of the progress rows."""
+    paths = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()["path"].to_pylist()
+    return {path for path in paths if not path.startswith("state=") or path.startswith(PROGRESS_FILES)}
+
+
+def _rows_added(commit: Mapping[str, Any] | None) -> int | None:
+    operation = str((commit or {}).get("operation", ""))
+    if operation in WITHOUT_ROWS:
+        return 0
+    metrics = dict((commit or {}).get("operationMetrics") or {})
+    for name in ROWS_ADDED:
+        if operation in APPENDS and name in metrics:
+            return int(metrics[name])
+    return None

@@ -1,0 +1,179 @@
+"""Where a ledger stands: what was read and what waits, clocks, batches, rejections, the last microbatches."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from deltalake import DeltaTable
+
+from windrow import durations
+from windrow.errors import TableMissing
+from windrow.reading.delta import Ledger, Progress, open_depot, open_ledger, open_table
+from windrow.reading.figures import (
+    ClosedBatches,
+    DepotState,
+    Lag,
+    LedgerState,
+    MicrobatchRow,
+    NeededDelay,
+    OldestBatch,
+    OpenBatches,
+    Reach,
+    Rejections,
+    SourceClock,
+    Status,
+    TooOld,
+    Totals,
+)
+from windrow.reading.log import earliest_readable, kept, waiting_versions
+from windrow.reading.values import records, time_text
+
+LAST_MICROBATCHES = 10
+
+
+def status(depot: str, ledger: str, now: int) -> Status:
+    """Read where a ledger stands at wall time `now` (microseconds).
+
+    Raises TableMissing, TableRefused for a table that is no ledger, OtherDepot for a depot that is not its own.
+    """
+    book = open_ledger(ledger)
+    progress = book.progress()
+    log = open_depot(depot, book, progress)
+    state, lag = _depot(log, depot, progress, now)
+    refused = _refused(book)
+    too_old = _too_old(refused)
+    clocks = _clocks(book)
+    return Status(
+        depot=state,
+        ledger=LedgerState(ledger, book.table.version(), progress.start_from, progress.paused),
+        lag=lag,
+        rules=_in_words(progress.rules),
+        clocks=clocks,
+        open=_open(book, progress.max_delay_us),
+        closed=ClosedBatches(**_one(book, "closed", BATCHES)),
+        rejected=_by_reason(refused),
+        too_old=too_old,
+        totals=Totals(**_one(book, "microbatch", TOTALS)),
+        microbatches=_last(book, progress.microbatch),
+        reach=Reach(earliest_readable(log, feed=True), earliest_readable(book.table), kept(log), kept(book.table)),
+        hints=_hints(clocks, too_old),
+    )
+
+
+def waiting(depot: str, ledger: str) -> int | None:
+    """Return how many messages wait, by the log of a local depot; None where it does not say, or is not there."""
+    if "://" in depot.removeprefix("file://") or "://" in ledger.removeprefix("file://"):
+        return None
+    try:
+        log = open_table(depot, "depot")
+    except TableMissing:
+        return None
+    try:
+        read = open_ledger(ledger).progress().depot_version
+    except TableMissing:
+        read = -1
+    return waiting_versions(log, read).messages
+
+
+def needed_delay(ledger: str) -> NeededDelay:
+    """Return which `max_delay` would have kept the messages that were too old. Raises TableMissing, TableRefused."""
+    book = open_ledger(ledger)
+    by_source = {row.source: row.needed_delay_us for row in _too_old(_refused(book))}
+    return NeededDelay(book.progress().max_delay_us, max(by_source.values(), default=None), by_source)
+
+
+BATCHES = "count(*) AS batches, coalesce(sum(message_count), 0) AS messages"
+TOTALS = "count(*) AS microbatches, " + ", ".join(
+    f"coalesce(sum({column}), 0) AS {name}"
+    for name, column in (
+        ("messages", "messages_read"),
+        ("accepted", "accepted"),
+        ("rejected", "rejected"),
+        ("opened", "opened"),
+        ("closed", "closed"),
+    )
+)
+HISTORY = ", ".join(
+    "messages_read AS messages" if name == "messages" else name for name in MicrobatchRow.__dataclass_fields__
+)
+# How old the message was when it came to be processed: what the rule compares with max_delay.
+AGE = "CAST(processing_time AS BIGINT) - CAST(event_time AS BIGINT)"
+
+
+def _depot(log: DeltaTable, path: str, progress: Progress, now: int) -> tuple[DepotState, Lag]:
+    waits = waiting_versions(log, progress.depot_version)
+    since = waits.committed_at
+    state = DepotState(
+        path=path,
+        version=log.version(),
+        read_version=progress.depot_version,
+        versions_waiting=waits.versions,
+        messages_waiting=waits.messages,
+        oldest_waiting_version=waits.oldest,
+        oldest_waiting_at=None if since is None else time_text(since),
+    )
+    return state, Lag(waits.messages, 0.0 if since is None else max(0, now - since) / 1_000_000)
+
+
+def _one(book: Ledger, state: str, columns: str) -> dict[str, Any]:
+    return dict(records(book.rows(state, columns))[0])
+
+
+def _clocks(book: Ledger) -> tuple[SourceClock, ...]:
+    rows = book.rows("progress", "source, clock, floor, seen_at", "source IS NOT NULL", "ORDER BY source")
+    return tuple(SourceClock(**row) for row in records(rows))
+
+
+def _open(book: Ledger, max_delay: int) -> OpenBatches:
+    """Return the open batches; their timeouts follow the rules in force, also where their rows are older."""
+    timeout = f"window_end + INTERVAL '{max_delay} microseconds' AS timeout"
+    first = book.rows("open", f"id, source, key, window_start, {timeout}", rest="ORDER BY window_start, id LIMIT 1")
+    oldest = [OldestBatch(**row) for row in records(first)]
+    return OpenBatches(**_one(book, "open", BATCHES), oldest=oldest[0] if oldest else None)
+
+
+def _refused(book: Ledger) -> list[dict[str, Any]]:
+    columns = (
+        "reason, source, count(*) AS messages, max(off_by_us) AS off_by_us, "
+        f"count(*) FILTER (WHERE raised_by_us > 0) AS raised, max({AGE}) AS needed_delay_us"
+    )
+    return records(book.rows("rejected", columns, rest="GROUP BY reason, source ORDER BY reason, source"))
+
+
+def _by_reason(refused: list[dict[str, Any]]) -> tuple[Rejections, ...]:
+    reasons: dict[str, Rejections] = {}
+    for row in refused:
+        known = reasons.get(row["reason"], Rejections(row["reason"], 0, 0))
+        furthest = max(known.off_by_us, row["off_by_us"])
+        reasons[row["reason"]] = Rejections(row["reason"], known.messages + row["messages"], furthest)
+    return tuple(sorted(reasons.values(), key=lambda one: (-one.messages, one.reason)))
+
+
+def _too_old(refused: list[dict[str, Any]]) -> tuple[TooOld, ...]:
+    names = TooOld.__dataclass_fields__
+    return tuple(TooOld(**{name: row[name] for name in names}) for row in refused if row["reason"] == "too_old")
+
+
+def _last(book: Ledger, reached: int) -> tuple[MicrobatchRow, ...]:
+    recent = f"microbatch > {reached - LAST_MICROBATCHES}"
+    return tuple(MicrobatchRow(**row) for row in records(book.rows("microbatch", HISTORY, recent, "ORDER BY 1 DESC")))
+
+
+def _in_words(rules: str) -> dict[str, Any]:
+    """Return the rules as they stand in `windrow.toml`."""
+    return {
+        name: durations.text(value) if name in {"window", "max_delay", "max_leap"} else value
+        for name, value in json.loads(rules).items()
+    }
+
+
+def _hints(clocks: tuple[SourceClock, ...], too_old: tuple[TooOld, ...]) -> tuple[str, ...]:
+    """Say "map source" where all share the clock of the source '' and most too old messages suffer from that."""
+    if [clock.source for clock in clocks] != [""] or not too_old:
+        return ()
+    late = too_old[0]
+    if 2 * late.raised <= late.messages:
+        return ()
+    shared = f"{late.raised} of {late.messages} too old messages came too late only because others moved their clock"
+    return (f"map source: {shared}; [ingest.columns] source gives each device or file a clock of its own",)

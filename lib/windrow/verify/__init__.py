@@ -1,0 +1,87 @@
+"""Verify a ledger: its books at any version, and every message of the depot against what became of it.
+
+Nothing of the code that wrote the ledger is used, and no clock: the tables alone decide, read by delta-rs. Two runs
+over the same versions give the same report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow.compute as pc
+
+from windrow.reading.delta import open_depot, open_ledger
+from windrow.verify.depot import Depot, read_depot
+from windrow.verify.finals import check_finals
+from windrow.verify.history import check_history, messages_read
+from windrow.verify.messages import Matched, check_messages, check_versions, match
+from windrow.verify.rejections import check_rejections
+from windrow.verify.report import Books, Difference, Report
+from windrow.verify.snapshot import Snapshot, first_version, read_progress, read_snapshot
+from windrow.verify.windows import check_batches
+
+__all__ = ["Books", "Difference", "Report", "verify"]
+
+
+def verify(
+    depot: str,
+    ledger: str,
+    versions: Sequence[int] | None = None,
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+) -> Report:
+    """Check the books of a ledger at some of its versions (default: the latest), and against the depot.
+
+    `progress` is told what was done, how many steps, and of how many. Raises TableMissing, TableRefused, OtherDepot,
+    and NotFound for a ledger version that is not there or can no longer be read.
+    """
+    book = open_ledger(ledger)
+    wanted = sorted(set(versions or [book.table.version()]))
+    reached = [read_progress(ledger, version) for version in wanted]
+    log = open_depot(depot, book, reached[-1])
+    first, findings = first_version(ledger, reached[-1])
+    read = read_depot(log, first, max(one.depot_version for one in reached))
+    progress("depot", 1, len(wanted) + 1)
+    books: list[Books] = []
+    differences: list[Difference] = []
+    before = None
+    for version in wanted:
+        snapshot = read_snapshot(ledger, version)
+        matched = match(snapshot, read)
+        differences += _differences(snapshot, read, matched)
+        if before is not None:
+            differences += check_finals(book.table, before, snapshot)
+        books.append(_books(snapshot, read, matched))
+        before = snapshot
+        progress(f"ledger version {version}", len(books) + 1, len(wanted) + 1)
+    return Report(depot, ledger, tuple(books), tuple(differences), (*findings, *read.findings()))
+
+
+def _differences(snapshot: Snapshot, depot: Depot, matched: Matched) -> list[Difference]:
+    return [
+        *check_history(snapshot),
+        *check_batches(snapshot),
+        *check_rejections(snapshot),
+        *check_versions(snapshot, depot),
+        *check_messages(snapshot, depot, matched),
+    ]
+
+
+def _books(snapshot: Snapshot, depot: Depot, matched: Matched) -> Books:
+    open_rows = pc.equal(snapshot.batches["state"], "open").to_numpy()
+    in_open = int(open_rows[snapshot.messages["row"].to_numpy()].sum())
+    partly = depot.readable > depot.first
+    return Books(
+        ledger_version=snapshot.version,
+        depot_version=snapshot.progress.depot_version,
+        microbatches=snapshot.history.num_rows,
+        messages_read=messages_read(snapshot),
+        in_open_batches=in_open,
+        in_closed_batches=snapshot.messages.num_rows - in_open,
+        rejected=snapshot.rejected.num_rows,
+        ok=matched.ok,
+        lost=int(matched.lost.sum()),
+        duplicated=0 if partly else int(matched.duplicated.sum()),
+        unexpected=0 if partly else int(matched.unexpected.sum()),
+        unchecked=int(np.sum(matched.extra)) if partly else 0,
+    )

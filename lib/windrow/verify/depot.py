@@ -1,0 +1,97 @@
+"""The depot's messages, read from its change feed: version by version what was added, as far back as it goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from windrow.errors import MessagesError
+from windrow.verify.columns import MESSAGE, as_messages, plain
+
+CHANGE, VERSION = "_change_type", "_commit_version"
+REQUIRED = ("key", "type", "event_time", "received_at")
+DEFAULTS = {"source": ""}
+UNREADABLE = (DeltaError, pa.ArrowException, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class Depot:
+    """The messages of the depot versions from `first` to `last`, with `version`; those before `readable` are gone."""
+
+    messages: pa.Table
+    first: int
+    readable: int
+    last: int
+
+    def upto(self, version: int) -> pa.Table:
+        """Return the messages of the versions up to `version`."""
+        return self.messages.filter(pc.less_equal(self.messages["version"], version))
+
+    def findings(self) -> list[str]:
+        """Say which versions can no longer be read, if there are any."""
+        if self.readable == self.first:
+            return []
+        return [f"depot versions {self.first}..{self.readable - 1} can no longer be read"]
+
+
+def read_depot(table: DeltaTable, first: int, last: int) -> Depot:
+    """Read the versions from `first` to `last`, or as many of the latest of them as can be read.
+
+    Raises MessagesError when the depot has no columns of messages.
+    """
+    last = min(last, table.version())
+    names = {field.name for field in table.schema().fields}
+    for name in REQUIRED:
+        if name not in names:
+            raise MessagesError(
+                f"the depot has no column {name!r}", "Only a depot with the columns of messages is read."
+            )
+    present = [name for name in MESSAGE if name in names]
+    readable = first
+    try:
+        feed = _feed(table, first, last, present)
+    except UNREADABLE:
+        readable = _readable_from(table, first, last)
+        feed = _feed(table, readable, last, present)
+    return Depot(_messages(feed, present), first, readable, last)
+
+
+def _readable_from(table: DeltaTable, first: int, last: int) -> int:
+    """Return the version from which on all can be read, `last` + 1 when none can: by halving, since the oldest go."""
+    low, high = first + 1, last + 1
+    while low < high:
+        middle = (low + high) // 2
+        try:
+            _feed(table, middle, last, [])
+        except UNREADABLE:
+            low = middle + 1
+        else:
+            high = middle
+    return high
+
+
+def _feed(table: DeltaTable, first: int, last: int, names: list[str]) -> pa.Table:
+    if first > last:
+        return _nothing(names)
+    stream = table.load_cdf(starting_version=first, ending_version=last, columns=[*names, CHANGE, VERSION])
+    return pa.RecordBatchReader.from_stream(stream).read_all()
+
+
+def _nothing(names: list[str]) -> pa.Table:
+    fields = {name: MESSAGE[name] for name in names} | {CHANGE: pa.string(), VERSION: pa.int64()}
+    return pa.schema(list(fields.items())).empty_table()
+
+
+def _messages(feed: pa.Table, present: list[str]) -> pa.Table:
+    """Return what was inserted as messages with `version`; a column that the depot does not have is empty."""
+    feed = plain(feed)
+    added = feed.filter(pc.equal(feed[CHANGE], "insert"))
+    columns = {name: added[name] for name in present}
+    for name, type_ in MESSAGE.items():
+        if name not in columns:
+            columns[name] = pa.chunked_array([pa.repeat(pa.scalar(DEFAULTS.get(name), type_), added.num_rows)])
+    return as_messages(pa.table(columns | {"version": added[VERSION].cast(pa.int64())}))

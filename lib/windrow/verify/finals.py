@@ -1,0 +1,46 @@
+"""Final rows never change: what a version of the ledger closed, rejected or recorded is the same in every later one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from windrow.verify.columns import MESSAGE, fewer
+from windrow.verify.report import Difference, differing
+from windrow.verify.snapshot import Snapshot
+
+
+def check_finals(ledger: DeltaTable, before: Snapshot, after: Snapshot) -> Iterator[Difference]:
+    """Compare the final rows of two versions, unless the ledger was restored between them."""
+    if _restored(ledger, before.version, after.version):
+        return
+    for name, earlier, later in zip(
+        ("closed", "messages", "rejected", "microbatch"), _finals(before), _finals(after), strict=True
+    ):
+        expected = f"final rows as in version {before.version}"
+        yield from differing(
+            f"final rows ({name})", expected, fewer(earlier, later), "rows that changed", after.version
+        )
+
+
+def _finals(snapshot: Snapshot) -> list[pa.Table]:
+    """Return closed batches, their messages, rejections and history, without columns that are lists."""
+    batches = snapshot.batches
+    messages = snapshot.messages.select(list(MESSAGE))
+    for name in ("id", "state"):
+        messages = messages.append_column(name, batches[name].take(snapshot.messages["row"]))
+    history = snapshot.history.drop_columns(["versions", "clocks"])
+    return [
+        batches.filter(pc.equal(batches["state"], "closed")),
+        messages.filter(pc.equal(messages["state"], "closed")),
+        snapshot.rejected,
+        history,
+    ]
+
+
+def _restored(ledger: DeltaTable, after: int, upto: int) -> bool:
+    commits = ledger.history(ledger.version() - after)
+    return any(after < int(commit["version"]) <= upto and commit.get("operation") == "RESTORE" for commit in commits)

@@ -1,0 +1,136 @@
+"""The history, checked against itself, the progress and the rows: what each microbatch says it did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.verify.columns import NONE, exploded, fewer, flags, kept, numbers, pairwise, repeated
+from windrow.verify.report import Difference, differing, unequal
+from windrow.verify.snapshot import Snapshot
+
+KINDS = ("data", "tick", "flush", "rules", "pause", "resume")
+COUNTS = ["microbatch", "kind", "messages_read", "accepted", "rejected", "opened", "closed"]
+
+
+def check_history(snapshot: Snapshot) -> Iterator[Difference]:
+    """Check numbers, counts and clocks of the history."""
+    yield from unequal("progress row", 1, snapshot.progress_rows, "progress rows", snapshot.version)
+    yield from _ids(snapshot)
+    yield from _books(snapshot)
+    yield from _numbers(snapshot)
+    yield from _counts(snapshot)
+    yield from _rows_by_microbatch(snapshot)
+    yield from _versions(snapshot)
+    yield from _clocks(snapshot)
+
+
+def _ids(snapshot: Snapshot) -> Iterator[Difference]:
+    parts = (snapshot.batches, snapshot.rejected, snapshot.history, snapshot.sources)
+    ids = pa.concat_tables([part.select(["id"]) for part in parts])
+    yield from differing("unique ids", "every id once", repeated(ids, ["id"]), "ids that occur again", snapshot.version)
+
+
+def _books(snapshot: Snapshot) -> Iterator[Difference]:
+    """The books balance: messages read = messages in batches + rejected."""
+    held = snapshot.messages.num_rows + snapshot.rejected.num_rows
+    what = "messages in batches and rejections"
+    yield from unequal("balance", messages_read(snapshot), held, what, snapshot.version)
+
+
+def _numbers(snapshot: Snapshot) -> Iterator[Difference]:
+    history, progress = snapshot.history, snapshot.progress
+    number = numbers(history["microbatch"])
+    wrong = number != np.arange(1, number.size + 1)
+    first = kept(history, wrong, ["id", "microbatch", "kind"]).slice(0, 1)
+    yield from differing("microbatch numbers", "1, 2, 3, ...", first, "gap or repetition", snapshot.version)
+    yield from unequal("last microbatch", progress.microbatch, history.num_rows, "microbatches", snapshot.version)
+    reached = numbers(history["depot_version"])
+    back = pairwise(reached, np.less, first=False)
+    rows = kept(history, back, ["id", "microbatch", "depot_version"])
+    yield from differing("depot versions", "never decreasing", rows, "microbatches that go back", snapshot.version)
+    if reached.size:
+        what = "as the depot version reached"
+        yield from unequal("progress", int(reached[-1]), progress.depot_version, what, snapshot.version)
+
+
+def _counts(snapshot: Snapshot) -> Iterator[Difference]:
+    """Check each row in itself, and the sums of what was opened and closed against the batches."""
+    history, version = snapshot.history, snapshot.version
+    columns = {name: numbers(history[name]) for name in COUNTS if name != "kind"}
+    sums = columns["accepted"] + columns["rejected"] == columns["messages_read"]
+    sensible = np.logical_and.reduce([column >= 0 for column in columns.values()])
+    rows = kept(history, ~(sums & sensible), COUNTS)
+    yield from differing("counts", "accepted + rejected = messages read", rows, "microbatches", version)
+    known = flags(pc.is_in(history["kind"], pa.array(KINDS)))
+    silent = flags(pc.equal(history["kind"], "data")) | (columns["messages_read"] == 0)
+    rows = kept(history, ~(known & silent), COUNTS)
+    yield from differing("kinds", "messages only in data microbatches", rows, "microbatches", version)
+    states = snapshot.batches["state"]
+    still_open, closed = (int(pc.sum(pc.equal(states, state)).as_py() or 0) for state in ("open", "closed"))
+    left = int(columns["opened"].sum() - columns["closed"].sum())
+    yield from unequal("open batches", left, still_open, "open batches", version)
+    yield from unequal("closed batches", int(columns["closed"].sum()), closed, "closed batches", version)
+
+
+def _rows_by_microbatch(snapshot: Snapshot) -> Iterator[Difference]:
+    """Each microbatch left as many rejected messages and closed batches as it says."""
+    number = numbers(snapshot.history["microbatch"])
+    closed = snapshot.batches.filter(pc.equal(snapshot.batches["state"], "closed"))
+    for what, by in (("rejected", snapshot.rejected["microbatch"]), ("closed", closed["closed_in"])):
+        of = numbers(by)
+        place = np.searchsorted(number, of)
+        named = np.isin(of, number)
+        found = np.bincount(place[named], minlength=number.size)
+        wrong = found != numbers(snapshot.history[what])
+        rows = kept(snapshot.history, wrong, COUNTS).append_column("found", pa.array(found[wrong]))
+        yield from differing(
+            f"{what} by microbatch", f"as many rows as {what} says", rows, "microbatches", snapshot.version
+        )
+        strays = int((~named).sum())
+        yield from unequal(f"{what} by microbatch", 0, strays, "rows of microbatches that never were", snapshot.version)
+
+
+def _versions(snapshot: Snapshot) -> Iterator[Difference]:
+    """The depot versions of a microbatch follow those of the one before, and their messages sum up."""
+    history, lists = snapshot.history, versions_read(snapshot)
+    reached = numbers(history["depot_version"])
+    before = np.concatenate([[NONE], reached])
+    row, version = numbers(lists["row"]), numbers(lists["version"])
+    follows = pairwise(version, np.greater, first=True)
+    within = (version > before[row]) & (version <= reached[row])
+    rows = kept(lists, ~(follows & within), ["microbatch", "version", "messages"])
+    expected = "each once, in order, up to the depot version reached"
+    yield from differing("versions read", expected, rows, "versions", snapshot.version)
+    total = np.zeros(history.num_rows, np.int64)
+    np.add.at(total, row, numbers(lists["messages"]))
+    rows = kept(history, total != numbers(history["messages_read"]), COUNTS)
+    yield from differing("versions read", "their messages = messages read", rows, "microbatches", snapshot.version)
+
+
+def messages_read(snapshot: Snapshot) -> int:
+    """Return how many messages the history says were read."""
+    return int(pc.sum(snapshot.history["messages_read"]).as_py() or 0)
+
+
+def versions_read(snapshot: Snapshot) -> pa.Table:
+    """Return `version, messages` of every depot version that a microbatch read, with the `microbatch` and its `row`."""
+    lists = exploded(snapshot.history, "versions")
+    return lists.append_column("microbatch", snapshot.history["microbatch"].take(lists["row"]))
+
+
+def _clocks(snapshot: Snapshot) -> Iterator[Difference]:
+    """The progress holds of each source the clock and the floor that the history recorded last."""
+    recorded = exploded(snapshot.history, "clocks")
+    order = pa.array(np.arange(recorded.num_rows))
+    last = recorded.append_column("at", order).group_by("source", use_threads=False).aggregate([("at", "max")])
+    latest = recorded.take(last["at_max"]).select(["source", "clock", "floor"])
+    held = snapshot.sources.select(["source", "clock", "floor"])
+    expected = "clock and floor of each source as the history recorded them last"
+    yield from differing(
+        "clocks", expected, fewer(latest, held), "sources that differ or are missing", snapshot.version
+    )
+    yield from differing("clocks", expected, fewer(held, latest), "sources in the progress", snapshot.version)

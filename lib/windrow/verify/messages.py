@@ -1,0 +1,147 @@
+"""Every message of the depot against every message of the ledger, as multisets over all columns; NULL is a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.reading.values import records
+from windrow.verify.columns import MESSAGE, Ints, kept, numbers
+from windrow.verify.depot import Depot
+from windrow.verify.history import versions_read
+from windrow.verify.report import EXAMPLES, Difference, differing, unequal
+from windrow.verify.snapshot import Snapshot
+
+# Arrow cannot group more octets than this in plain columns, and is slower with large ones.
+PLAIN_OCTETS = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """How often each different message is in the depot and in the ledger, and where: a version, a ledger row."""
+
+    messages: pa.Table
+    read: Ints
+    held: Ints
+
+    @property
+    def ok(self) -> int:
+        """Return how many messages depot and ledger have in common."""
+        return int(np.minimum(self.read, self.held).sum())
+
+    @property
+    def lost(self) -> Ints:
+        """Return how often each message is missing in the ledger."""
+        return np.maximum(self.read - self.held, 0)
+
+    @property
+    def extra(self) -> Ints:
+        """Return how often each message is in the ledger beyond the depot."""
+        return np.maximum(self.held - self.read, 0)
+
+    @property
+    def duplicated(self) -> Ints:
+        """Return how often each message of the depot is in the ledger beyond that."""
+        return np.where(self.read > 0, self.extra, 0)
+
+    @property
+    def unexpected(self) -> Ints:
+        """Return how often each message that the depot does not have is in the ledger."""
+        return np.where(self.read > 0, 0, self.extra)
+
+
+def match(snapshot: Snapshot, depot: Depot) -> Matched:
+    """Count each different message on both sides."""
+    read = depot.upto(snapshot.progress.depot_version)
+    held = pa.concat_tables([part.select(list(MESSAGE)) for part in (snapshot.messages, snapshot.rejected)])
+    sides = [
+        _counted(read.select(list(MESSAGE)), read=1, held=0, version=read["version"], place=None),
+        _counted(held, read=0, held=1, version=None, place=np.arange(held.num_rows)),
+    ]
+    both = pa.concat_tables(sides)
+    if both["payload"].nbytes > PLAIN_OCTETS:
+        both = both.set_column(both.column_names.index("payload"), "payload", both["payload"].cast(pa.large_binary()))
+    wanted = [("read", "sum"), ("held", "sum"), ("version", "min"), ("place", "min"), ("place", "max")]
+    counted = both.group_by(list(MESSAGE), use_threads=False).aggregate(wanted)
+    return Matched(counted, numbers(counted["read_sum"]), numbers(counted["held_sum"]))
+
+
+def check_messages(snapshot: Snapshot, depot: Depot, matched: Matched) -> Iterator[Difference]:
+    """Say which messages are lost, duplicated or unexpected.
+
+    Where depot versions can no longer be read, what the ledger holds beyond the others must be as many messages as
+    the history says that those had.
+    """
+    version, gone = snapshot.version, unreadable(snapshot, depot)
+    latest = max(snapshot.progress.depot_version - depot.last, 0) if depot.first <= depot.last else 0
+    yield from unequal("depot", 0, latest, "versions read beyond the depot's latest", version)
+    yield from _classed("lost", "in a batch or rejected", matched, matched.lost, snapshot)
+    if depot.readable > depot.first:
+        what = "messages of depot versions that can no longer be read"
+        yield from unequal("unreadable versions", gone, int(matched.extra.sum()), what, version)
+        return
+    yield from _classed("duplicated", "as often as in the depot", matched, matched.duplicated, snapshot)
+    yield from _classed("unexpected", "only messages of the depot", matched, matched.unexpected, snapshot)
+
+
+def check_versions(snapshot: Snapshot, depot: Depot) -> Iterator[Difference]:
+    """The history lists every depot version that has messages, with as many as the depot has."""
+    listed = versions_read(snapshot)
+    version = numbers(listed["version"])
+    gone = (version >= depot.first) & (version < depot.readable)
+    readable = kept(listed, ~gone, ["version", "messages"])
+    read = depot.upto(snapshot.progress.depot_version)
+    there = read.group_by("version", use_threads=False).aggregate([([], "count_all")])
+    both = there.join(readable, "version", join_type="full outer").sort_by("version")
+    wrong = numbers(both["count_all"]) != numbers(both["messages"])
+    rows = kept(both, wrong).rename_columns(["version", "in the depot", "in the history"])
+    expected = "each depot version with its messages"
+    yield from differing("depot versions", expected, rows, "versions", snapshot.version)
+
+
+def unreadable(snapshot: Snapshot, depot: Depot) -> int:
+    """Return how many messages the history says it read from versions that can no longer be read."""
+    listed = versions_read(snapshot)
+    version = numbers(listed["version"])
+    gone = kept(listed, (version >= depot.first) & (version < depot.readable))
+    return int(pc.sum(gone["messages"]).as_py() or 0)
+
+
+def _counted(messages: pa.Table, read: int, held: int, version: pa.ChunkedArray | None, place: Ints | None) -> pa.Table:
+    size = messages.num_rows
+    columns = {
+        "read": np.full(size, read),
+        "held": np.full(size, held),
+        "version": pa.nulls(size, pa.int64()) if version is None else version,
+        "place": pa.nulls(size, pa.int64()) if place is None else place,
+    }
+    for name, values in columns.items():
+        messages = messages.append_column(name, values if isinstance(values, pa.ChunkedArray) else pa.array(values))
+    return messages
+
+
+def _classed(check: str, expected: str, matched: Matched, times: Ints, snapshot: Snapshot) -> Iterator[Difference]:
+    """Return the difference that some messages make, with examples that say where each one is."""
+    rows = np.flatnonzero(times)
+    if not rows.size:
+        return
+    chosen = pa.array(rows[:EXAMPLES])
+    examples = records(matched.messages.take(chosen).select([*MESSAGE, "version_min", "place_min", "place_max"]))
+    for example, count in zip(examples, times[rows[:EXAMPLES]].tolist(), strict=True):
+        places = [example.pop(name) for name in ("place_min", "place_max")]
+        example["times"] = count
+        example["depot_version"] = example.pop("version_min")
+        example["ledger_rows"] = [_holder(snapshot, place) for place in dict.fromkeys(places) if place is not None]
+    yield Difference(check, expected, f"{times.sum()} messages", snapshot.version, tuple(examples))
+
+
+def _holder(snapshot: Snapshot, place: int) -> str:
+    """Return the id of the batch or rejection that holds a message."""
+    accepted = snapshot.messages.num_rows
+    if place >= accepted:
+        return str(snapshot.rejected["id"][place - accepted].as_py())
+    return str(snapshot.batches["id"][snapshot.messages["row"][place].as_py()].as_py())

@@ -1,0 +1,63 @@
+"""The rejected messages: each reason holds by the times and rules that were recorded with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.verify.columns import flags, kept, numbers
+from windrow.verify.report import Difference, differing
+from windrow.verify.snapshot import Snapshot
+
+REASON = [
+    "id", "reason", "off_by_us", "raised_by_us", "source", "key", "type", "event_time", "received_at",
+    "processing_time", "microbatch",
+]  # fmt: skip
+UNPROCESSED = ("invalid", "clock_ahead")
+STREAM_TYPE_TIME = ["source", "key", "type", "event_time"]
+
+
+def check_rejections(snapshot: Snapshot) -> Iterator[Difference]:
+    """Check what a rejection says of itself, without any window."""
+    yield from _processed(snapshot)
+    yield from _off_by(snapshot)
+    yield from _duplicates(snapshot)
+
+
+def _processed(snapshot: Snapshot) -> Iterator[Difference]:
+    """Whoever was processed has a processing time, not before it was received."""
+    rejected = snapshot.rejected
+    never = flags(pc.is_in(rejected["reason"], pa.array(UNPROCESSED)))
+    raised = numbers(rejected["processing_time"]) - numbers(rejected["received_at"])
+    says = (numbers(rejected["raised_by_us"]) == raised) & (raised >= 0)
+    unsaid = pc.is_null(rejected["processing_time"]).to_numpy() & pc.is_null(rejected["raised_by_us"]).to_numpy()
+    right = pc.is_valid(rejected["reason"]).to_numpy() & np.where(never, unsaid, says)
+    rows = kept(rejected, ~right, REASON)
+    expected = "a reason, and a processing time not before received_at"
+    yield from differing("rejections", expected, rows, "rejections", snapshot.version)
+
+
+def _off_by(snapshot: Snapshot) -> Iterator[Difference]:
+    """A message was too old by what it lacked to processing time - max_delay, too futuristic by what it was beyond."""
+    rejected = snapshot.rejected
+    microbatch = numbers(rejected["microbatch"])
+    delay = snapshot.of_microbatch(snapshot.rules("max_delay"), microbatch)
+    leap = snapshot.of_microbatch(snapshot.rules("max_leap"), microbatch)
+    ahead = numbers(rejected["event_time"]) - numbers(rejected["processing_time"])
+    off_by = numbers(rejected["off_by_us"])
+    for reason, beyond in (("too_old", -ahead - delay), ("too_futuristic", ahead - leap)):
+        concerned = flags(pc.equal(rejected["reason"], reason))
+        rows = kept(rejected, concerned & ~((off_by == beyond) & (beyond > 0)), REASON)
+        yield from differing(reason, "off_by_us as times and rules say, above 0", rows, "rejections", snapshot.version)
+
+
+def _duplicates(snapshot: Snapshot) -> Iterator[Difference]:
+    """The first of a duplicate is in a batch."""
+    rejected = snapshot.rejected.filter(pc.equal(snapshot.rejected["reason"], "duplicate")).select(REASON)
+    accepted = snapshot.messages.select(STREAM_TYPE_TIME)
+    rows = rejected.join(accepted, STREAM_TYPE_TIME, join_type="left anti")
+    expected = "a message of the same stream, type and event time in a batch"
+    yield from differing("duplicate", expected, rows, "rejections", snapshot.version)

@@ -1,0 +1,86 @@
+"""What `verify` found: the books of each ledger version, and every difference with examples."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.reading.values import records
+
+EXAMPLES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something that should be otherwise: the check, what it expects, what it found, up to 20 examples."""
+
+    check: str
+    expected: str
+    found: str
+    ledger_version: int
+    examples: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """One ledger version: what it has read and where that is, and what became of each message of the depot.
+
+    `ok` counts messages that the ledger holds as often as the depot, `lost` those that it does not hold, `duplicated`
+    those that it holds too often, `unexpected` those that the depot does not have, and `unchecked` those of depot
+    versions that can no longer be read.
+    """
+
+    ledger_version: int
+    depot_version: int
+    microbatches: int
+    messages_read: int
+    in_open_batches: int
+    in_closed_batches: int
+    rejected: int
+    ok: int
+    lost: int
+    duplicated: int
+    unexpected: int
+    unchecked: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The result of `verify`; `findings` say what could not be checked, which is no difference."""
+
+    depot: str
+    ledger: str
+    books: tuple[Books, ...]
+    differences: tuple[Difference, ...]
+    findings: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether there is no difference."""
+        return not self.differences
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether everything could be checked."""
+        return not self.findings
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as JSON knows it."""
+        return {"ok": self.ok, "complete": self.complete, **asdict(self)}
+
+
+def differing(check: str, expected: str, rows: pa.Table, noun: str, version: int) -> list[Difference]:
+    """Return the difference that some rows make, the first ones as examples; none without rows."""
+    if not rows.num_rows:
+        return []
+    examples = tuple(records(rows.slice(0, EXAMPLES).combine_chunks()))
+    return [Difference(check, expected, f"{rows.num_rows} {noun}", version, examples)]
+
+
+def unequal(check: str, expected: int, found: int, what: str, version: int) -> list[Difference]:
+    """Return the difference between two numbers of `what`; none when they are equal."""
+    if expected == found:
+        return []
+    return [Difference(check, f"{expected} {what}", f"{found} {what}", version)]

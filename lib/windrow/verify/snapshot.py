@@ -1,0 +1,139 @@
+"""One version of a ledger, read as it is: progress, history, batches, their messages, rejected messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.errors import NotFound, WindrowError
+from windrow.reading.delta import Ledger, Progress, open_ledger
+from windrow.verify.columns import MESSAGE, Ints, as_messages, exploded, numbers, plain
+
+BATCH = (
+    "id, state, source, key, part, window_start, window_end, timeout, opened_by, closed_at, close_reason, "
+    "message_count, bytes, oversize, first_event_time, last_event_time, opened_in, closed_in"
+)
+REJECTED = "id, reason, detail, off_by_us, raised_by_us, processing_time, microbatch, " + ", ".join(MESSAGE)
+PROGRESS = ", ".join(Progress.__dataclass_fields__)
+HISTORY = (
+    "id, microbatch, kind, versions, messages_read, accepted, rejected, opened, closed, depot_version, clocks, rules"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The rows of a ledger version. A message says in `row` which row of `batches` it is in."""
+
+    version: int
+    progress: Progress
+    progress_rows: int
+    sources: pa.Table
+    history: pa.Table
+    batches: pa.Table
+    messages: pa.Table
+    rejected: pa.Table
+
+    def rules(self, name: str) -> Ints:
+        """Return a rule as the history recorded it, one value a microbatch."""
+        recorded = self.history["rules"].combine_chunks().dictionary_encode()
+        values = [int(json.loads(text)[name]) for text in recorded.dictionary.to_pylist()]
+        return np.array(values, np.int64)[recorded.indices.to_numpy()]
+
+    def in_force(self, name: str) -> int:
+        """Return a rule as it is in force."""
+        return int(json.loads(self.progress.rules)[name])
+
+    def of_microbatch(self, values: Ints, microbatch: Ints) -> Ints:
+        """Return the history's values for some microbatches, 0 for those that it does not have."""
+        number = numbers(self.history["microbatch"])
+        at = np.minimum(np.searchsorted(number, microbatch), max(number.size - 1, 0))
+        return np.where(number[at] == microbatch, values[at], 0) if number.size else np.zeros_like(microbatch)
+
+
+def read_snapshot(location: str, version: int) -> Snapshot:
+    """Read a ledger at a version.
+
+    Raises TableMissing, TableRefused, or NotFound for a version that is not there or can no longer be read.
+    """
+    ledger = open_ledger(location, version)
+    with _readable(ledger):
+        return _read(ledger)
+
+
+def read_progress(location: str, version: int) -> Progress:
+    """Read only the progress of a ledger at a version. Raises as `read_snapshot` does."""
+    ledger = open_ledger(location, version)
+    with _readable(ledger):
+        return _progress(_controls(ledger), ledger)
+
+
+def first_version(location: str, progress: Progress) -> tuple[int, list[str]]:
+    """Return the first depot version that counts, and a finding where only the history tells it.
+
+    `start_from` names it, or else the progress row with which the ledger began.
+    """
+    kind, _, number = progress.start_from.partition(":")
+    if kind == "beginning":
+        return 0, []
+    if kind == "version" and number.isdigit():
+        return int(number), []
+    try:
+        return read_progress(location, 0).depot_version + 1, []
+    except NotFound:
+        ledger = open_ledger(location)
+        earliest = ledger.rows("microbatch", "versions", "messages_read > 0", "ORDER BY microbatch LIMIT 1").to_pylist()
+        first = earliest[0]["versions"][0]["version"] if earliest else progress.depot_version + 1
+        return first, [f"where the ledger began can only be told from its history: at depot version {first}"]
+
+
+@contextmanager
+def _readable(ledger: Ledger) -> Iterator[None]:
+    """Turn what delta-rs raises for a file that is gone, which has no class of its own, into NotFound."""
+    try:
+        yield
+    except WindrowError:
+        raise
+    except Exception as error:
+        first = (str(error).strip().splitlines() or ["no reason given"])[0]
+        raise NotFound(
+            f"ledger version {ledger.table.version()} cannot be read: {first}",
+            "`windrow status` says from which version on it can.",
+        ) from error
+
+
+def _read(ledger: Ledger) -> Snapshot:
+    live = ("open", "closed")
+    batches = ledger.rows(live, BATCH + ", messages")
+    flat = plain(batches.drop_columns(["messages"]))
+    inside = exploded(batches, "messages")
+    stream = {name: flat[name].take(inside["row"]) for name in ("source", "key")}
+    messages = pa.table(stream | {name: inside[name] for name in inside.column_names})
+    sources = ledger.rows("progress", "id, source, clock, floor", "id <> 'progress'")
+    controls = _controls(ledger)
+    history = ledger.rows("microbatch", HISTORY, rest="ORDER BY microbatch")
+    return Snapshot(
+        version=ledger.table.version(),
+        progress=_progress(controls, ledger),
+        progress_rows=len(controls),
+        sources=plain(sources),
+        history=plain(history),
+        batches=flat,
+        messages=as_messages(messages),
+        rejected=as_messages(plain(ledger.rows("rejected", REJECTED))),
+    )
+
+
+def _controls(ledger: Ledger) -> list[dict[str, Any]]:
+    rows = ledger.rows("progress", PROGRESS, "id = 'progress'", "ORDER BY microbatch DESC")
+    return list(rows.to_pylist())
+
+
+def _progress(controls: list[dict[str, Any]], ledger: Ledger) -> Progress:
+    """Return the progress row; of several, which is a difference, the furthest, so that the rest can be checked."""
+    return Progress(**controls[0]) if len(controls) > 1 else ledger.progress()

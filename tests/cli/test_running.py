@@ -1,0 +1,144 @@
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.cli.conftest import Command, publish
+from tests.messages import SECOND, message
+
+
+class TestRun:
+    def test_says_what_it_did(self, windrow: Command, tmp_path: Path) -> None:
+        """
+        A run says how much it read, accepted, rejected, opened and closed; a second one finds nothing.
+        """
+        publish(tmp_path, message("a", 100 * SECOND, 100 * SECOND), message("a", 0, 100 * SECOND))
+        windrow("ingest", "messages.parquet")
+        said = windrow("run")
+        assert said.status == 0
+        assert "2 messages read, 1 accepted, 1 rejected; 1 batch opened" in said.out
+        assert "engine embedded" in said.err
+        assert "Nothing new" in windrow("run").out
+
+    def test_json(self, filled: Command, tmp_path: Path) -> None:
+        """
+        With --json standard output holds one document with totals and microbatches, and nothing else.
+        """
+        publish(tmp_path, message("b", 161 * SECOND, 161 * SECOND))
+        filled("ingest", "messages.parquet")
+        document = filled("run", "--once", "--json").json()
+        assert (document["engine"], document["messages"], document["accepted"]) == ("embedded", 1, 1)
+        [microbatch] = document["microbatches"]
+        assert microbatch["kind"] == "data"
+        assert {"prime_ms", "plan_ms", "process_ms", "commit_ms"} <= microbatch.keys()
+
+    def test_terminated_after_the_microbatch(self, filled: Command, tmp_path: Path) -> None:
+        """
+        SIGTERM ends `run --every` between two microbatches, with exit status 0.
+        """
+        command = "import sys; from windrow.cli import main; sys.exit(main())"
+        process = subprocess.Popen(
+            [sys.executable, "-c", command, "run", "--every", "50ms", "--ledger", "other"],
+            cwd=tmp_path,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            deadline = time.monotonic() + 60
+            while not DeltaTable.is_deltatable(str(tmp_path / "other")) or DeltaTable(tmp_path / "other").version() < 1:
+                assert time.monotonic() < deadline
+                assert process.poll() is None
+                time.sleep(0.05)
+            process.send_signal(signal.SIGTERM)
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+        assert process.returncode == 0
+        assert "stopping after this microbatch" in errors
+
+    def test_once_and_every_exclude_each_other(self, windrow: Command) -> None:
+        """
+        Contradicting flags are wrong usage.
+        """
+        said = windrow("run", "--once", "--every", "1s")
+        assert said.status == 2
+        assert "WINDROW-SETTINGS" in said.err
+
+
+class TestTick:
+    def test_to_a_time_closes_what_is_due(self, filled: Command) -> None:
+        """
+        A tick to a time closes every batch whose timeout it passes.
+        """
+        document = filled("tick", "--to", "1970-01-01T00:10:00Z", "--json").json()
+        assert (document["closed"], document["microbatches"][0]["kind"]) == (1, "tick")
+        assert filled("tick", "--to", "1970-01-01T00:10:00", "--json").json()["microbatches"] == []
+
+    def test_time_that_is_none(self, filled: Command) -> None:
+        """
+        A time that cannot be read is wrong usage, with an example.
+        """
+        said = filled("tick", "--to", "noon")
+        assert (said.status, "2026-01-31T12:00:00Z" in said.err) == (2, True)
+
+
+class TestFlush:
+    def test_closes_everything(self, filled: Command) -> None:
+        """
+        After a flush nothing is open, and the history has recorded it.
+        """
+        document = filled("flush", "--json").json()
+        assert (document["closed"], document["microbatches"][0]["kind"]) == (1, "flush")
+        assert "Nothing new" in filled("flush").out
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("arguments", "status", "says"),
+        [
+            (("run",), 3, "WINDROW-TABLE-MISSING: there is no depot"),
+            (("run", "--engine", "flink"), 2, "WINDROW-SETTINGS"),
+            (("run", "--config", "absent.toml"), 2, "absent.toml cannot be read"),
+            (("run", "--every", "soon"), 2, "'soon' is not a duration"),
+            (("rum",), 2, "No such command"),
+            (("run", "--bogus"), 2, "No such option"),
+            (("ingest", "absent.parquet"), 2, "WINDROW-FILE"),
+            (("ingest", "x", "--format", "xml"), 2, "Known are parquet, delta"),
+        ],
+    )
+    def test_status_and_message(self, windrow: Command, arguments: tuple[str, ...], status: int, says: str) -> None:
+        """
+        Wrong usage ends with 2, a failing world with 3, both with one or two lines and no traceback.
+        """
+        said = windrow(*arguments)
+        assert said.status == status
+        assert says in said.err
+        assert len(said.err.strip().splitlines()) <= 3
+        assert "Traceback" not in said.err
+        assert said.out == ""
+
+    def test_debug_shows_the_traceback(self, windrow: Command) -> None:
+        """
+        With --debug the error itself comes through.
+        """
+        from windrow.errors import TableMissing
+
+        with pytest.raises(TableMissing):
+            windrow("run", "--debug")
+
+
+def test_every_command_has_help_with_an_example(windrow: Command) -> None:
+    """
+    Help lists the commands, and each command's help ends with an example.
+    """
+    listed = windrow("--help").out
+    for command in ("demo", "init", "ingest", "run", "tick", "flush", "status", "show", "verify"):
+        assert f" {command} " in listed
+        said = windrow(command, "--help")
+        assert said.status == 0
+        assert f"Example: windrow {command}" in said.out
+        assert "--json" in said.out

@@ -1,0 +1,160 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tests.conftest import EngineFactory
+from tests.messages import message, table
+from windrow import sample
+from windrow.engine.arrow import plain
+from windrow.errors import ExpressionError, FileRefused
+from windrow.ingest import Ingested, ingest
+
+Ingest = Callable[..., list[Ingested]]
+
+
+@pytest.fixture
+def depot(tmp_path: Path) -> str:
+    return str(tmp_path / "depot")
+
+
+@pytest.fixture
+def into(engine: EngineFactory, depot: str, tmp_path: Path) -> Ingest:
+    """Ingest files into the depot."""
+
+    def run(*files: Path, columns: dict[str, str] | None = None, **options: Any) -> list[Ingested]:
+        opened = engine.open(depot, str(tmp_path / "ledger"))
+        return list(ingest(opened, [str(file) for file in files], columns or {}, **options))
+
+    return run
+
+
+def rows(depot: str) -> list[dict[str, Any]]:
+    return plain(DeltaTable(depot).to_pyarrow_table()).sort_by("event_time").to_pylist()
+
+
+def written(path: Path, *messages: dict[str, Any]) -> Path:
+    pq.write_table(table(messages), path)
+    return path
+
+
+class TestFiles:
+    def test_appends_each_file_once(self, into: Ingest, depot: str, tmp_path: Path) -> None:
+        """
+        A file is one commit of the depot; again, or under another name, it adds nothing.
+        """
+        first, second = written(tmp_path / "1", message("a")), written(tmp_path / "2", message("b"), message("c"))
+        assert [(done.messages, done.known) for done in into(first, second)] == [(1, False), (2, False)]
+        version = DeltaTable(depot).version()
+        copy = tmp_path / "copy"
+        copy.write_bytes(first.read_bytes())
+        assert [(done.messages, done.known) for done in into(first, second, copy)] == [(0, True)] * 3
+        assert DeltaTable(depot).version() == version
+        assert sorted(row["type"] for row in rows(depot)) == ["a", "b", "c"]
+
+    def test_maps_columns(self, into: Ingest, depot: str, tmp_path: Path) -> None:
+        """
+        Expressions make message columns; a column left out is the file's own, or has its default.
+        """
+        file = tmp_path / "measurements.parquet"
+        given = pa.table({"device": ["p/1"], "type": ["heat"], "ms": [1_700_000_000_123], "value": [21.5]})
+        pq.write_table(given, file)
+        columns = {
+            "key": "split_part(device, '/', 2)",
+            "event_time": "timestamp_millis(ms)",
+            "payload": "concat('v', device)",
+        }
+        [done] = into(file, columns=columns)
+        assert done.stamped_by_event_time
+        [row] = rows(depot)
+        assert (row["source"], row["key"], row["type"], row["payload"]) == ("", "1", "heat", "vp/1")
+        assert row["event_time"] == row["received_at"]
+        assert row["event_time"].timestamp() * 1_000 == pytest.approx(1_700_000_000_123)
+
+    def test_binary_payload_stays_binary(self, into: Ingest, depot: str, tmp_path: Path) -> None:
+        """
+        A payload that no text can hold comes through octet by octet.
+        """
+        file = tmp_path / "binary.parquet"
+        pq.write_table(table([message(payload=b"\xff\x00")], pa.binary()), file)  # type: ignore[arg-type]
+        into(file)
+        assert [row["payload"] for row in rows(depot)] == [b"\xff\x00"]
+
+    def test_empty_file(self, into: Ingest, depot: str, tmp_path: Path) -> None:
+        """
+        A file without rows adds none.
+        """
+        [done] = into(written(tmp_path / "empty"))
+        assert done.messages == 0
+        assert rows(depot) == []
+
+
+class TestDelta:
+    def test_goes_on_where_it_was_left(self, into: Ingest, depot: str, tmp_path: Path) -> None:
+        """
+        A Delta table is taken as it is, and later only what it added since.
+        """
+        bronze = tmp_path / "bronze"
+        write_deltalake(bronze, table([message("a")]), configuration={"delta.enableChangeDataFeed": "true"})
+        assert into(bronze, format_="delta")[0].messages == 1
+        assert into(bronze, format_="delta")[0].known
+        write_deltalake(bronze, table([message("b")]), mode="append")
+        assert into(bronze, format_="delta")[0].messages == 1
+        assert sorted(row["type"] for row in rows(depot)) == ["a", "b"]
+
+    def test_changed_rows_are_refused(self, into: Ingest, tmp_path: Path) -> None:
+        """
+        A table that deleted rows since cannot be ingested further, and says so.
+        """
+        bronze = tmp_path / "bronze"
+        write_deltalake(bronze, table([message("a")]), configuration={"delta.enableChangeDataFeed": "true"})
+        into(bronze, format_="delta")
+        DeltaTable(bronze).delete()
+        with pytest.raises(FileRefused, match="deleted or updated"):
+            into(bronze, format_="delta")
+
+
+class TestRefusals:
+    def test_nothing_is_appended_when_one_file_is_wrong(self, into: Ingest, depot: str, tmp_path: Path) -> None:
+        """
+        Files and expressions are checked before the first commit.
+        """
+        good, bad = written(tmp_path / "good", message("a")), tmp_path / "bad"
+        bad.write_text("no parquet")
+        with pytest.raises(FileRefused, match="cannot be read as parquet"):
+            into(good, bad)
+        with pytest.raises(FileRefused, match="there is no"):
+            into(good, tmp_path / "absent")
+        with pytest.raises(ExpressionError):
+            into(good, columns={"key": "no_such_column"})
+        assert not DeltaTable.is_deltatable(depot)
+
+    def test_directory_says_what_to_do(self, into: Ingest, tmp_path: Path) -> None:
+        """
+        A directory is no parquet file; the hint names --format delta for a Delta table.
+        """
+        write_deltalake(tmp_path / "bronze", table([message("a")]))
+        with pytest.raises(FileRefused, match="--format delta"):
+            into(tmp_path / "bronze")
+
+
+class TestSample:
+    def test_same_on_both_engines(self, spark: Any, tmp_path: Path) -> None:
+        """
+        The bundled sample becomes the same messages on both engines, none of them invalid.
+        """
+        file = sample.copy_into(tmp_path)
+        taken = []
+        for factory in (EngineFactory("embedded"), EngineFactory("spark", spark)):
+            depot = str(tmp_path / factory.name)
+            opened = factory.open(depot, str(tmp_path / "ledger"))
+            [done] = ingest(opened, [str(file)], sample.COLUMNS)
+            assert done.messages == 51_004
+            order = [(name, "ascending") for name in ("received_at", "type", "event_time")]
+            taken.append(plain(DeltaTable(depot).to_pyarrow_table()).sort_by(order))
+        assert taken[0].equals(taken[1])
+        assert taken[0].drop_columns(["sequence"]).column("event_time").null_count == 0
