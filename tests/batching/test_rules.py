@@ -16,7 +16,7 @@ class TestRules:
 
     @pytest.mark.parametrize(
         "wrong",
-        [{"window": 0}, {"max_batch_bytes": -1}, {"max_batch_bytes": 1.5}, {"window_start": "noon"}, {"max_delay": "x"}],
+        [{"window": 0}, {"max_batch_bytes": -1}, {"max_batch_bytes": 1.5}, {"window_start": "no"}, {"max_delay": "x"}],
     )
     def test_refuses_what_makes_no_sense(self, wrong: dict[str, object]) -> None:
         """

@@ -38,7 +38,11 @@ def demo(
     Run again in the same directory it finds nothing new: each message is in its batch already.
     """
     settings = _settings(into, engine)
-    step = (lambda text: None) if json else aside.print
+
+    def step(text: str) -> None:
+        if not json:
+            aside.print(text)
+
     step("[bold]1. ingest[/bold]: a recorded file into the depot, a Delta table that only grows")
     _ingest(into, settings, json)
     step("[bold]2. run[/bold]: microbatches from the depot to the ledger, each one commit")
@@ -160,8 +164,8 @@ def _stall(worst: dict[str, Any], needed: dict[str, Any]) -> str:
     allowed = needed["max_delay_us"] // 1_000_000
     enough = -(-needed["needed_us"] // 1_000_000)
     return (
-        f"{worst['source']} stalls: it sends nothing for a while, and then all at once what it measured meanwhile, "
-        f"up to {worst['needed_delay_us'] / 1_000_000:.0f} s old on arrival. With max_delay = {allowed}s the batches of "
-        f"that time are closed by then; {worst['messages']:,} of its messages are rejected, each on record. "
+        f"{worst['source']} stalls: it sends nothing for a while, then all at once what it measured meanwhile, "
+        f"up to {worst['needed_delay_us'] / 1_000_000:.0f} s old on arrival. With max_delay = {allowed}s the batches "
+        f"of that time are closed by then; {worst['messages']:,} of its messages are rejected, each on record. "
         f'max_delay = "{enough}s" would keep every message, and batches would close that much later.'
     )

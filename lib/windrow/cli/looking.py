@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -144,7 +145,7 @@ def _tables(found: Status) -> None:
     _table("last microbatches (phases in ms)", heads, last)
 
 
-def _table(title: str, heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def _table(title: str, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     """Print a table, unless it is empty."""
     from rich import box
     from rich.table import Table
