@@ -1,0 +1,221 @@
+"""Column mappings: user expressions, written in Spark SQL, from the columns of an input to those of a message.
+
+Spark runs the text as it is. For the embedded engine sqlglot parses it, and DuckDB gets SQL made here from the types
+of the input, because the same word does different things in the two systems (a cast of a decimal to an integer
+truncates in one and rounds in the other). What is not in its tables is refused before anything is read. So a
+value is the same on both engines, or an error; never quietly another one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from windrow import messages
+from windrow.errors import ExpressionError, MissingExtra
+from windrow.expressions.casts import OTHERWISE, Refused, cast, nearest, refuse, resolve, spark_type
+from windrow.expressions.translation import counted, translate
+
+ROWS_AT_ONCE = 65_536
+DEFAULTS = {"source": "''", "sequence": "NULL", "payload": "NULL"}
+VOLATILE = re.compile(
+    r"(current_\w+|curdate|input_file_\w+|java_method|localtimestamp|monotonically_increasing_id|now|rand\w*|"
+    r"session_user|shuffle|spark_partition_id|(try_)?reflect|uniform|user|uuid|version)(\(\))?|unix_timestamp\(\)",
+    re.IGNORECASE,
+)
+MOVING_TIME = re.compile(r"\s*(now|today|tomorrow|yesterday)(\s.*)?", re.IGNORECASE | re.DOTALL)
+ROW_ONLY = "Use only the columns of the row, and what never changes."
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """One Spark SQL expression for each column of a message, in their order.
+
+    `stamped_by_event_time` says that nothing gives a `received_at`, so that the event time stands in for it.
+    """
+
+    expressions: tuple[tuple[str, str], ...]
+    stamped_by_event_time: bool = False
+    section: str = "ingest.columns"
+
+    @classmethod
+    def of(cls, expressions: dict[str, str], columns: Sequence[str], *, section: str = "ingest.columns") -> Mapping:
+        """Complete `expressions` over an input with `columns`: a message column left out maps to its own name.
+
+        `section` is where in windrow.toml they stand. Raises ExpressionError for an unknown or missing column, and
+        for a text that is no expression, may give another value when run again, or looks beyond its row.
+        """
+        for name in expressions.keys() - messages.COLUMNS.keys():
+            hint = nearest(name, list(messages.COLUMNS))
+            raise ExpressionError(f"[{section}] {name}: a message has no such column", hint)
+        found = {name: expressions.get(name, _default(name, columns)) for name in messages.COLUMNS}
+        stamped_by_event_time = found["received_at"] is None
+        if stamped_by_event_time:
+            found["received_at"] = found["event_time"]
+        for name, text in found.items():
+            if text is None:
+                raise ExpressionError(
+                    f"[{section}] {name}: nothing says where it comes from; the input has {', '.join(columns)}",
+                    f'Write {name} = "..." under [{section}] in windrow.toml, an expression over these columns.',
+                )
+        complete = tuple((name, text.strip()) for name, text in found.items() if text is not None)
+        mapping = cls(complete, stamped_by_event_time, section)
+        for name, text in complete:
+            if name in expressions:
+                with mapping._blaming(name, text):
+                    _check(text, columns)
+        return mapping
+
+    def spark_select(self, payload_type: pa.DataType | None = None) -> list[str]:
+        """Return the select expressions for Spark, each cast to its column's type; payload is STRING unless told."""
+        types = messages.schema(payload_type)
+        return [
+            f"CAST({text}{chr(10) * ('--' in text)} AS {spark_type(types.field(name).type)}) AS `{name}`"
+            for name, text in self.expressions
+        ]
+
+    def duckdb_select(self, schema: pa.Schema, payload_type: pa.DataType | None = None) -> list[str]:
+        """Return the select expressions for DuckDB over rows of `schema`, in which times are plain counts.
+
+        Raises ExpressionError for what is not known to give the same values as on Spark.
+        """
+        types, select = messages.schema(payload_type), []
+        for name, text in self.expressions:
+            with self._blaming(name, text):
+                value = translate(_parse(text, strict=True), schema)
+                select.append(f'{cast(value, spark_type(types.field(name).type)).sql} AS "{name}"')
+        return select
+
+    def apply(
+        self, rows: pa.Table | pa.RecordBatchReader, payload_type: pa.DataType | None = None
+    ) -> pa.RecordBatchReader:
+        """Return the messages of `rows`, batch by batch and in order, without Spark.
+
+        Raises ExpressionError here for what cannot be translated, and while reading for a value that an expression
+        cannot take.
+        """
+        reader = rows.to_reader(max_chunksize=ROWS_AT_ONCE) if isinstance(rows, pa.Table) else rows
+        select, types = self.duckdb_select(reader.schema, payload_type), messages.schema(payload_type)
+        return pa.RecordBatchReader.from_batches(types, self._batches(reader, select, types))
+
+    def _batches(self, reader: pa.RecordBatchReader, select: list[str], types: pa.Schema) -> Iterator[pa.RecordBatch]:
+        duckdb = _require("duckdb")
+        roots = {root for _, text in self.expressions for root in _roots(_parse(text, strict=True))}
+        used = {resolve(root, reader.schema.names) for root in roots} or {reader.schema.names[0]}
+        given = pa.schema([counted(field) for field in reader.schema if field.name in used])
+        with duckdb.connect(config={"enable_external_access": False}) as connection:
+            for batch in reader:
+                rows = connection.from_arrow(pa.Table.from_batches([batch]).select(given.names).cast(given))
+                try:
+                    table = rows.project(", ".join(select)).to_arrow_table()
+                except duckdb.Error as error:
+                    self._blame(rows, select, error)
+                yield from table.cast(types).to_batches()
+
+    def _blame(self, rows: Any, select: list[str], error: Exception) -> NoReturn:
+        """Say which expression cannot take a value: the first that fails alone."""
+        for (name, text), sql in zip(self.expressions, select, strict=True):
+            with self._blaming(name, text):
+                try:
+                    rows.project(sql).to_arrow_table()
+                except type(error) as alone:
+                    refuse(str(alone).split("\n\nLINE ")[0], "Mend the value, or use TRY_CAST to get NULL for it.")
+        raise error
+
+    @contextmanager
+    def _blaming(self, name: str, text: str) -> Iterator[None]:
+        try:
+            yield
+        except Refused as refused:
+            reason, hint = refused.args
+            line = " ".join(f"[{self.section}] {name} = {text}: {reason}".split())
+            raise ExpressionError(line, hint) from refused.__cause__
+
+
+def _default(name: str, columns: Sequence[str]) -> str | None:
+    own = [column for column in columns if column.lower() == name]
+    return f"`{own[0]}`" if own else DEFAULTS.get(name)
+
+
+def _require(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise MissingExtra(f"expressions need {package}", "pip install 'windrow[embedded]'") from error
+
+
+@cache
+def _parser(*, strict: bool) -> Any:
+    """Return a parser of Spark SQL that keeps calls as they are written.
+
+    sqlglot's own renames functions, and drops arguments, on the way to its common language. A strict one knows no
+    special forms of arguments either, but that of CAST.
+    """
+    spark = _require("sqlglot.dialects.spark").Spark
+    special = spark.Parser.FUNCTION_PARSERS
+    kept = {name: special[name] for name in ("CAST", "TRY_CAST")} if strict else special
+    return type("Parser", (spark.Parser,), {"FUNCTIONS": {}, "FUNCTION_PARSERS": kept})(dialect=spark())
+
+
+def _parse(text: str, *, strict: bool) -> Any:
+    """Return the tree of an expression; a strict one holds only what is read as Spark reads it."""
+    sqlglot, parser = _require("sqlglot"), _parser(strict=strict)
+    hint = OTHERWISE if strict else "Write one Spark SQL expression."
+    try:
+        tokens = parser.dialect.tokenize(text)
+        trees = parser.parse(tokens, text)
+    except sqlglot.errors.TokenError as error:
+        raise Refused("a quote or comment is open at its end", "Close it.") from error
+    except sqlglot.errors.ParseError as error:
+        at = error.errors[0]
+        raise Refused(f"{at['description']} at line {at['line']}, column {at['col']}", hint) from error
+    tree = trees[0]
+    if len(trees) > 1 or not isinstance(tree, sqlglot.exp.Condition | sqlglot.exp.Query) or tree.is_star:
+        refuse("this is not one expression", hint)
+    if strict:
+        _check_tokens(text, tokens)
+    return tree
+
+
+def _check(text: str, columns: Sequence[str]) -> None:
+    """Refuse, for either engine, what is unknown, may differ from run to run, or looks beyond its row."""
+    tree, exp = _parse(text, strict=False), _require("sqlglot.expressions")
+    for node in tree.walk():
+        name = node.sql_name() if isinstance(node, exp.Func) else ""
+        name = node.name if isinstance(node, exp.Anonymous) else name
+        known = exp.FUNCTION_BY_NAME.get(name.upper(), type(node))
+        if isinstance(node, exp.Query | exp.Window) or issubclass(known, exp.AggFunc):
+            refuse(f"{name or 'a query or window'} looks at other rows", ROW_ONLY)
+        if VOLATILE.fullmatch(name + "()" * (not node.expressions)) or "${" in text:
+            refuse(f"{name or '${...}'} may differ in every run", ROW_ONLY)
+        if isinstance(node, exp.Literal | exp.RawString) and MOVING_TIME.fullmatch(node.name):
+            refuse(f"{node.name!r} is a time that moves", "If it is only a text: concat('to', 'day').")
+    for root in _roots(tree):
+        resolve(root, columns)
+
+
+def _roots(tree: Any) -> set[str]:
+    columns = tree.find_all(_require("sqlglot.expressions").Column)
+    return {column.parts[0].name for column in columns} - {"*"}
+
+
+def _check_tokens(text: str, tokens: Sequence[Any]) -> None:
+    """Refuse what sqlglot reads in another way than Spark without leaving a trace in the tree."""
+    before = ""
+    for token in tokens:
+        written, kind = text[token.start : token.end + 1], token.token_type.name
+        if kind.endswith("STRING") and before.endswith("STRING"):
+            refuse(f"{written} follows another text", "Write one text, with \\' for a quote in it.")
+        if (kind == "STRING" and "\\" in re.sub(r"\\[\\'\"nrt]", "", written)) or "\0" in token.text:
+            refuse(f"{written} holds an unknown escape", "Write a backslash as \\\\, or the text as r'...'.")
+        if kind in ("CHAR", "VARCHAR"):
+            refuse(f"the type {written}", "Write STRING.")
+        before = kind

@@ -1,0 +1,151 @@
+"""Values of the translation, with the types of Spark, and how DuckDB casts them as Spark would.
+
+A time is a whole number of microseconds: neither a time zone nor a float can touch it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+import pyarrow as pa
+
+OTHERWISE = "Run with --engine spark, or write it in other words."
+
+SCALARS = "INT DECIMAL DOUBLE BOOLEAN STRING BINARY DATE TIMESTAMP TIMESTAMP_NTZ"
+DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 20}
+MOST_DIGITS, MICROSECOND_DIGITS = 38, 6
+TYPES = {"int8": "TINYINT", "int16": "SMALLINT", "int32": "INT", "int64": "BIGINT", "double": "DOUBLE"}
+TYPES |= {"bool": "BOOLEAN", "date32[day]": "DATE", "null": "NULL"}
+TYPES |= dict.fromkeys(("string", "large_string", "string_view"), "STRING")
+TYPES |= dict.fromkeys(("binary", "large_binary", "binary_view"), "BINARY")
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A piece of SQL for DuckDB and the Spark type of what it gives.
+
+    `literal` is the value itself where the text has a literal, `inside` the Arrow type that fields are looked up in.
+    """
+
+    sql: str
+    type: str
+    literal: str | int | None = None
+    inside: pa.DataType | None = None
+
+    @property
+    def kind(self) -> str:
+        """Return what operators and casts tell apart: the type without its width."""
+        return "INT" if self.type in DIGITS else self.type.partition("(")[0]
+
+    @property
+    def digits(self) -> tuple[int, int]:
+        """Return precision and scale as Spark counts them."""
+        if self.type in DIGITS:
+            return len(str(self.literal).strip("-")) if self.literal is not None else DIGITS[self.type], 0
+        precision, scale = re.findall(r"\d+", self.type)
+        return int(precision), int(scale)
+
+
+def spark_type(type_: pa.DataType) -> str:
+    """Return Spark's name of an Arrow type."""
+    if pa.types.is_timestamp(type_):
+        return "TIMESTAMP" if type_.tz else "TIMESTAMP_NTZ"
+    return TYPES.get(str(type_), str(type_).replace("decimal128", "DECIMAL"))
+
+
+def decimal(precision: int, scale: int = 0) -> str:
+    """Return a DECIMAL type, if there is one of so many digits."""
+    if not 0 <= scale <= precision <= MOST_DIGITS:
+        refuse(f"a number of more than {MOST_DIGITS} digits", "Cast to a smaller DECIMAL first.")
+    return f"DECIMAL({precision}, {scale})"
+
+
+class Refused(Exception):
+    """A text cannot be used: the reason and a hint; the mapping knows whose text it is."""
+
+
+def refuse(reason: str, hint: str = OTHERWISE) -> NoReturn:
+    """Refuse a text; never returns."""
+    raise Refused(reason, hint)
+
+
+def nearest(name: str, names: Sequence[str]) -> str:
+    """Say which of the names was probably meant."""
+    near = difflib.get_close_matches(name, names, 1, 0.5)
+    return f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(names)}."
+
+
+def resolve(root: str, columns: Sequence[str]) -> str:
+    """Return the column that a name stands for; case does not tell names apart, as on Spark."""
+    found = [column for column in columns if column.lower() == root.lower()]
+    if len(found) > 1:
+        refuse(f"{root!r} can be {' or '.join(found)}", "Rename one of these columns of the input.")
+    return found[0] if found else refuse(f"the input has no column {root!r}", nearest(root, columns))
+
+
+# Casts between kinds of types. {text} is a text in a form that both engines read alike, or else makes the cast fail.
+BLANK, SPACE = r"[\x00-\x20\x7F]*", r"[\x00-\x20]*"
+NUMBER = r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))"
+DAY, TIME = r"(\d\d\d\d-\d\d-\d\d)", r"((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)(?:(\.\d\d?\d?\d?\d?\d?)\d*)?"
+ZONE = r"(Z|[+-](?:0\d|1[0-7]):[0-5]\d)"
+FORMS = {
+    "INT": {rf"{BLANK}([+-]?[0-9]+){BLANK}": r"\1"},
+    "DECIMAL": {rf"{SPACE}{NUMBER}{SPACE}": r"\1"},
+    "TIMESTAMP": {
+        rf"{BLANK}{DAY}{BLANK}": r"\1 00:00:00Z",
+        rf"{BLANK}{DAY}[ T]{TIME}{BLANK}": r"\1 \2\3Z",
+        rf"{BLANK}{DAY}[ T]{TIME}{ZONE}{BLANK}": r"\1 \2\3\4",
+    },
+}
+# Not of these forms, and still a value for Spark: DuckDB has no other digits and errs in exponents (90e-3).
+UNSURE = {
+    "INT": "$.",
+    "DECIMAL": rf"^{SPACE}[+-]?(?:\pN+\.?\pN*|\.\pN+)(?:[eE][+-]?\pN+)?{SPACE}$",
+    "TIMESTAMP": rf"^{BLANK}[+-]?T?[0-9]",
+}
+CASTS = {
+    **dict.fromkeys(("INT INT", "INT DECIMAL", "DECIMAL DECIMAL", "INT DOUBLE"), "{cast}({x} AS {type})"),
+    **dict.fromkeys(("INT STRING", "BOOLEAN STRING"), "CAST({x} AS STRING)"),
+    **dict.fromkeys(("STRING INT", "STRING DECIMAL"), "{cast}({text} AS {type})"),
+    "DECIMAL STRING": r"regexp_replace(CAST({x} AS STRING), '^(-?)\.', '\10.')",
+    "DECIMAL INT": "{cast}(trunc({x}) AS {type})",
+    "DOUBLE INT": "CAST(trunc({x}) AS {type})",
+    "BINARY STRING": "decode({x})",
+    "STRING BINARY": "encode({x})",
+    "STRING TIMESTAMP": "epoch_us({cast}({text} AS TIMESTAMPTZ))",
+    "TIMESTAMP_NTZ TIMESTAMP": "{x}",
+    "DATE TIMESTAMP": "(date_diff('day', DATE '1970-01-01', {x}) * 86400000000)",
+}
+
+
+def cast(value: Value, target: str, *, attempt: bool = False) -> Value:
+    """Return a value in another type, as Spark casts it; `attempt` gives NULL where it cannot."""
+    kind = Value("", target).kind
+    if value.type == target:
+        return replace(value, literal=None)
+    if value.kind == "NULL":
+        return Value(f"CAST(NULL AS {'BIGINT' if kind.startswith('TIMESTAMP') else target})", target)
+    template = CASTS.get(f"{value.kind} {kind}")
+    if template is None:
+        refuse(f"the embedded engine has no cast of {value.type} to {target}")
+    verb, text = ("TRY_CAST" if attempt else "CAST"), _readable(value.sql, kind, attempt=attempt)
+    return Value(template.format(x=value.sql, cast=verb, type=target, text=text), target)
+
+
+def _readable(text: str, kind: str, *, attempt: bool) -> str:
+    """Return a text in the form that a cast reads right; none, or one that no cast reads, if it has no such form.
+
+    What Spark might read all the same must not quietly become NULL: there TRY_CAST fails, too.
+    """
+    whens = [
+        f"WHEN regexp_matches({text}, '^{form}$') THEN regexp_replace({text}, '^{form}$', '{result}')"
+        for form, result in FORMS.get(kind, {}).items()
+    ]
+    if attempt:
+        whens.append(f"WHEN regexp_matches({text}, '{UNSURE.get(kind)}') THEN error('perhaps a {kind}: ' || {text})")
+        return f"CASE {' '.join(whens)} END"
+    return f"CASE {' '.join(whens)} ELSE 'not a {kind}: ' || {text} END"

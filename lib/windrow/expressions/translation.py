@@ -1,0 +1,305 @@
+"""Spark SQL to SQL for DuckDB that gives the same values, node by node; what has no rule here is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.expressions.casts import (
+    DIGITS,
+    MICROSECOND_DIGITS,
+    SCALARS,
+    Value,
+    cast,
+    decimal,
+    refuse,
+    resolve,
+    spark_type,
+)
+
+# What both engines do alike: name(arguments, see ARGUMENTS) type = SQL for DuckDB.
+RULES = """
+split_part(text, word, index) STRING = split_part({}, {}, {})
+substring(text, start) STRING = substring({}, {})
+substring(text, start, count) STRING = substring({}, {}, {})
+substr(text, start) STRING = substring({}, {})
+substr(text, start, count) STRING = substring({}, {}, {})
+lower(letters) STRING = lower({})
+upper(letters) STRING = upper({})
+trim(text) STRING = trim({}, ' ')
+ltrim(text) STRING = ltrim({}, ' ')
+rtrim(text) STRING = rtrim({}, ' ')
+replace(text, word, text) STRING = replace({}, {}, {})
+regexp_extract(text, pattern, count) STRING = regexp_extract({}, {}, {})
+regexp_replace(text, solid, replacement) STRING = regexp_replace({}, {}, {}, 'g')
+length(text) INT = CAST(length({}) AS INT)
+length(binary) INT = CAST(octet_length({}) AS INT)
+concat(text, text*) STRING = ({ || })
+concat_ws(literal, text, text*) STRING = concat_ws({, })
+decode(binary, utf8) STRING = decode({})
+coalesce(same, same*) SAME = coalesce({, })
+nullif(same, same) SAME = nullif({}, {})
+timestamp_micros(whole) TIMESTAMP = {}
+timestamp_millis(whole) TIMESTAMP = ({} * 1000)
+timestamp_seconds(whole) TIMESTAMP = ({} * 1000000)
+timestamp_seconds(seconds) TIMESTAMP = CAST({} * 1000000 AS BIGINT)
+to_timestamp(moment) TIMESTAMP = {}
+unix_micros(time) BIGINT = {}
+If(truth, same, same) SAME = CASE WHEN {} THEN {} ELSE {} END
+In(same, same, same*) BOOLEAN = ({} IN ({, }))
+Is(any, null) BOOLEAN = ({} IS {})
+Between(same, same, same) BOOLEAN = ({} BETWEEN {} AND {})
+Like(text, like) BOOLEAN = ({} LIKE {})
+Not(truth) BOOLEAN = (NOT {})
+And(truth, truth) BOOLEAN = ({} AND {})
+Or(truth, truth) BOOLEAN = ({} OR {})
+EQ(same, same) BOOLEAN = ({} = {})
+NEQ(same, same) BOOLEAN = ({} <> {})
+LT(same, same) BOOLEAN = ({} < {})
+LTE(same, same) BOOLEAN = ({} <= {})
+GT(same, same) BOOLEAN = ({} > {})
+GTE(same, same) BOOLEAN = ({} >= {})
+NullSafeEQ(same, same) BOOLEAN = ({} IS NOT DISTINCT FROM {})
+DPipe(text, text) STRING = ({} || {})
+IntDiv(whole, divisor) BIGINT = ({} // {})
+"""
+SIGNS = {"Add": "+", "Sub": "-", "Mul": "*", "Mod": "%"}
+RANKS = "Or|And|Not|EQ NEQ LT LTE GT GTE NullSafeEQ Is In Like Between|Add Sub DPipe|Mul IntDiv Mod|Neg"
+RANK = {kind: rank for rank, kinds in enumerate(RANKS.split("|")) for kind in kinds.split()}
+PARTS = "this expression expressions low high true false ifs default to safe negate is_string table db catalog"
+COUNTS = {"s": "({0} * 1000000)", "ms": "({0} * 1000)", "us": "{0}", "ns": "({0} // 1000 - ({0} % 1000 < 0)::INT)"}
+
+
+def translate(node: Any, schema: pa.Schema) -> Value:
+    """Return an expression over the columns of `schema` as SQL for DuckDB."""
+    kind, parts = type(node).__name__, {part: child for part, child in node.args.items() if child}
+    for part, child in parts.items():
+        rank, inner = RANK.get(kind, -1), RANK.get(type(child).__name__, len(RANK))
+        if part not in PARTS.split():
+            refuse(f"the embedded engine has no {node.sql('spark')}")
+        if inner < rank or (inner == rank and (part != "this" or rank == RANK["EQ"])):
+            refuse(f"{node.sql('spark')} can be read in two ways", "Put parentheses around its parts.")
+    if kind in NODES:
+        return NODES[kind](node, schema)
+    if kind != "Anonymous" and kind not in SIGNS and f"\n{kind}(" not in RULES:
+        refuse(f"the embedded engine has no {node.sql('spark')}")
+    values = [translate(child, schema) for child in node.iter_expressions()]
+    if kind in SIGNS:
+        return _arithmetic(SIGNS[kind], *values)
+    value = _call(node.name.lower() if kind == "Anonymous" else kind, *values)
+    return _call("Not", value) if parts.get("negate") else value
+
+
+def counted(field: pa.Field) -> pa.Field:
+    """Return the field as DuckDB gets it: a time as a count, and no dictionaries."""
+    type_ = _decoded(field.type)
+    return field.with_type(pa.int64() if pa.types.is_timestamp(type_) else type_)
+
+
+def _decoded(type_: pa.DataType) -> pa.DataType:
+    return type_.value_type if pa.types.is_dictionary(type_) else type_
+
+
+def _column(node: Any, schema: pa.Schema) -> Value:
+    """Return a column, or a field in it; times, which come as counts, are floored to microseconds."""
+    root, *path = (part.name for part in node.parts)
+    name = resolve(root, schema.names)
+    sql, type_ = '"' + name.replace('"', '""') + '"', _decoded(schema.field(name).type)
+    if pa.types.is_timestamp(type_):
+        sql = COUNTS[type_.unit].format(sql)
+    return reduce(_member, path, Value(sql, spark_type(type_), inside=type_))
+
+
+def _member(value: Value, name: str) -> Value:
+    if value.inside is None or not pa.types.is_struct(value.inside):
+        refuse(f"{value.type} has no field {name!r}")
+    field = value.inside.field(resolve(name, value.inside.names))
+    return _part(f"struct_extract({value.sql}, {_quoted(field.name)})", field.type)
+
+
+def _entry(node: Any, schema: pa.Schema) -> Value:
+    value, key = translate(node.this, schema), translate(node.expressions[0], schema)
+    if value.inside is None or not pa.types.is_map(value.inside) or not isinstance(key.literal, str):
+        refuse(f"the embedded engine has no {node.sql('spark')}")
+    return _part(f"map_extract_value({value.sql}, {key.sql})", value.inside.item_type)
+
+
+def _part(sql: str, type_: pa.DataType) -> Value:
+    if pa.types.is_timestamp(type_):
+        refuse("the embedded engine has no times inside of a struct or map")
+    return Value(sql, spark_type(type_), inside=type_)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _text(text: str) -> Value:
+    return Value(_quoted(text), "STRING", text)
+
+
+def _number(text: str) -> Value:
+    if "e" in text.lower():
+        return Value(f"CAST('{text}' AS DOUBLE)", "DOUBLE")
+    _, digits, exponent = Decimal(text).as_tuple()
+    type_ = decimal(max(len(digits), -int(exponent)), -int(exponent))
+    if "." in text:
+        return Value(f"CAST('{text}' AS {type_})", type_)
+    bits = (int(text) if int(text) >= 0 else ~int(text)).bit_length()
+    type_ = next((name for name, most in (("INT", 31), ("BIGINT", 63)) if bits <= most), type_)
+    return Value(f"CAST('{text}' AS {type_})", type_, int(text))
+
+
+def _negative(node: Any, schema: pa.Schema) -> Value:
+    if type(node.this).__name__ == "Literal" and not node.this.is_string:
+        return _number("-" + node.this.name)
+    return _arithmetic("-", _number("0"), translate(node.this, schema))
+
+
+def _cases(node: Any, schema: pa.Schema) -> Value:
+    """Return CASE as nested IFs."""
+    value = translate(node.args["default"], schema) if node.args.get("default") else Value("NULL", "NULL")
+    for branch in reversed(node.args["ifs"]):
+        condition = translate(branch.this, schema)
+        if node.this:
+            condition = _call("EQ", translate(node.this, schema), condition)
+        value = _call("If", condition, translate(branch.args["true"], schema), value)
+    return value
+
+
+def _casting(node: Any, schema: pa.Schema) -> Value:
+    to = node.args["to"]
+    target = {"TEXT": "STRING", "TIMESTAMPTZ": "TIMESTAMP"}.get(to.this.name, to.this.name)
+    if target == "DECIMAL":
+        target = decimal(*([int(size.name) for size in to.expressions] or [10]))
+    known = target in (*DIGITS, *SCALARS.split()) or target.startswith("DECIMAL(")
+    if to.args.get("collate") or not known:
+        refuse(f"the embedded engine has no {node.sql('spark')}")
+    return cast(translate(node.this, schema), target, attempt=bool(node.args.get("safe")))
+
+
+NODES: dict[str, Callable[[Any, pa.Schema], Value]] = {
+    "Column": _column,
+    "Dot": lambda node, schema: _member(translate(node.this, schema), node.expression.name),
+    "Bracket": _entry,
+    "Paren": lambda node, schema: replace(translate(node.this, schema), literal=None),
+    "Literal": lambda node, _: _text(node.name) if node.is_string else _number(node.name),
+    "RawString": lambda node, _: _text(node.name),
+    "Null": lambda *_: Value("NULL", "NULL"),
+    "Boolean": lambda node, _: Value(str(node.this), "BOOLEAN"),
+    "Neg": _negative,
+    "Case": _cases,
+    "Cast": _casting,
+    "TryCast": _casting,
+}
+
+
+def _arithmetic(sign: str, left: Value, right: Value) -> Value:
+    kinds = {left.kind, right.kind}
+    if "DECIMAL" in kinds <= {"DECIMAL", "INT"} and sign != "%":
+        (p, s), (q, t) = left.digits, right.digits
+        sum_ = (max(p - s, q - t) + max(s, t) + 1, max(s, t))
+        type_ = decimal(*((p + q + 1, s + t) if sign == "*" else sum_))
+        left, right = cast(left, decimal(p, s)), cast(right, decimal(q, t))
+        return Value(f"CAST({left.sql} {sign} {right.sql} AS {type_})", type_)
+    divisor = right.literal
+    left, right = _alike(left, right)
+    if left.kind not in ("INT", "DOUBLE") or (left.kind == "DOUBLE" and sign == "%"):
+        refuse(f"the embedded engine has no {left.type} {sign} {right.type}")
+    return Value(f"({left.sql} {sign} {_nonzero(right, divisor) if sign == '%' else right.sql})", left.type)
+
+
+def _nonzero(value: Value, literal: str | int | None) -> str:
+    return value.sql if literal else f"CASE {value.sql} WHEN 0 THEN error('division by zero') ELSE {value.sql} END"
+
+
+def _alike(*values: Value) -> list[Value]:
+    """Return the values in the one type in which Spark would put them together."""
+    given = [value for value in values if value.kind != "NULL"]
+    kinds, types = {value.kind for value in given}, {value.type for value in given}
+    if len(types) == 1 and given[0].kind in SCALARS.split():
+        target = given[0].type
+    elif kinds == {"INT"}:
+        target = max(types, key=lambda type_: DIGITS[type_])
+    elif kinds and kinds <= {"INT", "DECIMAL"}:
+        scale = max(value.digits[1] for value in given)
+        target = decimal(max(value.digits[0] - value.digits[1] for value in given) + scale, scale)
+    elif kinds == {"INT", "DOUBLE"}:
+        target = "DOUBLE"
+    else:
+        refuse(f"{' and '.join(sorted(types)) or 'only NULL'} together", "Cast them to one type.")
+    return [cast(value, target) for value in values]
+
+
+def _call(name: str, *values: Value) -> Value:
+    """Return the call of a function or an operator by the first rule that takes the values."""
+    for rule in re.finditer(rf"^{re.escape(name)}\((.*?)\) (\w+) = (.*)$", RULES, re.MULTILINE):
+        *first, last = rule[1].split(", ")
+        arguments = [*first, *[last.strip("*")] * (len(values) - len(first) if "*" in last else 1)]
+        if len(arguments) == len(values):
+            named = list(zip(arguments, values, strict=True))
+            same = [value for argument, value in named if argument == "same"]
+            alike = _alike(*same) if same else []
+            rest = iter(alike)
+            sql = [next(rest).sql if argument == "same" else ARGUMENTS[argument](value) for argument, value in named]
+            if None not in sql:
+                return Value(_filled(rule[3], sql), alike[0].type if rule[2] == "SAME" else rule[2])
+    return refuse(f"the embedded engine has no {name}({', '.join(value.type for value in values)}) like this")
+
+
+def _filled(template: str, parts: Sequence[str | None]) -> str:
+    rest = (part for part in parts if part is not None)
+    return re.sub(r"\{(.*?)\}", lambda hole: hole[1].join(rest) if hole[1] else next(rest), template)
+
+
+def _of(kind: str, target: str = "") -> Callable[[Value], str | None]:
+    return lambda value: cast(value, target or kind).sql if value.kind in (kind, "NULL") else None
+
+
+def _fixed(kind: type, fits: Callable[[Any], Any]) -> Callable[[Value], str | None]:
+    return lambda value: value.sql if isinstance(value.literal, kind) and fits(value.literal) else None
+
+
+def _lettered(text: str) -> str:
+    strange = f"error('letters whose case is not the same everywhere: ' || {text})"
+    return f"CASE WHEN regexp_matches({text}, '{STRANGE_LETTER}') THEN {strange} ELSE {text} END"
+
+
+# Patterns that Java and RE2 match alike; a solid one never matches an empty text.
+ATOM = r"(?:[\w /:;,=@#%&!~<>\"'-]|\\[dDwW./\\-]|\[\^?(?:\w-\w|[\w /:;,.=@#+*]|\\[dw.])+\])"
+PATTERN = re.compile(rf"\^?(?:{ATOM}[+*?]?|\((?!\?)|\)(?![+*?{{]))*")
+SOLID = re.compile(rf"\^?(?:{ATOM}\+?)+")
+# All but the letters whose case Java and DuckDB change alike, whatever Unicode they know, and those without case.
+STRANGE_LETTER = (
+    r"[^\x00-\xDE\xE0-\x{12F}\x{131}-\x{148}\x{14A}-\x{17F}\x{300}-\x{33F}\x{400}-\x{45F}\x{2000}-\x{206F}"
+    r"\x{2E80}-\x{9FFF}\x{AC00}-\x{D7A3}\x{1F000}-\x{1FAFF}]"
+)
+ARGUMENTS: dict[str, Callable[[Value], str | None]] = {
+    "any": lambda value: value.sql,
+    "null": lambda value: value.sql if value.sql == "NULL" else None,
+    "text": _of("STRING"),
+    "binary": _of("BINARY"),
+    "truth": _of("BOOLEAN"),
+    "time": _of("TIMESTAMP"),
+    "whole": _of("INT", "BIGINT"),
+    "moment": _of("STRING", "TIMESTAMP"),
+    "divisor": lambda value: _nonzero(cast(value, "BIGINT"), value.literal) if value.kind == "INT" else None,
+    "seconds": lambda value: value.sql if value.kind == "DECIMAL" and value.digits[1] <= MICROSECOND_DIGITS else None,
+    "letters": lambda value: _lettered(value.sql) if value.kind == "STRING" else None,
+    "literal": _fixed(str, lambda _: True),
+    "word": _fixed(str, bool),
+    "index": _fixed(int, bool),
+    "start": _fixed(int, lambda number: number > 0),
+    "count": _fixed(int, lambda number: number >= 0),
+    "utf8": _fixed(str, lambda text: text.upper() == "UTF-8"),
+    "like": _fixed(str, lambda text: "\\" not in text),
+    "pattern": _fixed(str, PATTERN.fullmatch),
+    "solid": _fixed(str, SOLID.fullmatch),
+    "replacement": _fixed(str, lambda text: not re.search(r"[\\$]", text)),
+}
