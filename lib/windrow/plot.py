@@ -33,7 +33,7 @@ FACE = "time(datum.value) % 864e5 ? time(datum.value) % 1e3 ? '%H:%M:%S.%L' : '%
 LANES, WINDOW = ("event_time", "processing_time"), ("window_start", "window_end", "timeout", "closed_at")
 MOMENTS = {*LANES, *WINDOW}
 BATCH = ("id", "state", *WINDOW, "close_reason", "opened_by", "message_count", "bytes")
-MESSAGE = ("type", "outcome", *LANES, "delay_seconds", "id")
+MESSAGE, COUNT = ("type", "outcome", *LANES, "delay_seconds", "id"), ("outcome", "messages")
 STREAM, BY_STREAM = ["source", "key"], [("source", "ascending"), ("key", "ascending")]
 # Where things stand in a row, from its foot to the next row's.
 HEIGHTS = {"box_top": 0.93, "above": 0.8, "box_bottom": 0.67, "name": 0.46, "below": 0.23, "bars": 0.13, "tick": 0.04}
@@ -83,7 +83,7 @@ def timeline(
     spec = _spec(rows.num_rows, begin, end, title, subtitle)
     marks = _band_marks(messages) if dense else _line_marks(messages)
     spec["layer"] += [_windows(few=boxes.num_rows <= FEW, dense=dense), marks]
-    chart = alt.LayerChart.from_dict(spec)
+    chart = alt.LayerChart.from_dict(spec, validate=False)  # saving does
     data = {"streams": rows, "batches": boxes if boxed else boxes.slice(0, 0)}
     data |= {"bands": _bands(messages, end - begin, max_lines)} if dense else {"messages": messages}
     chart.datasets = {name: _values(table) for name, table in data.items()}  # afterwards, so that none is copied
@@ -188,7 +188,7 @@ def _windows(*, few: bool, dense: bool) -> Spec:
     box = _span("window_start", "low", "window_end", "box_top") | {"fill": FILL, "stroke": STROKE}
     tick = _span("closed_at", "bars" if dense else "below", None, "tick" if dense else "bars") | {"color": STROKE}
     marks = [
-        _mark("rect", box, "datum.state != 'open'", opacity=0.85, strokeWidth=int(few)),
+        _mark("rect", box, "datum.state != 'open'", fillOpacity=0.85, strokeWidth=int(few)),
         _mark("rect", box, "datum.state == 'open'", fillOpacity=0.15, strokeDash=[5, 3], strokeWidth=1.5),
         _mark("rule", tick, "isValid(datum.closed_at)", strokeWidth=1 + few),
     ]
@@ -199,9 +199,9 @@ def _line_marks(messages: pa.Table) -> Spec:
     """Draw each message as a point on both lines, and the line between them."""
     faint = float(np.clip(8 / np.sqrt(messages.num_rows), 0.15, 0.7))
     opacity = {"condition": {"test": "datum.rejected", "value": 0.9}, "value": faint}
-    point: Spec = {"size": 45 if messages.num_rows <= FEW else 18, "opacity": 0.9}
+    point: Spec = {"size": 45 if messages.num_rows <= FEW else 18, "fillOpacity": 0.9}
     marks = [
-        _mark("rule", _span(LANES[0], "above", LANES[1], "below") | {"opacity": opacity}) | {"name": "ways"},
+        _mark("rule", _span(LANES[0], "above", LANES[1], "below") | {"strokeOpacity": opacity}) | {"name": "ways"},
         _mark("circle", _span(LANES[0], "above"), **point),
         _mark("circle", _span(LANES[1], "below"), **point),
     ]
@@ -213,12 +213,12 @@ def _band_marks(messages: pa.Table) -> Spec:
     middles = {f"{name}_middle": f"datum.{name} + datum.step / 2" for name in LANES}
     size = {"field": "messages", "type": "quantitative", "scale": {"type": "sqrt", "range": [0.4, 4]}, "legend": None}
     way = _span("event_time_middle", "box_bottom", "processing_time_middle", "below") | {"size": size}
-    marks = [_mark("rule", way | {"tooltip": _tips("outcome", "messages", *LANES)}, opacity=0.45) | {"name": "ways"}]
+    marks = [_mark("rule", way | {"tooltip": _tips(*COUNT, *LANES)}, strokeOpacity=0.45) | {"name": "ways"}]
     for lane, bottom, top in ((LANES[0], "box_bottom", "above"), (LANES[1], "below", "bars")):
         place = ["stream", bottom, top, lane, f"{lane}_text", "step"]
         level = f"datum.{bottom} + 0.8 * (datum.{top} - datum.{bottom}) / datum.tallest * datum"
         total = {"op": "sum", "field": "messages", "as": "messages"}
-        bar = _mark("rect", _span(lane, "low", "until", "high") | {"tooltip": _tips("outcome", "messages", lane)})
+        bar = _mark("rect", _span(lane, "low", "until", "high") | {"tooltip": _tips(*COUNT, lane)})
         bar["transform"] = [
             {"aggregate": [total], "groupby": [*place, "outcome", "rejected"]},
             {"stack": "messages", "as": ["less", "more"], "groupby": place, "sort": [{"field": "rejected"}]},

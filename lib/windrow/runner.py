@@ -223,7 +223,7 @@ def open_ledger(engine: Engine, settings: Settings) -> Primed:
             f"the ledger {settings.ledger} belongs to depot {primed.depot_id}, {settings.depot} is {depot.id}",
             "Give this depot a ledger of its own (--ledger); if the depot was made anew, its history is another one.",
         )
-    if settings.start_from not in (primed.start_from, "beginning"):
+    if "start_from" in settings.model_fields_set and settings.start_from != primed.start_from:
         raise StartFromChanged(
             f"the ledger began from {primed.start_from!r}, start_from now says {settings.start_from!r}",
             f"Set start_from = {primed.start_from!r}, or begin a new ledger (--ledger).",

@@ -9,10 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from windrow.batching.batch import Batched, State, batch
+    from windrow.batching.batched import Batched, State, batch
     from windrow.batching.rules import Rules, ShortWindowWarning
 
-_HOMES = {"Batched": "batch", "State": "batch", "batch": "batch", "Rules": "rules", "ShortWindowWarning": "rules"}
+_HOMES = {
+    "Batched": "batched",
+    "Rules": "rules",
+    "ShortWindowWarning": "rules",
+    "State": "batched",
+    "batch": "batched",
+}
 __all__ = ["Batched", "Rules", "ShortWindowWarning", "State", "batch"]
 
 

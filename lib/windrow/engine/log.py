@@ -16,7 +16,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from windrow.engine.arrow import plain_type
 from windrow.engine.protocol import Table
-from windrow.errors import TableMissing
+from windrow.errors import DepotUnreadable, TableMissing
 
 ROWS_ADDED = ("numOutputRows", "num_added_rows")
 APPENDS = ("WRITE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "COPY INTO")
@@ -76,8 +76,17 @@ def payload_type(schema: pa.Schema) -> pa.DataType:
 
 
 def added(commits: Iterable[Mapping[str, Any]], after: int, upto: int) -> dict[int, int | None]:
-    """Return the rows that commits (`version, operation, operationMetrics`) added, for the versions asked for."""
+    """Return the rows that commits (`version, operation, operationMetrics`) added, for the versions asked for.
+
+    Raises DepotUnreadable when one of these versions is not in the log any more: to pass it over would lose data.
+    """
     by_version = {int(commit["version"]): _rows_added(commit) for commit in commits}
+    gone = set(range(after + 1, upto + 1)) - by_version.keys()
+    if gone:
+        raise DepotUnreadable(
+            f"depot version {min(gone)} must be read next, and is no longer in the depot's log",
+            f'What is left can go into a new ledger: start_from = "version:{max(gone) + 1}".',
+        )
     return {version: count for version, count in by_version.items() if after < version <= upto}
 
 

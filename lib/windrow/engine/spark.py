@@ -187,11 +187,11 @@ class SparkEngine:
         table = self.ledger()
         if table is None:
             raise missing(self._ledger, "ledger")
-        states = ", ".join(f"'{state}'" for state in tables.LIVE)
-        rows = plain(self._session.sql(f"SELECT * FROM {_reference(self._ledger)} WHERE state IN ({states})").toArrow())
+        whole = self._session.sql(f"SELECT * FROM {_reference(self._ledger)}")
         schema = tables.ledger_schema(table.payload)
-        if set(schema.names) - set(rows.column_names):
+        if set(schema.names) - set(whole.columns):
             raise TableRefused(f"{self._ledger} is a Delta table, but no ledger", "Give the path of a ledger.")
+        rows = plain(whole.where(F.col("state").isin(*tables.LIVE)).toArrow())
         return Live(rows.select(schema.names).cast(schema).combine_chunks(), table.version, table.id)
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:

@@ -5,9 +5,9 @@ Nothing here writes. Only the files of the states asked for are opened, and of t
 
 from __future__ import annotations
 
-from windrow.reading.batches import batch, batches, rejection, rejections
+from windrow.reading.details import batch, batches, rejection, rejections
 from windrow.reading.figures import NeededDelay, Status
-from windrow.reading.status import needed_delay, status, waiting
+from windrow.reading.overview import needed_delay, status, waiting
 
 __all__ = [
     "NeededDelay",

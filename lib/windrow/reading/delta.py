@@ -15,6 +15,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from windrow import tables
 from windrow.errors import NotFound, OtherDepot, TableMissing, TableRefused
 
+DAMAGED = "It was damaged from outside. RESTORE it to an earlier version, or replay the depot into a new ledger."
 LEDGER_COLUMNS = {"id", "state", "messages", "messages_read", "token"}
 
 
@@ -33,7 +34,7 @@ class Progress:
     @property
     def max_delay_us(self) -> int:
         """Return the `max_delay` in force, in microseconds."""
-        return int(json.loads(self.rules)["max_delay"])
+        return rule(self.rules, "max_delay")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,10 @@ class Ledger:
         columns = ", ".join(Progress.__dataclass_fields__)
         found = self.rows("progress", columns, f"id = {quoted(tables.PROGRESS)}").to_pylist()
         if len(found) != 1:
-            raise TableRefused(
-                f"the ledger has {len(found)} progress rows instead of one",
-                "It was damaged from outside. RESTORE it to an earlier version, or replay the depot into a new ledger.",
-            )
+            raise TableRefused(f"the ledger has {len(found)} progress rows instead of one", DAMAGED)
+        if None in found[0].values():
+            empty = ", ".join(name for name, value in found[0].items() if value is None)
+            raise TableRefused(f"the progress row of the ledger has no {empty}", DAMAGED)
         progress = Progress(**found[0])
         if progress.schema_version != tables.SCHEMA_VERSION:
             raise TableRefused(
@@ -78,12 +79,15 @@ def open_ledger(location: str, version: int | None = None) -> Ledger:
     if version is None:
         return Ledger(table, location)
     latest = table.version()
+    unreadable = NotFound(
+        f"ledger version {version} cannot be read", f"The latest is {latest}; `windrow status` says the earliest."
+    )
+    if not 0 <= version <= latest:
+        raise unreadable
     try:
         table.load_as_version(version)
     except DeltaError as error:
-        raise NotFound(
-            f"ledger version {version} cannot be read", f"The latest is {latest}; `windrow status` says the earliest."
-        ) from error
+        raise unreadable from error
     return Ledger(table, location)
 
 
@@ -106,6 +110,14 @@ def open_depot(location: str, ledger: Ledger, progress: Progress) -> DeltaTable:
             "Name the depot that the ledger was made from (--depot), or the ledger of this depot (--ledger).",
         )
     return depot
+
+
+def rule(rules: str | None, name: str) -> int:
+    """Return one of the rules that a ledger recorded. Raises TableRefused when they are none."""
+    try:
+        return int(json.loads(rules or "")[name])
+    except (ValueError, KeyError, TypeError) as error:
+        raise TableRefused(f"the ledger recorded rules that are none: {rules}", DAMAGED) from error
 
 
 def quoted(text: str) -> str:

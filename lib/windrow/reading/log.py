@@ -58,14 +58,15 @@ def waiting_versions(depot: DeltaTable, read: int) -> Waiting:
     )
 
 
-def earliest_readable(table: DeltaTable, feed: bool = False) -> int:
-    """Return the version from which on everything can be read, with `feed` only where the change feed was on.
+def earliest_readable(table: DeltaTable, depot: bool = False) -> int:
+    """Return the version from which on everything in a ledger can be read, or in a depot and its change feed.
 
     Versions go when the log is cleaned up or VACUUM deletes files that later commits removed. Both take the oldest
-    first, so halving finds the border; a ledger's every commit removes the progress file of the one before.
+    first, so halving finds the border. In a ledger the progress files tell: every commit removes the one before.
     """
     latest = table.version()
-    needed = _files(table)
+    prefix = "" if depot else PROGRESS_FILES
+    needed = _files(table, prefix)
     store = PyFileSystem(DeltaStorageHandler(table.table_uri))
 
     def readable(version: int) -> bool:
@@ -73,9 +74,9 @@ def earliest_readable(table: DeltaTable, feed: bool = False) -> int:
             before, after = (DeltaTable(table.table_uri, at) for at in (version, min(version + 1, latest)))
         except DeltaError:
             return False
-        if feed and before.metadata().configuration.get(FEED) != "true":
+        if depot and before.metadata().configuration.get(FEED) != "true":
             return False
-        removed = sorted((_files(before) | _files(after)) - needed)
+        removed = sorted((_files(before, prefix) | _files(after, prefix)) - needed)
         return all(info.type != FileType.NotFound for info in store.get_file_info(removed))
 
     low, high = 0, latest
@@ -100,10 +101,9 @@ def kept(table: DeltaTable) -> str | None:
         return interval
 
 
-def _files(table: DeltaTable) -> set[str]:
-    """Return the files of a version; of a ledger those of the progress rows."""
+def _files(table: DeltaTable, prefix: str) -> set[str]:
     paths = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()["path"].to_pylist()
-    return {path for path in paths if not path.startswith("state=") or path.startswith(PROGRESS_FILES)}
+    return {path for path in paths if path.startswith(prefix)}
 
 
 def _rows_added(commit: Mapping[str, Any] | None) -> int | None:

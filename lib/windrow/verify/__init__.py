@@ -15,7 +15,8 @@ from windrow.reading.delta import open_depot, open_ledger
 from windrow.verify.depot import Depot, read_depot
 from windrow.verify.finals import check_finals
 from windrow.verify.history import check_history, messages_read
-from windrow.verify.messages import Matched, check_messages, check_versions, match
+from windrow.verify.ids import check_ids
+from windrow.verify.messages import Matched, check_messages, check_rejected_from, check_versions, match
 from windrow.verify.rejections import check_rejections
 from windrow.verify.report import Books, Difference, Report
 from windrow.verify.snapshot import Snapshot, first_version, read_progress, read_snapshot
@@ -59,11 +60,13 @@ def verify(
 
 def _differences(snapshot: Snapshot, depot: Depot, matched: Matched) -> list[Difference]:
     return [
+        *check_ids(snapshot),
         *check_history(snapshot),
         *check_batches(snapshot),
         *check_rejections(snapshot),
         *check_versions(snapshot, depot),
         *check_messages(snapshot, depot, matched),
+        *check_rejected_from(snapshot, depot),
     ]
 
 

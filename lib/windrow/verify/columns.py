@@ -26,13 +26,18 @@ MESSAGE = {
 
 
 def numbers(column: pa.ChunkedArray) -> Ints:
-    """Return integers, or times in microseconds; NULL as NONE, which equals nothing that is checked."""
+    """Return integers, or times in microseconds; NULL as NONE."""
     return pc.fill_null(column.cast(pa.int64()), int(NONE)).to_numpy()
 
 
 def flags(column: pa.ChunkedArray) -> Bools:
     """Return booleans; NULL as False."""
     return pc.fill_null(column, False).to_numpy()
+
+
+def differ(left: pa.ChunkedArray, right: pa.ChunkedArray) -> Bools:
+    """Tell where two columns are not equal, or one of them is NULL."""
+    return ~flags(pc.equal(left, right))
 
 
 def kept(table: pa.Table, mask: Bools, names: Sequence[str] | None = None) -> pa.Table:

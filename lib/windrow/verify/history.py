@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.verify.columns import NONE, exploded, fewer, flags, kept, numbers, pairwise, repeated
+from windrow.verify.columns import NONE, exploded, fewer, flags, kept, numbers, pairwise
 from windrow.verify.report import Difference, differing, unequal
 from windrow.verify.snapshot import Snapshot
 
@@ -19,19 +19,13 @@ COUNTS = ["microbatch", "kind", "messages_read", "accepted", "rejected", "opened
 def check_history(snapshot: Snapshot) -> Iterator[Difference]:
     """Check numbers, counts and clocks of the history."""
     yield from unequal("progress row", 1, snapshot.progress_rows, "progress rows", snapshot.version)
-    yield from _ids(snapshot)
     yield from _books(snapshot)
     yield from _numbers(snapshot)
+    yield from _progress(snapshot)
     yield from _counts(snapshot)
     yield from _rows_by_microbatch(snapshot)
     yield from _versions(snapshot)
     yield from _clocks(snapshot)
-
-
-def _ids(snapshot: Snapshot) -> Iterator[Difference]:
-    parts = (snapshot.batches, snapshot.rejected, snapshot.history, snapshot.sources)
-    ids = pa.concat_tables([part.select(["id"]) for part in parts])
-    yield from differing("unique ids", "every id once", repeated(ids, ["id"]), "ids that occur again", snapshot.version)
 
 
 def _books(snapshot: Snapshot) -> Iterator[Difference]:
@@ -42,19 +36,28 @@ def _books(snapshot: Snapshot) -> Iterator[Difference]:
 
 
 def _numbers(snapshot: Snapshot) -> Iterator[Difference]:
-    history, progress = snapshot.history, snapshot.progress
-    number = numbers(history["microbatch"])
+    """Microbatches count from 1 to the one in the progress, and never go back in the depot."""
+    history, version = snapshot.history, snapshot.version
+    number, reached = numbers(history["microbatch"]), numbers(history["depot_version"])
     wrong = number != np.arange(1, number.size + 1)
     first = kept(history, wrong, ["id", "microbatch", "kind"]).slice(0, 1)
-    yield from differing("microbatch numbers", "1, 2, 3, ...", first, "gap or repetition", snapshot.version)
-    yield from unequal("last microbatch", progress.microbatch, history.num_rows, "microbatches", snapshot.version)
-    reached = numbers(history["depot_version"])
-    back = pairwise(reached, np.less, first=False)
-    rows = kept(history, back, ["id", "microbatch", "depot_version"])
-    yield from differing("depot versions", "never decreasing", rows, "microbatches that go back", snapshot.version)
-    if reached.size:
-        what = "as the depot version reached"
-        yield from unequal("progress", int(reached[-1]), progress.depot_version, what, snapshot.version)
+    yield from differing("microbatch numbers", "1, 2, 3, ...", first, "gap or repetition", version)
+    yield from unequal("last microbatch", snapshot.progress.microbatch, history.num_rows, "microbatches", version)
+    rows = kept(history, pairwise(reached, np.less, first=False), ["id", "microbatch", "depot_version"])
+    yield from differing("depot versions", "never decreasing", rows, "microbatches that go back", version)
+
+
+def _progress(snapshot: Snapshot) -> Iterator[Difference]:
+    """The progress stands where the last microbatch left it."""
+    last = snapshot.history.slice(max(snapshot.history.num_rows - 1, 0)).select(
+        ["microbatch", "depot_version", "rules"]
+    )
+    progress = snapshot.progress
+    here = pc.and_(pc.equal(last["depot_version"], progress.depot_version), pc.equal(last["rules"], progress.rules))
+    expected = f"depot version {progress.depot_version} and rules {progress.rules}, as in the progress"
+    yield from differing(
+        "progress", expected, kept(last, ~flags(here)), "last microbatch that left another", snapshot.version
+    )
 
 
 def _counts(snapshot: Snapshot) -> Iterator[Difference]:

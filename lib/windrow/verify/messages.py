@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.reading.values import records
-from windrow.verify.columns import MESSAGE, Ints, kept, numbers
+from windrow.verify.columns import MESSAGE, Ints, fewer, kept, numbers
 from windrow.verify.depot import Depot
 from windrow.verify.history import versions_read
+from windrow.verify.ids import named_by_id
 from windrow.verify.report import EXAMPLES, Difference, differing, unequal
 from windrow.verify.snapshot import Snapshot
 
@@ -101,6 +102,16 @@ def check_versions(snapshot: Snapshot, depot: Depot) -> Iterator[Difference]:
     rows = kept(both, wrong).rename_columns(["version", "in the depot", "in the history"])
     expected = "each depot version with its messages"
     yield from differing("depot versions", expected, rows, "versions", snapshot.version)
+
+
+def check_rejected_from(snapshot: Snapshot, depot: Depot) -> Iterator[Difference]:
+    """The depot version that the id of a rejection names has its message."""
+    version = named_by_id(snapshot.rejected)["version"].cast(pa.int64())
+    rejected = snapshot.rejected.select(list(MESSAGE)).append_column("version", version)
+    gone = (numbers(version) >= depot.first) & (numbers(version) < depot.readable)
+    rows = fewer(kept(rejected, ~gone), depot.upto(snapshot.progress.depot_version))
+    expected = "the depot version that the id names"
+    yield from differing("rejected from", expected, rows, "messages of another version", snapshot.version)
 
 
 def unreadable(snapshot: Snapshot, depot: Depot) -> int:

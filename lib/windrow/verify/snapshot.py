@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.errors import NotFound, WindrowError
-from windrow.reading.delta import Ledger, Progress, open_ledger
+from windrow.reading.delta import Ledger, Progress, open_ledger, rule
 from windrow.verify.columns import MESSAGE, Ints, as_messages, exploded, numbers, plain
 
 BATCH = (
@@ -41,13 +41,13 @@ class Snapshot:
 
     def rules(self, name: str) -> Ints:
         """Return a rule as the history recorded it, one value a microbatch."""
-        recorded = self.history["rules"].combine_chunks().dictionary_encode()
-        values = [int(json.loads(text)[name]) for text in recorded.dictionary.to_pylist()]
+        recorded = pc.fill_null(self.history["rules"], "").combine_chunks().dictionary_encode()
+        values = [rule(text, name) for text in recorded.dictionary.to_pylist()]
         return np.array(values, np.int64)[recorded.indices.to_numpy()]
 
     def in_force(self, name: str) -> int:
         """Return a rule as it is in force."""
-        return int(json.loads(self.progress.rules)[name])
+        return rule(self.progress.rules, name)
 
     def of_microbatch(self, values: Ints, microbatch: Ints) -> Ints:
         """Return the history's values for some microbatches, 0 for those that it does not have."""
@@ -63,7 +63,23 @@ def read_snapshot(location: str, version: int) -> Snapshot:
     """
     ledger = open_ledger(location, version)
     with _readable(ledger):
-        return _read(ledger)
+        controls = _controls(ledger)
+        progress = _progress(controls, ledger)
+        sources = ledger.rows("progress", "id, source, clock, floor", "id <> 'progress'")
+        history = ledger.rows("microbatch", HISTORY, rest="ORDER BY microbatch")
+        batches = ledger.rows(("open", "closed"), BATCH + ", messages")
+        rejected = ledger.rows("rejected", REJECTED)
+    flat = plain(batches.drop_columns(["messages"]))
+    return Snapshot(
+        version=version,
+        progress=progress,
+        progress_rows=len(controls),
+        sources=plain(sources),
+        history=plain(history),
+        batches=flat,
+        messages=_messages(exploded(batches, "messages"), flat),
+        rejected=as_messages(plain(rejected)),
+    )
 
 
 def read_progress(location: str, version: int) -> Progress:
@@ -107,26 +123,10 @@ def _readable(ledger: Ledger) -> Iterator[None]:
         ) from error
 
 
-def _read(ledger: Ledger) -> Snapshot:
-    live = ("open", "closed")
-    batches = ledger.rows(live, BATCH + ", messages")
-    flat = plain(batches.drop_columns(["messages"]))
-    inside = exploded(batches, "messages")
-    stream = {name: flat[name].take(inside["row"]) for name in ("source", "key")}
-    messages = pa.table(stream | {name: inside[name] for name in inside.column_names})
-    sources = ledger.rows("progress", "id, source, clock, floor", "id <> 'progress'")
-    controls = _controls(ledger)
-    history = ledger.rows("microbatch", HISTORY, rest="ORDER BY microbatch")
-    return Snapshot(
-        version=ledger.table.version(),
-        progress=_progress(controls, ledger),
-        progress_rows=len(controls),
-        sources=plain(sources),
-        history=plain(history),
-        batches=flat,
-        messages=as_messages(messages),
-        rejected=as_messages(plain(ledger.rows("rejected", REJECTED))),
-    )
+def _messages(inside: pa.Table, batches: pa.Table) -> pa.Table:
+    """Return the messages inside batches with the stream of their batch."""
+    stream = {name: batches[name].take(inside["row"]) for name in ("source", "key")}
+    return as_messages(pa.table(stream | {name: inside[name] for name in inside.column_names}))
 
 
 def _controls(ledger: Ledger) -> list[dict[str, Any]]:

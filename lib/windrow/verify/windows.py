@@ -14,6 +14,7 @@ from windrow.verify.snapshot import Snapshot
 
 WINDOW = ["id", "state", "source", "key", "part", "window_start", "window_end"]
 TIMES = [*WINDOW, "timeout", "closed_at", "close_reason", "opened_in", "closed_in"]
+OPENED_BY = ("message", "conflict", "size")
 CONTENT = [*WINDOW, "message_count", "bytes", "first_event_time", "last_event_time"]
 INSIDE = ["source", "key", "type", "event_time", "received_at", "sequence", "payload"]
 
@@ -26,6 +27,7 @@ def check_batches(snapshot: Snapshot) -> Iterator[Difference]:
     yield from _timeouts(snapshot)
     yield from _overdue(snapshot)
     yield from _content(snapshot)
+    yield from _size(snapshot)
     yield from _inside(snapshot)
     yield from _once(snapshot)
 
@@ -71,7 +73,8 @@ def _life(snapshot: Snapshot) -> Iterator[Difference]:
     ends = [pc.is_valid(batches[name]).to_numpy() for name in ("closed_at", "close_reason", "closed_in")]
     opened = numbers(batches["opened_in"])
     closes = np.where(closed, numbers(batches["closed_in"]), snapshot.history.num_rows)
-    lived = (opened >= 1) & (opened <= closes) & (closes <= snapshot.history.num_rows)
+    causes = flags(pc.is_in(batches["opened_by"], pa.array(OPENED_BY)))
+    lived = causes & (opened >= 1) & (opened <= closes) & (closes <= snapshot.history.num_rows)
     right = np.where(closed, np.logical_and.reduce(ends), ~np.logical_or.reduce(ends))
     rows = kept(batches, ~(lived & right), TIMES)
     yield from differing("life", "opened before closed, closed with time and reason", rows, "batches", snapshot.version)
@@ -129,6 +132,20 @@ def _content(snapshot: Snapshot) -> Iterator[Difference]:
     )
     rows = kept(batches, count == 0, CONTENT)
     yield from differing("content", "no batch is empty", rows, "batches", snapshot.version)
+
+
+def _size(snapshot: Snapshot) -> Iterator[Difference]:
+    """A closed batch is within the greatest size by the rules of then, or one message, flagged as oversize."""
+    batches = snapshot.batches
+    closed = flags(pc.equal(batches["state"], "closed"))
+    limit = snapshot.of_microbatch(snapshot.rules("max_batch_bytes"), numbers(batches["closed_in"]))
+    above = (limit > 0) & (numbers(batches["bytes"]) > limit)
+    flagged = flags(batches["oversize"])
+    right = (above == flagged) & (~flagged | (numbers(batches["message_count"]) == 1))
+    said = pc.is_valid(batches["oversize"]).to_numpy()
+    rows = kept(batches, ~(said & (right | ~closed)), [*CONTENT, "oversize"])
+    expected = "at most max_batch_bytes, or one oversize message"
+    yield from differing("size", expected, rows, "batches", snapshot.version)
 
 
 def _inside(snapshot: Snapshot) -> Iterator[Difference]:

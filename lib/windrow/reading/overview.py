@@ -56,7 +56,7 @@ def status(depot: str, ledger: str, now: int) -> Status:
         too_old=too_old,
         totals=Totals(**_one(book, "microbatch", TOTALS)),
         microbatches=_last(book, progress.microbatch),
-        reach=Reach(earliest_readable(log, feed=True), earliest_readable(book.table), kept(log), kept(book.table)),
+        reach=Reach(earliest_readable(log, depot=True), earliest_readable(book.table), kept(log), kept(book.table)),
         hints=_hints(clocks, too_old),
     )
 

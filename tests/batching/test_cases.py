@@ -1,0 +1,75 @@
+"""`windrow.batch` against the written cases."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.batching.strategies import LONG_AFTER, Books, Flush, Log, Tick
+from tests.oracle import Message, OracleRules
+
+CASES = json.loads((Path(__file__).parent / "cases.json").read_text())["cases"]
+
+
+def as_message(index: int, given: dict) -> Message:
+    """Return a message of a case; its sequence tells which input it was."""
+    return Message(
+        index=index,
+        source="",
+        key="stream",
+        type=given["type"],
+        event_time=given["event_time"],
+        received_at=given["processing_time"],
+        sequence=index,
+        payload="x" * (given["bytes"] - len(given["type"])),
+        version=index,
+    )
+
+
+def as_step(index: int, given: dict) -> tuple[Message, ...] | Tick | Flush:
+    """Return an input of a case as a step of a log."""
+    if given["op"] == "message":
+        return (as_message(index, given),)
+    return {"tick": Tick, "flush": Flush}[given["op"]](given["processing_time"])
+
+
+def play(case: dict, cuts: int) -> Books:
+    """Return the books after a case, closed at the end."""
+    steps = [as_step(index, given) for index, given in enumerate(case["inputs"]) if given["op"] != "finish"]
+    log = Log(OracleRules(**case["rules"]), (*steps, Tick(LONG_AFTER)), versioned=False)
+    return Books().play(log, cuts)
+
+
+def as_in_case(row: dict, inputs: list[dict]) -> dict:
+    """Return a closed batch as the cases write it."""
+    return {
+        "window": [row["window_start"], row["window_end"]],
+        "timeout": row["timeout"],
+        "closed_at": row["closed_at"],
+        "messages": [inputs[message["sequence"]]["id"] for message in row["messages"]],
+        "part": row["part"],
+    }
+
+
+@pytest.mark.parametrize("cuts", [0, -1], ids=["one call", "a call each"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
+class TestCases:
+    def test_batches(self, case, cuts):
+        """
+        Every expected window comes out with timeout, closing time, part and messages in order, and no other.
+        """
+        books = play(case, cuts)
+        expected = [{"part": 0, **batch} for batch in case["expected"]["batches"]]
+        assert [as_in_case(row, case["inputs"]) for row in books.closed] == expected
+        assert books.open == []
+
+    def test_dispositions(self, case, cuts):
+        """
+        Every message is accepted or rejected for the expected reason.
+        """
+        books = play(case, cuts)
+        accepted = [message["sequence"] for row in books.closed for message in row["messages"]]
+        dispositions = dict.fromkeys(accepted, "accepted")
+        dispositions |= {row["sequence"]: row["reason"] for row in books.rejected}
+        named = {case["inputs"][index]["id"]: disposition for index, disposition in dispositions.items()}
+        assert named == case["expected"]["disposition"]

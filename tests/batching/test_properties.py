@@ -1,0 +1,561 @@
+"""The properties that follow from the rules, on random logs, against the oracle where it has a say."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+from itertools import groupby, pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import windrow
+from tests.batching.strategies import (
+    EPOCH,
+    LONG_AFTER,
+    ONE_SOURCE,
+    Books,
+    Call,
+    Flush,
+    Log,
+    Row,
+    Tick,
+    any_rules,
+    chained_rules,
+    cuts,
+    logs,
+    place,
+    programs,
+    rows,
+    table,
+    windrow_rules,
+)
+from tests.oracle import Batch, Message, Oracle, OracleRules
+
+CONTENT = ("type", "event_time", "received_at", "sequence", "payload")
+STREAM = ("source", "key")
+FULL_CONTENT = (*STREAM, *CONTENT)
+
+
+def judged(log: Log, oracle: Oracle | None = None) -> Oracle:
+    """Return the oracle, a new one unless given, after the log."""
+    oracle = oracle or Oracle(log.rules)
+    for step in log.steps:
+        if isinstance(step, Tick):
+            oracle.tick(step.now)
+        elif isinstance(step, Flush):
+            oracle.flush(step.now)
+        else:
+            oracle.messages(step)
+    return oracle
+
+
+def picked(thing: Any, names: Iterable[str]) -> Row:
+    """Return some attributes of an object, or some columns of a row, as a row."""
+    return {name: thing[name] if isinstance(thing, dict) else getattr(thing, name) for name in names}
+
+
+def expected_batches(batches: list[Batch], messages: Iterable[Message]) -> list[Row]:
+    """Return batches of the oracle as rows of the package's table."""
+    by_index = {message.index: message for message in messages}
+    contents = [[by_index[index] for index in batch.messages] for batch in batches]
+    return sorted(map(expected_batch, batches, contents), key=place)
+
+
+def expected_batch(batch: Batch, messages: list[Message]) -> Row:
+    """Return a batch of the oracle as a row of the package's table."""
+    names = ("source", "key", "part", "window_start", "window_end", "timeout", "opened_by", "closed_at")
+    return picked(batch, (*names, "close_reason", "bytes", "oversize")) | {
+        "state": "open" if batch.closed_at is None else "closed",
+        "message_count": len(messages),
+        "first_event_time": messages[0].event_time,
+        "last_event_time": messages[-1].event_time,
+        "messages": [picked(message, CONTENT) for message in messages],
+    }
+
+
+def expected_rejections(oracle: Oracle, messages: Iterable[Message]) -> list[Row]:
+    """Return rejections of the oracle as rows of the package's table."""
+    by_index = {message.index: message for message in messages}
+    return [
+        picked(by_index[rejected.index], FULL_CONTENT)
+        | picked(rejected, ("reason", "processing_time"))
+        | {"off_by_us": rejected.off_by, "raised_by_us": rejected.raised_by}
+        for rejected in oracle.rejected
+    ]
+
+
+def without_names(reported: Iterable[Row]) -> list[Row]:
+    """Return rows without what names them or says when they were written."""
+    aside = ("id", "detail", "opened_in", "closed_in", "microbatch")
+    return [{name: value for name, value in row.items() if name not in aside} for row in reported]
+
+
+def in_any_order(reported: Iterable[Row]) -> list[Row]:
+    """Return rows in an order that depends on their content alone."""
+    return sorted(reported, key=lambda row: repr(sorted(row.items())))
+
+
+def emitted(batches: Iterable[Row]) -> list[Row]:
+    """Return the messages of batches, each with its stream."""
+    return [picked(batch, STREAM) | message for batch in batches for message in batch["messages"]]
+
+
+def identity(thing: Any, names: Iterable[str] = FULL_CONTENT) -> tuple[Any, ...]:
+    """Return what tells a message from others, its whole content unless told."""
+    return tuple(picked(thing, names).values())
+
+
+def counted(messages: Iterable[Any], names: Iterable[str] = FULL_CONTENT) -> Counter[tuple[Any, ...]]:
+    """Count messages by their identity."""
+    return Counter(identity(message, names) for message in messages)
+
+
+def by_stream(things: Iterable[Any]) -> dict[tuple[str, str], list[Any]]:
+    """Return batches or messages of each stream, in the order given."""
+    streams: dict[tuple[str, str], list[Any]] = {}
+    for thing in things:
+        streams.setdefault(identity(thing, STREAM), []).append(thing)
+    return streams
+
+
+def by_window(batches: Iterable[Row]) -> list[list[Row]]:
+    """Return the parts of each window."""
+    return [list(parts) for _, parts in groupby(batches, key=lambda batch: place(batch)[:3])]
+
+
+def stamped(log: Log) -> Log:
+    """Return a log of the messages alone, each received at its processing time."""
+    times = judged(log).processing_times
+    return log.with_messages(replace(message, received_at=times[message.index]) for message in log.messages)
+
+
+def content(*books: Books) -> tuple[list[Row], list[Row]]:
+    """Return all that the books say together, but for names, in an order that depends on it alone."""
+    batches = sorted((batch for each in books for batch in each.batches), key=place)
+    return without_names(batches), in_any_order(without_names(row for each in books for row in each.rejected))
+
+
+def named_content(books: Books) -> tuple[list[Row], list[Row]]:
+    """Return all that the books say, names included, in an order that depends on it alone."""
+    return books.batches, in_any_order(books.rejected)
+
+
+def closed_by(log: Log) -> Log:
+    """Return the log with a tick behind it that closes everything."""
+    return log.then(Tick(LONG_AFTER))
+
+
+class TestOracle:
+    @given(programs(), cuts())
+    def test_batches(self, log, cuts):
+        """
+        Batches, open and closed, are those of the oracle in every column.
+        """
+        oracle, books = judged(log), Books().play(log, cuts)
+        assert without_names(books.closed) == expected_batches(oracle.closed, log.messages)
+        assert without_names(books.open) == expected_batches(oracle.open, log.messages)
+
+    @given(programs(), cuts())
+    def test_rejections(self, log, cuts):
+        """
+        Rejections are those of the oracle, with how far each message was off and how far its time was raised.
+        """
+        expected = expected_rejections(judged(log), log.messages)
+        assert in_any_order(without_names(Books().play(log, cuts).rejected)) == in_any_order(expected)
+
+
+class TestWindows:
+    @given(programs(), cuts())
+    def test_never_overlap(self, log, cuts):
+        """
+        Windows of a stream never overlap, closed ones included.
+        """
+        for batches in by_stream(Books().play(log, cuts).batches).values():
+            windows = {(batch["window_start"], batch["window_end"]) for batch in batches}
+            assert all(end <= start for (_, end), (start, _) in pairwise(sorted(windows)))
+
+    @given(programs(), cuts())
+    def test_named_for_ever(self, log, cuts):
+        """
+        Stream, window start and part name one batch, whose id is its own, and parts are numbered from 0.
+        """
+        batches = Books().play(log, cuts).batches
+        assert len({batch["id"] for batch in batches}) == len(batches)
+        for parts in by_window(batches):
+            assert [part["part"] for part in parts] == list(range(len(parts)))
+
+    @given(programs(), cuts())
+    def test_hold_their_messages(self, log, cuts):
+        """
+        Every message lies in its window, no batch is empty and no window is longer than the rules say.
+        """
+        for batch in Books().play(log, cuts).batches:
+            times = [message["event_time"] for message in batch["messages"]]
+            assert times
+            assert batch["window_start"] <= min(times) <= max(times) < batch["window_end"]
+            assert batch["window_end"] - batch["window_start"] <= log.rules.window
+
+    @given(logs(chained_rules(), kinds=("message",) * 6 + ("tick",), versioned=st.just(False)))
+    def test_active_ones_are_a_chain(self, log):
+        """
+        With `window` > `max_delay` + `max_leap` active windows form a chain: a new one is appended, a split divides.
+        """
+        books = Books()
+        for call in log.calls(cuts=-1):
+            before = books.open_by_id
+            books.open_by_id = dict(before)
+            books.enter(call, log)
+            for batches in by_stream(books.open).values():
+                assert all(left["window_end"] == right["window_start"] for left, right in pairwise(batches))
+            for batch in books.open:
+                if batch["id"] not in before:
+                    assert self.fits(batch, by_stream(before.values()).get(identity(batch, STREAM), []))
+
+    def fits(self, batch: Row, before: list[Row]) -> bool:
+        """Say whether a new batch lies behind all that were active, or divides one of them."""
+        start = batch["window_start"]
+        if batch["opened_by"] == "message":
+            return all(other["window_end"] <= start for other in before)
+        return any(other["window_start"] < start < other["window_end"] for other in before)
+
+
+class TestMessages:
+    @given(programs(), cuts())
+    def test_emitted_once(self, log, cuts):
+        """
+        A message of one stream, type and event time is in one batch at most.
+        """
+        counts = counted(emitted(Books().play(log, cuts).batches), (*STREAM, "type", "event_time"))
+        assert set(counts.values()) <= {1}
+
+    @given(programs(), cuts())
+    def test_duplicate_of_a_closed_batch_is_too_old(self, log, cuts):
+        """
+        A message of a closed batch that comes again is rejected as too old and changes nothing.
+        """
+        books = Books().play(log, cuts)
+        known = counted(emitted(books.closed))
+        again = tuple(message for message in log.messages if identity(message) in known)
+        batches, rejected = books.batches, len(books.rejected)
+        books.enter(Call(again), log)
+        assert books.batches == batches
+        assert [row["reason"] for row in books.rejected[rejected:]] == ["too_old"] * len(again)
+
+    @given(programs(), cuts())
+    def test_nothing_vanishes(self, log, cuts):
+        """
+        After every call the messages read are those in open batches, in closed batches and rejected.
+        """
+        books, read = Books(), Counter()
+        for call in log.calls(cuts):
+            books.enter(call, log)
+            read += counted(call.messages)
+            assert read == counted(emitted(books.batches)) + counted(books.rejected)
+
+    @given(programs(), cuts())
+    def test_accepted_is_emitted(self, log, cuts):
+        """
+        Once all is closed, every message that was not rejected is in a closed batch.
+        """
+        books = Books().play(closed_by(log), cuts)
+        assert books.open == []
+        assert counted(log.messages) - counted(books.rejected) == counted(emitted(books.closed))
+
+    @given(programs(), cuts())
+    def test_listed_by_event_time_and_type(self, log, cuts):
+        """
+        Messages of a window are listed by event time and type, over all its parts.
+        """
+        for parts in by_window(Books().play(log, cuts).batches):
+            ranks = [identity(message, ("event_time", "type")) for message in emitted(parts)]
+            assert ranks == sorted(ranks)
+
+    @given(programs(), cuts())
+    def test_reasons_follow_from_processing_time(self, log, cuts):
+        """
+        A message is too old, too futuristic or a duplicate exactly as its processing time and its twins say.
+        """
+        books = Books().play(log, cuts)
+        accepted = counted(emitted(books.batches), (*STREAM, "type", "event_time"))
+        for row in books.rejected:
+            late = row["processing_time"] - log.rules.max_delay - row["event_time"]
+            early = row["event_time"] - row["processing_time"] - log.rules.max_leap
+            twin = identity(row, (*STREAM, "type", "event_time")) in accepted
+            reasons = {"too_old": late > 0, "too_futuristic": early > 0, "duplicate": twin}
+            assert row["reason"] == next(reason for reason, holds in reasons.items() if holds)
+            assert row["off_by_us"] == max(late, early, 0)
+
+
+class TestCutting:
+    @given(programs(), cuts(), cuts())
+    def test_any_cutting(self, log, cuts, other_cuts):
+        """
+        Cutting a log with its ticks and flushes into calls anywhere changes no batch and no rejection.
+        """
+        assert content(Books().play(log, cuts)) == content(Books().play(log, other_cuts))
+
+    @given(logs(kinds=("message",) * 6 + ("tick", "flush"), versioned=st.just(True)), cuts(), cuts())
+    def test_names_of_versions(self, log, cuts, other_cuts):
+        """
+        With versions given, not even the ids depend on the cutting, and no two rejections share one.
+        """
+        books = Books().play(log, cuts)
+        assert named_content(books) == named_content(Books().play(log, other_cuts))
+        assert len({row["id"] for row in books.rejected}) == len(books.rejected)
+
+    @given(logs(versioned=st.just(True)), st.randoms(use_true_random=False))
+    def test_any_order_of_rows(self, log, random):
+        """
+        With versions given, the order of the rows of a table changes no batch and no rejection.
+        """
+        shuffled = random.sample(log.messages, len(log.messages))
+        rules = windrow_rules(log.rules)
+        ordered, mixed = (windrow.batch(table(given, log), rules) for given in (log.messages, shuffled))
+        assert in_any_order(rows(ordered.batches)) == in_any_order(rows(mixed.batches))
+        assert in_any_order(rows(ordered.rejected)) == in_any_order(rows(mixed.rejected))
+
+    @given(logs(), st.lists(st.integers(0, 30), max_size=5))
+    def test_any_chunking(self, log, bounds):
+        """
+        The chunks in which a table arrives, empty ones included, change nothing.
+        """
+        messages = table(log.messages, log)
+        edges = sorted([0, 0, *(min(bound, len(messages)) for bound in bounds), len(messages)])
+        chunked = pa.concat_tables([messages.slice(start, end - start) for start, end in pairwise(edges)])
+        whole, pieces = (windrow.batch(given, windrow_rules(log.rules)) for given in (messages, chunked))
+        assert rows(whole.batches) == rows(pieces.batches)
+        assert rows(whole.rejected) == rows(pieces.rejected)
+
+    @given(logs(), st.integers(0, 30))
+    def test_pure(self, log, position):
+        """
+        A call leaves the state that it was given as it was: made again it returns the same.
+        """
+        books = Books().play(replace(log, steps=log.steps[:position]))
+        messages, rules = table(log.messages, log), windrow_rules(log.rules)
+        once, again = (windrow.batch(messages, rules, state=books.state) for _ in range(2))
+        assert rows(once.batches) == rows(again.batches)
+        assert rows(once.rejected) == rows(again.rejected)
+
+
+class TestTicks:
+    @given(logs(), st.lists(st.none() | st.sampled_from((0, 0, 1, 10)), min_size=1, max_size=10), cuts())
+    def test_not_later_than_the_next_message(self, log, slacks, cuts):
+        """
+        Ticks not later than the next message change nothing but when a closed batch becomes visible.
+        """
+        ticked = replace(log, steps=tuple(self.with_ticks(log, slacks)))
+        assert content(Books().play(closed_by(ticked), cuts)) == content(Books().play(closed_by(log)))
+
+    def with_ticks(self, log: Log, slacks: list[int | None]) -> Iterable[Any]:
+        """Return the steps of a log, some followed by a tick, not later than the next message of known sources."""
+        times, known = judged(log).processing_times, set()
+        for number, version in enumerate(log.steps):
+            yield version
+            known |= {message.source for message in version}
+            following = [message for step in log.steps[number + 1 :] for message in step]
+            latest = min((times[m.index] for m in following if m.source in known), default=LONG_AFTER)
+            slack = slacks[number % len(slacks)]
+            if slack is not None:
+                yield Tick(latest - slack)
+
+    @given(programs(), cuts())
+    def test_closed_as_far_as_the_clock(self, log, cuts):
+        """
+        What is open times out later than its source's clock; what timed out is closed at its timeout.
+        """
+        floors, books = judged(log).floors, Books().play(log, cuts)
+        assert all(batch["timeout"] > floors[batch["source"]] for batch in books.open)
+        for batch in books.closed:
+            if batch["close_reason"] == "timeout":
+                assert batch["closed_at"] == batch["timeout"] <= floors[batch["source"]]
+
+    @given(logs())
+    def test_time_or_microseconds(self, log):
+        """
+        `now` may be given as a time or as microseconds.
+        """
+        now = max(message.received_at for message in log.messages) + log.rules.window
+        moments = (now, EPOCH + timedelta(microseconds=now))
+        messages, rules = table(log.messages, log), windrow_rules(log.rules)
+        counted, told = (windrow.batch(messages, rules, now=moment) for moment in moments)
+        assert rows(counted.batches) == rows(told.batches)
+
+
+class TestFlush:
+    @given(programs(), cuts())
+    def test_cuts_windows_after_the_last_event(self, log, cuts):
+        """
+        A flush closes all that is open, and no window ends later than just after the last event of the source.
+        """
+        books = Books().play(log, cuts)
+        before, floors = books.open, judged(log).floors
+        books.enter(Call((), flush=True), log)
+        assert books.open == []
+        cuts_by_source = self.cuts_by_source(before)
+        for batch in before:
+            closed = books.closed_by_id[batch["id"]]
+            assert closed["window_end"] == min(batch["window_end"], cuts_by_source[batch["source"]])
+            assert closed["closed_at"] == floors[batch["source"]]
+            assert closed["close_reason"] == "flush"
+
+    @given(programs(), cuts())
+    def test_only_what_lies_before_the_cut_is_too_old(self, log, cuts):
+        """
+        After a flush a source goes on at the cut, or at its clock less the delay if that is later.
+        """
+        books = Books().play(log, cuts)
+        before, floors = books.open, judged(log).floors
+        books.enter(Call((), flush=True), log)
+        rejected = len(books.rejected)
+        cuts_by_source = self.cuts_by_source(before)
+        for source, cut in cuts_by_source.items():
+            oldest = max(floors[source] - log.rules.max_delay, cut)
+            books.enter(Call((self.probe(source, "good", oldest), self.probe(source, "late", oldest - 1))), log)
+        assert [message["type"] for message in emitted(books.open)] == ["good"] * len(cuts_by_source)
+        reasons = [(row["type"], row["reason"]) for row in books.rejected[rejected:]]
+        assert reasons == [("late", "too_old")] * len(cuts_by_source)
+
+    def cuts_by_source(self, batches: list[Row]) -> dict[str, int]:
+        """Return for each source the time just after its last event."""
+        ordered = sorted(batches, key=lambda batch: batch["last_event_time"])
+        return {batch["source"]: batch["last_event_time"] + 1 for batch in ordered}
+
+    def probe(self, source: str, name: str, event_time: int) -> Message:
+        """Return a message that was received long ago, so that only the floor decides."""
+        return Message(0, source, "probe", name, event_time, -1_000_000, None, None, 0)
+
+
+class TestStreams:
+    @given(logs())
+    def test_processed_apart(self, log):
+        """
+        A stream is batched alone as it is among others, and can be cut where nothing before is still active.
+        """
+        log = stamped(log)
+        pieces = [piece for stream in self.cut_streams(log) for piece in stream]
+        apart = [Books().play(closed_by(log.with_messages(piece))) for piece in pieces]
+        assert content(*apart) == content(Books().play(closed_by(log)))
+
+    @given(logs())
+    def test_nothing_is_active_at_a_cut(self, log):
+        """
+        Nothing is open at a processing time later than every earlier event time + `window` + `max_delay`.
+        """
+        log = stamped(log)
+        for pieces in self.cut_streams(log):
+            for piece, following in pairwise(pieces):
+                until = log.with_messages(piece).then(Tick(following[0].received_at))
+                assert Books().play(until).open == []
+
+    def cut_streams(self, log: Log) -> list[list[list[Message]]]:
+        """Return the pieces of each stream."""
+        ordered = sorted(log.messages, key=lambda message: (message.version, message.received_at))
+        return [self.cut(messages, log.rules) for messages in by_stream(ordered).values()]
+
+    def cut(self, messages: list[Message], rules: OracleRules) -> list[list[Message]]:
+        """Cut before a processing time later than every earlier event time + `window` + `max_delay`."""
+        pieces, latest = [[messages[0]]], messages[0].event_time
+        for message in messages[1:]:
+            if message.received_at > latest + rules.window + rules.max_delay:
+                pieces.append([])
+            pieces[-1].append(message)
+            latest = max(latest, message.event_time)
+        return pieces
+
+
+class TestWishes:
+    """What users of the original asked for."""
+
+    @given(logs(), st.integers(0, 5_000))
+    def test_grouping_does_not_depend_on_the_delay(self, log, extra):
+        """
+        With windows that start at the event time, a longer delay moves no message that was in time.
+        """
+        log = stamped(replace(log, rules=replace(log.rules, window_start="event_time")))
+        late = {rejected.index for rejected in judged(log).rejected if rejected.reason == "too_old"}
+        log = log.with_messages(message for message in log.messages if message.index not in late)
+        patient = replace(log, rules=replace(log.rules, max_delay=log.rules.max_delay + extra))
+        names = (*STREAM, "part", "window_start", "window_end", "messages")
+        hasty, patient = (Books().play(closed_by(given)).closed for given in (log, patient))
+        assert [picked(row, names) for row in hasty] == [picked(row, names) for row in patient]
+
+    @given(programs(ONE_SOURCE), any_rules(), st.integers(0, 30), cuts())
+    def test_rules_can_be_changed(self, log, rules, position, cuts):
+        """
+        Under other rules open batches keep their windows, and once the clock is raised nothing opens again.
+        """
+        before, after = log.steps[:position], replace(log, rules=rules, steps=log.steps[position:])
+        oracle, books = judged(replace(log, steps=before)), Books().play(replace(log, steps=before), cuts)
+        oracle.change(rules)
+        books.enter(Call((), now=max(oracle.floors.values(), default=None)), after)
+        oracle, books = judged(after, oracle), books.play(after, cuts)
+        assert without_names(books.batches) == expected_batches([*oracle.open, *oracle.closed], log.messages)
+        expected = expected_rejections(oracle, log.messages)
+        assert in_any_order(without_names(books.rejected)) == in_any_order(expected)
+
+    @given(any_rules(), st.sampled_from((0, 1_700_000_000_000_000)))
+    def test_conflict_one_unit_apart(self, rules, now):
+        """
+        Two messages of a type one microsecond apart are both accepted, in two batches that touch.
+        """
+        rules = replace(rules, max_delay=max(rules.max_delay, 1), window=max(rules.window, 2))
+        messages = tuple(Message(0, "", "k", "a", now - apart, now, None, None, 0) for apart in (0, 1))
+        books = Books().play(Log(rules, (messages,), versioned=True))
+        earlier, later = books.batches
+        assert books.rejected == []
+        assert earlier["window_end"] == later["window_start"] == now
+
+    def test_backlog_after_downtime(self):
+        """
+        Messages that arrived in time while nothing ran are all batched when they are read at once, long after.
+        """
+        arrivals = range(0, 1_000, 7)
+        messages = [Message(at, "", "k", "a", at - 5, at, None, None, at) for at in arrivals]
+        log = Log(OracleRules(window=50, max_delay=20, max_leap=20), (tuple(messages),), versioned=True)
+        books = Books().play(closed_by(log))
+        assert books.rejected == []
+        assert counted(emitted(books.closed)) == counted(messages)
+
+    def test_safe_defaults(self):
+        """
+        The default rules hold their documented values and give no warning.
+        """
+        rules = windrow.Rules()
+        durations = (rules.window, rules.max_delay, rules.max_leap)
+        assert durations == (10_000_000, 5_000_000, 1_000_000)
+        assert (rules.max_batch_bytes, rules.window_start) == (16_777_216, "arrival")
+
+    def test_short_window_warns(self):
+        """
+        A window no longer than the delay and the leap together warns, unless windows start at the event time.
+        """
+        with pytest.warns(UserWarning, match="window"):
+            windrow.Rules(window="6s", max_delay="5s", max_leap="1s")
+        windrow.Rules(window="6s", max_delay="5s", max_leap="1s", window_start="event_time")
+
+    @pytest.mark.parametrize("unlimited", [None, 0])
+    def test_no_byte_limit(self, unlimited):
+        """
+        With no limit a batch takes any number of octets.
+        """
+        messages = tuple(Message(0, "", "k", name, 0, 0, None, "x" * 20_000_000, 0) for name in "ab")
+        rules = OracleRules(window=10, max_delay=5, max_leap=1, max_batch_bytes=unlimited)
+        (batch,) = Books().play(Log(rules, (messages,), versioned=True)).batches
+        assert (batch["bytes"], batch["oversize"], batch["message_count"]) == (40_000_002, False, 2)
+
+    @given(logs(versioned=st.just(False), streams=(("", "k"),)))
+    def test_columns_may_be_absent(self, log):
+        """
+        Without source, sequence and payload a message has the empty source and NULL in the others.
+        """
+        log = replace(log, binary=False)
+        messages = table([replace(each, sequence=None, payload=None) for each in log.messages], log)
+        absent = messages.drop_columns(["source", "sequence", "payload"])
+        whole, bare = (windrow.batch(given, windrow_rules(log.rules)) for given in (messages, absent))
+        assert rows(whole.batches) == rows(bare.batches)
+        assert rows(whole.rejected) == rows(bare.rejected)

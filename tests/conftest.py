@@ -1,0 +1,80 @@
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.clocks import ManualClock
+from windrow.engine import Engine, open_engine
+from windrow.settings import Settings
+
+settings.register_profile(
+    "dev", max_examples=50, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("ci", settings.get_profile("dev"), max_examples=300, derandomize=True)
+settings.register_profile("nightly", settings.get_profile("dev"), max_examples=10_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+FAST_JAVA = ("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+
+@dataclass(frozen=True)
+class EngineFactory:
+    """Opens one of the engines by name; `session` is the Spark session, None without Spark."""
+
+    name: str
+    session: Any = None
+
+    def settings(self, depot: str, ledger: str, **values: Any) -> Settings:
+        """Return settings for this engine."""
+        return Settings(depot=depot, ledger=ledger, engine=self.name, **values)
+
+    def open(self, depot: str, ledger: str, **values: Any) -> Engine:
+        """Open the engine on two tables."""
+        return open_engine(self.settings(depot, ledger, **values), self.session)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test that needs a Spark session, so that `-m "not spark"` runs without Java."""
+    for item in items:
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        named = any("spark" in str(parameters.get(name)) for name in ("engine", "drivers"))
+        if named or "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """The one Spark session of a test run; its JVM compiles fast, because no test runs long enough for fast code."""
+    home = os.environ.get("JAVA_HOME")
+    if not (shutil.which("java") or (home and shutil.which("java", path=f"{home}/bin"))):
+        pytest.fail("Spark tests need Java 17 on the path; run the others with: pytest -m 'not slow and not spark'")
+    from windrow.engine.session import local_session
+
+    os.environ.setdefault(*FAST_JAVA)
+    session = local_session("windrow-tests", master="local[2]")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def embedded() -> EngineFactory:
+    """The embedded engine."""
+    return EngineFactory("embedded")
+
+
+@pytest.fixture(params=["embedded", "spark"])
+def engine(request: pytest.FixtureRequest) -> EngineFactory:
+    """Each engine in turn."""
+    return EngineFactory(request.param, request.getfixturevalue("spark") if request.param == "spark" else None)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """A clock that the test moves."""
+    return ManualClock()

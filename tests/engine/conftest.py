@@ -1,0 +1,48 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.clocks import ManualClock
+from tests.conftest import EngineFactory
+from tests.engine.world import World
+
+
+class Drivers(NamedTuple):
+    """Two drivers of one ledger."""
+
+    first: EngineFactory
+    second: EngineFactory
+
+
+@pytest.fixture
+def world(tmp_path: Path, clock: ManualClock) -> World:
+    """An empty depot and a ledger that does not exist yet."""
+    return World(tmp_path, clock)
+
+
+@pytest.fixture
+def reference(tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> Callable[[World], World]:
+    """Run the depot of a world undisturbed into another ledger."""
+
+    def run(world: World) -> World:
+        other = World(tmp_path, clock, world.payload, ledger="reference")
+        other.runner(embedded).once()
+        return other
+
+    return run
+
+
+@pytest.fixture(params=["embedded+embedded", "spark+spark", "embedded+spark", "spark+embedded"])
+def drivers(request: pytest.FixtureRequest) -> Drivers:
+    """Two drivers on each pair of engines."""
+    names = request.param.split("+")
+    sessions = {"spark": request.getfixturevalue("spark") if "spark" in names else None, "embedded": None}
+    return Drivers(*(EngineFactory(name, sessions[name]) for name in names))
+
+
+@pytest.fixture
+def spark_engine(spark: Any) -> EngineFactory:
+    """Spark alone."""
+    return EngineFactory("spark", spark)

@@ -1,0 +1,85 @@
+"""A driver in a process of its own, to be killed, raced and stopped: `driver.py '{"depot": ..., "ledger": ...}'`.
+
+It says "ready" when its engine is open, and starts when it is given a line. With `kill` it ends itself by SIGKILL the
+n-th time a microbatch comes to a point. With `every` it loops on the wall clock until SIGTERM; before its first commit
+it says "running" and waits for another line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+from tests.clocks import NOW, ManualClock
+from tests.engine.probe import Point, Probed
+from windrow.engine import open_engine
+from windrow.runner import Runner
+from windrow.settings import Settings
+from windrow.wall import WallClock
+
+
+class Killer:
+    """Kills its own process, without any cleaning up, when a point is reached for the n-th time."""
+
+    def __init__(self, point: Point, times: int) -> None:
+        self._point, self._left = point, times
+
+    def __call__(self, here: Point) -> None:
+        """Count, and kill."""
+        if here is self._point:
+            self._left -= 1
+            if self._left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(order: dict[str, Any]) -> None:
+    """Carry out one order."""
+    kill, every = order.pop("kill", None), order.pop("every", None)
+    settings = Settings(**order)
+    session = None
+    if settings.engine == "spark":
+        from windrow.engine.session import local_session
+
+        session = local_session("windrow-driver", master="local[1]")
+    engine = open_engine(settings, session)
+    say("ready")
+    sys.stdin.readline()
+    if every:
+        run_until_terminated(Probed(engine, say_running()), settings, every)
+    else:
+        probe = Killer(Point(kill[0]), kill[1]) if kill else lambda here: None
+        Runner(Probed(engine, probe), settings, ManualClock(NOW)).once()
+        say("done")
+
+
+def run_until_terminated(engine: Any, settings: Settings, pause: int) -> None:
+    """Loop until SIGTERM."""
+    clock = WallClock()
+    signal.signal(signal.SIGTERM, lambda *_: clock.stop())
+    Runner(engine, settings, clock).every(pause)
+    say("stopped")
+
+
+def say_running() -> Any:
+    """Return a probe that says "running" before the first commit, and goes on when it is given another line."""
+    first = iter([True])
+
+    def at(here: Point) -> None:
+        if here is Point.BEFORE_COMMIT and next(first, False):
+            say("running")
+            sys.stdin.readline()
+
+    return at
+
+
+def say(word: str) -> None:
+    """Tell the test."""
+    sys.stdout.write(f"{word}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,124 @@
+"""The promises that hold on both engines, and when they take turns on the same tables."""
+
+from itertools import cycle
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from tests.conftest import EngineFactory
+from tests.engine.world import World
+from tests.messages import log, message
+
+
+class TestResult:
+    def test_equals_one_call(self, engine, world):
+        """
+        Batches, rejections, their ids and the floors are those of one call of `windrow.batch` over the whole log, and
+        the books balance at every version.
+        """
+        world.publish(*log(versions=4))
+        world.runner(engine, max_messages=70).once()
+        assert [row["messages_read"] for row in world.history()] == [60, 60]
+        assert world.canonical() == world.expected()
+        reasons = {row["reason"] for row in world.rows("rejected")}
+        assert reasons == {"too_old", "too_futuristic", "duplicate", "invalid", "clock_ahead"}
+        assert {source: floor for source, (_, floor) in world.clocks().items()} == world.expected_floors()
+        world.assert_balanced()
+
+    @pytest.mark.parametrize("max_messages", [1, 40, 100, 1_000])
+    def test_any_cut(self, embedded, world, max_messages):
+        """
+        However the log is cut into microbatches, the result is that of one call.
+        """
+        world.publish(*log(versions=8, seed=8))
+        world.runner(embedded, max_messages=max_messages).once()
+        assert world.canonical() == world.expected()
+        world.assert_balanced()
+
+    def test_engines_take_turns(self, spark, world):
+        """
+        Microbatches of both engines in turn, each over live rows that the other wrote, give the result of one call,
+        and the history names the engine of each.
+        """
+        engines = cycle([EngineFactory("embedded"), EngineFactory("spark", spark)])
+        for rows in log(versions=5, seed=2):
+            world.publish(rows)
+            world.runner(next(engines)).once()
+        assert world.canonical() == world.expected()
+        assert [row["engine"] for row in world.history()] == ["embedded", "spark"] * 2 + ["embedded"]
+        world.assert_balanced()
+
+    def test_read_by_the_other(self, spark, world, embedded):
+        """
+        Spark reads from a ledger that delta-rs wrote the rows that delta-rs reads, and the other way round.
+        """
+        engines = [embedded, EngineFactory("spark", spark)]
+        for factory, rows in zip(engines, log(versions=2, seed=4), strict=True):
+            world.publish(rows)
+            world.runner(factory).once()
+        read = [world.engine(factory).live().rows.sort_by("id").to_pylist() for factory in engines]
+        assert read[0] == read[1]
+        final = spark.read.format("delta").load(world.ledger).where("state IN ('closed', 'rejected')").orderBy("id")
+        theirs = final.toArrow().to_pylist()
+        ours = world.rows("closed", "rejected")
+        assert {row["microbatch"] or row["closed_in"] for row in ours} == {1, 2}
+        assert theirs == ours
+
+    def test_binary_payload(self, engine, tmp_path, clock):
+        """
+        A depot with binary payloads keeps them octet by octet, in batches and in rejections.
+        """
+        world = World(tmp_path / "binary", clock, pa.binary())
+        rows = [message("a", payload=b"\x00\xff"), message("a", payload=b"\xfe"), message("b", payload=None)]
+        world.publish(rows)
+        world.runner(engine).once()
+        assert [part["payload"] for row in world.rows("open") for part in row["messages"]] == [b"\x00\xff", None]
+        assert [row["payload"] for row in world.rows("rejected")] == [b"\xfe"]
+
+
+class TestProgress:
+    def test_nothing_new(self, engine, world):
+        """
+        Running again reads nothing and commits nothing, also after versions of the depot without new rows (OPTIMIZE,
+        properties), which are no part of the next microbatch either. Holds the progress filter.
+        """
+        world.publish(*log(versions=2))
+        world.runner(engine).once()
+        before = world.version()
+        assert world.runner(engine).once().microbatches == []
+        DeltaTable(world.depot).optimize.compact()
+        DeltaTable(world.depot).alter.set_table_properties({"delta.appendOnly": "true"})
+        assert world.runner(engine).once().microbatches == []
+        assert world.version() == before
+        world.publish(log(versions=1, seed=5)[0])
+        world.runner(engine).once()
+        assert [row["versions"] for row in world.history()][1:] == [[{"version": 5, "messages": 30}]]
+
+    def test_whole_versions(self, embedded, world):
+        """
+        `max_messages` cuts the log between versions only, and a version that is larger alone is one microbatch.
+        """
+        sizes = [10, 10, 10, 50, 5, 5]
+        world.publish(*(rows[:size] for rows, size in zip(log(versions=6, size=50), sizes, strict=True)))
+        world.runner(embedded, max_messages=25).once()
+        read = [[part["version"] for part in row["versions"]] for row in world.history()]
+        assert read == [[1, 2], [3], [4], [5, 6]]
+        assert [row["messages_read"] for row in world.history()] == [20, 10, 50, 10]
+        assert [row["microbatch"] for row in world.history()] == [1, 2, 3, 4]
+        world.assert_balanced()
+
+    def test_history_counts(self, embedded, world):
+        """
+        The history row of a microbatch says what was read, accepted, rejected, opened and closed.
+        """
+        world.publish(*log(versions=3, seed=6))
+        summary = world.runner(embedded).once()
+        row = world.history()[0]
+        states = {state: len(world.rows(state)) for state in ("open", "closed", "rejected")}
+        assert row["messages_read"] == 90
+        assert row["accepted"] == 90 - states["rejected"] == summary.total("accepted")
+        assert row["rejected"] == states["rejected"] == summary.total("rejected")
+        assert row["opened"] == states["open"] + states["closed"] == summary.total("opened")
+        assert row["closed"] == states["closed"] == summary.total("closed")
+        assert (row["kind"], row["attempt"], row["depot_version"], row["path"]) == ("data", 1, 3, "driver")

@@ -1,0 +1,52 @@
+"""Spark's two ways of processing, and what its MERGE does not touch."""
+
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.clocks import NOW
+from tests.messages import HOUR, SECOND, log
+
+
+class TestExecutors:
+    def test_same_result(self, world, spark_engine):
+        """
+        Messages processed on the executors, over live rows of an earlier microbatch, give the result of one call; the
+        history names the path.
+        """
+        versions = log(versions=3, size=60)
+        world.publish(versions[0])
+        world.runner(spark_engine, driver_messages=500).once()
+        world.publish(*versions[1:])
+        world.runner(spark_engine, driver_messages=0, max_messages=60).once()
+        assert [row["path"] for row in world.history()] == ["driver", "executors", "executors"]
+        assert world.canonical() == world.expected()
+        world.assert_balanced()
+
+
+@contextmanager
+def without_final_files(ledger):
+    """Hide the files of final rows."""
+    hidden = Path(f"{ledger}.hidden")
+    folders = [Path(ledger) / f"state={state}" for state in ("closed", "rejected", "microbatch")]
+    for folder in folders:
+        shutil.move(folder, hidden / folder.name)
+    yield
+    for folder in folders:
+        shutil.copytree(hidden / folder.name, folder, dirs_exist_ok=True)
+
+
+class TestMerge:
+    def test_final_files_stay_closed(self, world, engine, embedded):
+        """
+        A microbatch opens no file of final rows. Holds the literal condition on the partition column.
+        """
+        world.publish(*log(versions=2))
+        world.runner(embedded).once()
+        world.runner(embedded).tick(to=NOW + 8 * SECOND)
+        with without_final_files(world.ledger):
+            world.publish(log(versions=1, seed=7, begin=NOW + 8 * SECOND)[0])
+            world.runner(engine).once()
+            world.runner(engine).tick(to=NOW + HOUR)
+        world.assert_balanced()
+        assert world.rows("open") == []

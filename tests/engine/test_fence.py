@@ -1,0 +1,202 @@
+"""The fence: what was decided over old live rows is never committed."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.clocks import NOW, ManualClock
+from tests.conftest import EngineFactory
+from tests.engine.probe import Point, once
+from tests.messages import HOUR, log
+from windrow.engine import spark as spark_engine
+from windrow.errors import LedgerMoved, MicrobatchFailed
+from windrow.progress import prime
+from windrow.runner import Runner
+
+ALL = ("open", "progress", "closed", "rejected", "microbatch")
+
+
+@pytest.fixture
+def started(world, embedded):
+    """A ledger that has read two of three depot versions."""
+    world.publish(*log(versions=2))
+    world.runner(embedded).once()
+    world.publish(log(versions=1, seed=7, begin=NOW + 10_000_000)[0])
+    return world
+
+
+def commit_at(world, microbatch, moment):
+    """Commit a tick to a moment with what was primed."""
+    return microbatch.run_tick(microbatch.primed.sources.floors.at_least(moment))
+
+
+class TestCommit:
+    def test_tick_in_between(self, started, drivers):
+        """
+        When another driver ticks between prime and commit, the commit raises LedgerMoved and the table is unchanged.
+        Holds the fence: a tick has no new depot version that could tell.
+        """
+        microbatch = started.microbatch(drivers.first)
+        started.runner(drivers.second).tick(to=NOW + HOUR)
+        before, version = started.rows(*ALL), started.version()
+        with pytest.raises(LedgerMoved):
+            commit_at(started, microbatch, NOW + 2 * HOUR)
+        assert (started.rows(*ALL), started.version()) == (before, version)
+
+    def test_microbatch_in_between(self, started, engine, embedded):
+        """
+        When another driver commits messages between prime and commit, the commit raises LedgerMoved.
+        """
+        microbatch = started.microbatch(engine)
+        started.runner(embedded).once()
+        before = started.rows(*ALL)
+        with pytest.raises(LedgerMoved):
+            commit_at(started, microbatch, NOW + 2 * HOUR)
+        assert started.rows(*ALL) == before
+
+    def test_restore_in_between(self, started, engine, embedded):
+        """
+        When the ledger is restored between prime and commit, the commit raises LedgerMoved.
+        """
+        started.runner(embedded).once()
+        microbatch = started.microbatch(engine)
+        DeltaTable(started.ledger).restore(1)
+        before = started.rows(*ALL)
+        with pytest.raises(LedgerMoved):
+            commit_at(started, microbatch, NOW + 2 * HOUR)
+        assert started.rows(*ALL) == before
+
+    def test_restore_and_same_number_again(self, started, embedded):
+        """
+        After a RESTORE and another microbatch under the same number the commit is fenced: no number tells, the token
+        does.
+        """
+        started.runner(embedded).once()
+        microbatch = started.microbatch(embedded)
+        DeltaTable(started.ledger).restore(1)
+        started.runner(embedded).once()
+        assert started.microbatch(embedded).primed.microbatch == microbatch.primed.microbatch
+        with pytest.raises(LedgerMoved):
+            commit_at(started, microbatch, NOW + 2 * HOUR)
+
+    def test_optimize_in_between(self, started, engine):
+        """
+        OPTIMIZE of final rows between prime and commit disturbs nobody.
+        """
+        started.runner(EngineFactory("embedded")).tick(to=NOW + 8_000_000)
+        microbatch = started.microbatch(engine)
+        for state in ("closed", "rejected", "microbatch"):
+            DeltaTable(started.ledger).optimize.compact(partition_filters=[("state", "=", state)])
+        assert commit_at(started, microbatch, NOW + HOUR).closed > 0
+        started.assert_balanced()
+
+
+class TestRunner:
+    def test_goes_on(self, world, drivers):
+        """
+        A driver that was overtaken by one that read everything goes on; nothing is counted twice, and it is no
+        failed attempt.
+        """
+        world.publish(*log(versions=3))
+        rival = world.runner(drivers.second)
+        world.probed(drivers.first, once(Point.BEFORE_COMMIT, rival.once), max_messages=60).once()
+        assert world.canonical() == world.expected()
+        assert [row["attempt"] for row in world.history()] == [1]
+        assert world.clock.waits == []
+        world.assert_balanced()
+
+    @pytest.mark.parametrize("point", Point)
+    def test_goes_on_from_any_point(self, world, embedded, point):
+        """
+        At whatever point of a microbatch another driver reads everything, the result is right.
+        """
+        world.publish(*log(versions=3))
+        rival = world.runner(embedded)
+        world.probed(embedded, once(point, rival.once), max_messages=60).once()
+        assert world.canonical() == world.expected()
+        world.assert_balanced()
+
+    def test_goes_on_with_the_rest(self, world, engine, embedded):
+        """
+        A driver that was overtaken by one microbatch of another processes the versions that are left.
+        """
+        world.publish(*log(versions=3))
+
+        def overtake():
+            clock = ManualClock()
+            settings = world.settings(embedded, max_messages=30, idle_grace="never")
+            Runner(world.engine(embedded), settings, clock, report=lambda _: clock.stop()).once()
+
+        world.probed(engine, once(Point.BEFORE_COMMIT, overtake), max_messages=60).once()
+        assert [[part["version"] for part in row["versions"]] for row in world.history()] == [[1], [2, 3]]
+        assert world.canonical() == world.expected()
+        world.assert_balanced()
+
+    def test_restored_while_running(self, world, engine):
+        """
+        When the ledger is restored under a running microbatch, the stream starts afresh and no message is lost.
+        """
+        world.publish(*log(versions=3))
+        world.runner(EngineFactory("embedded"), max_messages=30).once()
+        world.publish(log(versions=1, seed=7, begin=NOW + 12_000_000)[0])
+        world.probed(engine, once(Point.BEFORE_COMMIT, lambda: DeltaTable(world.ledger).restore(1))).once()
+        assert world.canonical() == world.expected()
+
+    def test_restored_between_rounds(self, world, embedded):
+        """
+        When the ledger is restored between two rounds of one runner, the next round reads again what was undone,
+        also when the depot has nothing new.
+        """
+        world.publish(*log(versions=3))
+        runner = world.runner(embedded)
+        runner.once()
+        DeltaTable(world.ledger).restore(0)
+        runner.once()
+        assert world.canonical() == world.expected()
+
+    def test_table_that_refuses(self, world, embedded):
+        """
+        A commit that fails although nobody moved the ledger is a failure with a limit, not a moved ledger for ever.
+        """
+        world.publish(*log(versions=1))
+        commits = iter(range(3))
+
+        def count(point):
+            if point is Point.BEFORE_COMMIT and next(commits, None) is None:
+                pytest.fail("it is tried for ever")
+
+        runner = world.probed(embedded, count, retries=1)
+        DeltaTable(world.ledger).alter.set_table_properties({"delta.appendOnly": "true"})
+        with pytest.raises(MicrobatchFailed, match="append-only"):
+            runner.once()
+
+
+class TestSparksTwoBelts:
+    def test_token_alone(self, started, spark, monkeypatch):
+        """
+        Without the transaction id the token in the MERGE fences alone.
+        """
+        monkeypatch.setattr(spark_engine, "_transaction", lambda *_: nullcontext())
+        factory = EngineFactory("spark", spark)
+        microbatch = started.microbatch(factory)
+        started.runner(factory).tick(to=NOW + HOUR)
+        version = started.version()
+        with pytest.raises(LedgerMoved, match="between prime and commit"):
+            commit_at(started, microbatch, NOW + 2 * HOUR)
+        assert started.version() == version
+
+    def test_transaction_id_alone(self, started, spark):
+        """
+        With the right token but live rows of an older version, the transaction id skips the MERGE: its result is
+        empty, which is looked into like a lost reply. Holds the transaction id.
+        """
+        factory = EngineFactory("spark", spark)
+        microbatch = started.microbatch(factory)
+        started.runner(factory).tick(to=NOW + HOUR)
+        version = started.version()
+        microbatch.primed = replace(microbatch.primed, token=prime(started.engine(factory)).token)
+        with pytest.raises(LedgerMoved, match="was not taken"):
+            commit_at(started, microbatch, NOW + 2 * HOUR)
+        assert started.version() == version

@@ -1,0 +1,55 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tests.conftest import EngineFactory
+from tests.engine.world import World
+from tests.messages import log, message, table
+from windrow.engine.log import DeltaRsLog
+from windrow.errors import DepotUnreadable
+
+
+class TestGone:
+    def test_a_version_that_was_cleaned_up_stops_the_run(self, world: World, engine: EngineFactory) -> None:
+        """
+        When the log no longer has the version to be read next, the run stops and nothing is passed over.
+        """
+        world.publish(*log(3, size=3))
+        world.runner(engine).once()
+        version = world.version()
+        world.publish(*log(3, seed=2, size=3))
+        DeltaTable(world.depot).create_checkpoint()
+        for gone in range(5):
+            (Path(world.depot) / "_delta_log" / f"{gone:020}.json").unlink()
+        with pytest.raises(DepotUnreadable, match='version 4 must be read next.*\n.*"version:5"'):
+            world.runner(engine).once()
+        assert world.version() == version
+
+
+class TestAnswers:
+    def test_both_readers_say_the_same(self, world: World, embedded: EngineFactory, spark: Any) -> None:
+        """
+        delta-rs and Spark give the same identity, version and rows of each commit, whoever wrote it.
+        """
+        from windrow.engine.spark_log import SparkLog
+
+        world.publish([message("a"), message("b")])
+        frame = spark.createDataFrame(table([message("c")]))
+        frame.write.format("delta").mode("append").save(world.depot)
+        write_deltalake(world.depot, table([message("d")]), mode="append")
+        DeltaTable(world.depot).optimize.compact()
+        asked = SparkLog(spark, f"delta.`{world.depot}`")
+        read = DeltaRsLog(world.depot)
+        assert asked.table() == read.table()
+        assert asked.rows_added(0, 4) == read.rows_added(0, 4) == {1: 2, 2: 1, 3: 1, 4: 0}
+
+    def test_no_table(self, tmp_path: Path, spark: Any) -> None:
+        """
+        Where there is no table both say None.
+        """
+        from windrow.engine.spark_log import SparkLog
+
+        assert DeltaRsLog(str(tmp_path / "absent")).table() is None
+        assert SparkLog(spark, f"delta.`{tmp_path / 'absent'}`").table() is None

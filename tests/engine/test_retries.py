@@ -1,0 +1,177 @@
+"""What happens when something fails: attempts, lost replies, and the requirements on both sides of a commit."""
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from tests.clocks import NOW, ManualClock
+from tests.engine.probe import Lossy, Mute, Point, Probed, failing, nowhere
+from tests.engine.world import World
+from tests.messages import log
+from windrow.batching.rules import Rules
+from windrow.batching.step import Batching
+from windrow.errors import BrokenPromise, MicrobatchFailed, SettingsError, ShortRead
+
+HALF_A_SECOND = 500_000
+
+
+@pytest.fixture
+def full(world):
+    """A depot with three versions."""
+    world.publish(*log(versions=3))
+    return world
+
+
+class Inverted(Batching):
+    """Batching that takes new rows for known ones and known ones for new."""
+
+    def __call__(self, work):
+        """Batch, and say it wrongly."""
+        outcome = super().__call__(work)
+        return replace(outcome, known=pa.array(~outcome.known.to_numpy(zero_copy_only=False)))
+
+
+class Doubled(Batching):
+    """Batching that returns each row twice."""
+
+    def __call__(self, work):
+        """Batch, and say it wrongly."""
+        outcome = super().__call__(work)
+        known = pa.concat_arrays([outcome.known] * 2)
+        return replace(outcome, rows=pa.concat_tables([outcome.rows] * 2), known=known)
+
+
+class Breaking(Probed):
+    """An engine whose first read fails when all that it read was processed."""
+
+    broken = False
+
+    def read(self, after, upto, handle):
+        """Read the depot."""
+        super().read(after, upto, handle)
+        if not self.broken:
+            self.broken = True
+            raise OSError("the stream failed after its last microbatch")
+
+
+class TestAttempts:
+    def test_counted_and_backed_off(self, full, engine):
+        """
+        A commit that fails twice succeeds at the third attempt, which the history records; the pauses double and go
+        through the clock.
+        """
+        full.probed(engine, failing(Point.BEFORE_COMMIT, times=2)).once()
+        assert [(row["microbatch"], row["attempt"]) for row in full.history()] == [(1, 3)]
+        assert full.clock.waits == [HALF_A_SECOND, 2 * HALF_A_SECOND]
+        assert full.canonical() == full.expected()
+
+    @pytest.mark.parametrize("point", Point)
+    def test_at_every_point(self, full, embedded, point):
+        """
+        A failure at any point of any microbatch changes nothing of the result.
+        """
+        full.probed(embedded, failing(point, times=3), max_messages=30).once()
+        assert full.canonical() == full.expected()
+        full.assert_balanced()
+
+    def test_each_microbatch_anew(self, full, embedded):
+        """
+        Attempts are counted for each microbatch anew, also when the reply to the one before was lost.
+        """
+        full.probed(embedded, failing(Point.AFTER_COMMIT, times=1), max_messages=30).once()
+        assert [row["attempt"] for row in full.history()] == [1, 1, 1]
+
+    def test_limit(self, full, embedded):
+        """
+        More failures than `retries` end the run with MicrobatchFailed and its cause; the next run goes on from there.
+        """
+        with pytest.raises(MicrobatchFailed, match="failed 3 times") as failure:
+            full.probed(embedded, failing(Point.BEFORE_COMMIT, times=3), retries=2).once()
+        assert isinstance(failure.value.__cause__, OSError)
+        assert full.version() == 0
+        full.runner(embedded).once()
+        assert full.canonical() == full.expected()
+
+    def test_usage_errors_at_once(self, full, embedded):
+        """
+        An error that a retry cannot mend is raised at once.
+        """
+        with pytest.raises(SettingsError):
+            full.probed(embedded, failing(Point.AFTER_PLAN, times=1, error=SettingsError)).once()
+        assert full.clock.waits == []
+
+    def test_stop_while_backing_off(self, tmp_path, embedded):
+        """
+        A stop that is asked for during a pause ends the run with the failure.
+        """
+        world = World(tmp_path, ManualClock(stops_after=1))
+        world.publish(*log(versions=1))
+        with pytest.raises(OSError, match="the disk failed"):
+            world.probed(embedded, failing(Point.BEFORE_COMMIT, times=1)).once()
+
+    def test_pauses_have_a_limit(self, full, embedded):
+        """
+        The pause doubles up to 30 s.
+        """
+        full.probed(embedded, failing(Point.BEFORE_COMMIT, times=8), retries=8).once()
+        assert full.clock.waits[-3:] == [16_000_000, 30_000_000, 30_000_000]
+
+
+class TestLostReply:
+    def test_raised_after_commit(self, full, engine):
+        """
+        When the commit took place and its reply was lost, the next attempt finds it committed: nothing is doubled.
+        """
+        full.probed(engine, failing(Point.AFTER_COMMIT, times=1)).once()
+        assert [row["microbatch"] for row in full.history()] == [1]
+        assert full.canonical() == full.expected()
+        full.assert_balanced()
+
+    def test_empty_result(self, full, engine):
+        """
+        An empty result of a commit that took place counts as committed, because the progress row holds its token.
+        """
+        summary = full.runner(engine, Mute(full.engine(engine), nowhere)).once()
+        assert [committed.messages for committed in summary.microbatches] == [90]
+        assert full.canonical() == full.expected()
+
+    def test_of_the_last_microbatch(self, full, engine):
+        """
+        A failure after everything was read and committed is retried although nothing is left to read.
+        """
+        full.runner(engine, Breaking(full.engine(engine), nowhere)).once()
+        assert full.clock.waits == [HALF_A_SECOND]
+        assert full.canonical() == full.expected()
+
+
+class TestRequirements:
+    def test_short_read(self, full, engine):
+        """
+        A read that gives fewer rows than the depot's commits added stops the run; nothing is written. Holds the
+        comparison with the depot's own log.
+        """
+        with pytest.raises(MicrobatchFailed, match="WINDROW-SHORT-READ") as failure:
+            full.runner(engine, Lossy(full.engine(engine), nowhere), retries=0).once()
+        assert isinstance(failure.value.__cause__, ShortRead)
+        assert full.version() == 0
+
+    def test_counts_of_the_commit(self, full, engine):
+        """
+        A commit that replaced and added other rows than it had to is noticed. Holds `_require_expected`.
+        """
+        runner = full.runner(engine)
+        runner._step = Inverted(Rules())
+        with pytest.raises(BrokenPromise, match="the commit replaced"):
+            runner.once()
+
+    def test_unique_ids(self, full, embedded):
+        """
+        Rows with the same id are refused before anything is written.
+        """
+        runner = full.runner(embedded)
+        runner._step = Doubled(Rules())
+        with pytest.raises(BrokenPromise, match="an id stands twice"):
+            runner.once()
+        assert full.version() == 0
+        assert full.clock.now() == NOW

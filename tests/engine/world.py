@@ -1,0 +1,178 @@
+"""One depot, one ledger and a clock: what a test publishes, runs and reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+import windrow
+from tests.clocks import NOW, ManualClock
+from tests.conftest import EngineFactory
+from tests.engine.probe import At, Probed
+from tests.messages import SCHEMA, Row, table
+from windrow import tables
+from windrow.batching.step import Batching
+from windrow.engine import Engine
+from windrow.engine.arrow import plain
+from windrow.engine.embedded import create_depot
+from windrow.messages import times
+from windrow.microbatch import Microbatch
+from windrow.rejection import Refusals, rejected
+from windrow.runner import Runner, Summary
+from windrow.settings import Settings
+
+SKEW = 300_000_000
+MOST_MICROBATCHES = 50
+MICROBATCH_NUMBERS = {"opened_in", "closed_in", "microbatch"}
+BATCH = [name for name, _ in tables.batch_fields(pa.string()) if name not in MICROBATCH_NUMBERS]
+REJECTED = [name for name, _ in tables.rejected_fields(pa.string()) if name not in MICROBATCH_NUMBERS]
+
+
+class World:
+    """Tables under a directory; every engine that a test opens works on them."""
+
+    def __init__(
+        self, root: Path, clock: ManualClock, payload: pa.DataType | None = None, ledger: str = "ledger"
+    ) -> None:
+        self.clock, self.payload = clock, payload or pa.string()
+        self.depot, self.ledger = str(root / "depot"), str(root / ledger)
+        create_depot(self.depot, self.payload)
+
+    def publish(self, *versions: Iterable[Row]) -> None:
+        """Append depot versions."""
+        for rows in versions:
+            write_deltalake(self.depot, table(rows, self.payload), mode="append")
+
+    def engine(self, factory: EngineFactory, **settings: Any) -> Engine:
+        """Open an engine on the tables."""
+        return factory.open(self.depot, self.ledger, **settings)
+
+    def settings(self, factory: EngineFactory, **settings: Any) -> Settings:
+        """Return the settings of these tables."""
+        return factory.settings(self.depot, self.ledger, **settings)
+
+    def runner(self, factory: EngineFactory, engine: Engine | None = None, **settings: Any) -> Runner:
+        """Return a runner without idle ticks unless set, on `engine` if one is given.
+
+        It fails the test rather than go on for ever.
+        """
+        values = {"idle_grace": "never"} | settings
+        opened = engine or self.engine(factory, **values)
+        runner = Runner(opened, self.settings(factory, **values), self.clock, lambda _: still_ends(runner.summary))
+        return runner
+
+    def probed(self, factory: EngineFactory, at: At, **settings: Any) -> Runner:
+        """Return a runner on an engine with a probe."""
+        return self.runner(factory, Probed(self.engine(factory, **settings), at), **settings)
+
+    def microbatch(self, factory: EngineFactory) -> Microbatch:
+        """Return a primed microbatch."""
+        return Microbatch(self.engine(factory), Batching(windrow.Rules()), self.clock)
+
+    def rows(self, *states: str, version: int | None = None) -> list[Row]:
+        """Return ledger rows of the given states, ordered by id, at a version of the ledger."""
+        whole = DeltaTable(self.ledger, version=version).to_pyarrow_table(filters=[("state", "in", list(states))])
+        return plain(whole).sort_by("id").to_pylist()
+
+    def history(self) -> list[Row]:
+        """Return the history in order."""
+        return sorted(self.rows("microbatch"), key=lambda row: row["microbatch"])
+
+    def kinds(self) -> list[str]:
+        """Return the kinds of the microbatches in order."""
+        return [row["kind"] for row in self.history()]
+
+    def version(self) -> int:
+        """Return the ledger's table version."""
+        return DeltaTable(self.ledger).version()
+
+    def clocks(self) -> dict[str, tuple[Any, Any]]:
+        """Return clock and floor of every source."""
+        rows = [row for row in self.rows("progress") if row["id"] != tables.PROGRESS]
+        return {row["source"]: (row["clock"], row["floor"]) for row in rows}
+
+    def canonical(self, version: int | None = None) -> list[Row]:
+        """Return what the ledger says of the messages, without what depends on how the log was cut."""
+        return canonical(self.rows("open", "closed", version=version), self.rows("rejected", version=version))
+
+    def arrived(self) -> pa.Table:
+        """Return all messages of the depot with their `version`."""
+        feed = plain(pa.table(DeltaTable(self.depot).load_cdf(starting_version=0)))
+        inserted = feed.filter(pc.equal(feed["_change_type"], "insert"))
+        return inserted.rename_columns({"_commit_version": "version"})
+
+    def expected(self, after: int = 0, now: int | None = None, flush: bool = False) -> list[Row]:
+        """Return the canonical form that one call of `windrow.batch` over the depot gives, from a version on."""
+        arrived = self.arrived()
+        arrived = arrived.filter(pc.greater_equal(arrived["version"], after))
+        ahead = is_ahead(arrived)
+        batched = windrow.batch(arrived.filter(pc.invert(ahead)), windrow.Rules(), now=now, flush=flush)
+        refused = batched.rejected.to_pylist() + clock_ahead(arrived.filter(ahead))
+        return canonical(batched.batches.to_pylist(), refused)
+
+    def expected_floors(self) -> dict[str, Any]:
+        """Return the floors that one call of `windrow.batch` over the depot leaves."""
+        arrived = self.arrived()
+        floors = windrow.batch(arrived.filter(pc.invert(is_ahead(arrived))), windrow.Rules()).state.floors
+        return dict(zip(floors.source.to_pylist(), times(floors.floor).to_pylist(), strict=True))
+
+    def assert_balanced(self) -> None:
+        """At every version of the ledger the books balance and nothing final has changed; numbers have no gaps."""
+        self.check_books()
+        numbers = [row["microbatch"] for row in self.history()]
+        assert numbers == list(range(1, len(numbers) + 1))
+
+    def check_books(self, after: int = -1, final: dict[str, Row] | None = None) -> tuple[int, dict[str, Row]]:
+        """Check the versions after one, with the final rows of that one; return the last version and its final rows."""
+        final = final or {}
+        for version in range(after + 1, self.version() + 1):
+            rows = self.rows("open", "closed", "rejected", "microbatch", version=version)
+            read = sum(row["messages_read"] or 0 for row in rows)
+            held = sum(row["message_count"] or 0 for row in rows)
+            refused = sum(row["state"] == "rejected" for row in rows)
+            assert read == held + refused, f"the books of version {version} do not balance"
+            by_id = {row["id"]: row for row in rows}
+            assert len(by_id) == len(rows), f"an id stands twice in version {version}"
+            assert all(by_id.get(id_) == row for id_, row in final.items()), f"version {version} changes what is final"
+            final = {id_: row for id_, row in by_id.items() if row["state"] != "open"}
+        return self.version(), final
+
+
+def still_ends(summary: Summary) -> None:
+    """Fail when a run has more microbatches than any test gives it."""
+    if len(summary.microbatches) > MOST_MICROBATCHES:
+        pytest.fail("the run does not end")
+
+
+def canonical(batches: Iterable[Row], refused: Iterable[Row]) -> list[Row]:
+    """Return batches and rejections in the order of their ids, without what depends on when and how they were read."""
+    for row in refused:
+        if row["reason"] == "clock_ahead":
+            row["off_by_us"] = None  # counted from the wall clock of the run
+    rows = [picked(row, BATCH) for row in batches] + [picked(row, REJECTED) for row in refused]
+    return sorted(rows, key=lambda row: row["id"])
+
+
+def is_ahead(messages: pa.Table) -> pa.ChunkedArray:
+    """Tell which messages are ahead of the clock where it stands at first: the runner refuses them, before any rule."""
+    return pc.fill_null(pc.greater(messages["received_at"].cast(pa.int64()), NOW + SKEW), False)
+
+
+def clock_ahead(messages: pa.Table) -> list[Row]:
+    """Return the rejections of messages of which all are ahead of the clock."""
+    row = np.arange(messages.num_rows)
+    refusals = Refusals.unprocessed(row, "clock_ahead", pa.nulls(row.size, pa.string()))
+    given = messages.select(SCHEMA.names).combine_chunks()
+    return rejected(given, messages["version"].to_numpy(), [refusals], None).to_pylist()
+
+
+def picked(row: Row, names: Iterable[str]) -> Row:
+    """Return some columns of a row."""
+    return {name: row[name] for name in names}
