@@ -23,7 +23,7 @@ class TestGone:
         DeltaTable(world.depot).create_checkpoint()
         for gone in range(5):
             (Path(world.depot) / "_delta_log" / f"{gone:020}.json").unlink()
-        with pytest.raises(DepotUnreadable, match='version 4 must be read next.*\n.*"version:5"'):
+        with pytest.raises(DepotUnreadable, match=r'version 4 must be read next.*\n.*"version:5"'):
             world.runner(engine).once()
         assert world.version() == version
 
