@@ -70,5 +70,5 @@ def test_sql(at_work: Command, spark: Any) -> None:
     root = Path.cwd()
     statements = [part for block in blocks("sql") for part in block.split(";") if part.strip()]
     for statement in statements:
-        spark.sql(statement.replace("data/ledger", str(root / "data" / "ledger"))).collect()
+        spark.sql(statement.replace("/srv/data/ledger", str(root / "data" / "ledger"))).collect()
     assert len(statements) == 2

@@ -498,6 +498,16 @@ class TestWishes:
         expected = expected_rejections(oracle, log.messages)
         assert in_any_order(without_names(books.rejected)) == in_any_order(expected)
 
+    def test_batch_opened_under_a_larger_window(self):
+        """
+        A batch that was opened under a larger window keeps its end when it is split under a smaller one.
+        """
+        rules = OracleRules(window=100, max_delay=20, max_leap=20)
+        first, second = (Message(at, "", "k", "a", at, at, None, None, at) for at in (0, 30))
+        books = Books().play(Log(rules, ((first,),), versioned=True))
+        books.play(Log(replace(rules, window=10), ((second,),), versioned=True))
+        assert [(batch["window_start"], batch["window_end"]) for batch in books.open] == [(-20, 30), (30, 80)]
+
     @given(any_rules(), st.sampled_from((0, 1_700_000_000_000_000)))
     def test_conflict_one_unit_apart(self, rules, now):
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
@@ -56,7 +57,13 @@ def local_session(application: str = "windrow", master: str = "local[*]") -> Spa
             f"What Java said is in {log}. The first start needs Maven Central to fetch Delta's jars.",
         ) from error
     session.sparkContext.setLogLevel("ERROR")
+    for name in LOUD:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     return session
+
+
+# They print the whole trace of an error that is raised as well, and that we put into words.
+LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 @contextmanager

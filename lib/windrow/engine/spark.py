@@ -108,7 +108,7 @@ class SparkEngine:
 
             session = local_session()
         self._root = self._session = session
-        self._depot, self._ledger = depot, ledger
+        self._depot, self._ledger = _absolute(depot), _absolute(ledger)
         self._on_depot_delete, self._driver_messages = on_depot_delete, driver_messages
 
     def depot(self) -> Table:
@@ -301,6 +301,12 @@ def _transaction(session: SparkSession, application: str, version: int) -> Itera
     finally:
         for name in settings:
             session.conf.unset(name)
+
+
+def _absolute(location: str) -> str:
+    """Return a table's location as Spark's SQL wants it: a relative path names no table there."""
+    path = local_path(location)
+    return location if path is None else str(path.resolve())
 
 
 def _reference(location: str) -> str:
