@@ -178,7 +178,7 @@ class MicrobatchFailed(OutsideError):
 
 
 class BrokenPromise(OutsideError):
-    """A check of our own failed; nothing was written. This is a bug."""
+    """A check of our own failed, before or after a commit. This is a bug."""
 
     code = "WINDROW-BROKEN-PROMISE"
 
@@ -186,7 +186,10 @@ class BrokenPromise(OutsideError):
 def require(holds: bool, promise: str) -> None:
     """Raise BrokenPromise unless `holds`: used in pairs, before something is written and after it was."""
     if not holds:
-        raise BrokenPromise(promise, "Nothing was lost. Please report this with the command's output.")
+        raise BrokenPromise(
+            promise,
+            "This is a bug: please report it with the command's output. `windrow verify` says whether the ledger is sound.",
+        )
 
 
 def first_line(error: Exception) -> str:

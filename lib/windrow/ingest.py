@@ -39,17 +39,19 @@ def ingest(
     files: Sequence[str],
     columns: dict[str, str],
     format_: Format = "parquet",
+    keep: str = "90d",
     progress: Callable[[str, int], None] = lambda file, messages: None,
 ) -> Iterator[Ingested]:
     """Append files to the depot, one commit a file, and yield what became of each.
 
-    `columns` maps message columns to expressions over the columns of the file. `progress` is called with the messages
+    `columns` maps message columns to expressions over the columns of the file; `keep` is the retention of a depot that
+    is made here. `progress` is called with the messages
     read so far. Raises FileRefused, ExpressionError.
     """
     inputs = [engine.open_input(_existing(file, format_), format_) for file in files]
     mappings = [Mapping.of(columns, given.schema.names) for given in inputs]
     for file, given, mapping in zip(files, inputs, mappings, strict=True):
-        engine.create_depot(_payload(mapping, given.schema))
+        engine.create_depot(_payload(mapping, given.schema), keep)
         transaction, version = _identity(file, given)
         recorded = engine.transaction(transaction)
         if recorded is not None and recorded >= version:

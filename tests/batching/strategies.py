@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -141,10 +142,10 @@ def chained_rules() -> st.SearchStrategy[OracleRules]:
     return st.builds(lengthened, any_rules(), st.integers(1, 8))
 
 
-def cuts() -> st.SearchStrategy[int]:
-    """After which steps a log is cut, as bits."""
-    chosen = st.lists(st.integers(0, 30), max_size=4).map(lambda steps: sum(1 << step for step in set(steps)))
-    return st.sampled_from((0, 0, 0, 0, -1)) | chosen | chosen
+def cuts(steps: int = 30) -> st.SearchStrategy[int]:
+    """After which of the first steps a log is cut, as bits; a short log also after each."""
+    chosen = st.lists(st.integers(0, steps), max_size=4).map(lambda cuts: sum(1 << cut for cut in set(cuts)))
+    return chosen | chosen | st.sampled_from((0, 0, 0, 0, -1 if steps <= 30 else 0))
 
 
 @st.composite
@@ -171,6 +172,22 @@ def logs(
 def programs(streams: tuple[tuple[str, str], ...] = STREAMS) -> st.SearchStrategy[Log]:
     """Logs with ticks and flushes between the messages."""
     return logs(kinds=("message",) * 12 + ("tick", "tick", "flush"), streams=streams)
+
+
+def long_log(random: Random, size: int) -> Log:
+    """Return a log too long to be drawn step by step, mostly in order, of few streams and many types."""
+    window, delay, leap = random.choice(((50, 20, 10), (30, 40, 10), (400, 300, 50)))
+    limit, start = random.choice((None, 40)), random.choice(("arrival", "event_time"))
+    rules = OracleRules(window, delay, leap, limit, start)
+    clock, version, messages = 0, 0, []
+    for index in range(size):
+        clock += random.choice((0, 0, 1, 2, 9)) if random.random() < 0.99 else 2 * window + delay
+        version += random.choice((0, 0, 1))
+        early = random.choice((0, 0, -1, -delay, leap, random.randint(-delay - 2, leap + 2)))
+        kind, key = f"t{random.randrange(20)}", random.choice("kkkl")
+        received_at = clock - random.choice((0, 0, 0, delay))
+        messages.append(Message(index, "", key, kind, clock + early, received_at, None, f"{index}", version))
+    return Log(rules, (), versioned=True).with_messages(messages)
 
 
 def _moves(rules: OracleRules, kinds: tuple[str, ...]) -> st.SearchStrategy[Move]:

@@ -27,6 +27,7 @@ from tests.batching.strategies import (
     chained_rules,
     cuts,
     logs,
+    long_log,
     place,
     programs,
     rows,
@@ -167,6 +168,17 @@ class TestOracle:
         expected = expected_rejections(judged(log), log.messages)
         assert in_any_order(without_names(Books().play(log, cuts).rejected)) == in_any_order(expected)
 
+    @given(st.randoms(use_true_random=True), st.sampled_from((30, 100, 300, 1_000, 5_000)), cuts(5_000))
+    def test_long_logs(self, random, size, cuts):
+        """
+        Thousands of messages in a stream are batched as the oracle does it.
+        """
+        log = long_log(random, size)
+        oracle, books = judged(log), Books().play(log, cuts)
+        assert without_names(books.batches) == expected_batches([*oracle.open, *oracle.closed], log.messages)
+        expected = expected_rejections(oracle, log.messages)
+        assert in_any_order(without_names(books.rejected)) == in_any_order(expected)
+
 
 class TestWindows:
     @given(programs(), cuts())
@@ -255,6 +267,18 @@ class TestMessages:
             books.enter(call, log)
             read += counted(call.messages)
             assert read == counted(emitted(books.batches)) + counted(books.rejected)
+
+    @given(logs(versioned=st.just(True)), st.sampled_from(("key", "type", "event_time", "received_at")))
+    def test_invalid_is_rejected(self, log, name):
+        """
+        A message without key, type or time is rejected as invalid and changes nothing for the others.
+        """
+        alone, rules = Books().play(log), windrow_rules(log.rules)
+        invalid = replace(log.messages[0], **{"received_at": LONG_AFTER, name: None})
+        result = windrow.batch(table([invalid, *log.messages], log), rules)
+        rejected = {row["id"]: row["reason"] for row in rows(result.rejected)}
+        assert sorted(rows(result.batches), key=place) == alone.batches
+        assert Counter(rejected.values()) == Counter(row["reason"] for row in alone.rejected) + Counter(["invalid"])
 
     @given(programs(), cuts())
     def test_accepted_is_emitted(self, log, cuts):

@@ -49,7 +49,7 @@ def init(
     if written:
         file.write_text(settings_file(chosen), encoding="utf-8")
     opened = open_engine(chosen)
-    opened.create_depot(pa.string() if payload == "string" else pa.binary())
+    opened.create_depot(pa.string() if payload == "string" else pa.binary(), chosen.keep)
     open_ledger(opened, chosen)
     if json:
         options.print_json({"settings": str(file), "written": written, "depot": chosen.depot, "ledger": chosen.ledger})
@@ -99,7 +99,10 @@ def ingest_files(settings: Settings, files: list[str], format_: str, quiet: bool
         def progress(file: str, messages: int) -> None:
             bar.update(task, description=file, completed=messages)
 
-        for ingested in ingest_into(open_engine(settings), files, settings.ingest.columns, formats[format_], progress):
+        taken = ingest_into(
+            open_engine(settings), files, settings.ingest.columns, formats[format_], settings.keep, progress
+        )
+        for ingested in taken:
             done.append(ingested)
             if not quiet:
                 say(_sentence(ingested))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from pyarrow.parquet import ParquetFile
 
@@ -47,7 +47,7 @@ class EmbeddedArrivals:
     def _messages(self, first: int, last: int) -> pa.Table:
         try:
             feed = pa.table(self.table.load_cdf(starting_version=first, ending_version=last))
-        except DeltaError as error:
+        except (DeltaError, pa.ArrowException, OSError) as error:
             raise DepotUnreadable(
                 f"the change feed of depot versions {first} to {last} cannot be read: {first_line(error)}",
                 "The log or files of these versions are gone, or the feed was switched on later.",
@@ -75,9 +75,9 @@ class EmbeddedEngine:
         """Return the ledger's identity, None when there is none."""
         return DeltaRsLog(self._ledger).table()
 
-    def create_depot(self, payload: pa.DataType) -> None:
+    def create_depot(self, payload: pa.DataType, keep: str) -> None:
         """Create an empty depot unless it exists."""
-        create_depot(self._depot, payload)
+        create_depot(self._depot, payload, keep)
 
     def create_ledger(self, first: pa.Table, keep: str) -> None:
         """Create the ledger with its first rows in one commit, unless it exists."""
@@ -128,7 +128,9 @@ class EmbeddedEngine:
         table = open_table(self._ledger, "ledger")
         if "state" not in table.metadata().partition_columns:
             raise TableRefused(f"{self._ledger} is a Delta table, but no ledger", "Give the path of a ledger.")
-        rows = table.to_pyarrow_table(filters=[("state", "in", list(tables.LIVE))])
+        among = ", ".join(f"'{state}'" for state in tables.LIVE)
+        found = QueryBuilder().register("ledger", table).execute(f"SELECT * FROM ledger WHERE state IN ({among})")
+        rows = pa.RecordBatchReader.from_stream(found).read_all()
         schema = tables.ledger_schema(payload_type(pa.schema(table.schema().to_arrow())))
         return Live(plain(rows).select(schema.names).cast(schema).combine_chunks(), table.version(), table)
 
@@ -211,7 +213,7 @@ def added_rows(feed: pa.Table, file: str) -> pa.Table:
     return feed.filter(inserted).drop_columns(list(FEED_COLUMNS))
 
 
-def create_depot(location: str, payload: pa.DataType) -> None:
+def create_depot(location: str, payload: pa.DataType, keep: str = "90d") -> None:
     """Create an empty depot at a path unless it exists."""
     with commit_lock(location):
         DeltaTable.create(
@@ -219,7 +221,7 @@ def create_depot(location: str, payload: pa.DataType) -> None:
             tables.depot_schema(payload),
             mode="ignore",
             description="Windrow depot: messages, appended and never changed",
-            configuration=tables.PROPERTIES,
+            configuration=tables.PROPERTIES | tables.retention(keep),
         )
 
 

@@ -144,8 +144,8 @@ class Engine(Protocol):
         """Return the ledger's identity, None when there is none yet. Raises TableRefused for a foreign table."""
         ...
 
-    def create_depot(self, payload: pa.DataType) -> None:
-        """Create an empty depot unless it exists."""
+    def create_depot(self, payload: pa.DataType, keep: str) -> None:
+        """Create an empty depot unless it exists; `keep` is how long its log and removed files stay."""
         ...
 
     def create_ledger(self, first: pa.Table, keep: str) -> None:

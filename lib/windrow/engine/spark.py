@@ -122,9 +122,9 @@ class SparkEngine:
         """Return the ledger's identity, None when there is none."""
         return self._log(self._ledger).table()
 
-    def create_depot(self, payload: pa.DataType) -> None:
+    def create_depot(self, payload: pa.DataType, keep: str) -> None:
         """Create an empty depot unless it exists."""
-        embedded.create_depot(self._depot, payload)
+        embedded.create_depot(self._depot, payload, keep)
 
     def create_ledger(self, first: pa.Table, keep: str) -> None:
         """Create the ledger with its first rows in one commit, unless it exists."""
