@@ -186,10 +186,7 @@ class BrokenPromise(OutsideError):
 def require(holds: bool, promise: str) -> None:
     """Raise BrokenPromise unless `holds`: used in pairs, before something is written and after it was."""
     if not holds:
-        raise BrokenPromise(
-            promise,
-            "This is a bug: please report it with the command's output. `windrow verify` says whether the ledger is sound.",
-        )
+        raise BrokenPromise(promise, "Please report this. `windrow verify` says whether the ledger is sound.")
 
 
 def first_line(error: Exception) -> str:
