@@ -45,9 +45,7 @@ def demo(
 
     step("[bold]1. ingest[/bold]: a recorded file into the depot, a Delta table that only grows")
     _ingest(into, settings, json)
-    step(
-        "[bold]2. run[/bold]: microbatches from the depot to the ledger, each one commit (the first compiles the kernel)"
-    )
+    step("[bold]2. run[/bold]: microbatches from the depot to the ledger, each one commit (the first run compiles)")
     ran_on = _run(settings, json)
     step(f"[bold]3. what came of it[/bold], on the {ran_on} engine")
     found = _found(settings)
