@@ -197,6 +197,7 @@ class SparkEngine:
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
         """Stream what the depot added after `after`, with a fresh checkpoint: the ledger is the checkpoint."""
         begin = after + 1
+        self._log(self._depot).rows_added(after, upto)  # raises before the stream does when a version is gone
         failure: list[Exception] = []
 
         def take(frame: DataFrame, _: int) -> None:
