@@ -195,7 +195,7 @@ class TestStatus:
         Replay and verify reach back to the beginning, until VACUUM or a clean-up of the log forgets it.
         """
         reach = look(busy).reach
-        assert (reach.depot_version, reach.ledger_version, reach.depot_keep, reach.ledger_keep) == (0, 0, None, "90d")
+        assert (reach.depot_version, reach.ledger_version, reach.depot_keep, reach.ledger_keep) == (0, 0, "90d", "90d")
         shutil.copytree(Path(busy.depot).parent, tmp_path, dirs_exist_ok=True)
         world = World(tmp_path, clock)
         latest = world.version()
