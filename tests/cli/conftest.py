@@ -21,6 +21,7 @@ class Said:
 
     def json(self) -> Any:
         """Return the document on standard output, of which there must be exactly one."""
+        assert self.out, f"exit status {self.status}: {self.err[-4000:]}"
         return json.loads(self.out)
 
 
