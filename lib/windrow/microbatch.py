@@ -13,6 +13,7 @@ Failure before the commit leaves nothing; failure after it is found by the next 
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Literal
 from uuid import uuid4
@@ -21,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow import tables
+from windrow import __version__, tables
 from windrow.clock import UNKNOWN, Clock
 from windrow.engine.protocol import Counts, Engine, Merged, Processed, Slice
 from windrow.errors import LedgerMoved, ShortRead, require
@@ -122,9 +123,8 @@ class Microbatch:
         }
         control = control_rows(self.primed, moved, advanced)
         history = self._history(plan, counts, moved, flushed_at)
-        merged = self._engine.merge(
-            processed.rows, pa.concat_tables([control, history]), self.primed.fence, self.primed.token
-        )
+        rows, note = pa.concat_tables([control, history]), _note(number, plan, counts)
+        merged = self._engine.merge(processed.rows, rows, self.primed.fence, self.primed.token, note)
         if merged is None:
             _require_token(self._engine, token)
         else:
@@ -190,6 +190,20 @@ def _plan(arrived: Slice, latest: int, primed: Primed) -> Plan:
             )
     floors = FloorsByVersion.plan(summary, primed.sources.floors)
     return Plan("data", summary, floors, max(arrived.expected), arrived.path)
+
+
+def _note(number: int, plan: Plan, counts: Counts) -> str:
+    """Return what Delta's own history shows beside the commit, so that it tells a microbatch without being read."""
+    note = {
+        "windrow": __version__,
+        "microbatch": number,
+        "kind": plan.kind,
+        "depot_version": plan.depot_version,
+        "messages": plan.messages,
+        "closed": counts.closed,
+        "rejected": counts.rejected,
+    }
+    return json.dumps(note)
 
 
 def _require_expected(merged: Merged, counts: Counts, control: pa.Table, primed: Primed) -> None:

@@ -54,10 +54,10 @@ class Probed:
         finally:
             self._reading = False
 
-    def merge(self, rows: Any, control: pa.Table, live: Live, token: str) -> Merged | None:
+    def merge(self, rows: Any, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Commit, between two points."""
         self._at(Point.BEFORE_COMMIT)
-        merged = self._engine.merge(rows, control, live, token)
+        merged = self._engine.merge(rows, control, live, token, note)
         self._at(Point.AFTER_COMMIT)
         return merged
 
@@ -68,9 +68,9 @@ class Probed:
 class Mute(Probed):
     """An engine that commits and does not say so."""
 
-    def merge(self, rows: Any, control: pa.Table, live: Live, token: str) -> None:
+    def merge(self, rows: Any, control: pa.Table, live: Live, token: str, note: str) -> None:
         """Commit, and return nothing."""
-        self._engine.merge(rows, control, live, token)
+        self._engine.merge(rows, control, live, token, note)
 
 
 class Lossy(Probed):

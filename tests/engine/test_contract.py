@@ -1,14 +1,18 @@
 """The promises that hold on both engines, and when they take turns on the same tables."""
 
+import json
 from itertools import cycle
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+import windrow
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import log, message
+
+NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 
 
 class TestResult:
@@ -75,6 +79,45 @@ class TestResult:
         world.runner(engine).once()
         assert [part["payload"] for row in world.rows("open") for part in row["messages"]] == [b"\x00\xff", None]
         assert [row["payload"] for row in world.rows("rejected")] == [b"\xfe"]
+
+
+class TestNote:
+    def test_commit_tells_its_microbatch(self, engine, world):
+        """
+        The metadata of a microbatch's commit, read with delta-rs, is what its history row says, with our version.
+        """
+        world.publish(*log(versions=2))
+        world.runner(engine, max_messages=30).once()
+        rows = world.history()
+        names = ("microbatch", "kind", "depot_version", "closed", "rejected")
+        expected = [
+            {"windrow": windrow.__version__, "messages": row["messages_read"]} | {name: row[name] for name in names}
+            for row in rows
+        ]
+        assert [row["closed"] + row["rejected"] > 0 for row in rows] == [True, True]
+        assert notes(DeltaTable(world.ledger).history()) == expected
+
+    def test_readable_on_spark(self, spark, world):
+        """
+        DESCRIBE HISTORY shows the notes of both engines, and a note that the session had set is there again.
+        """
+        spark.conf.set(NOTE, "of the user")
+        try:
+            for factory in (EngineFactory("embedded"), EngineFactory("spark", spark)):
+                world.publish(log(versions=1)[0])
+                world.runner(factory).once()
+            world.runner(EngineFactory("spark", spark)).flush()
+            assert spark.conf.get(NOTE) == "of the user"
+        finally:
+            spark.conf.unset(NOTE)
+        told = spark.sql(f"DESCRIBE HISTORY delta.`{world.ledger}`").select("version", "userMetadata").collect()
+        assert notes([row.asDict() for row in told]) == notes(DeltaTable(world.ledger).history())
+        assert [note["kind"] for note in notes([row.asDict() for row in told])] == ["data", "data", "flush"]
+
+
+def notes(commits):
+    """Return the notes of commits, the first one first; the commit that made the ledger has none."""
+    return [json.loads(commit["userMetadata"]) for commit in reversed(commits) if commit.get("userMetadata")]
 
 
 class TestProgress:

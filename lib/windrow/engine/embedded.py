@@ -142,12 +142,13 @@ class EmbeddedEngine:
         if new:
             handle(EmbeddedArrivals(table, new, after + 1, self._on_depot_delete))
 
-    def merge(self, rows: pa.Table, control: pa.Table, live: Live, token: str) -> Merged | None:
+    def merge(self, rows: pa.Table, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Commit the rows with the handle that was opened at prime: its conflict check is the fence."""
         source = pa.concat_tables([rows.drop_columns(["known"]), control]).combine_chunks()
+        noted = CommitProperties(custom_metadata={"userMetadata": note})
         with commit_lock(self._ledger):
             try:
-                merger = live.handle.merge(source, MATCH, source_alias="s", target_alias="t")
+                merger = live.handle.merge(source, MATCH, source_alias="s", target_alias="t", commit_properties=noted)
                 metrics = (
                     merger.when_matched_delete(predicate="s.state = 'gone'")
                     .when_matched_update_all()

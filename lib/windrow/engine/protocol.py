@@ -182,9 +182,10 @@ class Engine(Protocol):
         """Give `handle` what the depot added in the versions after `after`, up to `upto` or later."""
         ...
 
-    def merge(self, rows: Any, control: pa.Table, live: Live, token: str) -> Merged | None:
+    def merge(self, rows: Any, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Commit the rows in one MERGE, unless the live rows changed since `live` was read with `token`.
 
+        `note` becomes the commit's user metadata, which DESCRIBE HISTORY shows.
         Returns None when the table does not say whether it committed. Raises LedgerMoved.
         """
         ...

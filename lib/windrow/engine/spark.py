@@ -235,7 +235,7 @@ class SparkEngine:
             self._session = self._root
         return int(last) + 1
 
-    def merge(self, rows: Any, control: pa.Table, live: Live, token: str) -> Merged | None:
+    def merge(self, rows: Any, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Commit the rows in one MERGE.
 
         The fence stands in the update of the progress row: another token than the primed one raises inside the
@@ -245,7 +245,8 @@ class SparkEngine:
         frame = self._source(session, rows, control)
         frame.createOrReplaceTempView(SOURCE)
         try:
-            with commit_lock(self._ledger), _transaction(session, f"windrow:{live.handle}", live.table_version):
+            transaction = _transaction(session, f"windrow:{live.handle}", live.table_version)
+            with commit_lock(self._ledger), transaction, _noted(session, note):
                 counts = session.sql(_merge_sql(_reference(self._ledger), control.schema.names, token)).collect()
         except PySparkException as error:
             raise _translated(error) from error
@@ -270,6 +271,7 @@ class SparkEngine:
 
 
 SOURCE = "windrow_rows"
+NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 
 
 def _merge_sql(ledger: str, columns: list[str], token: str) -> str:
@@ -302,6 +304,24 @@ def _transaction(session: SparkSession, application: str, version: int) -> Itera
     finally:
         for name in settings:
             session.conf.unset(name)
+
+
+@contextmanager
+def _noted(session: SparkSession, note: str) -> Iterator[None]:
+    """Let the commit carry a note, where the session takes settings, and leave to the session what it had before."""
+    try:
+        before = session.conf.get(NOTE, None)
+        session.conf.set(NOTE, note)
+    except PySparkException:
+        yield
+        return
+    try:
+        yield
+    finally:
+        if before is None:
+            session.conf.unset(NOTE)
+        else:
+            session.conf.set(NOTE, before)
 
 
 def _absolute(location: str) -> str:
