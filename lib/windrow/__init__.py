@@ -5,12 +5,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from windrow.version import VERSION
+
 if TYPE_CHECKING:
     from windrow.api import run
     from windrow.batching import Batched, Rules, State, batch
     from windrow.settings import Settings
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _HOMES = {
     "Batched": "batching",

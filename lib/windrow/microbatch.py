@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow import __version__, tables
+from windrow import tables
 from windrow.clock import UNKNOWN, Clock
 from windrow.engine.protocol import Counts, Engine, Merged, Processed, Slice
 from windrow.errors import LedgerMoved, ShortRead, require
@@ -30,6 +30,7 @@ from windrow.floors import Floors, FloorsByVersion
 from windrow.messages import SUMMARY, times
 from windrow.progress import Primed, Sources, control_rows, prime
 from windrow.step import Step, Task
+from windrow.version import VERSION
 
 Kind = Literal["data", "tick", "flush", "rules"]
 
@@ -195,7 +196,7 @@ def _plan(arrived: Slice, latest: int, primed: Primed) -> Plan:
 def _note(number: int, plan: Plan, counts: Counts) -> str:
     """Return what Delta's own history shows beside the commit, so that it tells a microbatch without being read."""
     note = {
-        "windrow": __version__,
+        "windrow": VERSION,
         "microbatch": number,
         "kind": plan.kind,
         "depot_version": plan.depot_version,
