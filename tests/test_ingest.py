@@ -10,7 +10,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.conftest import EngineFactory
 from tests.messages import message, table
 from windrow import sample
-from windrow.engine.arrow import plain
+from windrow.arrow import plain
 from windrow.errors import ExpressionError, FileRefused
 from windrow.ingest import Ingested, ingest
 

@@ -12,7 +12,8 @@
     │   ├── EngineUnavailable      WINDROW-ENGINE
     │   ├── FileRefused            WINDROW-FILE
     │   ├── NotFound               WINDROW-NOT-FOUND
-    │   └── StartFromChanged       WINDROW-START-FROM
+    │   ├── StartFromChanged       WINDROW-START-FROM
+    │   └── Paused                 WINDROW-PAUSED
     └── OutsideError               the world failed (exit status 3)
         ├── TableMissing           WINDROW-TABLE-MISSING
         ├── TableRefused           WINDROW-TABLE-REFUSED
@@ -111,6 +112,12 @@ class StartFromChanged(UsageError):
     """`start_from` differs from the one the ledger began with."""
 
     code = "WINDROW-START-FROM"
+
+
+class Paused(UsageError):
+    """The ledger was paused, and this would change it."""
+
+    code = "WINDROW-PAUSED"
 
 
 class TableMissing(OutsideError):

@@ -12,6 +12,18 @@ from windrow.settings import Settings
 
 DURATIONS = {"window", "max_delay", "max_leap", "idle_grace", "max_clock_skew", "every"}
 
+DEPOT = """\
+# A depot of your own, with other columns: write this instead of depot = "..." above.
+# [depot]
+# table = "main.bronze.events"
+# [depot.columns]
+# key = "device_id"
+# type = "'measurement'"
+# event_time = "measured_at"
+# received_at = "ingested_at"
+# payload = "to_json(struct(*))"
+"""
+
 COLUMNS = """\
 # Files: expressions (Spark SQL) over their columns; a column left out maps to its own name.
 # [ingest.columns]
@@ -26,8 +38,12 @@ def settings_file(settings: Settings) -> str:
     top, tables = [], []
     for name in type(settings).model_fields:
         value = getattr(settings, name)
-        if name == "ingest":
-            tables.append(_columns(value.columns))
+        if name == "depot_columns":
+            tables.append(_depot(settings))
+        elif name == "ingest":
+            tables.append(_columns("ingest.columns", value.columns) or COLUMNS)
+        elif name == "depot" and settings.depot_columns:
+            continue
         elif isinstance(value, BaseModel):
             tables.append("\n".join([f"[{name}]", *_lines(value)]) + "\n")
         else:
@@ -53,7 +69,13 @@ def _literal(name: str, value: Any) -> str:
     return str(value) if isinstance(value, int) else json.dumps(value)
 
 
-def _columns(columns: dict[str, str]) -> str:
-    if not columns:
-        return COLUMNS
-    return "\n".join(["[ingest.columns]", *(f"{name} = {json.dumps(value)}" for name, value in columns.items())]) + "\n"
+def _depot(settings: Settings) -> str:
+    if not settings.depot_columns:
+        return DEPOT
+    table = f"[depot]\ntable = {json.dumps(settings.depot)}\n"
+    return table + _columns("depot.columns", settings.depot_columns)
+
+
+def _columns(section: str, columns: dict[str, str]) -> str:
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in columns.items()]
+    return "\n".join([f"[{section}]", *lines]) + "\n" if columns else ""

@@ -14,8 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-import pyarrow as pa
-
 from windrow.engine.protocol import Engine, Input
 from windrow.errors import FileRefused
 from windrow.expressions import Mapping
@@ -51,7 +49,7 @@ def ingest(
     inputs = [engine.open_input(_existing(file, format_), format_) for file in files]
     mappings = [Mapping.of(columns, given.schema.names) for given in inputs]
     for file, given, mapping in zip(files, inputs, mappings, strict=True):
-        engine.create_depot(_payload(mapping, given.schema), keep)
+        engine.create_depot(mapping.payload_type(given.schema), keep)
         transaction, version = _identity(file, given)
         recorded = engine.transaction(transaction)
         if recorded is not None and recorded >= version:
@@ -80,10 +78,3 @@ def _identity(file: str, given: Input) -> tuple[str, int]:
         return f"ingest:{given.table.id}", given.table.version
     with Path(file).open("rb") as content:
         return f"ingest:{hashlib.file_digest(content, 'sha256').hexdigest()}", 0
-
-
-def _payload(mapping: Mapping, schema: pa.Schema) -> pa.DataType:
-    """Return the payload's type in a new depot: binary when a binary column is taken as it is, else string."""
-    name = dict(mapping.expressions)["payload"].strip("`")
-    kept = name in schema.names and pa.types.is_binary(schema.field(name).type)
-    return pa.binary() if kept else pa.string()

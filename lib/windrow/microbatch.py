@@ -32,7 +32,7 @@ from windrow.progress import Primed, Sources, control_rows, prime
 from windrow.step import Step, Task
 from windrow.version import VERSION
 
-Kind = Literal["data", "tick", "flush", "rules"]
+Kind = Literal["data", "tick", "flush", "rules", "pause", "resume"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,14 @@ class Committed:
     prime_ms: float
     plan_ms: float
     process_ms: float
-    commit_ms: float
+    commit_ms: float | None  # None where it was committed in another process
+
+
+def committed_in(history: pa.Table) -> list[Committed]:
+    """Return the microbatches of history rows (`tables.HISTORY`), in their order."""
+    renamed = history.rename_columns(["messages" if name == "messages_read" else name for name in history.column_names])
+    names = [name for name in Committed.__dataclass_fields__ if name != "commit_ms"]
+    return [Committed(**row, commit_ms=None) for row in renamed.select(names).to_pylist()]
 
 
 class Microbatch:
@@ -107,6 +114,10 @@ class Microbatch:
         ticked = self.primed.sources.ticked(after.raised(cuts.source, cuts.floor))
         return self._commit(plan, Processed(rows, Counts.of(rows), cuts), ticked, after if flush else None)
 
+    def run_switch(self, paused: bool) -> Committed:
+        """Pause or resume the ledger: a commit that moves nothing else, so that whoever is at work is fenced."""
+        return self.run_tick(Floors.empty(), "pause" if paused else "resume")
+
     def _commit(self, plan: Plan, processed: Processed, moved: Sources, flushed_at: Floors | None = None) -> Committed:
         """Write the microbatch in one commit.
 
@@ -120,6 +131,7 @@ class Microbatch:
             "microbatch": number,
             "depot_version": plan.depot_version,
             "token": token,
+            "paused": plan.kind == "pause",
             "rules": self._step.settings,
         }
         control = control_rows(self.primed, moved, advanced)

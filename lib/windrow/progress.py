@@ -58,6 +58,7 @@ class Primed:
     depot_version: int
     depot_id: str
     start_from: str
+    paused: bool
     rules: str
 
     def no_messages(self) -> pa.Table:
@@ -85,7 +86,7 @@ def prime(engine: Engine) -> Primed:
             "Use the Windrow that wrote it, or replay the depot into a new ledger.",
         )
     by_source = control.filter(pc.not_equal(control["id"], tables.PROGRESS))
-    recorded = whole.select(["token", "microbatch", "depot_version", "depot_id", "start_from", "rules"])
+    recorded = whole.select(["token", "microbatch", "depot_version", "depot_id", "start_from", "paused", "rules"])
     return Primed(
         progress=whole,
         sources=Sources(

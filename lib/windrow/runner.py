@@ -16,20 +16,21 @@ import numpy as np
 from windrow.batching.rules import Rules
 from windrow.batching.step import Batching
 from windrow.clock import Clock
-from windrow.engine.protocol import Arrivals, Engine, Table
+from windrow.engine.protocol import Arrivals, Engine
 from windrow.errors import (
     LedgerBehind,
     LedgerMoved,
     MicrobatchFailed,
     OtherDepot,
-    SettingsError,
+    Paused,
     StartFromChanged,
     WindrowError,
 )
 from windrow.floors import Floors
-from windrow.microbatch import Committed, Microbatch
+from windrow.microbatch import Committed, Microbatch, committed_in
 from windrow.progress import Primed, first_rows, prime
 from windrow.settings import Settings
+from windrow.start import Start
 from windrow.step import Step
 
 FIRST_BACKOFF = 500_000
@@ -42,6 +43,7 @@ class Summary:
 
     engine: str
     microbatches: list[Committed] = field(default_factory=list)
+    paused: bool = False
 
     def total(self, name: str) -> int:
         """Return the sum of a count over all microbatches."""
@@ -66,16 +68,22 @@ class Runner:
         self._attempt = 1
         self._covered = -1
         self.summary = Summary(engine.name)
-        primed = open_ledger(engine, settings)
+        primed = open_ledger(engine, settings, clock.now())
         self._reached, self._number = primed.depot_version, primed.microbatch
 
     def once(self) -> Summary:
-        """Read the depot to its end, then close what is overdue; stop between microbatches when the clock says so."""
+        """Read the depot to its end, then close what is overdue; stop between microbatches when the clock says so.
+
+        A paused ledger is left as it is.
+        """
         self._persist(self._follow_rules)
-        while not self._clock.wait(0) and self._behind():
+        if self.summary.paused:
+            return self.summary
+        while not self._stopped() and self._behind():
             self._persist(self._read)
-        if not self._clock.wait(0) and self._settings.idle_grace is not None:
-            self._persist(self._tick_idle)
+        if not self._stopped() and self._settings.idle_grace is not None:
+            with suppress(Paused):
+                self._persist(self._tick_idle)
         return self.summary
 
     def every(self, pause: int) -> Summary:
@@ -97,6 +105,36 @@ class Runner:
         self._persist(self._flush)
         return self.summary
 
+    def pause(self) -> Summary:
+        """Record that no microbatch shall run until `resume`; one that is at work elsewhere is fenced."""
+        self._persist(lambda: self._set_paused(True))
+        return self.summary
+
+    def resume(self) -> Summary:
+        """Record that microbatches may run again."""
+        self._persist(lambda: self._set_paused(False))
+        return self.summary
+
+    def _set_paused(self, paused: bool) -> None:
+        microbatch = self._microbatch()
+        if microbatch.primed.paused != paused:
+            self._done(microbatch.run_switch(paused))
+
+    def _running(self, wanted: str) -> Microbatch:
+        """Prime a microbatch. Raises Paused."""
+        microbatch = self._microbatch()
+        if microbatch.primed.paused:
+            raise Paused(f"the ledger is paused, there is nothing to {wanted}", "`windrow resume` first.")
+        return microbatch
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave behind what belongs to this process: on Spark Connect a copy handles what arrives."""
+        own = {"_report": _silent, "_retrying": _silent, "summary": Summary(self._engine.name)}
+        return self.__dict__ | own
+
+    def _stopped(self) -> bool:
+        return self.summary.paused or self._clock.wait(0)
+
     def _behind(self) -> bool:
         """Tell whether the depot has versions that were not read yet."""
         return self._engine.depot().version > max(self._reached, self._covered)
@@ -104,8 +142,10 @@ class Runner:
     def _read(self) -> None:
         upto = self._engine.depot().version
         if upto > self._reached:
-            self._engine.read(self._reached, upto, self._process)
-        if not self._clock.wait(0):
+            elsewhere = self._engine.read(self._reached, upto, self._process)
+            for committed in [] if elsewhere is None else committed_in(elsewhere):
+                self._done(committed)
+        if not self._stopped():
             self._covered = upto
 
     def _process(self, arrivals: Arrivals) -> None:
@@ -116,6 +156,8 @@ class Runner:
             if arrived is None:
                 return
             microbatch = self._microbatch()
+            if microbatch.primed.paused:
+                return
             if self._reached + 1 < arrivals.begin:
                 raise LedgerBehind(
                     f"the ledger has read depot version {self._reached}, this stream begins at {arrivals.begin}",
@@ -127,7 +169,7 @@ class Runner:
                 self._done(microbatch.run_messages(arrived, self._settings.max_clock_skew))
 
     def _tick_idle(self) -> None:
-        microbatch = self._microbatch()
+        microbatch = self._running("tick")
         primed = microbatch.primed
         grace = self._settings.idle_grace or 0
         idle = primed.sources.idle(microbatch.started_at)
@@ -136,13 +178,13 @@ class Runner:
             self._done(microbatch.run_tick(due))
 
     def _tick_to(self, to: int) -> None:
-        microbatch = self._microbatch()
+        microbatch = self._running("tick")
         floors = microbatch.primed.sources.floors
         if np.any(floors.floor < to):
             self._done(microbatch.run_tick(floors.at_least(to)))
 
     def _flush(self) -> None:
-        microbatch = self._microbatch()
+        microbatch = self._running("flush")
         primed = microbatch.primed
         idle = primed.sources.idle(microbatch.started_at)
         now = primed.sources.floors.raised(idle.source, idle.floor)
@@ -153,7 +195,7 @@ class Runner:
         """Record a change of the rules, and raise the floors so that what was too old before stays so."""
         microbatch = self._microbatch()
         primed = microbatch.primed
-        if primed.rules == self._step.settings:
+        if primed.rules == self._step.settings or primed.paused:
             return
         more = self._settings.rules.max_delay - Rules.from_json(primed.rules).max_delay
         floors = primed.sources.floors
@@ -168,6 +210,7 @@ class Runner:
         if primed.microbatch != self._number:
             self._attempt = microbatch.attempt = 1
         self._reached, self._number = primed.depot_version, primed.microbatch
+        self.summary.paused = primed.paused
         return microbatch
 
     def _done(self, committed: Committed) -> None:
@@ -205,15 +248,20 @@ class Runner:
             raise error
 
 
-def open_ledger(engine: Engine, settings: Settings) -> Primed:
-    """Return the ledger's state, creating it on first use.
+def _silent(*_: object) -> None:
+    """Say nothing."""
+
+
+def open_ledger(engine: Engine, settings: Settings, now: int) -> Primed:
+    """Return the ledger's state, creating it on first use; `now` is the wall clock, in microseconds.
 
     Raises TableMissing without a depot, OtherDepot for the ledger of another one, StartFromChanged when the ledger
-    began elsewhere than `start_from` says.
+    began elsewhere than `start_from` says, DepotUnreadable when `start_from` reaches beyond the depot's log.
     """
     depot = engine.depot()
     if engine.ledger() is None:
-        reached = _version_before(settings.start_from, depot)
+        start = Start.parse(settings.start_from)
+        reached = start.version_before(depot.version, now, engine.depot_commits)
         rules = Batching(settings.rules.build()).settings
         first = first_rows(depot, settings.start_from, reached, rules, uuid4().hex)
         engine.create_ledger(first, settings.keep)
@@ -229,15 +277,3 @@ def open_ledger(engine: Engine, settings: Settings) -> Primed:
             f"Set start_from = {primed.start_from!r}, or begin a new ledger (--ledger).",
         )
     return primed
-
-
-def _version_before(start_from: str, depot: Table) -> int:
-    """Return the depot version up to which a new ledger counts as read."""
-    if start_from == "beginning":
-        return -1
-    if start_from == "end":
-        return depot.version
-    kind, _, number = start_from.partition(":")
-    if kind == "version" and number.isdigit():
-        return int(number) - 1
-    raise SettingsError(f"start_from = {start_from!r} has no meaning", "Say beginning, end or version:N.")

@@ -19,6 +19,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from windrow import durations
 from windrow.batching.rules import Rules, WindowStart
 from windrow.errors import SettingsError, WindrowError
+from windrow.start import Start
 
 PREFIX = "WINDROW_"
 FILE = "windrow.toml"
@@ -83,12 +84,17 @@ class Settings(BaseSettings):
         frozen=True,
     )
 
-    depot: str = Field("data/depot", description="Delta table of messages")
-    ledger: str = Field("data/ledger", description="Delta table of batches, rejections, progress and history")
+    depot: str = Field("data/depot", min_length=1, description="Delta table of messages: a path or a catalog name")
+    depot_columns: dict[str, str] = Field(
+        default_factory=dict, description="for a depot of your own: message column = expression over its columns"
+    )
+    ledger: str = Field("data/ledger", min_length=1, description="Delta table of batches, rejections and history")
+    views: str = Field("", description="schema of the views over a catalog ledger; empty: the ledger's own")
+    checkpoints: str = Field("", description="directory for Spark's disposable checkpoints; empty: Spark's own")
     engine: Literal["auto", "spark", "embedded"] = Field(
         "auto", description="auto: spark where a session is given or pyspark and Java are there, else embedded"
     )
-    start_from: str = Field("beginning", description="beginning, end or version:N; fixed by the first run of a ledger")
+    start_from: str = Field("beginning", description="where a new ledger begins in the depot; see docs/settings.md")
     max_messages: Count = Field(1_000_000, description="messages of a microbatch, in whole depot versions")
     driver_messages: int = Field(500_000, ge=0, description="above it Spark processes on the executors")
     idle_grace: Grace = Field("10s", description="how long a silent source keeps overdue batches open, or never")  # type: ignore[assignment]
@@ -109,6 +115,7 @@ class Settings(BaseSettings):
             raise _settings_error(error) from None
         self.rules.build()
         durations.microseconds(self.keep, "keep")
+        Start.parse(self.start_from)
 
     @classmethod
     def load(cls, file: str | Path | None = None, **flags: Any) -> Settings:
@@ -124,7 +131,7 @@ class Settings(BaseSettings):
             raise SettingsError(
                 f"{path} is not TOML: {error}", "See the example that `windrow init` writes."
             ) from error
-        return _FromFile.with_content(content)(**flags)
+        return _FromFile.with_content(_flat(content))(**flags)
 
     @classmethod
     def settings_customise_sources(
@@ -167,6 +174,22 @@ class _FromFile(PydanticBaseSettingsSource):
         return FileSettings
 
 
+def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a file with the settings of a table `[depot]` as the fields that hold them.
+
+    TOML has one meaning for a name: with `[depot.columns]` the table itself is named by `table` under `[depot]`.
+    """
+    depot = content.get("depot")
+    if not isinstance(depot, Mapping):
+        return dict(content)
+    known = {"table": "depot", "columns": "depot_columns"}
+    for name in depot:
+        if name not in known:
+            raise SettingsError(f"nobody knows the setting 'depot.{name}'", "[depot] has table and columns.")
+    rest = {name: value for name, value in content.items() if name != "depot"}
+    return rest | {known[name]: value for name, value in depot.items()}
+
+
 def _known_variables() -> set[str]:
     names = set()
     for name, field in Settings.model_fields.items():
@@ -182,7 +205,7 @@ def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
     for name in environment:
         if not name.upper().startswith(PREFIX) or name.upper() in known:
             continue
-        if not re.match(rf"{PREFIX}INGEST__COLUMNS__\w+$", name.upper()):
+        if not re.match(rf"{PREFIX}(INGEST__COLUMNS|DEPOT_COLUMNS)__\w+$", name.upper()):
             raise SettingsError(f"nobody knows the variable {name}", _nearest(name.upper(), known))
 
 

@@ -22,6 +22,8 @@ SCHEMA_VERSION = 1
 LIVE = ("open", "progress", "partial")
 PROGRESS = "progress"
 
+DEPOT_COMMENT = "Windrow depot: messages, appended and never changed"
+LEDGER_COMMENT = "Windrow ledger: batches, rejections, progress and history"
 PROPERTIES = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "false"}
 
 

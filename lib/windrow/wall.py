@@ -13,6 +13,10 @@ class WallClock:
         """Start running."""
         self._stopped = threading.Event()
 
+    def __reduce__(self) -> tuple[type[WallClock], tuple[()]]:
+        """Give another process a clock of its own."""
+        return WallClock, ()
+
     def now(self) -> int:
         """Return microseconds since the epoch, UTC."""
         return time.time_ns() // 1_000

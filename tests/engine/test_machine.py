@@ -46,7 +46,7 @@ class Histories(RuleBasedStateMachine):
         self.world = World(self.folder, ManualClock())
         self.ticks = False
         self.last = []
-        open_ledger(self.world.engine(EMBEDDED), self.world.settings(EMBEDDED))
+        open_ledger(self.world.engine(EMBEDDED), self.world.settings(EMBEDDED), NOW)
         self.checked, self.final = -1, {}
 
     def teardown(self):

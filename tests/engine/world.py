@@ -18,9 +18,9 @@ from tests.conftest import EngineFactory
 from tests.engine.probe import At, Probed
 from tests.messages import SCHEMA, Row, table
 from windrow import tables
+from windrow.arrow import plain
 from windrow.batching.step import Batching
 from windrow.engine import Engine
-from windrow.engine.arrow import plain
 from windrow.engine.embedded import create_depot
 from windrow.messages import times
 from windrow.microbatch import Microbatch

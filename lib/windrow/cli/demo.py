@@ -121,7 +121,7 @@ def _picture(settings: Settings, into: Path, host: str) -> Path | None:
     from deltalake import DeltaTable
 
     from windrow import plot
-    from windrow.engine.arrow import plain
+    from windrow.arrow import plain
 
     table = DeltaTable(settings.ledger)
     closed, still_open, rejected = (

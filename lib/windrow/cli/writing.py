@@ -40,6 +40,7 @@ def init(
     from windrow.engine import open_engine
     from windrow.example import settings_file
     from windrow.runner import open_ledger
+    from windrow.wall import WallClock
 
     if payload not in ("string", "binary"):
         raise SettingsError(f"--payload {payload!r} is no type of payload", "Say string or binary.")
@@ -50,7 +51,7 @@ def init(
         file.write_text(settings_file(chosen), encoding="utf-8")
     opened = open_engine(chosen)
     opened.create_depot(pa.string() if payload == "string" else pa.binary(), chosen.keep)
-    open_ledger(opened, chosen)
+    open_ledger(opened, chosen, WallClock().now())
     if json:
         options.print_json({"settings": str(file), "written": written, "depot": chosen.depot, "ledger": chosen.ledger})
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,8 @@ def choose(engine: str, session: Any = None) -> str:
     """Return `spark` or `embedded` for a setting that may say `auto`."""
     if engine != "auto":
         return engine
-    return "spark" if session is not None or (find_spec("delta") and _java()) else "embedded"
+    ready = session is not None or from_platform() or (find_spec("delta") and _java())
+    return "spark" if ready else "embedded"
 
 
 def open_engine(settings: Settings, session: Any = None) -> Engine:
@@ -27,22 +29,16 @@ def open_engine(settings: Settings, session: Any = None) -> Engine:
     if choose(settings.engine, session) == "embedded":
         from windrow.engine.embedded import EmbeddedEngine
 
-        return EmbeddedEngine(settings.depot, settings.ledger, settings.on_depot_delete)
+        return EmbeddedEngine(settings)
     require_spark(session)
     from windrow.engine.spark import SparkEngine
 
-    return SparkEngine(
-        settings.depot,
-        settings.ledger,
-        session=session,
-        on_depot_delete=settings.on_depot_delete,
-        driver_messages=settings.driver_messages,
-    )
+    return SparkEngine(settings, session)
 
 
 def require_spark(session: Any = None) -> None:
     """Raise an error that says what to install when Spark cannot run here."""
-    if session is not None:
+    if session is not None or from_platform():
         return
     if not (find_spec("pyspark") and find_spec("delta")):
         raise MissingExtra(
@@ -56,8 +52,15 @@ def require_spark(session: Any = None) -> None:
         )
 
 
-def _java() -> bool:
-    import os
+# What tells that a platform gives the session: a Connect server, Databricks, spark-submit.
+PLATFORMS = ("SPARK_REMOTE", "DATABRICKS_RUNTIME_VERSION", "PYSPARK_GATEWAY_PORT")
 
+
+def from_platform() -> bool:
+    """Tell whether a platform gives Spark's session, with a Delta of its own."""
+    return any(name in os.environ for name in PLATFORMS)
+
+
+def _java() -> bool:
     home = os.environ.get("JAVA_HOME")
     return bool(shutil.which("java") or (home and shutil.which("java", path=f"{home}/bin")))

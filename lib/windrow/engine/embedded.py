@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,13 +12,16 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from pyarrow.parquet import ParquetFile
 
 from windrow import tables
-from windrow.engine.arrow import plain
+from windrow.arrow import plain
 from windrow.engine.lock import commit_lock
 from windrow.engine.log import DeltaRsLog, missing, open_table, payload_type
 from windrow.engine.protocol import Arrivals, Input, Live, Merged, Slice, Table, next_versions
-from windrow.engine.slices import CHANGE, FEED_COLUMNS, cut, messages_of
-from windrow.errors import DepotUnreadable, FileRefused, LedgerMoved, TableRefused, first_line
+from windrow.engine.slices import CHANGE, FEED_COLUMNS, VERSION, cut, mapping_of, messages_of
+from windrow.errors import DepotUnreadable, EngineUnavailable, FileRefused, LedgerMoved, TableRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
+from windrow.locations import is_name
+from windrow.settings import Settings
+from windrow.start import Commit
 
 MATCH = "t.state IN ('open', 'progress', 'partial') AND t.id = s.id"
 
@@ -31,6 +34,7 @@ class EmbeddedArrivals:
     counts: Mapping[int, int | None]
     begin: int
     on_depot_delete: str
+    columns: Mapping[str, str]
 
     def after(self, version: int, max_messages: int) -> Slice | None:
         """Return the next slice, or None when all is read."""
@@ -52,24 +56,41 @@ class EmbeddedArrivals:
                 f"the change feed of depot versions {first} to {last} cannot be read: {first_line(error)}",
                 "The log or files of these versions are gone, or the feed was switched on later.",
             ) from error
-        return messages_of(plain(feed), self.on_depot_delete)
+        return messages_of(self._mapped(plain(feed)), self.on_depot_delete)
+
+    def _mapped(self, feed: pa.Table) -> pa.Table:
+        """Return the feed with the columns of a message, if the depot has others."""
+        given = feed.drop_columns([name for name in FEED_COLUMNS if name in feed.column_names])
+        mapping = mapping_of(self.columns, given.schema)
+        if mapping is None:
+            return feed
+        mapped = mapping.apply(given, mapping.payload_type(given.schema)).read_all()
+        for name in (CHANGE, VERSION):
+            mapped = mapped.append_column(name, feed[name])
+        return mapped
 
 
 class EmbeddedEngine:
-    """Reads and commits with delta-rs. `depot` and `ledger` are paths."""
+    """Reads and commits with delta-rs, which knows tables by their paths."""
 
     name = "embedded"
 
-    def __init__(self, depot: str, ledger: str, on_depot_delete: str = "error") -> None:
-        """Remember where the tables are; nothing is opened yet."""
-        self._depot, self._ledger, self._on_depot_delete = depot, ledger, on_depot_delete
+    def __init__(self, settings: Settings) -> None:
+        """Remember where the tables are; nothing is opened yet. Raises EngineUnavailable for catalog names."""
+        self._settings = settings
+        self._depot, self._ledger = _path(settings.depot), _path(settings.ledger)
 
     def depot(self) -> Table:
-        """Return the depot's identity and latest version."""
+        """Return the depot's identity, latest version and columns."""
         table = DeltaRsLog(self._depot).table()
         if table is None:
             raise missing(self._depot, "depot")
-        return table
+        mapping = mapping_of(self._settings.depot_columns, table.schema)
+        return replace(table, payload=mapping.payload_type(table.schema)) if mapping else table
+
+    def depot_commits(self) -> list[Commit]:
+        """Return the commits of the depot's log."""
+        return DeltaRsLog(self._depot).commits()
 
     def ledger(self) -> Table | None:
         """Return the ledger's identity, None when there is none."""
@@ -82,6 +103,14 @@ class EmbeddedEngine:
     def create_ledger(self, first: pa.Table, keep: str) -> None:
         """Create the ledger with its first rows in one commit, unless it exists."""
         create_ledger(self._ledger, first, keep)
+
+    def create_views(self) -> list[str]:
+        """Create nothing: a path has no views."""
+        return []
+
+    def path_of(self, table: str) -> str | None:
+        """Return where the files of `depot` or `ledger` lie."""
+        return self._depot if table == "depot" else self._ledger
 
     def open_input(self, file: str, format_: str) -> Input:
         """Open a file or Delta table to ingest."""
@@ -140,7 +169,8 @@ class EmbeddedEngine:
         counts = DeltaRsLog(self._depot).rows_added(after, upto)
         new = {version: count for version, count in counts.items() if count != 0}
         if new:
-            handle(EmbeddedArrivals(table, new, after + 1, self._on_depot_delete))
+            chosen = self._settings
+            handle(EmbeddedArrivals(table, new, after + 1, chosen.on_depot_delete, chosen.depot_columns))
 
     def merge(self, rows: pa.Table, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Commit the rows with the handle that was opened at prime: its conflict check is the fence."""
@@ -167,6 +197,16 @@ class EmbeddedEngine:
             metrics["num_target_rows_deleted"],
             metrics["num_target_rows_inserted"],
         )
+
+
+def _path(location: str) -> str:
+    if is_name(location):
+        raise EngineUnavailable(
+            f"{location} is the name of a catalog table, which the embedded engine cannot look up",
+            f"Give the table's path (DESCRIBE DETAIL {location} shows it), ./{location} for a path of this name, "
+            "or run on Spark.",
+        )
+    return location
 
 
 class Counted:
@@ -221,7 +261,7 @@ def create_depot(location: str, payload: pa.DataType, keep: str = "90d") -> None
             location,
             tables.depot_schema(payload),
             mode="ignore",
-            description="Windrow depot: messages, appended and never changed",
+            description=tables.DEPOT_COMMENT,
             configuration=tables.PROPERTIES | tables.retention(keep),
         )
 
@@ -236,6 +276,6 @@ def create_ledger(location: str, first: pa.Table, keep: str) -> None:
             first.combine_chunks(),
             mode="error",
             partition_by=["state"],
-            description="Windrow ledger: batches, rejections, progress and history",
+            description=tables.LEDGER_COMMENT,
             configuration=tables.PROPERTIES | tables.retention(keep),
         )

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow import messages as message_columns
-from windrow.engine.arrow import plain
+from windrow.arrow import plain
 from windrow.engine.protocol import Counts, Processed
 from windrow.floors import Floors
 from windrow.step import Task

@@ -9,20 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from windrow.errors import TableLocked
+from windrow.locations import local_path
 
 PATIENCE_SECONDS = 120.0
-
-
-def local_path(location: str) -> Path | None:
-    """Return the path of a table on a local file system, None for a table elsewhere."""
-    if location.startswith("file:"):
-        return Path(location.removeprefix("file:").replace("///", "/", 1))
-    return None if "://" in location else Path(location)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ is asked (`engine/spark_log.py`), which takes a few hundred. Both give the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,9 +14,10 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from windrow.engine.arrow import plain_type
+from windrow.arrow import plain_type
 from windrow.engine.protocol import Table
 from windrow.errors import DepotUnreadable, TableMissing
+from windrow.start import Commit
 
 ROWS_ADDED = ("numOutputRows", "num_added_rows")
 APPENDS = ("WRITE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "COPY INTO")
@@ -32,6 +33,10 @@ class Log(Protocol):
 
     def rows_added(self, after: int, upto: int) -> dict[int, int | None]:
         """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say."""
+        ...
+
+    def commits(self) -> list[Commit]:
+        """Return what the log says of all its commits, in order."""
         ...
 
 
@@ -50,6 +55,10 @@ class DeltaRsLog:
         table = open_table(self.location, "depot")
         return added(table.history(table.version() - after), after, upto)
 
+    def commits(self) -> list[Commit]:
+        """Return what the log says of all its commits, in order."""
+        return commits(open_table(self.location, "depot").history(), lambda stamp: int(stamp) * 1_000)
+
 
 def open_table(location: str, role: str) -> DeltaTable:
     """Open a table at a path. Raises TableMissing."""
@@ -66,8 +75,9 @@ def missing(location: str, role: str) -> TableMissing:
 
 
 def identity(table: DeltaTable) -> Table:
-    """Return a table's identity, latest version and payload type."""
-    return Table(str(table.metadata().id), table.version(), payload_type(pa.schema(table.schema().to_arrow())))
+    """Return a table's identity, latest version and columns."""
+    schema = pa.schema(table.schema().to_arrow())
+    return Table(str(table.metadata().id), table.version(), schema, payload_type(schema))
 
 
 def payload_type(schema: pa.Schema) -> pa.DataType:
@@ -88,6 +98,12 @@ def added(commits: Iterable[Mapping[str, Any]], after: int, upto: int) -> dict[i
             f'What is left can go into a new ledger: start_from = "version:{max(gone) + 1}".',
         )
     return {version: count for version, count in by_version.items() if after < version <= upto}
+
+
+def commits(history: Iterable[Mapping[str, Any]], microseconds: Callable[[Any], int]) -> list[Commit]:
+    """Return commits (`version, timestamp, operation, operationMetrics`) in order."""
+    found = [Commit(int(one["version"]), microseconds(one["timestamp"]), _rows_added(one)) for one in history]
+    return sorted(found, key=lambda commit: commit.version)
 
 
 def _rows_added(commit: Mapping[str, Any]) -> int | None:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.floors import Floors
+from windrow.start import Commit
 from windrow.step import Task
 
 
@@ -78,10 +79,11 @@ class Merged:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A Delta table's identity and latest version."""
+    """A Delta table's identity, latest version and columns, and the type that its payload has as a message."""
 
     id: str
     version: int
+    schema: pa.Schema
     payload: pa.DataType
 
 
@@ -140,6 +142,10 @@ class Engine(Protocol):
         """Return the depot's identity. Raises TableMissing."""
         ...
 
+    def depot_commits(self) -> list[Commit]:
+        """Return the commits of the depot's log, as far as it goes back."""
+        ...
+
     def ledger(self) -> Table | None:
         """Return the ledger's identity, None when there is none yet. Raises TableRefused for a foreign table."""
         ...
@@ -150,6 +156,14 @@ class Engine(Protocol):
 
     def create_ledger(self, first: pa.Table, keep: str) -> None:
         """Create the ledger with its first rows in one commit, unless it exists."""
+        ...
+
+    def create_views(self) -> list[str]:
+        """Create the views over a ledger in a catalog and return their names. Raises TableRefused for a taken name."""
+        ...
+
+    def path_of(self, table: str) -> str | None:
+        """Return where the files of `depot` or `ledger` lie, None when there is no such table."""
         ...
 
     def live(self) -> Live:
@@ -178,8 +192,11 @@ class Engine(Protocol):
         """
         ...
 
-    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
-        """Give `handle` what the depot added in the versions after `after`, up to `upto` or later."""
+    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> pa.Table | None:
+        """Give `handle` what the depot added in the versions after `after`, up to `upto` or later.
+
+        Where `handle` had to run in another process, returns the history of what it committed (`tables.HISTORY`).
+        """
         ...
 
     def merge(self, rows: Any, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:

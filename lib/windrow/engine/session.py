@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from windrow.engine import from_platform
 from windrow.errors import EngineUnavailable
 
 LOOPBACK = "127.0.0.1"
@@ -32,11 +33,20 @@ SETTINGS = {
 }
 
 
-def local_session(application: str = "windrow", master: str = "local[*]") -> SparkSession:
+def find_session(catalog: bool = False) -> SparkSession:
+    """Return the running session, the one that the platform gives, or a local one. Raises EngineUnavailable."""
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    return SparkSession.builder.getOrCreate() if from_platform() else local_session(catalog=catalog)
+
+
+def local_session(application: str = "windrow", master: str = "local[*]", catalog: bool = False) -> SparkSession:
     """Return the running session, or start a local one. Raises EngineUnavailable when Spark does not start.
 
     Spark's own resolver fetches Delta's jars at the first start. What the JVM writes to its standard error goes to a
-    file, which the error names.
+    file, which the error names. With `catalog` the names of tables outlive the process, in the `metastore_db` and
+    `spark-warehouse` of the working directory, as Spark has them unless it is configured otherwise.
     """
     from delta import configure_spark_with_delta_pip
 
@@ -44,7 +54,11 @@ def local_session(application: str = "windrow", master: str = "local[*]") -> Spa
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName(application)
     scratch = Path(tempfile.gettempdir())
-    builder = builder.config("spark.sql.warehouse.dir", str(scratch / "windrow-warehouse"))
+    if catalog:
+        builder = builder.config("spark.driver.extraJavaOptions", f"-Dderby.stream.error.file={scratch / 'derby.log'}")
+        builder = builder.enableHiveSupport()
+    else:
+        builder = builder.config("spark.sql.warehouse.dir", str(scratch / "windrow-warehouse"))
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     log = scratch / f"windrow-spark-{os.getpid()}.log"

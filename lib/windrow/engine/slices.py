@@ -11,9 +11,12 @@ import pyarrow.compute as pc
 from windrow import messages as message_columns
 from windrow.engine.protocol import Counts, Processed
 from windrow.errors import DepotChanged
+from windrow.expressions import DEPOT
+from windrow.expressions import Mapping as ColumnMapping
 from windrow.step import Task
 
 CHANGE, VERSION = "_change_type", "_commit_version"
+REQUIRED = ("key", "type", "event_time", "received_at")
 FEED_COLUMNS = (CHANGE, VERSION, "_commit_timestamp")
 
 
@@ -47,6 +50,16 @@ def messages_of(feed: pa.Table, on_depot_delete: str) -> pa.Table:
     version = kept[VERSION].cast(pa.int64())
     messages = message_columns.conform(kept.drop_columns([name for name in FEED_COLUMNS if name in kept.schema.names]))
     return messages.select(list(message_columns.COLUMNS)).append_column("version", version)
+
+
+def mapping_of(columns: Mapping[str, str], schema: pa.Schema) -> ColumnMapping | None:
+    """Return how the columns of a depot become those of a message; None when it has them as they are.
+
+    Raises ExpressionError when a column is missing and nothing is mapped to it.
+    """
+    if not columns and all(name in schema.names for name in REQUIRED):
+        return None
+    return ColumnMapping.of(dict(columns), schema.names, section=DEPOT)
 
 
 def refuse_changes(changes: pa.Table) -> None:

@@ -1,15 +1,22 @@
 """The Spark engine: the depot's change feed as a stream, and SQL for the MERGE. Public APIs only.
 
 Inside `foreachBatch` everything happens on the session of the batch, which is a clone of the one that started the
-stream: a MERGE through the parent would not see its settings.
+stream: a MERGE through the parent would not see its settings. On Spark Connect `foreachBatch` runs in a process of the
+server; what it did is read from the ledger's history.
+
+Tables are paths or catalog names. What lies on a disk of this machine is looked at and created by delta-rs as well,
+which takes milliseconds; everything else is asked of Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -17,17 +24,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from windrow import tables
-from windrow.engine import embedded
-from windrow.engine.arrow import plain
+from windrow.arrow import plain
+from windrow.engine import catalog, embedded
 from windrow.engine.embedded import added_rows
-from windrow.engine.executors import ExecutorsSlice
-from windrow.engine.lock import commit_lock, local_path
+from windrow.engine.lock import commit_lock
 from windrow.engine.log import DeltaRsLog, Log, missing, open_table
-from windrow.engine.protocol import Arrivals, Input, Live, Merged, Slice, Table, next_versions
-from windrow.engine.slices import CHANGE, FEED_COLUMNS, VERSION, cut, messages_of, refuse_changes
-from windrow.engine.spark_log import SparkLog
+from windrow.engine.protocol import Arrivals, Input, Live, Merged, Table
+from windrow.engine.slices import CHANGE, FEED_COLUMNS, VERSION, mapping_of
+from windrow.engine.spark_log import SparkLog, detail
+from windrow.engine.stream import SparkArrivals, Take, failure_in
 from windrow.errors import DepotUnreadable, ExpressionError, FileRefused, LedgerMoved, TableRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
+from windrow.locations import is_name, local_path, reference
+from windrow.settings import Settings
+from windrow.start import Commit
 
 EVERY_FILE = 2_147_483_647  # a rate limit would split commits, and what is read by version would lose the second half
 MOVED = ("WINDROW-LEDGER-MOVED", "DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
@@ -37,86 +47,41 @@ UNREADABLE = (
     "DELTA_CHANGE_TABLE_FEED_DISABLED",
     "VERSION_NOT_CONTIGUOUS",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class SparkArrivals:
-    """New versions of the depot in the frame of one `foreachBatch` call."""
-
-    frame: DataFrame
-    counts: Mapping[int, int | None]
-    begin: int
-    on_depot_delete: str
-    driver_messages: int
-    collected: pa.Table | None
-
-    @classmethod
-    def of(
-        cls, frame: DataFrame, counts: Mapping[int, int | None], begin: int, on_depot_delete: str, driver_messages: int
-    ) -> SparkArrivals:
-        """Collect the frame once when it is small enough for the driver, else leave it to the executors."""
-        known = [count for count in counts.values() if count is not None]
-        total = sum(known) if len(known) == len(counts) else frame.count()
-        collected = messages_of(plain(frame.toArrow()), on_depot_delete) if total <= driver_messages else None
-        return cls(frame, counts, begin, on_depot_delete, driver_messages, collected)
-
-    def after(self, version: int, max_messages: int) -> Slice | None:
-        """Return the next slice, or None when all is read."""
-        while versions := next_versions(self.counts, version, max_messages):
-            counts = {at: self.counts[at] for at in versions}
-            arrived = self._slice(counts)
-            if arrived is not None:
-                return arrived
-            version = versions[-1]
-        return None
-
-    def _slice(self, counts: Mapping[int, int | None]) -> Slice | None:
-        """Return the versions that have rows; a version whose log says it has rows stays, whatever was read."""
-        if self.collected is not None:
-            present = set(self.collected["version"].unique().to_pylist())
-            filled = [at for at in counts if counts[at] or at in present]
-            return cut(self.collected, counts, filled) if filled else None
-        part = self.frame.where(F.col(VERSION).between(min(counts), max(counts)))
-        unknown = any(count is None for count in counts.values())
-        rows = part.count() if unknown else sum(count or 0 for count in counts.values())
-        if rows == 0:
-            return None
-        if rows <= self.driver_messages:
-            return cut(messages_of(plain(part.toArrow()), self.on_depot_delete), counts, list(counts))
-        if self.on_depot_delete == "error":
-            refuse_changes(plain(part.where(F.col(CHANGE) != "insert").select(CHANGE, VERSION).limit(1).toArrow()))
-        kept = part.where(F.col(CHANGE) == "insert").withColumn("version", F.col(VERSION)).drop(*FEED_COLUMNS)
-        return ExecutorsSlice(kept, counts, rows)
+BAD_VALUE = "SQLSTATE: 22"  # the class of errors that a value causes
 
 
 class SparkEngine:
-    """Reads and commits with Spark. `depot` and `ledger` are paths."""
+    """Reads and commits with Spark."""
 
     name = "spark"
 
-    def __init__(
-        self,
-        depot: str,
-        ledger: str,
-        session: SparkSession | None = None,
-        on_depot_delete: str = "error",
-        driver_messages: int = 500_000,
-    ) -> None:
-        """Use `session`, or start a local one."""
+    def __init__(self, settings: Settings, session: SparkSession | None = None) -> None:
+        """Use `session`, or the one of the platform, or start a local one."""
         if session is None:
-            from windrow.engine.session import local_session
+            from windrow.engine.session import find_session
 
-            session = local_session()
+            session = find_session(catalog=is_name(settings.depot) or is_name(settings.ledger))
         self._root = self._session = session
-        self._depot, self._ledger = _absolute(depot), _absolute(ledger)
-        self._on_depot_delete, self._driver_messages = on_depot_delete, driver_messages
+        self._remote = type(session).__module__.startswith("pyspark.sql.connect")
+        self._settings = settings
+        self._depot, self._ledger = _absolute(settings.depot), _absolute(settings.ledger)
+        self._paths: dict[str, Path | None] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the sessions behind: in another process the batch brings its own."""
+        return self.__dict__ | {"_root": None, "_session": None}
 
     def depot(self) -> Table:
-        """Return the depot's identity and latest version."""
+        """Return the depot's identity, latest version and columns."""
         table = self._log(self._depot).table()
         if table is None:
-            raise missing(self._depot, "depot")
-        return table
+            raise missing(self._settings.depot, "depot")
+        mapping = mapping_of(self._settings.depot_columns, table.schema)
+        return replace(table, payload=mapping.payload_type(table.schema)) if mapping else table
+
+    def depot_commits(self) -> list[Commit]:
+        """Return the commits of the depot's log."""
+        return self._log(self._depot).commits()
 
     def ledger(self) -> Table | None:
         """Return the ledger's identity, None when there is none."""
@@ -124,17 +89,43 @@ class SparkEngine:
 
     def create_depot(self, payload: pa.DataType, keep: str) -> None:
         """Create an empty depot unless it exists."""
-        embedded.create_depot(self._depot, payload, keep)
+        path = self._new_path(self._depot)
+        if path is not None:
+            embedded.create_depot(str(path), payload, keep)
+            return
+        empty = tables.depot_schema(payload).empty_table()
+        properties = tables.PROPERTIES | tables.retention(keep)
+        catalog.create_table(self._session, self._depot, empty, properties, tables.DEPOT_COMMENT)
 
     def create_ledger(self, first: pa.Table, keep: str) -> None:
-        """Create the ledger with its first rows in one commit, unless it exists."""
-        embedded.create_ledger(self._ledger, first, keep)
+        """Create the ledger with its first rows in one commit, and the views over it, unless it exists."""
+        path = self._new_path(self._ledger)
+        if path is not None:
+            embedded.create_ledger(str(path), first, keep)
+            return
+        properties = tables.PROPERTIES | tables.retention(keep)
+        catalog.create_table(self._session, self._ledger, first, properties, tables.LEDGER_COMMENT, by="state")
+        self.create_views()
+
+    def create_views(self) -> list[str]:
+        """Create the views over a catalog ledger and return their names; a path has none."""
+        if not is_name(self._ledger):
+            return []
+        return catalog.create_views(self._session, self._ledger, self._settings.views)
+
+    def path_of(self, table: str) -> str | None:
+        """Return where the files of `depot` or `ledger` lie, which commands without Spark need to know."""
+        location = self._depot if table == "depot" else self._ledger
+        if is_name(location):
+            found = detail(self._session, reference(location))
+            location = found["location"] if found else ""
+        return str(local_path(location) or location) if location else None
 
     def open_input(self, file: str, format_: str) -> Input:
         """Open a file or Delta table to ingest."""
         try:
-            frame = self._root.read.format(format_).load(file)
-            table = self._log(file).table() if format_ == "delta" else None
+            frame = self._root.read.format(format_).load(_file(file))
+            table = self._log(_file(file)).table() if format_ == "delta" else None
         except Exception as error:  # what the reader of a format raises comes through as it is
             raise FileRefused(
                 f"{file} cannot be read as {format_}: {first_line(error)}", "Check the file and --format."
@@ -143,9 +134,8 @@ class SparkEngine:
 
     def transaction(self, application: str) -> int | None:
         """Return the version that the depot's log recorded; elsewhere than locally Delta skips what it knows."""
-        if local_path(self._depot) is None:
-            return None
-        return open_table(self._depot, "depot").transaction_version(application)
+        path = self._path(self._depot)
+        return None if path is None else open_table(str(path), "depot").transaction_version(application)
 
     def append(
         self,
@@ -161,8 +151,8 @@ class SparkEngine:
         writer = mapped.write.format("delta").mode("append")
         writer = writer.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
         try:
-            with commit_lock(self._depot):
-                writer.save(self._depot)
+            with self._lock(self._depot):
+                writer.saveAsTable(reference(self._depot)) if is_name(self._depot) else writer.save(self._depot)
         except PySparkException as error:
             raise ExpressionError(
                 f"{given.file} cannot be mapped to messages: {first_line(error)}", "See [ingest.columns]."
@@ -178,7 +168,7 @@ class SparkEngine:
             frame: DataFrame = given.handle
             return frame
         reader = self._root.read.format("delta").option("readChangeFeed", "true").option("startingVersion", after + 1)
-        feed = reader.load(given.file)
+        feed = reader.load(_file(given.file))
         added_rows(plain(feed.where(F.col(CHANGE) != "insert").limit(1).toArrow()), given.file)
         return feed.drop(*FEED_COLUMNS)
 
@@ -186,54 +176,62 @@ class SparkEngine:
         """Read the live rows. The version is read first: too low a number makes the second belt only tighter."""
         table = self.ledger()
         if table is None:
-            raise missing(self._ledger, "ledger")
-        whole = self._session.sql(f"SELECT * FROM {_reference(self._ledger)}")
+            raise missing(self._settings.ledger, "ledger")
+        whole = self._session.sql(f"SELECT * FROM {reference(self._ledger)}")
         schema = tables.ledger_schema(table.payload)
         if set(schema.names) - set(whole.columns):
             raise TableRefused(f"{self._ledger} is a Delta table, but no ledger", "Give the path of a ledger.")
         rows = plain(whole.where(F.col("state").isin(*tables.LIVE)).toArrow())
         return Live(rows.select(schema.names).cast(schema).combine_chunks(), table.version, table.id)
 
-    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
+    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> pa.Table | None:
         """Stream what the depot added after `after`, with a fresh checkpoint: the ledger is the checkpoint."""
-        begin = after + 1
         self._log(self._depot).rows_added(after, upto)  # raises before the stream does when a version is gone
-        failure: list[Exception] = []
-
-        def take(frame: DataFrame, _: int) -> None:
-            nonlocal begin
-            try:
-                begin = self._take(frame, begin, handle)
-            except Exception as error:
-                failure.append(error)
-                raise
-
-        stream = (
+        take = Take(self, after + 1, handle)
+        feed = (
             self._root.readStream.format("delta")
             .option("readChangeFeed", "true")
-            .option("startingVersion", begin)
+            .option("startingVersion", after + 1)
             .option("maxFilesPerTrigger", EVERY_FILE)
-            .load(self._depot)
         )
+        stream = feed.table(reference(self._depot)) if is_name(self._depot) else feed.load(self._depot)
+        writer = stream.writeStream.foreachBatch(take).trigger(availableNow=True)
+        if self._settings.checkpoints:
+            writer = writer.option("checkpointLocation", f"{self._settings.checkpoints}/{uuid4().hex}")
         try:
-            stream.writeStream.foreachBatch(take).trigger(availableNow=True).start().awaitTermination()
+            writer.start().awaitTermination()
         except StreamingQueryException as error:
-            raise (failure[0] if failure else _translated(error)) from error
+            raise (take.failure or failure_in(str(error)) or _translated(error)) from error
+        return self._history(after) if self._remote else None
 
-    def _take(self, frame: DataFrame, begin: int, handle: Callable[[Arrivals], None]) -> int:
-        """Handle one frame on its own session; return where the next frame begins."""
-        upto = self._log(self._depot).table()
-        counts = self._log(self._depot).rows_added(begin - 1, upto.version if upto else begin)
-        last = frame.agg(F.max(VERSION)).collect()[0][0]
-        if last is None:
-            return begin
-        new = {version: count for version, count in counts.items() if version <= last and count != 0}
+    def take(self, frame: DataFrame, begin: int, handle: Callable[[Arrivals], None]) -> int:
+        """Handle one frame of the stream on its own session; return where the next frame begins."""
         self._session = frame.sparkSession
         try:
-            handle(SparkArrivals.of(frame, new, begin, self._on_depot_delete, self._driver_messages))
+            log = self._log(self._depot)
+            table = self.depot()
+            last = frame.agg(F.max(VERSION)).collect()[0][0]
+            if last is None:
+                return begin
+            counts = log.rows_added(begin - 1, table.version)
+            new = {version: count for version, count in counts.items() if version <= last and count != 0}
+            mapping = mapping_of(self._settings.depot_columns, table.schema)
+            mapped = frame.selectExpr(*mapping.spark_select(table.payload), CHANGE, VERSION) if mapping else frame
+            chosen = self._settings
+            handle(SparkArrivals.of(mapped, new, begin, chosen.on_depot_delete, chosen.driver_messages))
+        except PySparkException as error:
+            raise _translated(error) from error
         finally:
             self._session = self._root
         return int(last) + 1
+
+    def _history(self, after: int) -> pa.Table:
+        """Return the history of the microbatches that read the depot beyond `after`."""
+        rows = self._session.sql(
+            f"SELECT * FROM {reference(self._ledger)} "
+            f"WHERE state = 'microbatch' AND kind = 'data' AND depot_version > {after:d} ORDER BY microbatch"
+        )
+        return plain(rows.select([name for name, _ in tables.HISTORY]).toArrow())
 
     def merge(self, rows: Any, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Commit the rows in one MERGE.
@@ -244,10 +242,10 @@ class SparkEngine:
         session = self._session
         frame = self._source(session, rows, control)
         frame.createOrReplaceTempView(SOURCE)
+        belt = {TXN_ID: f"windrow:{live.handle}", TXN_VERSION: str(live.table_version)}
         try:
-            transaction = _transaction(session, f"windrow:{live.handle}", live.table_version)
-            with commit_lock(self._ledger), transaction, _noted(session, note):
-                counts = session.sql(_merge_sql(_reference(self._ledger), control.schema.names, token)).collect()
+            with self._lock(self._ledger), _configured(session, belt), _configured(session, {NOTE: note}):
+                counts = session.sql(_merge_sql(reference(self._ledger), control.schema.names, token)).collect()
         except PySparkException as error:
             raise _translated(error) from error
         finally:
@@ -265,13 +263,36 @@ class SparkEngine:
         return rows.drop("known").unionByName(session.createDataFrame(control.combine_chunks()))
 
     def _log(self, location: str) -> Log:
-        if local_path(location) is not None:
-            return DeltaRsLog(location)
-        return SparkLog(self._session, _reference(location))
+        path = self._path(location)
+        return SparkLog(self._session, reference(location)) if path is None else DeltaRsLog(str(path))
+
+    def _path(self, location: str) -> Path | None:
+        """Return where a table lies when delta-rs, here, reads the same files; None when only Spark can tell."""
+        if self._remote or ON_DATABRICKS in os.environ:
+            return None
+        if not is_name(location):
+            return local_path(location)
+        if location not in self._paths:
+            found = detail(self._session, reference(location))
+            if found is None:
+                return None
+            self._paths[location] = local_path(found["location"])
+        return self._paths[location]
+
+    def _new_path(self, location: str) -> Path | None:
+        """Return where to make a table without Spark: only a path can be."""
+        return None if is_name(location) else self._path(location)
+
+    def _lock(self, location: str) -> AbstractContextManager[None]:
+        """Hold the lock of a table whose files lie on a disk of this machine, through whatever Spark writes them."""
+        path = self._path(location) or (local_path(location) if self._remote else None)
+        return commit_lock(str(path)) if path is not None and path.parent.is_dir() else nullcontext()
 
 
+ON_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"  # there a path without a scheme is none of the local disk
 SOURCE = "windrow_rows"
 NOTE = "spark.databricks.delta.commitInfo.userMetadata"
+TXN_ID, TXN_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 
 
 def _merge_sql(ledger: str, columns: list[str], token: str) -> str:
@@ -291,37 +312,31 @@ def _merge_sql(ledger: str, columns: list[str], token: str) -> str:
 
 
 @contextmanager
-def _transaction(session: SparkSession, application: str, version: int) -> Iterator[None]:
-    """Mark the commit with a transaction id: one from before the recorded version is not taken."""
-    settings = {
-        "spark.databricks.delta.write.txnAppId": application,
-        "spark.databricks.delta.write.txnVersion": str(version),
-    }
-    for name, value in settings.items():
-        session.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name in settings:
-            session.conf.unset(name)
+def _configured(session: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    """Set session settings for one statement, and leave to the session what it had before.
 
-
-@contextmanager
-def _noted(session: SparkSession, note: str) -> Iterator[None]:
-    """Let the commit carry a note, where the session takes settings, and leave to the session what it had before."""
+    Serverless takes no settings: the statement then runs without them.
+    """
+    before: dict[str, str | None] = {}
     try:
-        before = session.conf.get(NOTE, None)
-        session.conf.set(NOTE, note)
+        for name, value in settings.items():
+            before[name] = session.conf.get(name, None)
+            session.conf.set(name, value)
     except PySparkException:
-        yield
-        return
+        _restore(session, dict(list(before.items())[:-1]))
+        before = {}
     try:
         yield
     finally:
-        if before is None:
-            session.conf.unset(NOTE)
+        _restore(session, before)
+
+
+def _restore(session: SparkSession, settings: dict[str, str | None]) -> None:
+    for name, value in settings.items():
+        if value is None:
+            session.conf.unset(name)
         else:
-            session.conf.set(NOTE, before)
+            session.conf.set(name, value)
 
 
 def _absolute(location: str) -> str:
@@ -330,13 +345,19 @@ def _absolute(location: str) -> str:
     return location if path is None else str(path.resolve())
 
 
-def _reference(location: str) -> str:
-    return f"delta.`{location.replace('`', '``')}`"
+def _file(path: str) -> str:
+    """Return a path of an input as Spark wants it: its own working directory may be another one."""
+    return path if "://" in path else str(Path(path).resolve())
 
 
 def _translated(error: Exception) -> Exception:
     """Turn what Spark raised into our own error where it has a meaning for us."""
     text = str(error)
+    if BAD_VALUE in text:
+        return ExpressionError(
+            f"[depot.columns] cannot take a value of the depot: {first_line(error)}",
+            "Nothing was read of it. Use try_cast, try_to_timestamp and the like: a message with NULL is rejected.",
+        )
     if any(code in text for code in MOVED):
         return LedgerMoved(
             "the ledger moved between prime and commit",

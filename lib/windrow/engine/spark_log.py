@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from windrow.engine.arrow import plain
-from windrow.engine.log import added, payload_type
+from windrow.arrow import plain
+from windrow.engine.log import added, commits, payload_type
 from windrow.engine.protocol import Table
+from windrow.start import Commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,21 +23,38 @@ class SparkLog:
 
     def table(self) -> Table | None:
         """Return the table's identity and latest version, None when there is no table."""
-        try:
-            identifier = self.session.sql(f"DESCRIBE DETAIL {self.reference}").select("id").collect()[0][0]
-        except AnalysisException as error:
-            if error.getCondition() in NO_TABLE:
-                return None
-            raise
-        version = self.session.sql(f"DESCRIBE HISTORY {self.reference} LIMIT 1").select("version").collect()[0][0]
-        rows = self.session.sql(f"SELECT * FROM {self.reference} LIMIT 0").toArrow()
-        return Table(identifier, version, payload_type(plain(rows).schema))
+        found = detail(self.session, self.reference)
+        if found is None:
+            return None
+        version = self._history("version", limit=1)[0]["version"]
+        schema = plain(self.session.sql(f"SELECT * FROM {self.reference} LIMIT 0").toArrow()).schema
+        return Table(found["id"], version, schema, payload_type(schema))
 
     def rows_added(self, after: int, upto: int) -> dict[int, int | None]:
         """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say."""
-        history = self.session.sql(f"DESCRIBE HISTORY {self.reference}").where(f"version > {after}")
-        commits = history.select("version", "operation", "operationMetrics").collect()
-        return added([commit.asDict() for commit in commits], after, upto)
+        latest = self._history("version", limit=1)[0]["version"]
+        new = self._history("version", "operation", "operationMetrics", limit=max(latest - after, 1))
+        return added(new, after, upto)
+
+    def commits(self) -> list[Commit]:
+        """Return what the log says of all its commits, in order."""
+        stamped = self._history("version", "unix_micros(timestamp) AS timestamp", "operation", "operationMetrics")
+        return commits(stamped, int)
+
+    def _history(self, *columns: str, limit: int | None = None) -> list[dict[str, Any]]:
+        """Return the latest commits, the last first. Without a limit Delta reads the whole log."""
+        statement = f"DESCRIBE HISTORY {self.reference}" + (f" LIMIT {limit:d}" if limit else "")
+        return [commit.asDict() for commit in self.session.sql(statement).selectExpr(*columns).collect()]
+
+
+def detail(session: SparkSession, reference: str) -> dict[str, Any] | None:
+    """Return `id` and `location` of a table, None when there is no Delta table of that name or path."""
+    try:
+        return session.sql(f"DESCRIBE DETAIL {reference}").select("id", "location").collect()[0].asDict()
+    except AnalysisException as error:
+        if error.getCondition() in NO_TABLE:
+            return None
+        raise
 
 
 NO_TABLE = (
@@ -43,4 +62,5 @@ NO_TABLE = (
     "DELTA_TABLE_NOT_FOUND",
     "DELTA_PATH_DOES_NOT_EXIST",
     "TABLE_OR_VIEW_NOT_FOUND",
+    "SCHEMA_NOT_FOUND",
 )

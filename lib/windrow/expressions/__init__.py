@@ -12,18 +12,21 @@ import importlib
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from windrow import messages
+from windrow.arrow import plain_type
 from windrow.errors import ExpressionError, MissingExtra
 from windrow.expressions.casts import OTHERWISE, Refused, cast, nearest, refuse, resolve, spark_type
 from windrow.expressions.translation import counted, translate
 
 ROWS_AT_ONCE = 65_536
+DEPOT = "depot.columns"
+TIMES = {"event_time", "received_at"}
 DEFAULTS = {"source": "''", "sequence": "NULL", "payload": "NULL"}
 VOLATILE = re.compile(
     r"(current_\w+|curdate|input_file_\w+|java_method|localtimestamp|monotonically_increasing_id|now|rand\w*|"
@@ -49,29 +52,37 @@ class Mapping:
     def of(cls, expressions: dict[str, str], columns: Sequence[str], *, section: str = "ingest.columns") -> Mapping:
         """Complete `expressions` over an input with `columns`: a message column left out maps to its own name.
 
-        `section` is where in windrow.toml they stand. Raises ExpressionError for an unknown or missing column, and
-        for a text that is no expression, may give another value when run again, or looks beyond its row.
+        `section` is where in windrow.toml they stand. In `[depot.columns]` nothing stands in for `received_at`, and a
+        time that cannot be cast is NULL, so that its message is rejected. Raises ExpressionError for an unknown or
+        missing column, and for a text that is no expression, may give another value when run again, or looks beyond
+        its row.
         """
         for name in expressions.keys() - messages.COLUMNS.keys():
             hint = nearest(name, list(messages.COLUMNS))
             raise ExpressionError(f"[{section}] {name}: a message has no such column", hint)
         found = {name: expressions.get(name, _default(name, columns)) for name in messages.COLUMNS}
-        stamped_by_event_time = found["received_at"] is None
+        stamped_by_event_time = found["received_at"] is None and section != DEPOT
         if stamped_by_event_time:
             found["received_at"] = found["event_time"]
-        for name, text in found.items():
-            if text is None:
-                raise ExpressionError(
-                    f"[{section}] {name}: nothing says where it comes from; the input has {', '.join(columns)}",
-                    f'Write {name} = "..." under [{section}] in windrow.toml, an expression over these columns.',
-                )
-        complete = tuple((name, text.strip()) for name, text in found.items() if text is not None)
-        mapping = cls(complete, stamped_by_event_time, section)
-        for name, text in complete:
-            if name in expressions:
-                with mapping._blaming(name, text):
-                    _check(text, columns)
-        return mapping
+        complete = {name: text.strip() for name, text in found.items() if text is not None}
+        for name in [name for name in found if name not in complete]:
+            raise ExpressionError(
+                f"[{section}] {name}: nothing says where it comes from; the input has {', '.join(columns)}",
+                f'Write {name} = "..." under [{section}] in windrow.toml, an expression over these columns.',
+            )
+        mapping = cls(tuple(complete.items()), stamped_by_event_time, section)
+        for name in [name for name in complete if name in expressions]:
+            with mapping._blaming(name, complete[name]):
+                complete[name] = _checked(complete[name], columns)
+        if section == DEPOT:
+            complete |= {name: f"TRY_CAST({complete[name]}\n AS TIMESTAMP)" for name in TIMES & expressions.keys()}
+        return replace(mapping, expressions=tuple(complete.items()))
+
+    def payload_type(self, schema: pa.Schema) -> pa.DataType:
+        """Return the payload's type over rows of `schema`: binary when a binary column is taken as it is."""
+        name = dict(self.expressions)["payload"].strip("`")
+        kept = name in schema.names and plain_type(schema.field(name).type) == pa.binary()
+        return pa.binary() if kept else pa.string()
 
     def spark_select(self, payload_type: pa.DataType | None = None) -> list[str]:
         """Return the select expressions for Spark, each cast to its column's type; payload is STRING unless told."""
@@ -167,13 +178,10 @@ def _parser(*, strict: bool) -> Any:
 
 def _parse(text: str, *, strict: bool) -> Any:
     """Return the tree of an expression; a strict one holds only what is read as Spark reads it."""
-    sqlglot, parser = _require("sqlglot"), _parser(strict=strict)
+    sqlglot, parser, tokens = _require("sqlglot"), _parser(strict=strict), _tokens(text)
     hint = OTHERWISE if strict else "Write one Spark SQL expression."
     try:
-        tokens = parser.dialect.tokenize(text)
         trees = parser.parse(tokens, text)
-    except sqlglot.errors.TokenError as error:
-        raise Refused("a quote or comment is open at its end", "Close it.") from error
     except sqlglot.errors.ParseError as error:
         at = error.errors[0]
         raise Refused(f"{at['description']} at line {at['line']}, column {at['col']}", hint) from error
@@ -183,6 +191,36 @@ def _parse(text: str, *, strict: bool) -> Any:
     if strict:
         _check_tokens(text, tokens)
     return tree
+
+
+def _tokens(text: str) -> list[Any]:
+    try:
+        return list(_parser(strict=False).dialect.tokenize(text))
+    except _require("sqlglot").errors.TokenError as error:
+        raise Refused("a quote or comment is open at its end", "Close it.") from error
+
+
+def _checked(text: str, columns: Sequence[str]) -> str:
+    """Return an expression with its stars written out; refuse what no engine may run.
+
+    A star is written out because the rows that an engine evaluates hold more than the columns of the input.
+    """
+    written = _without_stars(text, columns)
+    _check(written, columns)
+    return written
+
+
+def _without_stars(text: str, columns: Sequence[str]) -> str:
+    tokens, parts, end = _tokens(text), [], 0
+    for before, token, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if token.token_type.name != "STAR" or before.token_type.name not in ("L_PAREN", "COMMA"):
+            continue
+        if after.token_type.name not in ("R_PAREN", "COMMA"):
+            refuse(f"* {after.text}", "Name the columns one by one.")
+        named = ", ".join(f"`{column.replace('`', '``')}`" for column in columns)
+        parts += [text[end : token.start], named]
+        end = token.end + 1
+    return "".join([*parts, text[end:]])
 
 
 def _check(text: str, columns: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 
 from windrow import durations
 from windrow.errors import TableMissing
+from windrow.locations import local_path
 from windrow.reading.delta import Ledger, Progress, open_depot, open_ledger, open_table
 from windrow.reading.figures import (
     ClosedBatches,
@@ -63,7 +64,7 @@ def status(depot: str, ledger: str, now: int) -> Status:
 
 def waiting(depot: str, ledger: str) -> int | None:
     """Return how many messages wait, by the log of a local depot; None where it does not say, or is not there."""
-    if "://" in depot.removeprefix("file://") or "://" in ledger.removeprefix("file://"):
+    if local_path(depot) is None or local_path(ledger) is None:
         return None
     try:
         log = open_table(depot, "depot")

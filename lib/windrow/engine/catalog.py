@@ -1,0 +1,78 @@
+"""Tables made through Spark's SQL: in a catalog, or on storage that only Spark can reach, with the views over a ledger.
+
+A table is made with its first rows in one commit (`CREATE TABLE ... AS SELECT`), so a ledger never stands without its
+progress row. Whoever comes second finds it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import SparkSession
+
+from windrow import tables
+from windrow.errors import TableMissing, TableRefused, first_line
+from windrow.locations import parts, quoted, reference
+
+FIRST = "windrow_first_rows"
+EXISTS = ("TABLE_OR_VIEW_ALREADY_EXISTS", "DELTA_TABLE_ALREADY_EXISTS", "DELTA_CONCURRENT", "DELTA_PROTOCOL_CHANGED")
+
+
+def create_table(
+    session: SparkSession, location: str, rows: pa.Table, properties: Mapping[str, str], comment: str, by: str = ""
+) -> None:
+    """Create a table with its first rows unless it exists. Raises TableMissing when its schema does not exist."""
+    session.createDataFrame(rows.combine_chunks()).createOrReplaceTempView(FIRST)
+    listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+    try:
+        session.sql(
+            f"CREATE TABLE IF NOT EXISTS {reference(location)} USING DELTA {by and f'PARTITIONED BY ({by})'} "
+            f"COMMENT '{comment}' TBLPROPERTIES ({listed}) AS SELECT * FROM {FIRST}"
+        )
+    except PySparkException as error:
+        condition = str(error.getCondition() or "")
+        if condition == "SCHEMA_NOT_FOUND":
+            schema = quoted(*parts(location)[:-1])
+            raise TableMissing(f"there is no schema {schema}", f"CREATE SCHEMA {schema}, or name another.") from error
+        if not condition.startswith(EXISTS):
+            raise
+    finally:
+        session.catalog.dropTempView(FIRST)
+
+
+def create_views(session: SparkSession, ledger: str, schema: str = "") -> list[str]:
+    """Create the views over a catalog ledger, or bring them up to date, and return their names.
+
+    They stand in the ledger's schema unless told. Raises TableRefused when something else has one of the names.
+    """
+    home = parts(schema) if schema else parts(ledger)[:-1]
+    comment = f"Windrow view over {reference(ledger)}"
+    wanted = {quoted(*home, name): select for name, select in tables.views(reference(ledger)).items()}
+    for name in wanted:
+        if _comment(session, name) not in (None, comment):
+            raise TableRefused(
+                f"{name} exists, and is no view over the ledger {ledger}",
+                "Give this ledger's views a schema of their own: views = 'some_schema' in windrow.toml.",
+            )
+    for name, select in wanted.items():
+        text = comment.replace("'", "\\'")
+        try:
+            session.sql(f"CREATE OR REPLACE VIEW {name} COMMENT '{text}' AS {select}")
+        except PySparkException as error:
+            raise TableRefused(
+                f"the view {name} cannot be made: {first_line(error)}", "Mend this, then run `windrow init` again."
+            ) from error
+    return list(wanted)
+
+
+def _comment(session: SparkSession, name: str) -> str | None:
+    """Return the comment of a table or view, None when there is none of this name."""
+    try:
+        described = session.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
+    except AnalysisException as error:
+        if error.getCondition() in ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"):
+            return None
+        raise
+    return next((row["data_type"] for row in described if row["col_name"] == "Comment"), "")

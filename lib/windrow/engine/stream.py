@@ -1,0 +1,115 @@
+"""The depot's change feed as Spark streams it: the frames of `foreachBatch`, cut into slices of whole versions."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from windrow import errors
+from windrow.arrow import plain
+from windrow.engine.executors import ExecutorsSlice
+from windrow.engine.protocol import Arrivals, Slice, next_versions
+from windrow.engine.slices import CHANGE, FEED_COLUMNS, VERSION, cut, messages_of, refuse_changes
+from windrow.errors import WindrowError, first_line
+
+if TYPE_CHECKING:
+    from windrow.engine.spark import SparkEngine
+
+
+@dataclass(frozen=True, slots=True)
+class SparkArrivals:
+    """New versions of the depot in the frame of one `foreachBatch` call."""
+
+    frame: DataFrame
+    counts: Mapping[int, int | None]
+    begin: int
+    on_depot_delete: str
+    driver_messages: int
+    collected: pa.Table | None
+
+    @classmethod
+    def of(
+        cls, frame: DataFrame, counts: Mapping[int, int | None], begin: int, on_depot_delete: str, driver_messages: int
+    ) -> SparkArrivals:
+        """Collect the frame once when it is small enough for the driver, else leave it to the executors."""
+        known = [count for count in counts.values() if count is not None]
+        total = sum(known) if len(known) == len(counts) else frame.count()
+        collected = messages_of(plain(frame.toArrow()), on_depot_delete) if total <= driver_messages else None
+        return cls(frame, counts, begin, on_depot_delete, driver_messages, collected)
+
+    def after(self, version: int, max_messages: int) -> Slice | None:
+        """Return the next slice, or None when all is read."""
+        while versions := next_versions(self.counts, version, max_messages):
+            counts = {at: self.counts[at] for at in versions}
+            arrived = self._slice(counts)
+            if arrived is not None:
+                return arrived
+            version = versions[-1]
+        return None
+
+    def _slice(self, counts: Mapping[int, int | None]) -> Slice | None:
+        """Return the versions that have rows; a version whose log says it has rows stays, whatever was read."""
+        if self.collected is not None:
+            present = set(self.collected["version"].unique().to_pylist())
+            filled = [at for at in counts if counts[at] or at in present]
+            return cut(self.collected, counts, filled) if filled else None
+        part = self.frame.where(F.col(VERSION).between(min(counts), max(counts)))
+        unknown = any(count is None for count in counts.values())
+        rows = part.count() if unknown else sum(count or 0 for count in counts.values())
+        if rows == 0:
+            return None
+        if rows <= self.driver_messages:
+            return cut(messages_of(plain(part.toArrow()), self.on_depot_delete), counts, list(counts))
+        if self.on_depot_delete == "error":
+            refuse_changes(plain(part.where(F.col(CHANGE) != "insert").select(CHANGE, VERSION).limit(1).toArrow()))
+        kept = part.where(F.col(CHANGE) == "insert").withColumn("version", F.col(VERSION))
+        return ExecutorsSlice(kept.drop(*FEED_COLUMNS), counts, rows)
+
+
+class Take:
+    """What `foreachBatch` calls. On Spark Connect it runs in a process of the server, with copies of all it holds.
+
+    `failure` is the error of a call in this process. One in another process comes back as the text of the stream's
+    error, in which `failure_in` finds it.
+    """
+
+    def __init__(self, engine: SparkEngine, begin: int, handle: Callable[[Arrivals], None]) -> None:
+        """Begin with depot version `begin`."""
+        self._engine, self._begin, self._handle = engine, begin, handle
+        self.failure: Exception | None = None
+
+    def __call__(self, frame: DataFrame, _: int) -> None:
+        """Handle one frame; remember where the next one begins."""
+        try:
+            self._begin = self._engine.take(frame, self._begin, self._handle)
+        except Exception as error:
+            self.failure = error
+            raise RuntimeError(_marked(error)) from error
+
+
+MARK = re.compile(r"<windrow>(.*?)</windrow>", re.DOTALL)
+
+
+def _marked(error: Exception) -> str:
+    said = (error.message, error.hint) if isinstance(error, WindrowError) else (first_line(error), "")
+    return f"<windrow>{json.dumps([type(error).__name__, *said])}</windrow>"
+
+
+def failure_in(text: str) -> Exception | None:
+    """Return the error that a stream's error tells of, None when it was not ours to mark."""
+    found = MARK.search(text)
+    if found is None:
+        return None
+    name, message, hint = json.loads(found[1])
+    kind: Any = getattr(errors, name, None)
+    if kind is None:
+        return RuntimeError(f"{name}: {message}")
+    error: WindrowError = kind(message, hint)
+    return error

@@ -1,0 +1,41 @@
+"""Locations of tables: a path, or the name of a table in a catalog.
+
+A name has two or three parts, `schema.table` or `catalog.schema.table`, each a word or anything in backticks. All else
+is a path; `./readings.v2` says path where `readings.v2` would read as a name.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_PART = r"(?:[^\W\d]\w*|`(?:[^`]|``)+`)"
+_SCHEME = re.compile(r"[A-Za-z][\w+.-]+:/")
+_NAME = re.compile(rf"{_PART}(?:\.{_PART}){{1,2}}")
+
+
+def is_name(location: str) -> bool:
+    """Tell whether a location is the name of a catalog table."""
+    return _NAME.fullmatch(location) is not None
+
+
+def parts(name: str) -> list[str]:
+    """Return the parts of a catalog name, without backticks."""
+    return [part[1:-1].replace("``", "`") if part.startswith("`") else part for part in re.findall(_PART, name)]
+
+
+def quoted(*names: str) -> str:
+    """Return names as an SQL identifier of several parts."""
+    return ".".join("`" + name.replace("`", "``") + "`" for name in names)
+
+
+def reference(location: str) -> str:
+    """Return what stands for a table in SQL: its quoted name, or ``delta.`path` ``."""
+    return quoted(*parts(location)) if is_name(location) else f"delta.{quoted(location)}"
+
+
+def local_path(location: str) -> Path | None:
+    """Return the path of a table on a local file system; None for a table elsewhere, or known by its name."""
+    if location.startswith("file:"):
+        return Path(location.removeprefix("file:").replace("///", "/", 1))
+    return None if _SCHEME.match(location) or is_name(location) else Path(location)
