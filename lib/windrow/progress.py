@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,11 @@ from windrow.engine.protocol import Engine, Live, Table
 from windrow.errors import TableRefused
 from windrow.floors import Floors, Ints
 from windrow.messages import microseconds, times
+
+DAMAGED = "It was damaged from outside. RESTORE it to an earlier version, or replay the depot into a new ledger."
+WHOLE = ("token", "microbatch", "depot_version", "depot_id", "start_from", "paused", "rules")
+BY_SOURCE = ("source", "clock", "floor", "seen_at")
+LIVE = ("source", "key", "part", "window_start", "window_end", "message_count", "messages")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +74,14 @@ class Primed:
 
 
 def prime(engine: Engine) -> Primed:
-    """Read the live rows once. Raises TableMissing, or TableRefused for a ledger without its progress row."""
+    """Read the live rows once. Raises TableMissing, or TableRefused for a ledger that was damaged from outside."""
     fence = engine.live()
     rows = fence.rows
     is_progress = pc.equal(rows["state"], "progress")
     control = rows.filter(is_progress)
     whole = control.filter(pc.equal(control["id"], tables.PROGRESS))
     if whole.num_rows != 1:
-        raise TableRefused(
-            f"the ledger has {whole.num_rows} progress rows instead of one",
-            "It was damaged from outside. RESTORE it to an earlier version, or replay the depot into a new ledger.",
-        )
+        raise TableRefused(f"the ledger has {whole.num_rows} progress rows instead of one", DAMAGED)
     version = whole["schema_version"][0].as_py()
     if version != tables.SCHEMA_VERSION:
         raise TableRefused(
@@ -86,7 +89,9 @@ def prime(engine: Engine) -> Primed:
             "Use the Windrow that wrote it, or replay the depot into a new ledger.",
         )
     by_source = control.filter(pc.not_equal(control["id"], tables.PROGRESS))
-    recorded = whole.select(["token", "microbatch", "depot_version", "depot_id", "start_from", "paused", "rules"])
+    live = rows.filter(pc.invert(is_progress))
+    _require_sound(rows, ((whole, WHOLE), (by_source, BY_SOURCE), (live, LIVE)))
+    recorded = whole.select(list(WHOLE))
     return Primed(
         progress=whole,
         sources=Sources(
@@ -95,10 +100,21 @@ def prime(engine: Engine) -> Primed:
             microseconds(by_source["floor"]),
             microseconds(by_source["seen_at"]),
         ),
-        live=rows.filter(pc.invert(is_progress)),
+        live=live,
         fence=fence,
         **recorded.to_pylist()[0],
     )
+
+
+def _require_sound(rows: pa.Table, parts: Iterable[tuple[pa.Table, tuple[str, ...]]]) -> None:
+    """Refuse live rows that Windrow cannot have written: an id twice, or nothing where there is always something."""
+    if pc.count_distinct(rows["id"]).as_py() != rows.num_rows:
+        raise TableRefused("an id stands twice among the open batches and clocks of the ledger", DAMAGED)
+    for part, filled in parts:
+        for name in filled:
+            if part[name].null_count:
+                empty = part.filter(pc.is_null(part[name]))["id"][0].as_py()
+                raise TableRefused(f"the row {empty!r} of the ledger has no {name}", DAMAGED)
 
 
 def control_rows(primed: Primed, sources: Sources, advanced: dict[str, object]) -> pa.Table:
