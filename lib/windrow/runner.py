@@ -16,19 +16,23 @@ import numpy as np
 from windrow.batching.rules import Rules
 from windrow.batching.step import Batching
 from windrow.clock import Clock
-from windrow.engine.protocol import Arrivals, Engine
+from windrow.engine.protocol import Arrivals, Engine, Table
 from windrow.errors import (
+    DepotChanged,
     LedgerBehind,
     LedgerMoved,
     MicrobatchFailed,
     OtherDepot,
     Paused,
     StartFromChanged,
+    TableRefused,
+    UsageError,
     WindrowError,
+    first_line,
 )
 from windrow.floors import Floors
 from windrow.microbatch import Committed, Microbatch, committed_in
-from windrow.progress import Primed, first_rows, prime
+from windrow.progress import DAMAGED, Primed, first_rows, prime
 from windrow.settings import Settings
 from windrow.start import Start
 from windrow.step import Step
@@ -70,6 +74,7 @@ class Runner:
         self.summary = Summary(engine.name)
         primed = open_ledger(engine, settings, clock.now())
         self._reached, self._number = primed.depot_version, primed.microbatch
+        self._depot_id, self._start_from = primed.depot_id, primed.start_from
 
     def once(self) -> Summary:
         """Read the depot to its end, then close what is overdue; stop between microbatches when the clock says so.
@@ -137,7 +142,9 @@ class Runner:
 
     def _behind(self) -> bool:
         """Tell whether the depot has versions that were not read yet."""
-        return self._engine.depot().version > max(self._reached, self._covered)
+        depot = self._engine.depot()
+        _require_depot(depot, self._depot_id, self._reached, self._settings, self._start_from)
+        return depot.version > max(self._reached, self._covered)
 
     def _read(self) -> None:
         upto = self._engine.depot().version
@@ -197,7 +204,7 @@ class Runner:
         primed = microbatch.primed
         if primed.rules == self._step.settings or primed.paused:
             return
-        more = self._settings.rules.max_delay - Rules.from_json(primed.rules).max_delay
+        more = self._settings.rules.max_delay - _recorded_rules(primed.rules).max_delay
         floors = primed.sources.floors
         self._done(microbatch.run_tick(Floors(floors.source, floors.floor + max(0, more)), kind="rules"))
 
@@ -237,9 +244,10 @@ class Runner:
 
     def _back_off(self, error: Exception) -> None:
         if self._attempt > self._settings.retries:
+            hint = f"{error.hint} " if isinstance(error, WindrowError) and error.hint else ""
             raise MicrobatchFailed(
-                f"failed {self._attempt} times, at last with: {error}",
-                "What was committed stays; the next run goes on from there.",
+                f"failed {self._attempt} times, at last with: {first_line(error)}",
+                f"{hint}What was committed stays; the next run goes on from there.",
             ) from error
         self._retrying(error, self._attempt)
         pause = min(FIRST_BACKOFF * 2 ** (self._attempt - 1), LONGEST_BACKOFF)
@@ -266,14 +274,36 @@ def open_ledger(engine: Engine, settings: Settings, now: int) -> Primed:
         first = first_rows(depot, settings.start_from, reached, rules, uuid4().hex)
         engine.create_ledger(first, settings.keep)
     primed = prime(engine)
-    if primed.depot_id != depot.id:
-        raise OtherDepot(
-            f"the ledger {settings.ledger} belongs to depot {primed.depot_id}, {settings.depot} is {depot.id}",
-            "Give this depot a ledger of its own (--ledger); if the depot was made anew, its history is another one.",
-        )
+    _require_depot(depot, primed.depot_id, primed.depot_version, settings, primed.start_from)
     if "start_from" in settings.model_fields_set and settings.start_from != primed.start_from:
         raise StartFromChanged(
             f"the ledger began from {primed.start_from!r}, start_from now says {settings.start_from!r}",
             f"Set start_from = {primed.start_from!r}, or begin a new ledger (--ledger).",
         )
     return primed
+
+
+def _recorded_rules(recorded: str) -> Rules:
+    """Return the rules that the ledger has in force. Raises TableRefused when they are none."""
+    try:
+        return Rules.from_json(recorded)
+    except (ValueError, TypeError, UsageError) as error:
+        raise TableRefused(f"the ledger recorded rules that are none: {recorded}", DAMAGED) from error
+
+
+def _require_depot(depot: Table, depot_id: str, reached: int, settings: Settings, start_from: str) -> None:
+    """Refuse another depot than the ledger's, and one that ends before what was read of it.
+
+    A depot that was set back uses its version numbers again: what comes under them would count as read.
+    """
+    if depot.id != depot_id:
+        raise OtherDepot(
+            f"the ledger {settings.ledger} belongs to depot {depot_id}, {settings.depot} is {depot.id}",
+            "Give this depot a ledger of its own (--ledger); if the depot was made anew, its history is another one.",
+        )
+    if depot.version < reached and start_from != f"version:{reached + 1}":
+        raise DepotChanged(
+            f"the ledger has read depot version {reached}, the depot {settings.depot} ends at {depot.version}",
+            "It was set back or lost its last versions. Bring them back before anything is appended, or begin a new "
+            "ledger (--ledger).",
+        )
