@@ -17,6 +17,8 @@
     └── OutsideError               the world failed (exit status 3)
         ├── TableMissing           WINDROW-TABLE-MISSING
         ├── TableRefused           WINDROW-TABLE-REFUSED
+        ├── TableUnreadable        WINDROW-TABLE-UNREADABLE
+        ├── TableUnwritable        WINDROW-TABLE-UNWRITABLE
         ├── OtherDepot             WINDROW-OTHER-DEPOT
         ├── DepotChanged           WINDROW-DEPOT-CHANGED
         ├── DepotUnreadable        WINDROW-DEPOT-UNREADABLE
@@ -32,7 +34,12 @@ An error carries what happened and what to do next; it is put into words once, a
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+CAUSE = "\u21b3 "
+LONGEST_LINE = 400
 
 
 class WindrowError(Exception):
@@ -132,6 +139,20 @@ class TableRefused(OutsideError):
     code = "WINDROW-TABLE-REFUSED"
 
 
+class TableUnreadable(OutsideError):
+    """A Delta table is there, but its log or a file of it is damaged, gone, or not ours to read."""
+
+    code = "WINDROW-TABLE-UNREADABLE"
+    retryable = True
+
+
+class TableUnwritable(OutsideError):
+    """Nothing can be written to a table: the disk is full or read-only, or the rights are missing."""
+
+    code = "WINDROW-TABLE-UNWRITABLE"
+    retryable = True
+
+
 class OtherDepot(OutsideError):
     """The ledger belongs to another depot."""
 
@@ -139,7 +160,7 @@ class OtherDepot(OutsideError):
 
 
 class DepotChanged(OutsideError):
-    """Somebody deleted from or updated a depot, which must only grow."""
+    """Somebody deleted from, updated or set back a depot, which must only grow."""
 
     code = "WINDROW-DEPOT-CHANGED"
 
@@ -196,8 +217,14 @@ def require(holds: bool, promise: str) -> None:
         raise BrokenPromise(promise, "Please report this. `windrow verify` says whether the ledger is sound.")
 
 
-def first_line(error: Exception) -> str:
-    """Return what an error of another library says, in one line; a bridge to Java says it in its second."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+def first_line(error: BaseException) -> str:
+    """Return what an error of another library says, in one line of at most 400 characters.
+
+    A bridge to Java says it in its second line; delta-rs puts each cause on a line of its own, in colours.
+    """
+    lines = [line.strip() for line in COLOUR.sub("", str(error)).splitlines() if line.strip()]
     said = [line for line in lines if not line.startswith("An error occurred while calling")]
-    return (said or [type(error).__name__])[0].removeprefix(": ")
+    first = (said or [type(error).__name__])[0].removeprefix(": ")
+    causes = [line.removeprefix(CAUSE) for line in said[1:] if line.startswith(CAUSE)]
+    whole = ": ".join([first, *causes])
+    return whole if len(whole) <= LONGEST_LINE else f"{whole[:LONGEST_LINE]}..."

@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from windrow.cli import demo, looking, running, writing
-from windrow.errors import UsageError, WindrowError
+from windrow.errors import UsageError, WindrowError, first_line
 
 app = typer.Typer(
     help="Group messages into batches, each message exactly once, on Delta Lake.",
@@ -52,8 +52,9 @@ def _failed(error: Exception) -> int:
     if hasattr(error, "format_message"):  # what typer raises for wrong usage
         command = getattr(getattr(error, "ctx", None), "command_path", "windrow")
         return _say(f"WINDROW-USAGE: {error.format_message()}\nSee {command} --help.", 2)
-    first = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return _say(f"WINDROW-UNEXPECTED: {type(error).__name__}: {first}\nRun it again with --debug to see where.", 3)
+    return _say(
+        f"WINDROW-UNEXPECTED: {type(error).__name__}: {first_line(error)}\nRun it again with --debug to see where.", 3
+    )
 
 
 def _say(text: str, status: int) -> int:

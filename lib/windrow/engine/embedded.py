@@ -17,11 +17,12 @@ from windrow.engine.lock import commit_lock
 from windrow.engine.log import DeltaRsLog, missing, open_table, payload_type
 from windrow.engine.protocol import Arrivals, Input, Live, Merged, Slice, Table, next_versions
 from windrow.engine.slices import CHANGE, FEED_COLUMNS, VERSION, cut, mapping_of, messages_of
-from windrow.errors import DepotUnreadable, EngineUnavailable, FileRefused, LedgerMoved, TableRefused, first_line
+from windrow.errors import DepotUnreadable, EngineUnavailable, FileRefused, LedgerMoved, TableRefused, WindrowError, first_line
 from windrow.expressions import Mapping as ColumnMapping
-from windrow.locations import is_name
+from windrow.locations import is_name, local_path
 from windrow.settings import Settings
 from windrow.start import Commit
+from windrow.storage import reading, writing
 
 MATCH = "t.state IN ('open', 'progress', 'partial') AND t.id = s.id"
 
@@ -54,7 +55,8 @@ class EmbeddedArrivals:
         except (DeltaError, pa.ArrowException, OSError) as error:
             raise DepotUnreadable(
                 f"the change feed of depot versions {first} to {last} cannot be read: {first_line(error)}",
-                "The log or files of these versions are gone, or the feed was switched on later.",
+                f"Bring their log and files back; or what comes after them can go into a new ledger: "
+                f'start_from = "version:{last + 1}".',
             ) from error
         return messages_of(self._mapped(plain(feed)), self.on_depot_delete)
 
@@ -140,16 +142,18 @@ class EmbeddedEngine:
         """Append the mapped rows of an input to the depot in one commit."""
         table = open_table(self._depot, "depot")
         payload = payload_type(pa.schema(table.schema().to_arrow()))
-        mapped = Counted(mapping.apply(_rows(given, after), payload), progress)
+        mapped = Counted(mapping.apply(_rows(given, after), payload), given.file, progress)
         application, version = transaction
         recorded = CommitProperties(app_transactions=[Transaction(application, version)])
-        with commit_lock(self._depot):
+        with commit_lock(self._depot), writing(self._depot, "depot"):
             try:
                 write_deltalake(table, mapped.reader(), mode="append", commit_properties=recorded)
             except CommitFailedError as error:
                 raise FileRefused(
                     f"{given.file} is being ingested by another process: {first_line(error)}", "Run it again."
                 ) from error
+            except Exception as error:
+                raise (mapped.failure or error) from error
         return mapped.rows
 
     def live(self) -> Live:
@@ -158,8 +162,9 @@ class EmbeddedEngine:
         if "state" not in table.metadata().partition_columns:
             raise TableRefused(f"{self._ledger} is a Delta table, but no ledger", "Give the path of a ledger.")
         among = ", ".join(f"'{state}'" for state in tables.LIVE)
-        found = QueryBuilder().register("ledger", table).execute(f"SELECT * FROM ledger WHERE state IN ({among})")
-        rows = pa.RecordBatchReader.from_stream(found).read_all()
+        with reading(self._ledger, "ledger"):
+            found = QueryBuilder().register("ledger", table).execute(f"SELECT * FROM ledger WHERE state IN ({among})")
+            rows = pa.RecordBatchReader.from_stream(found).read_all()
         schema = tables.ledger_schema(payload_type(pa.schema(table.schema().to_arrow())))
         return Live(plain(rows).select(schema.names).cast(schema).combine_chunks(), table.version(), table)
 
@@ -176,7 +181,7 @@ class EmbeddedEngine:
         """Commit the rows with the handle that was opened at prime: its conflict check is the fence."""
         source = pa.concat_tables([rows.drop_columns(["known"]), control]).combine_chunks()
         noted = CommitProperties(custom_metadata={"userMetadata": note})
-        with commit_lock(self._ledger):
+        with commit_lock(self._ledger), writing(self._ledger, "ledger"):
             try:
                 merger = live.handle.merge(source, MATCH, source_alias="s", target_alias="t", commit_properties=noted)
                 metrics = (
@@ -210,21 +215,35 @@ def _path(location: str) -> str:
 
 
 class Counted:
-    """A stream of rows that counts what passes."""
+    """A stream of rows that counts what passes, and lets no text pass that no reader of the depot could read.
 
-    def __init__(self, source: pa.RecordBatchReader, progress: Callable[[int], None]) -> None:
-        """Count what is read from `source`."""
-        self._source, self._progress, self.rows = source, progress, 0
+    What it raises goes through the writer, which makes another error of it: `failure` keeps it.
+    """
+
+    def __init__(self, source: pa.RecordBatchReader, file: str, progress: Callable[[int], None]) -> None:
+        """Count what is read from `source`, the rows of `file`."""
+        self._source, self._file, self._progress, self.rows = source, file, progress, 0
+        self.failure: WindrowError | None = None
 
     def reader(self) -> pa.RecordBatchReader:
         """Return the stream."""
         return pa.RecordBatchReader.from_batches(self._source.schema, self._batches())
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._source:
-            self.rows += batch.num_rows
-            self._progress(self.rows)
-            yield batch
+        try:
+            for batch in self._source:
+                batch.validate(full=True)
+                self.rows += batch.num_rows
+                self._progress(self.rows)
+                yield batch
+        except WindrowError as error:
+            self.failure = error
+            raise
+        except (pa.ArrowException, OSError) as error:
+            self.failure = FileRefused(
+                f"{self._file} cannot be read to its end: {first_line(error)}", "Nothing of it is in the depot."
+            )
+            raise self.failure from error
 
 
 def _rows(given: Input, after: int | None) -> pa.RecordBatchReader:
@@ -256,7 +275,10 @@ def added_rows(feed: pa.Table, file: str) -> pa.Table:
 
 def create_depot(location: str, payload: pa.DataType, keep: str = "90d") -> None:
     """Create an empty depot at a path unless it exists."""
-    with commit_lock(location):
+    with commit_lock(location), writing(location, "depot"):
+        if DeltaTable.is_deltatable(location):
+            return
+        _require_empty(location, "depot", "_delta_log")
         DeltaTable.create(
             location,
             tables.depot_schema(payload),
@@ -268,9 +290,10 @@ def create_depot(location: str, payload: pa.DataType, keep: str = "90d") -> None
 
 def create_ledger(location: str, first: pa.Table, keep: str) -> None:
     """Create a ledger with its first rows at a path unless it exists."""
-    with commit_lock(location):
+    with commit_lock(location), writing(location, "ledger"):
         if DeltaTable.is_deltatable(location):
             return
+        _require_empty(location, "ledger", "_delta_log", f"state={tables.PROGRESS}")
         write_deltalake(
             location,
             first.combine_chunks(),
@@ -278,4 +301,21 @@ def create_ledger(location: str, first: pa.Table, keep: str) -> None:
             partition_by=["state"],
             description=tables.LEDGER_COMMENT,
             configuration=tables.PROPERTIES | tables.retention(keep),
+        )
+
+
+def _require_empty(location: str, role: str, *ours: str) -> None:
+    """Refuse to make a table among files that are not its own, which a clean-up of the table would remove.
+
+    `ours` is what a creation leaves that was interrupted. A table that lost its log is refused as well: to begin anew
+    over its files would pass in silence over what it held.
+    """
+    path = local_path(location)
+    if path is None or not path.is_dir():
+        return
+    others = sorted(entry.name for entry in path.iterdir() if not entry.name.startswith(".") and entry.name not in ours)
+    if others:
+        raise TableRefused(
+            f"{location} is no Delta table, and not empty: it holds {others[0]}",
+            f"Give the {role} a directory of its own; if it was there before, bring back its _delta_log.",
         )

@@ -14,24 +14,31 @@ from filelock import FileLock, Timeout
 
 from windrow.errors import TableLocked
 from windrow.locations import local_path
+from windrow.storage import unwritable
 
 PATIENCE_SECONDS = 120.0
 
 
 @contextmanager
 def commit_lock(location: str) -> Iterator[None]:
-    """Hold the lock of a local table; nothing for a table elsewhere. Raises TableLocked after two minutes."""
+    """Hold the lock of a local table; nothing for a table elsewhere. Raises TableLocked, TableUnwritable."""
     path = local_path(location)
     if path is None:
         yield
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
     file = path.parent / f".{path.name}.lock"
+    lock = FileLock(file, timeout=PATIENCE_SECONDS)
     try:
-        with FileLock(file, timeout=PATIENCE_SECONDS):
-            yield
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
     except Timeout as error:
         raise TableLocked(
             f"another process has held {file} for {PATIENCE_SECONDS:.0f} s",
             "See which process writes to this table; the lock is free as soon as it ends.",
         ) from error
+    except OSError as error:
+        raise unwritable(location, "table", error) from error
+    try:
+        yield
+    finally:
+        lock.release()

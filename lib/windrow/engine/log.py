@@ -18,6 +18,7 @@ from windrow.arrow import plain_type
 from windrow.engine.protocol import Table
 from windrow.errors import DepotUnreadable, TableMissing
 from windrow.start import Commit
+from windrow.storage import FAULTS, reading, unreadable
 
 ROWS_ADDED = ("numOutputRows", "num_added_rows")
 APPENDS = ("WRITE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "COPY INTO")
@@ -48,12 +49,14 @@ class DeltaRsLog:
 
     def table(self) -> Table | None:
         """Return the table's identity and latest version, None when there is no table."""
-        return identity(DeltaTable(self.location)) if DeltaTable.is_deltatable(self.location) else None
+        with reading(self.location, "table"):
+            return identity(DeltaTable(self.location)) if DeltaTable.is_deltatable(self.location) else None
 
     def rows_added(self, after: int, upto: int) -> dict[int, int | None]:
         """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say."""
         table = open_table(self.location, "depot")
-        return added(table.history(table.version() - after), after, upto)
+        with reading(self.location, "depot"):
+            return added(table.history(table.version() - after), after, upto)
 
     def commits(self) -> list[Commit]:
         """Return what the log says of all its commits, in order."""
@@ -61,11 +64,13 @@ class DeltaRsLog:
 
 
 def open_table(location: str, role: str) -> DeltaTable:
-    """Open a table at a path. Raises TableMissing."""
+    """Open a table at a path. Raises TableMissing, TableUnreadable."""
     try:
         return DeltaTable(location)
     except TableNotFoundError as error:
         raise missing(location, role) from error
+    except FAULTS as error:
+        raise unreadable(location, role, error) from error
 
 
 def missing(location: str, role: str) -> TableMissing:

@@ -38,6 +38,7 @@ from windrow.expressions import Mapping as ColumnMapping
 from windrow.locations import is_name, local_path, reference
 from windrow.settings import Settings
 from windrow.start import Commit
+from windrow.storage import unreadable
 
 EVERY_FILE = 2_147_483_647  # a rate limit would split commits, and what is read by version would lose the second half
 MOVED = ("WINDROW-LEDGER-MOVED", "DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
@@ -181,7 +182,10 @@ class SparkEngine:
         schema = tables.ledger_schema(table.payload)
         if set(schema.names) - set(whole.columns):
             raise TableRefused(f"{self._ledger} is a Delta table, but no ledger", "Give the path of a ledger.")
-        rows = plain(whole.where(F.col("state").isin(*tables.LIVE)).toArrow())
+        try:
+            rows = plain(whole.where(F.col("state").isin(*tables.LIVE)).toArrow())
+        except PySparkException as error:
+            raise unreadable(self._ledger, "ledger", error) from error
         return Live(rows.select(schema.names).cast(schema).combine_chunks(), table.version, table.id)
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> pa.Table | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
@@ -14,6 +15,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from windrow import tables
 from windrow.errors import NotFound, OtherDepot, TableMissing, TableRefused
+from windrow.storage import FAULTS, reading, unreadable
 
 DAMAGED = "It was damaged from outside. RESTORE it to an earlier version, or replay the depot into a new ledger."
 LEDGER_COLUMNS = {"id", "state", "messages", "messages_read", "token"}
@@ -49,8 +51,9 @@ class Ledger:
         wanted = (states,) if isinstance(states, str) else states
         among = ", ".join(quoted(state) for state in wanted)
         statement = ["SELECT", columns, "FROM ledger WHERE state IN (", among, ") AND (", where, ")", rest]
-        stream = QueryBuilder().register("ledger", self.table).execute(" ".join(statement))
-        return pa.RecordBatchReader.from_stream(stream).read_all()
+        with reading(self.location, "ledger"):
+            stream = QueryBuilder().register("ledger", self.table).execute(" ".join(statement))
+            return pa.RecordBatchReader.from_stream(stream).read_all()
 
     def progress(self) -> Progress:
         """Return the progress row. Raises TableRefused when there is not exactly one, or of another schema version."""
@@ -92,10 +95,12 @@ def open_ledger(location: str, version: int | None = None) -> Ledger:
 
 
 def open_table(location: str, role: str) -> DeltaTable:
-    """Open a table at a path. Raises TableMissing."""
+    """Open a table at a path. Raises TableMissing, TableUnreadable."""
     try:
         return DeltaTable(location)
-    except TableNotFoundError as error:
+    except FAULTS as error:
+        if not isinstance(error, TableNotFoundError):
+            raise unreadable(location, role, error) from error
         creates = "`windrow init` creates it" if role == "ledger" else "`windrow init` or `windrow ingest` creates it"
         raise TableMissing(f"there is no {role} at {location}", f"{creates}; or name another with --{role}.") from error
 
@@ -114,10 +119,17 @@ def open_depot(location: str, ledger: Ledger, progress: Progress) -> DeltaTable:
 
 def rule(rules: str | None, name: str) -> int:
     """Return one of the rules that a ledger recorded. Raises TableRefused when they are none."""
+    return int(recorded_rules(rules)[name])
+
+
+def recorded_rules(rules: str | None) -> dict[str, Any]:
+    """Return the rules that a ledger recorded, durations in microseconds. Raises TableRefused when they are none."""
     try:
-        return int(json.loads(rules or "")[name])
+        found = json.loads(rules or "")
+        durations = {name: int(found[name]) for name in ("window", "max_delay", "max_leap")}
     except (ValueError, KeyError, TypeError) as error:
         raise TableRefused(f"the ledger recorded rules that are none: {rules}", DAMAGED) from error
+    return {**found, **durations}
 
 
 def quoted(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from deltalake import DeltaTable
@@ -10,7 +9,7 @@ from deltalake import DeltaTable
 from windrow import durations
 from windrow.errors import TableMissing
 from windrow.locations import local_path
-from windrow.reading.delta import Ledger, Progress, open_depot, open_ledger, open_table
+from windrow.reading.delta import Ledger, Progress, open_depot, open_ledger, open_table, recorded_rules
 from windrow.reading.figures import (
     ClosedBatches,
     DepotState,
@@ -165,7 +164,7 @@ def _in_words(rules: str) -> dict[str, Any]:
     """Return the rules as they stand in `windrow.toml`."""
     return {
         name: durations.text(value) if name in {"window", "max_delay", "max_leap"} else value
-        for name, value in json.loads(rules).items()
+        for name, value in recorded_rules(rules).items()
     }
 
 

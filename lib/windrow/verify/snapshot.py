@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.errors import NotFound, WindrowError
-from windrow.reading.delta import Ledger, Progress, open_ledger, rule
+from windrow.errors import NotFound, TableUnreadable, WindrowError, first_line
+from windrow.reading.delta import Ledger, Progress, open_ledger, open_table, rule
 from windrow.verify.columns import MESSAGE, Ints, as_messages, exploded, numbers, plain
 
 BATCH = (
@@ -113,14 +113,21 @@ def _readable(ledger: Ledger) -> Iterator[None]:
     """Turn what delta-rs raises for a file that is gone, which has no class of its own, into NotFound."""
     try:
         yield
+    except TableUnreadable as error:
+        if ledger.table.version() == open_table(ledger.location, "ledger").version():
+            raise
+        raise _unreadable(ledger, error.__cause__ or error) from error
     except WindrowError:
         raise
     except Exception as error:
-        first = (str(error).strip().splitlines() or ["no reason given"])[0]
-        raise NotFound(
-            f"ledger version {ledger.table.version()} cannot be read: {first}",
-            "`windrow status` says from which version on it can.",
-        ) from error
+        raise _unreadable(ledger, error) from error
+
+
+def _unreadable(ledger: Ledger, error: BaseException) -> NotFound:
+    return NotFound(
+        f"ledger version {ledger.table.version()} cannot be read: {first_line(error)}",
+        "`windrow status` says from which version on it can.",
+    )
 
 
 def _messages(inside: pa.Table, batches: pa.Table) -> pa.Table:

@@ -1,0 +1,51 @@
+"""What goes wrong with tables on disk, in words of our own: two contexts, one around reading and one around writing.
+
+Whatever delta-rs, Arrow or the operating system raise inside becomes TableUnreadable or TableUnwritable with the place
+and the cause. Our own errors pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+
+from windrow.errors import TableUnreadable, TableUnwritable, first_line
+
+FAULTS = (DeltaError, pa.ArrowException, OSError)
+
+
+@contextmanager
+def reading(location: str, role: str) -> Iterator[None]:
+    """Read a depot or ledger. Raises TableUnreadable."""
+    try:
+        yield
+    except FAULTS as error:
+        raise unreadable(location, role, error) from error
+
+
+@contextmanager
+def writing(location: str, role: str) -> Iterator[None]:
+    """Write to a depot or ledger. Raises TableUnwritable: a commit that failed left nothing that counts."""
+    try:
+        yield
+    except FAULTS as error:
+        raise unwritable(location, role, error) from error
+
+
+def unreadable(location: str, role: str, error: Exception) -> TableUnreadable:
+    """Return the error for a table that is there and cannot be read."""
+    return TableUnreadable(
+        f"the {role} at {location} cannot be read: {first_line(error)}",
+        "Check its rights and its files; what is damaged or gone has to come back from a copy, log and files together.",
+    )
+
+
+def unwritable(location: str, role: str, error: Exception) -> TableUnwritable:
+    """Return the error for a table to which nothing can be written."""
+    return TableUnwritable(
+        f"the {role} at {location} cannot be written: {first_line(error)}",
+        "Nothing of it counts. See that there is space and the right to write, and run again.",
+    )
