@@ -15,14 +15,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import SettingsError as SourceError
 
 from windrow import durations
 from windrow.batching.rules import Rules, WindowStart
 from windrow.errors import SettingsError, WindrowError
+from windrow.locations import local_path
 from windrow.start import Start
 
 PREFIX = "WINDROW_"
 FILE = "windrow.toml"
+LEAST_KEEP = durations.UNITS["h"]
 
 
 def _duration(value: Any) -> int:
@@ -39,6 +42,7 @@ def _grace(value: Any) -> int | None:
 Duration = Annotated[int, BeforeValidator(_duration)]
 Grace = Annotated[int | None, BeforeValidator(_grace)]
 Count = Annotated[int, Field(ge=1)]
+Octets = Annotated[int, Field(ge=0, le=2**62)]
 
 
 class Part(BaseModel):
@@ -53,7 +57,7 @@ class RulesPart(Part):
     window: Duration = Field("10s", description="longest span of a batch")  # type: ignore[assignment]
     max_delay: Duration = Field("5s", description="how old a message may be when it arrives")  # type: ignore[assignment]
     max_leap: Duration = Field("1s", description="how far in the future it may claim to be")  # type: ignore[assignment]
-    max_batch_bytes: int = Field(16_777_216, ge=0, description="octets of types and payloads in a batch; 0: no limit")
+    max_batch_bytes: Octets = Field(16_777_216, description="octets of types and payloads in a batch; 0: no limit")
     window_start: WindowStart = Field("arrival", description="where a window begins: arrival or event_time")
 
     def build(self) -> Rules:
@@ -113,8 +117,12 @@ class Settings(BaseSettings):
             super().__init__(**values)
         except ValidationError as error:
             raise _settings_error(error) from None
+        except SourceError as error:
+            raise SettingsError(f"the environment: {error}", "Set each value by a variable of its own.") from error
         self.rules.build()
-        durations.microseconds(self.keep, "keep")
+        _require_places(self.depot, self.ledger)
+        if durations.microseconds(self.keep, "keep") < LEAST_KEEP:
+            raise SettingsError(f"keep = {self.keep!r} is less than an hour", "Files that readers still need would go.")
         Start.parse(self.start_from)
 
     @classmethod
@@ -124,7 +132,7 @@ class Settings(BaseSettings):
         if file is None and not path.exists():
             return cls(**flags)
         try:
-            content = tomllib.loads(path.read_text(encoding="utf-8"))
+            content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         except OSError as error:
             raise SettingsError(f"{path} cannot be read: {error.strerror}", "Name another with --config.") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -188,6 +196,20 @@ def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
             raise SettingsError(f"nobody knows the setting 'depot.{name}'", "[depot] has table and columns.")
     rest = {name: value for name, value in content.items() if name != "depot"}
     return rest | {known[name]: value for name, value in depot.items()}
+
+
+def _require_places(depot: str, ledger: str) -> None:
+    """Refuse tables without a place, and one inside the other: cleaning up a table removes files not its own."""
+    for name, location in (("depot", depot), ("ledger", ledger)):
+        if not location.strip() or "\0" in location:
+            raise SettingsError(f"{name} = {location!r} is no place for a table", "Give a path or a catalog name.")
+    paths = [(location, local_path(location)) for location in (depot, ledger)]
+    places = [str(path.resolve()) if path else location for location, path in paths]
+    one, other = (f"{place.rstrip('/')}/" for place in places)
+    if one.startswith(other) or other.startswith(one):
+        raise SettingsError(
+            f"depot {depot!r} and ledger {ledger!r} are in one place", "Give each a directory of its own."
+        )
 
 
 def _known_variables() -> set[str]:

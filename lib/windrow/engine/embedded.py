@@ -17,7 +17,15 @@ from windrow.engine.lock import commit_lock
 from windrow.engine.log import DeltaRsLog, missing, open_table, payload_type
 from windrow.engine.protocol import Arrivals, Input, Live, Merged, Slice, Table, next_versions
 from windrow.engine.slices import CHANGE, FEED_COLUMNS, VERSION, cut, mapping_of, messages_of
-from windrow.errors import DepotUnreadable, EngineUnavailable, FileRefused, LedgerMoved, TableRefused, WindrowError, first_line
+from windrow.errors import (
+    DepotUnreadable,
+    EngineUnavailable,
+    FileRefused,
+    LedgerMoved,
+    TableRefused,
+    WindrowError,
+    first_line,
+)
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.locations import is_name, local_path
 from windrow.settings import Settings
