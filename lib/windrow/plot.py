@@ -38,7 +38,7 @@ STREAM, BY_STREAM = ["source", "key"], [("source", "ascending"), ("key", "ascend
 # Where things stand in a row, from its foot to the next row's.
 HEIGHTS = {"box_top": 0.93, "above": 0.8, "box_bottom": 0.67, "name": 0.46, "below": 0.23, "bars": 0.13, "tick": 0.04}
 STEPS = [factor * 10**power for power in range(18) for factor in (1, 2, 5)]
-BINS, FEW = 300, 200
+BINS, FEW, MOST_LINES = 300, 200, 3_000
 STALL_BUCKET, STALL_LONGEST, STALL_MARGIN = 10_000_000, 60_000_000, 5_000_000  # microseconds
 
 
@@ -50,7 +50,7 @@ def timeline(
     begin: int | None = None,
     end: int | None = None,
     max_streams: int = 6,
-    max_lines: int = 3_000,
+    max_lines: int = MOST_LINES,
 ) -> alt.LayerChart:
     """Return the picture of batches and rejected messages from `begin` to `end` (microseconds; default: all).
 
@@ -91,11 +91,20 @@ def timeline(
 
 
 def save(chart: alt.TopLevelMixin, path: str | Path) -> None:
-    """Write a .html (it needs no network), .png, .svg or .json file; raises SettingsError for others, MissingExtra."""
+    """Write a .html (it needs no network), .png, .svg or .json file. Raises what `require_picture` does."""
+    require_picture(path)
+    try:
+        chart.save(str(path), inline=str(path).endswith(".html"), scale_factor=2, json_kwds={"cls": _Harmless})
+    except OSError as error:
+        raise SettingsError(f"{str(path)!r} cannot be written: {error.strerror}", "Name another file.") from error
+
+
+def require_picture(path: str | Path) -> None:
+    """Raise SettingsError unless `path` names a kind of picture, MissingExtra unless it can be drawn."""
     if Path(path).suffix not in {".html", ".png", ".svg", ".json"}:
         raise SettingsError(f"{str(path)!r} is no kind of picture", "Name a file .html, .png, .svg or .json.")
+    _require("altair")
     _require("vl_convert")
-    chart.save(str(path), inline=str(path).endswith(".html"), scale_factor=2, json_kwds={"cls": _Harmless})
 
 
 def busiest_rejections(rejected: pa.Table) -> tuple[str, str, int, int]:

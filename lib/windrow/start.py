@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 
+from windrow import moments
 from windrow.errors import DepotUnreadable, SettingsError
 
 FORMS = "beginning, end, version:N, timestamp:2026-01-31T12:00:00Z, records-ago:N or days-ago:N"
 DAY = 86_400_000_000
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class Start:
         if form in ("version", "records-ago", "days-ago") and re.fullmatch(r"\d{1,18}", value):
             return cls(form, int(value))
         if form == "timestamp":
-            return cls(form, _moment(value))
+            return cls(form, moments.microseconds(value, "start_from = timestamp:"))
         raise SettingsError(f"start_from = {text!r} has no meaning", f"Say {FORMS}.")
 
     def version_before(self, latest: int, now: int, commits: Callable[[], Sequence[Commit]]) -> int:
@@ -61,18 +60,6 @@ class Start:
         if self.form == "records-ago":
             return _before_last_rows(commits(), self.number, latest)
         return _before_moment(commits(), self.number if self.form == "timestamp" else now - self.number * DAY, latest)
-
-
-def _moment(text: str) -> int:
-    """Return an ISO 8601 time in microseconds; without a zone it is UTC."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise SettingsError(
-            f"start_from = 'timestamp:{text}': this is no time", "Write timestamp:2026-01-31T12:00:00Z."
-        ) from error
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return (aware - EPOCH) // timedelta(microseconds=1)
 
 
 def _before_moment(commits: Sequence[Commit], moment: int, latest: int) -> int:

@@ -6,11 +6,11 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from windrow import moments
 from windrow.cli import options
 from windrow.cli.options import Config, Debug, Depot, Engine, Json, Ledger, aside, say
 from windrow.errors import SettingsError
@@ -61,7 +61,7 @@ def tick(
     debug: Debug = False,
 ) -> None:
     """Close what is overdue: at the idle clocks now, or at a time of your choice. It is recorded and replayed."""
-    moment = None if to is None else _moment(to)
+    moment = None if to is None else moments.microseconds(to, "--to")
     _run(options.settings(config, depot=depot, ledger=ledger, engine=engine), lambda runner: runner.tick(moment), json)
 
 
@@ -192,13 +192,3 @@ def _microseconds(duration: str) -> int:
     from windrow.durations import microseconds
 
     return microseconds(duration, "--every")
-
-
-def _moment(text: str) -> int:
-    """Return an ISO 8601 time in microseconds; without a zone it is UTC."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise SettingsError(f"--to {text!r} is no time", "Write it like 2026-01-31T12:00:00Z.") from error
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

@@ -8,15 +8,18 @@ from __future__ import annotations
 from windrow.reading.details import batch, batches, rejection, rejections
 from windrow.reading.figures import NeededDelay, Status
 from windrow.reading.overview import needed_delay, status, waiting
+from windrow.reading.stretch import Stretch, stretch
 
 __all__ = [
     "NeededDelay",
     "Status",
+    "Stretch",
     "batch",
     "batches",
     "needed_delay",
     "rejection",
     "rejections",
     "status",
+    "stretch",
     "waiting",
 ]

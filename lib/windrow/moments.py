@@ -1,0 +1,20 @@
+"""Moments as people write them (`2026-01-31T12:00:00Z`) and as the core counts them: microseconds since the epoch."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from windrow.errors import SettingsError
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+
+
+def microseconds(text: str, name: str) -> int:
+    """Return an ISO 8601 time in microseconds; without a zone it is UTC. Raises SettingsError with the name given."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise SettingsError(f"{name} {text!r} is no time", "Write it like 2026-01-31T12:00:00Z.") from error
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (aware - EPOCH) // MICROSECOND

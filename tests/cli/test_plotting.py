@@ -1,0 +1,60 @@
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+from windrow import plot
+
+
+class TestPlot:
+    def test_a_key(self, filled: Command, tmp_path: Path) -> None:
+        """
+        The picture of a key is written in the format that its name asks for.
+        """
+        pytest.importorskip("altair")
+        for name, begins in (("k.html", b"<!DOCTYPE html>"), ("k.png", b"\x89PNG")):
+            said = filled("plot", "--key", "k", "--out", name)
+            assert said.status == 0, said.err
+            assert "3 batches and 1 rejected message" in said.out
+            assert (tmp_path / name).read_bytes().lstrip().startswith(begins)
+
+    def test_json(self, filled: Command) -> None:
+        """
+        With --json one document says which streams were drawn of how many; a range leaves out what lies outside.
+        """
+        pytest.importorskip("altair")
+        document = filled("plot", "--out", "p.json", "--json").json()
+        drawn = [{"source": "", "key": "k"}]
+        assert document == {"file": "p.json", "streams": 1, "drawn": drawn, "batches": 3, "rejected": 1}
+        within = ("--from", "1970-01-01T00:02:40Z", "--to", "1970-01-01T00:03")
+        assert filled("plot", "--out", "p.json", "--json", *within).json()["batches"] == 1
+
+    @pytest.mark.parametrize(
+        ("arguments", "says"),
+        [
+            (("--out", "p.gif"), "no kind of picture"),
+            (("--out", "nowhere/p.html"), "cannot be written"),
+            (("--out", "p.html", "--key", "nobody"), "no message of key 'nobody'"),
+            (("--out", "p.html", "--to", "1970-01-01"), "in this range"),
+            (("--out", "p.html", "--from", "noon"), "--from 'noon' is no time"),
+            ((), "--out"),
+        ],
+    )
+    def test_mistakes(self, filled: Command, arguments: tuple[str, ...], says: str) -> None:
+        """
+        What cannot be drawn or written is wrong usage, said in words, and no file is left behind.
+        """
+        pytest.importorskip("altair")
+        said = filled("plot", *arguments)
+        assert (said.status, says in said.err) == (2, True), said.err
+        assert not Path("p.html").exists()
+
+    def test_missing_extra(self, filled: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        Without the packages that draw, the error names the extra before anything is read.
+        """
+        monkeypatch.setattr(plot, "find_spec", lambda name: None if name == "altair" else find_spec(name))
+        said = filled("plot", "--out", "p.html", "--ledger", "nowhere")
+        assert said.status == 2
+        assert "windrow[plot]" in said.err

@@ -1,0 +1,30 @@
+import pytest
+
+from windrow import moments
+from windrow.errors import SettingsError
+
+
+@pytest.mark.parametrize(
+    ("text", "microseconds"),
+    [
+        ("1970-01-01T00:00:01Z", 1_000_000),
+        ("1970-01-01", 0),
+        ("1970-01-01T01:00:00.000001+01:00", 1),
+        ("1969-12-31T23:59:59.999999", -1),
+        ("2023-11-14 22:13:20", 1_700_000_000_000_000),
+    ],
+)
+def test_iso_8601(text: str, microseconds: int) -> None:
+    """
+    A time with a zone is what it says, one without is UTC, to the microsecond and before 1970 too.
+    """
+    assert moments.microseconds(text, "--at") == microseconds
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "12:00"])
+def test_no_time(text: str) -> None:
+    """
+    What is no time is an error that names the option it was given to, and shows how to write one.
+    """
+    with pytest.raises(SettingsError, match=r"--at .* is no time\nWrite it like 2026-01-31T12:00:00Z"):
+        moments.microseconds(text, "--at")

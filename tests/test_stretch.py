@@ -1,0 +1,110 @@
+"""Which batches and rejected messages of the ledger a stretch holds."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from tests.clocks import NOW, ManualClock
+from tests.conftest import EngineFactory
+from tests.engine.world import World
+from tests.messages import SECOND, log, message
+from windrow import tables
+from windrow.errors import NotFound
+from windrow.reading import stretch
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Tables after ten microbatches, only to be looked at."""
+    world = World(tmp_path_factory.mktemp("busy"), ManualClock())
+    world.publish(*log(versions=10, seed=4))
+    world.runner(EngineFactory("embedded"), max_messages=1).once()
+    return world
+
+
+def streams(world: World) -> dict[tuple[str, str], int]:
+    """Count the messages of each stream as the ledger has them."""
+    counted: dict[tuple[str, str], int] = {}
+    for row in world.rows("open", "closed", "rejected"):
+        if row["source"] is not None and row["key"] is not None:
+            stream = (row["source"], row["key"])
+            counted[stream] = counted.get(stream, 0) + (row["message_count"] or 1)
+    return counted
+
+
+class TestChoice:
+    def test_busiest(self, busy):
+        """
+        Without a key the streams with the most messages are read, whole, and it is said how many there are.
+        """
+        counted = streams(busy)
+        found = stretch(busy.ledger, most=3)
+        assert found.streams == len(counted)
+        assert list(found.chosen) == sorted(counted, key=lambda stream: (-counted[stream], stream))[:3]
+        there = sum(found.batches["message_count"].to_pylist()) + found.rejected.num_rows
+        assert there == sum(counted[stream] for stream in found.chosen)
+
+    def test_key_and_source(self, busy):
+        """
+        A key is read in every source that has it; a source narrows that down.
+        """
+        assert {key for _, key in stretch(busy.ledger, key="k").chosen} == {"k"}
+        assert len(stretch(busy.ledger, key="k").chosen) == 3
+        assert stretch(busy.ledger, key="k", source="s/1").chosen == (("s/1", "k"),)
+
+    def test_columns(self, busy):
+        """
+        Both tables come in the ledger's columns and plain types, whatever the reader hands out.
+        """
+        found = stretch(busy.ledger)
+        assert found.batches.schema == pa.schema(tables.batch_fields(pa.string()))
+        assert found.rejected.schema == pa.schema(tables.rejected_fields(pa.string()))
+
+    def test_octets(self, tmp_path, clock, embedded):
+        """
+        Payloads that are octets stay octets.
+        """
+        world = World(tmp_path, clock, pa.binary())
+        world.publish([message(payload=b"\xff\x00")])
+        world.runner(embedded).once()
+        assert stretch(world.ledger).batches["messages"].to_pylist()[0][0]["payload"] == b"\xff\x00"
+
+
+class TestRange:
+    def test_what_touches_it(self, busy):
+        """
+        Exactly those batches are read whose window, to its timeout, touches the range, and those rejected messages
+        whose way from event time to processing time does.
+        """
+        begin, end = NOW + 9 * SECOND, NOW + 12 * SECOND
+        found = stretch(busy.ledger, begin=begin, end=end, most=100)
+        batches, rejected = busy.rows("open", "closed"), busy.rows("rejected")
+        whole = {row["id"] for row in batches if micro(row["timeout"]) >= begin and micro(row["window_start"]) < end}
+        assert set(found.batches["id"].to_pylist()) == whole
+        assert 0 < len(whole) < len(batches)
+        ways = [(row, [row["event_time"], row["processing_time"] or row["received_at"]]) for row in rejected]
+        expected = {
+            row["id"]
+            for row, way in ways
+            if row["source"] is not None
+            and row["key"] is not None
+            and min(micro(at) for at in way if at) < end
+            and max(micro(at) for at in way if at) >= begin
+        }
+        assert set(found.rejected["id"].to_pylist()) == expected
+        assert 0 < len(expected) < len(rejected)
+
+    def test_nothing_there(self, busy):
+        """
+        A key that is not there, or a range without messages, is an error that says what to try.
+        """
+        with pytest.raises(NotFound, match="no message of key 'nobody'\n`windrow show`"):
+            stretch(busy.ledger, key="nobody")
+        with pytest.raises(NotFound, match="no message in this range of time\nChoose an earlier --from"):
+            stretch(busy.ledger, begin=0, end=SECOND)
+
+
+def micro(moment: object) -> int:
+    """Return a moment in microseconds."""
+    return pa.scalar(moment, pa.timestamp("us", tz="UTC")).cast(pa.int64()).as_py()
