@@ -1,19 +1,16 @@
-"""Commands that look and change nothing, without a JVM: status, show, verify."""
+"""Commands that look and change nothing, without a JVM: show, verify."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from windrow.cli import options
-from windrow.cli.options import Config, Debug, Depot, Json, Ledger, aside, count, people, say
+from windrow.cli.options import Config, Debug, Depot, Json, Ledger, aside, count, say
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
-    from windrow.reading import NeededDelay, Status
     from windrow.verify import Report
 
 WIDEST_PAYLOAD = 60
@@ -23,39 +20,8 @@ Limit = Annotated[int, typer.Option("--limit", min=1, help="How many to show at 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this file."""
-    app.command(epilog="Example: windrow status --json")(status)
     app.command(epilog="Example: windrow show --rejected --key pump-1")(show)
     app.command(epilog="Example: windrow verify --at 12 --at 40")(verify)
-
-
-def status(
-    config: Config = None, depot: Depot = None, ledger: Ledger = None, json: Json = False, debug: Debug = False
-) -> None:
-    """Say where the ledger stands: what waits, clocks, open and closed batches, rejections, the last microbatches."""
-    from windrow import reading
-    from windrow.wall import WallClock
-
-    chosen = options.settings(config, depot=depot, ledger=ledger)
-    found = reading.status(chosen.depot, chosen.ledger, WallClock().now())
-    needed = reading.needed_delay(chosen.ledger)
-    if json:
-        options.print_json(asdict(found) | {"needed_delay": asdict(needed)})
-        return
-    say(f"depot   {found.depot.path}, version {found.depot.version}; read up to {found.depot.read_version}")
-    say(f"ledger  {found.ledger.path}, version {found.ledger.version}; rules {_rules(found)}")
-    say(f"lag     {_lag(found)}")
-    say(f"open    {_open(found)}")
-    say(f"closed  {count(found.closed.batches, 'batch')} with {count(found.closed.messages, 'message')}")
-    say(f"read    {count(found.totals.messages, 'message')} in {count(found.totals.microbatches, 'microbatch')}")
-    _tables(found)
-    if too_old := _too_old(needed):
-        say(too_old)
-    say(
-        f"verify and replay reach back to ledger version {found.reach.ledger_version}, "
-        f"depot version {found.reach.depot_version}"
-    )
-    for hint in found.hints:
-        say(f"hint: {hint}", markup=False)
 
 
 def show(
@@ -110,69 +76,6 @@ def verify(
     else:
         _print_report(report)
     return 0 if report.ok else 1
-
-
-def _rules(found: Status) -> str:
-    return ", ".join(f"{name} {value}" for name, value in found.rules.items())
-
-
-def _lag(found: Status) -> str:
-    waiting = found.depot.messages_waiting
-    if not found.depot.versions_waiting:
-        return "nothing waits"
-    messages = "messages" if waiting is None else count(waiting, "message")
-    return (
-        f"{messages} in {count(found.depot.versions_waiting, 'version')} wait, the oldest for {found.lag.seconds:.0f} s"
-    )
-
-
-def _open(found: Status) -> str:
-    if found.open.oldest is None:
-        return "no batch"
-    oldest = found.open.oldest
-    holds = f"{count(found.open.batches, 'batch')} with {count(found.open.messages, 'message')}"
-    return f"{holds}; the oldest, {oldest.id}, is due at {oldest.timeout}"
-
-
-def _tables(found: Status) -> None:
-    clocks = [(row.source or "''", *map(_short, (row.clock, row.floor, row.seen_at))) for row in found.clocks]
-    _table("clocks (UTC)", ("source", "clock", "floor", "seen at"), clocks)
-    refused = [(row.reason, f"{row.messages:,}", f"{row.off_by_us / 1_000_000:.3f} s") for row in found.rejected]
-    _table("rejected", ("reason", "messages", "furthest off"), refused)
-    names = ("microbatch", "kind", "messages", "rejected", "opened", "closed", "prime_ms", "plan_ms", "process_ms")
-    heads = ("no", "kind", "read", "rejected", "opened", "closed", "prime", "plan", "process")
-    last = [tuple(_figure(getattr(row, name)) for name in names) for row in found.microbatches]
-    _table("last microbatches (phases in ms)", heads, last)
-
-
-def _table(title: str, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    """Print a table, unless it is empty."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(*heads, title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    for row in rows:
-        table.add_row(*row)
-    if rows:
-        people.print(table)
-
-
-def _short(time: str) -> str:
-    """Return a time of JSON without what a reader of a table can do without."""
-    return time[:19].replace("T", " ")
-
-
-def _figure(value: object) -> str:
-    return f"{value:,.0f}" if isinstance(value, float | int) else str(value)
-
-
-def _too_old(needed: NeededDelay) -> str:
-    """Say which max_delay would have kept what was too old."""
-    if needed.needed_us is None:
-        return ""
-    by_source = ", ".join(f"{source or repr(source)} {us / 1_000_000:.1f} s" for source, us in needed.by_source.items())
-    allowed, enough = needed.max_delay_us / 1_000_000, needed.needed_us / 1_000_000
-    return f"max_delay is {allowed:g} s; {enough:.1f} s would have kept every message that was too old ({by_source})"
 
 
 def _chosen(chosen: Any, id_: str | None, state: str, key: str | None, limit: int) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from windrow.reading.details import batch, batches, rejection, rejections
 from windrow.reading.figures import NeededDelay, Status
 from windrow.reading.overview import needed_delay, status, waiting
 from windrow.reading.stretch import Stretch, stretch
+from windrow.reading.values import time_text
 
 __all__ = [
     "NeededDelay",
@@ -21,5 +22,6 @@ __all__ = [
     "rejections",
     "status",
     "stretch",
+    "time_text",
     "waiting",
 ]

@@ -63,11 +63,16 @@ class OldestBatch:
 
 @dataclass(frozen=True, slots=True)
 class OpenBatches:
-    """How many batches are open, and how many messages they hold."""
+    """How many batches are open, and how many messages they hold.
+
+    `oldest_seconds` is how long ago the window that is open longest began, by the idle clock of its source: in a
+    backfill of last year's messages it is seconds, not a year.
+    """
 
     batches: int
     messages: int
     oldest: OldestBatch | None
+    oldest_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from windrow import durations
@@ -50,7 +51,7 @@ def status(depot: str, ledger: str, now: int) -> Status:
         lag=lag,
         rules=_in_words(progress.rules),
         clocks=clocks,
-        open=_open(book, progress.max_delay_us),
+        open=_open(book, progress.max_delay_us, now),
         closed=ClosedBatches(**_one(book, "closed", BATCHES)),
         rejected=_by_reason(refused),
         too_old=too_old,
@@ -125,12 +126,21 @@ def _clocks(book: Ledger) -> tuple[SourceClock, ...]:
     return tuple(SourceClock(**row) for row in records(rows))
 
 
-def _open(book: Ledger, max_delay: int) -> OpenBatches:
+def _open(book: Ledger, max_delay: int, now: int) -> OpenBatches:
     """Return the open batches; their timeouts follow the rules in force, also where their rows are older."""
     timeout = f"window_end + INTERVAL '{max_delay} microseconds' AS timeout"
     first = book.rows("open", f"id, source, key, window_start, {timeout}", rest="ORDER BY window_start, id LIMIT 1")
     oldest = [OldestBatch(**row) for row in records(first)]
-    return OpenBatches(**_one(book, "open", BATCHES), oldest=oldest[0] if oldest else None)
+    seconds = _open_for(book, now) / 1_000_000 if oldest else 0.0
+    return OpenBatches(**_one(book, "open", BATCHES), oldest=oldest[0] if oldest else None, oldest_seconds=seconds)
+
+
+def _open_for(book: Ledger, now: int) -> int:
+    """Return how long ago the window that is open longest began, each by the idle clock of its own source."""
+    idle = f"max(CAST(clock AS BIGINT) + greatest(0, {now:d} - CAST(seen_at AS BIGINT)))"
+    begun = "min(CAST(window_start AS BIGINT))"
+    by_source = book.rows(("open", "progress"), f"{idle} - {begun} AS age", "source IS NOT NULL", "GROUP BY source")
+    return max(0, pc.max(by_source["age"]).as_py() or 0)
 
 
 def _refused(book: Ledger) -> list[dict[str, Any]]:

@@ -1,0 +1,267 @@
+"""The command that says where the ledger stands, once or again and again: status."""
+
+from __future__ import annotations
+
+import json as json_text
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.text import Text
+
+from windrow.cli import options
+from windrow.cli.options import Config, Debug, Depot, Json, Ledger, aside, count, people, say
+from windrow.errors import SettingsError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from windrow.reading import NeededDelay, Status
+    from windrow.reading.conditions import Condition
+    from windrow.settings import Settings
+
+EVERY = "2s"
+
+FailIf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fail-if",
+        help="End with status 1 when this holds; may be repeated. lag>5m, lag_messages>100000, lag_versions, open, "
+        "open_messages, oldest_open>1h, rejected>0, rejected_lately, paused; with > >= < <= ==.",
+    ),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command of this file."""
+    app.command(epilog="Example: windrow status --fail-if 'lag>5m' --fail-if paused   or   windrow status --watch")(
+        status
+    )
+
+
+def status(
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Look again and again until Ctrl-C; with --json one document a line.")
+    ] = False,
+    every: Annotated[
+        str | None, typer.Option("--every", help=f"With --watch: time between two looks. Default: {EVERY}.")
+    ] = None,
+    fail_if: FailIf = None,
+    config: Config = None,
+    depot: Depot = None,
+    ledger: Ledger = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Say where the ledger stands: what waits, clocks, open and closed batches, rejections, the last microbatches.
+
+    With --watch a terminal shows it live, anything else gets a line each time.
+    """
+    from windrow.reading import conditions
+
+    if every is not None and not watch:
+        raise SettingsError("--every goes with --watch", "Give both, or none.")
+    alarms = [conditions.parse(text) for text in fail_if or ()]
+    chosen = options.settings(config, depot=depot, ledger=ledger)
+    if watch:
+        return _watch(chosen, alarms, _pause(every or EVERY), json)
+    look = _look(chosen, alarms)
+    if json:
+        options.print_json(look.document())
+    else:
+        for line in look.lines():
+            say(line)
+        for table in look.tables():
+            people.print(table)
+        for line in look.remarks():
+            say(line, markup=False)
+    return _alarmed(look)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at the tables: the status, which max_delay would have kept all, and the conditions that hold."""
+
+    at: str
+    status: Status
+    needed: NeededDelay
+    holding: list[str] | None
+
+    def document(self) -> dict[str, Any]:
+        """Return what --json prints."""
+        alarms = {} if self.holding is None else {"failed": self.holding}
+        return asdict(self.status) | {"needed_delay": asdict(self.needed)} | alarms
+
+    def lines(self) -> list[str]:
+        """Return what stands above the tables."""
+        found = self.status
+        return [
+            f"depot   {found.depot.path}, version {found.depot.version}; read up to {found.depot.read_version}",
+            f"ledger  {found.ledger.path}, version {found.ledger.version}; rules {_rules(found)}",
+            *(["paused  nothing is read until `windrow resume`"] if found.ledger.paused else []),
+            f"lag     {_lag(found)}",
+            f"open    {_open(found)}",
+            f"closed  {count(found.closed.batches, 'batch')} with {count(found.closed.messages, 'message')}",
+            f"read    {count(found.totals.messages, 'message')} in {count(found.totals.microbatches, 'microbatch')}",
+        ]
+
+    def tables(self) -> list[Table]:
+        """Return the tables that have rows."""
+        return [table for table in _tables(self.status) if table.row_count]
+
+    def remarks(self) -> list[str]:
+        """Return what stands below the tables."""
+        reach = self.status.reach
+        reaches = f"verify and replay reach back to ledger version {reach.ledger_version}"
+        too_old = _too_old(self.needed)
+        return [
+            *([too_old] if too_old else []),
+            f"{reaches}, depot version {reach.depot_version}",
+            *(f"hint: {hint}" for hint in self.status.hints),
+        ]
+
+    def line(self) -> str:
+        """Return all of it in one line."""
+        found = self.status
+        number = found.microbatches[0].microbatch if found.microbatches else 0
+        refused = sum(row.messages for row in found.rejected)
+        paused = "; paused" if found.ledger.paused else ""
+        return (
+            f"{self.at}  microbatch {number}; {_lag(found)}; {found.open.batches:,} open, "
+            f"{found.closed.batches:,} closed, {refused:,} rejected{paused}"
+        )
+
+    def view(self) -> Group:
+        """Return what a terminal shows."""
+        lines = [Text.from_markup(line) for line in self.lines()]
+        return Group(*lines, *self.tables(), *map(Text, self.remarks()), Text(f"{self.at}; Ctrl-C ends", style="dim"))
+
+
+def _look(chosen: Settings, alarms: Sequence[Condition]) -> Look:
+    from windrow import reading
+    from windrow.wall import WallClock
+
+    now = WallClock().now()
+    found = reading.status(chosen.depot, chosen.ledger, now)
+    holding = [said for alarm in alarms if (said := alarm.holds(found))]
+    at = reading.time_text(now // 1_000_000 * 1_000_000)
+    return Look(at, found, reading.needed_delay(chosen.ledger), holding if alarms else None)
+
+
+def _watch(chosen: Settings, alarms: Sequence[Condition], pause: int, json: bool) -> int:
+    """Look until Ctrl-C, which is no failure, or until a condition holds."""
+    from windrow.wall import WallClock
+
+    clock = WallClock()
+    try:
+        with _shown(json) as show:
+            while True:
+                look = _look(chosen, alarms)
+                show(look)
+                if look.holding or clock.wait(pause):
+                    break
+    except KeyboardInterrupt:
+        return 0
+    return _alarmed(look)
+
+
+@contextmanager
+def _shown(json: bool) -> Iterator[Callable[[Look], None]]:
+    """Give what shows a look: a live view on a terminal, a line each time elsewhere."""
+    from rich.live import Live
+
+    if json:
+        yield lambda look: _line(json_text.dumps(look.document(), default=str, ensure_ascii=False))
+    elif people.is_terminal:
+        with Live(console=people, auto_refresh=False, vertical_overflow="visible") as live:
+            yield lambda look: live.update(look.view(), refresh=True)
+    else:
+        yield lambda look: _line(look.line())
+
+
+def _line(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _alarmed(look: Look) -> int:
+    """Name the conditions that hold; return the exit status."""
+    for said in look.holding or ():
+        aside.print(said, markup=False, soft_wrap=True)
+    return 1 if look.holding else 0
+
+
+def _pause(every: str) -> int:
+    from windrow.durations import microseconds
+
+    pause = microseconds(every, "--every")
+    if pause == 0:
+        raise SettingsError("--every is 0", "Leave the tables some time, for example 2s.")
+    return pause
+
+
+def _rules(found: Status) -> str:
+    return ", ".join(f"{name} {value}" for name, value in found.rules.items())
+
+
+def _lag(found: Status) -> str:
+    waiting = found.depot.messages_waiting
+    if not found.depot.versions_waiting:
+        return "nothing waits"
+    messages = "messages" if waiting is None else count(waiting, "message")
+    return (
+        f"{messages} in {count(found.depot.versions_waiting, 'version')} wait, the oldest for {found.lag.seconds:.0f} s"
+    )
+
+
+def _open(found: Status) -> str:
+    if found.open.oldest is None:
+        return "no batch"
+    oldest = found.open.oldest
+    holds = f"{count(found.open.batches, 'batch')} with {count(found.open.messages, 'message')}"
+    return f"{holds}; the oldest, {oldest.id}, is due at {oldest.timeout}"
+
+
+def _tables(found: Status) -> list[Table]:
+    clocks = [(row.source or "''", *map(_short, (row.clock, row.floor, row.seen_at))) for row in found.clocks]
+    refused = [(row.reason, f"{row.messages:,}", f"{row.off_by_us / 1_000_000:.3f} s") for row in found.rejected]
+    names = ("microbatch", "kind", "messages", "rejected", "opened", "closed", "prime_ms", "plan_ms", "process_ms")
+    heads = ("no", "kind", "read", "rejected", "opened", "closed", "prime", "plan", "process")
+    last = [tuple(_figure(getattr(row, name)) for name in names) for row in found.microbatches]
+    return [
+        _table("clocks (UTC)", ("source", "clock", "floor", "seen at"), clocks),
+        _table("rejected", ("reason", "messages", "furthest off"), refused),
+        _table("last microbatches (phases in ms)", heads, last),
+    ]
+
+
+def _table(title: str, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(*heads, title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _short(time: str) -> str:
+    """Return a time of JSON without what a reader of a table can do without."""
+    return time[:19].replace("T", " ")
+
+
+def _figure(value: object) -> str:
+    return f"{value:,.0f}" if isinstance(value, float | int) else str(value)
+
+
+def _too_old(needed: NeededDelay) -> str:
+    """Say which max_delay would have kept what was too old."""
+    if needed.needed_us is None:
+        return ""
+    by_source = ", ".join(f"{source or repr(source)} {us / 1_000_000:.1f} s" for source, us in needed.by_source.items())
+    allowed, enough = needed.max_delay_us / 1_000_000, needed.needed_us / 1_000_000
+    return f"max_delay is {allowed:g} s; {enough:.1f} s would have kept every message that was too old ({by_source})"

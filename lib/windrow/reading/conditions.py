@@ -1,0 +1,117 @@
+"""Conditions on a status, for alarms: `lag>5m`, `rejected>0`, `paused`. Pure: a condition is parsed, then looked up."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from windrow import durations
+from windrow.errors import SettingsError
+from windrow.reading.figures import Status
+
+SECOND = 1_000_000
+SHAPE = re.compile(r"\s*([a-z_]+)\s*(?:(>=|<=|==|>|<)\s*(\S.*?)\s*)?")
+COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+EXAMPLE = "Write it like lag>5m, lag_messages>100000, rejected>0 or paused"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure of a status: a time (microseconds), a count, or a flag that holds or does not; None when not known."""
+
+    unit: Literal["time", "count", "flag"]
+    meaning: str
+    of: Callable[[Status], int | None]
+
+
+FIGURES = {
+    "lag": Figure("time", "how long the oldest message waits", lambda now: _microseconds(now.lag.seconds)),
+    "lag_messages": Figure("count", "messages that wait", lambda now: now.lag.messages),
+    "lag_versions": Figure("count", "depot versions that wait", lambda now: now.depot.versions_waiting),
+    "open": Figure("count", "open batches", lambda now: now.open.batches),
+    "open_messages": Figure("count", "messages in open batches", lambda now: now.open.messages),
+    "oldest_open": Figure(
+        "time",
+        "how long ago the window that is open longest began, by its source's clock",
+        lambda now: _microseconds(now.open.oldest_seconds),
+    ),
+    "rejected": Figure("count", "rejected messages", lambda now: sum(row.messages for row in now.rejected)),
+    "rejected_lately": Figure(
+        "count",
+        "messages rejected in the last 10 microbatches",
+        lambda now: sum(row.rejected for row in now.microbatches),
+    ),
+    "paused": Figure("flag", "the ledger is paused", lambda now: int(now.ledger.paused)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A figure compared with a bound, in microseconds or a count; `text` as it was given."""
+
+    text: str
+    figure: str
+    comparison: str
+    bound: int
+
+    def holds(self, status: Status) -> str | None:
+        """Return what the figure is when the condition holds, None when it does not.
+
+        A figure that is not known holds: an alarm that keeps silent because nobody can say is worse than a false one.
+        """
+        figure = FIGURES[self.figure]
+        value = figure.of(status)
+        if value is None:
+            return f"{self.text} may hold: {self.figure} is not known, because a commit of the depot does not say it"
+        if not COMPARISONS[self.comparison](value, self.bound):
+            return None
+        return self.text if figure.unit == "flag" else f"{self.text} holds: {self.figure} is {_text(figure, value)}"
+
+
+def parse(text: str) -> Condition:
+    """Read a condition. Raises SettingsError, which names the known figures."""
+    parts = SHAPE.fullmatch(text)
+    if not parts:
+        raise SettingsError(f"--fail-if {text!r} is no condition", f"{EXAMPLE}. {_known()}")
+    name, comparison, bound = parts.groups()
+    if name not in FIGURES:
+        raise SettingsError(f"--fail-if {text!r}: there is no figure {name!r}", _known())
+    is_flag = FIGURES[name].unit == "flag"
+    if is_flag != (comparison is None):
+        wrong = "is compared with nothing" if is_flag else "needs a comparison"
+        raise SettingsError(f"--fail-if {text!r}: {name} {wrong}", f"{EXAMPLE}.")
+    return Condition(text.strip(), name, comparison or "==", _bound(text, name, bound))
+
+
+def _bound(text: str, name: str, bound: str | None) -> int:
+    if bound is None:
+        return 1
+    if FIGURES[name].unit == "time":
+        return durations.microseconds(bound, f"--fail-if {text!r}: the bound")
+    if not re.fullmatch(r"\d[\d_]*", bound):
+        raise SettingsError(f"--fail-if {text!r}: {bound!r} is no count", f"{name} is a whole number: {name}>1000.")
+    return int(bound)
+
+
+def _known() -> str:
+    return "Known are " + "; ".join(f"{name} ({figure.meaning})" for name, figure in FIGURES.items()) + "."
+
+
+def _microseconds(seconds: float) -> int:
+    return round(seconds * SECOND)
+
+
+def _text(figure: Figure, value: int) -> str:
+    """Return a value as people read it; a time above a second without its fractions."""
+    if figure.unit == "count":
+        return f"{value:,}"
+    return durations.text(value - value % SECOND if value >= SECOND else value)
