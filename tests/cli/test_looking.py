@@ -2,6 +2,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from deltalake import DeltaTable
 
 from tests.cli.conftest import Command, publish
@@ -38,7 +39,8 @@ class TestStatus:
         Status and show load neither Spark nor the kernel's compiler, so that they answer at once.
         """
         script = (
-            "import sys; from windrow.cli import main; status = main(['status']) or main(['show', '--open']); "
+            "import sys; from windrow.cli import main; status = main(['status']) or main(['show', '--open']) "
+            "or main(['show', '--key', 'k', '--type', 'a', '--at', '1970-01-01T00:01:40Z']); "
             "loaded = {'pyspark', 'numba', 'duckdb', 'pandas'} & set(sys.modules); "
             "sys.exit(f'loaded {loaded}' if loaded else status)"
         )
@@ -90,6 +92,53 @@ class TestShow:
         assert said.status == 2
         assert "WINDROW-NOT-FOUND" in said.err
         assert "nearest" in said.err
+
+
+class TestMessage:
+    def test_where_it_went(self, filled: Command) -> None:
+        """
+        For a message show says in which batch it is, or why it was rejected and what would have kept it.
+        """
+        said = filled("show", "--key", "k", "--type", "a", "--at", "1970-01-01T00:01:40Z")
+        assert "1. closed" in said.out
+        assert "in batch//k/95000000/0" in said.out
+        assert "by microbatch 1" in said.out
+        said = filled("show", "--key", "k", "--at", "1970-01-01T00:02:00")
+        assert "too_old: max_delay was 5 s; it came 11 s after its time" in said.out
+        assert 'max_delay = "11s" would have kept it' in said.out
+
+    def test_json(self, filled: Command) -> None:
+        """
+        With --json the arrivals are a list.
+        """
+        [found] = filled("show", "--key", "k", "--at", "1970-01-01T00:02:00Z", "--json").json()
+        assert (found["outcome"], found["rejection"]["reason"], found["payload"]) == ("rejected", "too_old", "late")
+
+    def test_waiting(self, filled: Command, tmp_path: Path) -> None:
+        """
+        What no microbatch has read yet is said to wait.
+        """
+        publish(tmp_path, message("b", 161 * SECOND, 161 * SECOND))
+        filled("ingest", "messages.parquet")
+        assert "it waits in depot version 2" in filled("show", "--key", "k", "--at", "1970-01-01T00:02:41Z").out
+
+    @pytest.mark.parametrize(
+        ("arguments", "says"),
+        [
+            (("--at", "1970-01-01"), "--at needs --key"),
+            (("--key", "k", "--type", "a"), "--type goes with --at"),
+            (("--key", "k", "--at", "now"), "--at 'now' is no time"),
+            (("--key", "k", "--at", "1970-01-01", "--open"), "exclude each other"),
+            (("batch//k/1/0", "--key", "k"), "an ID needs no --key"),
+            (("--key", "k", "--at", "1970-01-01"), "the depot has no message of key 'k'"),
+        ],
+    )
+    def test_mistakes(self, filled: Command, arguments: tuple[str, ...], says: str) -> None:
+        """
+        What cannot be looked up is wrong usage, said in words.
+        """
+        said = filled("show", *arguments)
+        assert (said.status, says in said.err) == (2, True), said.err
 
 
 class TestVerify:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
+from windrow import moments
 from windrow.cli import options
 from windrow.cli.options import Config, Debug, Depot, Json, Ledger, aside, count, say
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
+    from windrow.reading import Arrival
+    from windrow.settings import Settings
     from windrow.verify import Report
 
 WIDEST_PAYLOAD = 60
@@ -20,7 +25,9 @@ Limit = Annotated[int, typer.Option("--limit", min=1, help="How many to show at 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this file."""
-    app.command(epilog="Example: windrow show --rejected --key pump-1")(show)
+    app.command(
+        epilog="Example: windrow show --rejected   or   windrow show --key K --type T --at 2026-01-31T12:00:07.2Z"
+    )(show)
     app.command(epilog="Example: windrow verify --at 12 --at 40")(verify)
 
 
@@ -30,17 +37,33 @@ def show(
     closed: Annotated[bool, typer.Option("--closed", help="Closed batches, the latest first (default).")] = False,
     rejected: Annotated[bool, typer.Option("--rejected", help="Rejected messages, the latest first.")] = False,
     key: Annotated[str | None, typer.Option("--key", help="Only this key.")] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", help="With --key: what became of the messages of this event time, ISO 8601.")
+    ] = None,
+    type_: Annotated[str | None, typer.Option("--type", help="With --at: only this type.")] = None,
+    source: Annotated[str | None, typer.Option("--source", help="Only this source.")] = None,
     limit: Limit = 10,
     config: Config = None,
+    depot: Depot = None,
     ledger: Ledger = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show batches with their messages, or rejected messages; for an open batch why it is open and when it closes."""
-    if open_ + closed + rejected > 1 or (id is not None and (open_ or closed or rejected or key)):
-        raise SettingsError("an ID, --open, --closed and --rejected exclude each other", "Give one of them.")
-    chosen = options.settings(config, ledger=ledger)
-    rows = _chosen(chosen, id, "open" if open_ else "rejected" if rejected else "closed", key, limit)
+    """Show batches, rejected messages, or where one message went and why.
+
+    With --key and --at: every arrival of the message in order, in which batch it is, why it was rejected and what would
+    have kept it, or that it was not read yet. For an open batch: why it is open and when it closes.
+    """
+    _refuse_contradictions([id is not None, open_, closed, rejected, at is not None], id, key, source)
+    if type_ is not None and at is None:
+        raise SettingsError("--type goes with --at", "Give the event time too: --key K --type T --at TIME.")
+    if at is not None and key is None:
+        raise SettingsError("--at needs --key", "Give the message's key: --key K --type T --at TIME.")
+    chosen = options.settings(config, depot=depot, ledger=ledger)
+    if at is not None and key is not None:
+        _show_message(chosen, key, at, type_, source, limit, json)
+        return
+    rows = _chosen(chosen, id, "open" if open_ else "rejected" if rejected else "closed", key, source, limit)
     if json:
         options.print_json(rows if id is None else rows[0])
         return
@@ -78,7 +101,55 @@ def verify(
     return 0 if report.ok else 1
 
 
-def _chosen(chosen: Any, id_: str | None, state: str, key: str | None, limit: int) -> list[dict[str, Any]]:
+def _refuse_contradictions(ways: list[bool], id_: str | None, key: str | None, source: str | None) -> None:
+    """Refuse two ways to say what to show, and to narrow down what an id names."""
+    if sum(ways) > 1:
+        raise SettingsError("an ID, --open, --closed, --rejected and --at exclude each other", "Give one of them.")
+    if id_ is not None and (key, source) != (None, None):
+        raise SettingsError("an ID needs no --key and no --source", "Give the ID alone.")
+
+
+def _show_message(
+    chosen: Settings, key: str, at: str, type_: str | None, source: str | None, limit: int, json: bool
+) -> None:
+    from windrow import reading
+
+    moment = moments.microseconds(at, "--at")
+    arrivals = reading.trace(chosen.depot, chosen.ledger, key, moment, type_, source)
+    if json:
+        options.print_json([asdict(arrival) for arrival in arrivals])
+        return
+    for number, arrival in enumerate(arrivals[:limit], 1):
+        _print_arrival(number, arrival)
+    if len(arrivals) > limit:
+        say(f"and {len(arrivals) - limit:,} more: --limit {len(arrivals)}")
+
+
+def _print_arrival(number: int, arrival: Arrival) -> None:
+    """Print one arrival: what came, where it is, and for a rejected one what would have kept it."""
+    colour = {"rejected": "red", "lost": "red", "waiting": "yellow", "skipped": "yellow"}.get(arrival.outcome, "green")
+    what = escape(f"{arrival.source or repr(arrival.source)} {arrival.key} {arrival.type}")
+    say(f"{number}. [{colour}]{arrival.outcome}[/{colour}]  {what}  {arrival.event_time}")
+    sequence = "" if arrival.sequence is None else f", sequence {arrival.sequence}"
+    say(f"   received at {arrival.received_at}{sequence}  {_payload({'payload': arrival.payload})}", markup=False)
+    if arrival.depot_version is not None:
+        by = "" if arrival.microbatch is None else f", read by microbatch {arrival.microbatch}"
+        say(f"   in depot version {arrival.depot_version}{by}")
+    if arrival.batch is not None:
+        batch = arrival.batch
+        ended = f"closed at {batch['closed_at']} ({batch['close_reason']}) by microbatch {batch['closed_in']}"
+        say(f"   in {batch['id']}, {batch['window_start']} to {batch['window_end']}", markup=False)
+        say(f"   {ended if batch['state'] == 'closed' else 'the batch is still open'}")
+        return
+    reason = f"{arrival.rejection['reason']}: " if arrival.rejection else ""
+    say(f"   {reason}{arrival.why}", markup=False)
+    if arrival.remedy:
+        say(f"   {arrival.remedy}", markup=False)
+
+
+def _chosen(
+    chosen: Settings, id_: str | None, state: str, key: str | None, source: str | None, limit: int
+) -> list[dict[str, Any]]:
     from windrow import reading
 
     if id_ is not None:
@@ -87,9 +158,9 @@ def _chosen(chosen: Any, id_: str | None, state: str, key: str | None, limit: in
             reading.batch(chosen.ledger, id_, chosen.idle_grace) if is_batch else reading.rejection(chosen.ledger, id_)
         ]
     if state == "rejected":
-        return reading.rejections(chosen.ledger, key=key, limit=limit)
+        return reading.rejections(chosen.ledger, key=key, source=source, limit=limit)
     return reading.batches(
-        chosen.ledger, "open" if state == "open" else "closed", key=key, limit=limit, idle_grace=chosen.idle_grace
+        chosen.ledger, "open" if state == "open" else "closed", key, source, limit, chosen.idle_grace
     )
 
 

@@ -9,9 +9,11 @@ from windrow.reading.details import batch, batches, rejection, rejections
 from windrow.reading.figures import NeededDelay, Status
 from windrow.reading.overview import needed_delay, status, waiting
 from windrow.reading.stretch import Stretch, stretch
+from windrow.reading.trace import Arrival, trace
 from windrow.reading.values import time_text
 
 __all__ = [
+    "Arrival",
     "NeededDelay",
     "Status",
     "Stretch",
@@ -23,5 +25,6 @@ __all__ = [
     "status",
     "stretch",
     "time_text",
+    "trace",
     "waiting",
 ]

@@ -46,14 +46,28 @@ class Ledger:
     table: DeltaTable
     location: str
 
-    def rows(self, states: str | tuple[str, ...], columns: str, where: str = "true", rest: str = "") -> pa.Table:
-        """Return columns of the rows in some states; `where` and `rest` (GROUP BY, ORDER BY, LIMIT) are SQL."""
+    def rows(
+        self, states: str | tuple[str, ...], columns: str, where: str = "true", rest: str = "", then: str = "true"
+    ) -> pa.Table:
+        """Return columns of the rows in some states; `where`, `rest` (GROUP BY, ORDER BY, LIMIT) and `then` are SQL.
+
+        `then` is a condition on what comes out, such as the elements of a list that `columns` takes apart.
+        """
         wanted = (states,) if isinstance(states, str) else states
         among = ", ".join(quoted(state) for state in wanted)
         statement = ["SELECT", columns, "FROM ledger WHERE state IN (", among, ") AND (", where, ")", rest]
+        if then != "true":
+            statement = ["SELECT * FROM (", *statement, ") WHERE", then]
         with reading(self.location, "ledger"):
             stream = QueryBuilder().register("ledger", self.table).execute(" ".join(statement))
             return pa.RecordBatchReader.from_stream(stream).read_all()
+
+    @property
+    def payload(self) -> pa.DataType:
+        """Return the payload's type: binary where the ledger says so, else string."""
+        type_ = pa.schema(self.table.schema().to_arrow()).field("payload").type
+        octets = pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_)
+        return pa.binary() if octets else pa.string()
 
     def progress(self) -> Progress:
         """Return the progress row. Raises TableRefused when there is not exactly one, or of another schema version."""

@@ -51,8 +51,7 @@ def stretch(
     if not busiest:
         raise _nothing(key, source, bounded=begin is not None or end is not None)
     among = " OR ".join(f"source = {quoted(row['source'])} AND key = {quoted(row['key'])}" for row in busiest)
-    payload = _payload(book)
-    batches, rejected = pa.schema(tables.batch_fields(payload)), pa.schema(tables.rejected_fields(payload))
+    batches, rejected = (pa.schema(fields(book.payload)) for fields in (tables.batch_fields, tables.rejected_fields))
     return Stretch(
         batches=_read(book, ("open", "closed"), batches, f"({among}) AND {in_batches}"),
         rejected=_read(book, ("rejected",), rejected, f"({among}) AND {refused}"),
@@ -73,13 +72,6 @@ def _touching(first: str, last: str, begin: int | None, end: int | None) -> str:
 def _read(book: Ledger, states: tuple[str, ...], schema: pa.Schema, where: str) -> pa.Table:
     """Return rows in plain types, which Arrow can group and draw."""
     return book.rows(states, ", ".join(schema.names), where).cast(schema)
-
-
-def _payload(book: Ledger) -> pa.DataType:
-    """Return the payload's type: binary where the ledger says so."""
-    type_ = pa.schema(book.table.schema().to_arrow()).field("payload").type
-    octets = pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_)
-    return pa.binary() if octets else pa.string()
 
 
 def _nothing(key: str | None, source: str | None, bounded: bool) -> NotFound:

@@ -1,0 +1,101 @@
+"""Why a message was rejected, in words for somebody who does not know the rules, and what would have kept it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windrow import durations
+from windrow.reading.values import time_text
+
+SECOND, MILLISECOND, LONG = 1_000_000, 1_000, 120_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A rejected message as the ledger has it; times in microseconds, NULL as None."""
+
+    reason: str
+    detail: str | None
+    off_by: int
+    source: str | None
+    event_time: int | None
+    received_at: int | None
+    processing_time: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """What happened, and what would have kept the message."""
+
+    why: str
+    remedy: str
+
+
+def explain(refused: Refused, max_delay: int, max_leap: int, first: str | None = None) -> Why:
+    """Return why a message was rejected under the rules of its microbatch (microseconds).
+
+    `first` is the id of the batch that holds the message which came before a duplicate, where it is known.
+    """
+    if refused.reason == "too_old":
+        return _too_old(refused, max_delay)
+    if refused.reason == "too_futuristic":
+        return _too_futuristic(refused, max_leap)
+    if refused.reason == "duplicate":
+        where = f" and is in {first}" if first else ""
+        return Why(
+            f"a message of the same source, key, type and time came before it{where}; "
+            "the first one wins, payloads are not compared",
+            "if both are meant, they need different types or times",
+        )
+    if refused.reason == "clock_ahead":
+        return Why(
+            f"when it was read its stamp received_at lay {span(refused.off_by)} beyond the wall clock + max_clock_skew",
+            "the clock of whoever stamps it must be set right; this message moved no clock and harmed no other",
+        )
+    return Why(
+        f"it is no message that can be batched: {refused.detail or refused.reason}",
+        "whoever writes the depot, or the mapping of its columns, must give every message "
+        "source, key, type, event_time and received_at",
+    )
+
+
+def span(microseconds: int) -> str:
+    """Return a length of time for reading: `7.2 s`, above two minutes `2h13m20s`."""
+    if abs(microseconds) < LONG:
+        return f"{microseconds / SECOND:.6f}".rstrip("0").rstrip(".") + " s"
+    sign = "-" if microseconds < 0 else ""
+    return sign + durations.text(abs(microseconds) // SECOND * SECOND)
+
+
+def enough(microseconds: int) -> str:
+    """Return the setting that is long enough: whole seconds, below one whole milliseconds."""
+    unit = SECOND if microseconds > SECOND else MILLISECOND
+    return durations.text(-(-microseconds // unit) * unit)
+
+
+def _too_old(refused: Refused, max_delay: int) -> Why:
+    """Tell lateness of its own from the clock of its source, which other messages or a tick had moved on."""
+    age = max_delay + refused.off_by
+    kept = f'max_delay = "{enough(age)}" would have kept it'
+    own = None
+    if refused.event_time is not None and refused.received_at is not None:
+        own = refused.received_at - refused.event_time
+    if own is None or own >= age:
+        return Why(f"max_delay was {span(max_delay)}; it came {span(age)} after its time", kept)
+    clock = "" if refused.processing_time is None else f" at {time_text(refused.processing_time)}"
+    moved = f"the clock of source {refused.source!r} stood{clock} already, {span(age)} after its time"
+    if own > max_delay:
+        return Why(f"max_delay was {span(max_delay)}; it came {span(own)} after its time, when {moved}", kept)
+    came = f"it came {span(own)} after its time" if own >= 0 else f"it came {span(-own)} before its time"
+    return Why(
+        f"max_delay was {span(max_delay)}; {came}, but {moved}: other messages of the source, or a tick, had moved it",
+        f"a source of its own for each device or file gives each its own clock; or {kept}",
+    )
+
+
+def _too_futuristic(refused: Refused, max_leap: int) -> Why:
+    ahead = max_leap + refused.off_by
+    return Why(
+        f"max_leap was {span(max_leap)}; its time lay {span(ahead)} after its arrival",
+        f'max_leap = "{enough(ahead)}" would have kept it, if the clock of its device is right',
+    )

@@ -1,0 +1,264 @@
+"""Where a message went: every arrival of one identity (source, key, type, event time), in the order of arrival.
+
+The depot says what arrived and in which version, the ledger what became of it. An arrival that is in both is told by
+its content; of identical ones in one version the rejected ones are counted, and what is left was accepted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import DeltaError
+
+from windrow import tables
+from windrow.errors import NotFound
+from windrow.reading.delta import Ledger, Progress, open_depot, open_ledger, quoted
+from windrow.reading.log import earliest_readable
+from windrow.reading.reasons import Refused, Why, explain
+from windrow.reading.values import records, time_text
+
+Outcome = Literal["open", "closed", "rejected", "waiting", "skipped", "lost"]
+Row = dict[str, Any]
+
+CONTENT = ("source", "type", "received_at", "sequence", "payload")
+BATCH = ("id", "state", "window_start", "window_end", "closed_at", "close_reason", "closed_in")
+REFUSED = [name for name, _ in tables.rejected_fields(pa.string())]
+UNREADABLE = (DeltaError, pa.ArrowException, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One arrival of a message and what became of it; `why` and `remedy` in words.
+
+    `batch` has the id, window and state of the batch that holds it, `rejection` id, reason and by how much it missed.
+    `depot_version` and `microbatch` are None where they are not known (any more).
+    """
+
+    outcome: Outcome
+    source: str | None
+    key: str
+    type: str | None
+    event_time: str
+    received_at: str | None
+    sequence: int | None
+    payload: str | None
+    depot_version: int | None
+    microbatch: int | None
+    batch: Row | None
+    rejection: Row | None
+    why: str
+    remedy: str
+
+
+def trace(
+    depot: str,
+    ledger: str,
+    key: str,
+    at: int,
+    type_: str | None = None,
+    source: str | None = None,
+) -> list[Arrival]:
+    """Return what became of the messages of a key at an event time (microseconds), of one type or source if given.
+
+    Raises NotFound when there is none, TableMissing, TableRefused, OtherDepot.
+    """
+    book = open_ledger(ledger)
+    progress = book.progress()
+    log = open_depot(depot, book, progress)
+    asked = {"key": key, "type": type_, "source": source}
+    accepted, rejected = _accepted(book, asked, at), _rejected(book, asked, at)
+    arrived = _arrived(log, asked, at)
+    if not (accepted or rejected or arrived):
+        raise _not_found(log, asked, at)
+    placed = list(_placed(arrived, accepted, rejected))
+    history = _History(book, progress, placed)
+    return [history.arrival(key, at, *one) for one in sorted(placed, key=_order)]
+
+
+def _accepted(book: Ledger, asked: dict[str, str | None], at: int) -> list[Row]:
+    """Return the messages in batches, each with its batch."""
+    stream = _equal({name: asked[name] for name in ("key", "source")})
+    window = f"CAST(window_start AS BIGINT) <= {at:d} AND CAST(window_end AS BIGINT) > {at:d}"
+    columns = f"source, {', '.join(BATCH)}, unnest(messages) AS message"
+    same = f"CAST(message['event_time'] AS BIGINT) = {at:d}"
+    if asked["type"] is not None:
+        same += f" AND message['type'] = {quoted(asked['type'])}"
+    found = records(book.rows(("open", "closed"), columns, f"{stream} AND {window}", then=same))
+    return [row.pop("message") | {"source": row.pop("source"), "batch": row} for row in found]
+
+
+def _rejected(book: Ledger, asked: dict[str, str | None], at: int) -> list[Row]:
+    moment = f"CAST(event_time AS BIGINT) = {at:d}"
+    count = ", ".join(f"CAST({name} AS BIGINT) AS {name}_us" for name in ("received_at", "processing_time"))
+    return records(book.rows("rejected", f"{', '.join(REFUSED)}, {count}", f"{_equal(asked)} AND {moment}"))
+
+
+def _arrived(log: DeltaTable, asked: dict[str, str | None], at: int) -> list[Row]:
+    """Return what the depot's change feed has, as far back as it goes, with `version`."""
+    names = {field.name for field in log.schema().fields}
+    if "source" not in names:
+        if asked["source"]:
+            return []
+        asked = asked | {"source": None}
+    present = [name for name in CONTENT if name in names]
+    where = f"{_equal(asked)} AND CAST(event_time AS BIGINT) = {at:d}"
+    try:
+        feed = _feed(log, 0, present, where)
+    except UNREADABLE:
+        try:
+            feed = _feed(log, earliest_readable(log, depot=True), present, where)
+        except UNREADABLE:
+            return []
+    missing = {name: "" if name == "source" else None for name in CONTENT if name not in present}
+    return [row | missing for row in records(feed) if row.pop("_change_type") == "insert"]
+
+
+def _feed(log: DeltaTable, first: int, names: list[str], where: str) -> pa.Table:
+    wanted = [*names, "key", "event_time", "_change_type", "_commit_version"]
+    stream = log.load_cdf(starting_version=first, columns=wanted, predicate=where, allow_out_of_range=True)
+    rows = pa.RecordBatchReader.from_stream(stream).read_all()
+    return rows.select([*names, "_change_type", "_commit_version"]).rename_columns([*names, "_change_type", "version"])
+
+
+Placed = tuple[Row, int | None, Row | None, Row | None]
+"""The message, its depot version, its row in a batch, its rejection."""
+
+
+def _placed(arrived: list[Row], accepted: list[Row], rejected: list[Row]) -> Iterable[Placed]:
+    """Bring arrivals together with what became of them; what the depot has no more stands by itself."""
+    in_depot = Counter((row["version"], _content(row)) for row in arrived)
+    refused: dict[tuple[int, tuple[Any, ...]], list[Row]] = {}
+    for row in rejected:
+        refused.setdefault((int(row["id"].split("/")[1]), _content(row)), []).append(row)
+    held = {_content(row): row for row in accepted}
+    for row in arrived:
+        place = (row["version"], _content(row))
+        left = refused.get(place, [])
+        if place[1] in held and in_depot[place] > len(left):
+            yield row, row["version"], held.pop(place[1]), None
+        else:
+            yield row, row["version"], None, left.pop(0) if left else None
+        in_depot[place] -= 1
+    for row in held.values():
+        yield row, None, row, None
+    for (version, _), rows in refused.items():
+        for row in rows:
+            yield row, version, None, row
+
+
+def _content(row: Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in CONTENT)
+
+
+def _order(placed: Placed) -> tuple[Any, ...]:
+    """Order arrivals as the rules take them; of identical ones the accepted one came first."""
+    row, version, _, rejection = placed
+    sequence = row["sequence"]
+    known = (-1 if version is None else version, row["received_at"] or "")
+    return *known, sequence is not None, sequence or 0, rejection is not None
+
+
+class _History:
+    """What the history says of the depot versions and microbatches of some arrivals."""
+
+    def __init__(self, book: Ledger, progress: Progress, placed: list[Placed]) -> None:
+        self._progress = progress
+        versions = sorted({version for _, version, _, _ in placed if version is not None})
+        numbers = sorted({rejection["microbatch"] for *_, rejection in placed if rejection})
+        self._read = self._microbatches(book, versions) if versions else {}
+        rules = book.rows("microbatch", "microbatch, rules", f"microbatch IN ({_list(numbers)})") if numbers else None
+        self._rules = {row["microbatch"]: row["rules"] for row in rules.to_pylist()} if rules else {}
+        self._holder = {_content(row)[:2]: held["batch"]["id"] for row, _, held, _ in placed if held}
+
+    def arrival(
+        self, key: str, at: int, row: Row, version: int | None, held: Row | None, refused: Row | None
+    ) -> Arrival:
+        microbatch = refused["microbatch"] if refused else None if version is None else self._read.get(version)
+        outcome, why = self._outcome(version, microbatch, held, refused, at)
+        rejection = {name: refused[name] for name in ("id", "reason", "detail", "off_by_us")} if refused else None
+        return Arrival(
+            outcome=outcome,
+            key=key,
+            event_time=time_text(at),
+            **{name: row[name] for name in CONTENT},
+            depot_version=version,
+            microbatch=microbatch,
+            batch=held["batch"] if held else None,
+            rejection=rejection,
+            why=why.why,
+            remedy=why.remedy,
+        )
+
+    def _outcome(
+        self, version: int | None, microbatch: int | None, held: Row | None, refused: Row | None, at: int
+    ) -> tuple[Outcome, Why]:
+        if refused:
+            return "rejected", self._reason(refused, at)
+        if held:
+            state = held["batch"]["state"]
+            return state, Why(f"it is in {'an' if state == 'open' else 'a'} {state} batch", "")
+        if version is not None and version > self._progress.depot_version:
+            resume = "`windrow resume`, then " if self._progress.paused else ""
+            reached = self._progress.depot_version
+            return "waiting", Why(
+                f"it waits in depot version {version}; "
+                f"the ledger has read {f'up to {reached}' if reached >= 0 else 'nothing yet'}",
+                f"{resume}`windrow run` reads it",
+            )
+        if microbatch is None:
+            return "skipped", Why(
+                f"depot version {version} was never read: the ledger began later ({self._progress.start_from})",
+                'a new ledger with start_from = "beginning" reads it',
+            )
+        return "lost", Why(
+            f"microbatch {microbatch} read depot version {version}, and the ledger does not have it",
+            "`windrow verify` says what else is wrong; please report it",
+        )
+
+    def _reason(self, refused: Row, at: int) -> Why:
+        rules = json.loads(self._rules.get(refused["microbatch"]) or self._progress.rules)
+        given = Refused(
+            reason=refused["reason"],
+            detail=refused["detail"],
+            off_by=refused["off_by_us"] or 0,
+            source=refused["source"],
+            event_time=at,
+            received_at=refused["received_at_us"],
+            processing_time=refused["processing_time_us"],
+        )
+        return explain(given, rules["max_delay"], rules["max_leap"], self._holder.get(_content(refused)[:2]))
+
+    @staticmethod
+    def _microbatches(book: Ledger, versions: list[int]) -> dict[int, int]:
+        """Return which microbatch read each of the depot versions."""
+        reached = f"kind = 'data' AND depot_version >= {versions[0]:d}"
+        among = f"read['version'] IN ({_list(versions)})"
+        rows = book.rows("microbatch", "microbatch, unnest(versions) AS read", reached, then=among)
+        return {row["read"]["version"]: row["microbatch"] for row in rows.to_pylist()}
+
+
+def _not_found(log: DeltaTable, asked: dict[str, str | None], at: int) -> NotFound:
+    """Say that the depot does not have it, and which times of the same key come nearest."""
+    has_source = any(field.name == "source" for field in log.schema().fields)
+    same = _equal(asked if has_source else asked | {"source": None})
+    nearest = f"ORDER BY abs(CAST(event_time AS BIGINT) - {at:d}), event_time LIMIT 3"
+    statement = ["SELECT event_time FROM depot WHERE", same, "AND event_time IS NOT NULL", nearest]
+    stream = QueryBuilder().register("depot", log).execute(" ".join(statement))
+    near = [row["event_time"] for row in records(pa.RecordBatchReader.from_stream(stream).read_all())]
+    of = ", ".join(f"{name} {value!r}" for name, value in asked.items() if value is not None)
+    hint = f"The nearest are at {', '.join(dict.fromkeys(near))}." if near else "There is none at any other time."
+    return NotFound(f"the depot has no message of {of} at {time_text(at)}, in versions up to {log.version()}", hint)
+
+
+def _equal(columns: dict[str, str | None]) -> str:
+    return " AND ".join(f"{name} = {quoted(value)}" for name, value in columns.items() if value is not None)
+
+
+def _list(numbers: list[int]) -> str:
+    return ", ".join(str(number) for number in numbers)
