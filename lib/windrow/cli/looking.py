@@ -93,6 +93,7 @@ def verify(
             chosen.ledger,
             at or None,
             progress=lambda what, done, total: spinner.update(f"verified {what}, step {done} of {total}"),
+            columns=chosen.depot_columns,
         )
     if json:
         options.print_json(report.to_dict())

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from windrow import tables
 from windrow.errors import TableMissing, TableRefused, first_line
-from windrow.locations import parts, quoted, reference
+from windrow.locations import is_name, parts, quoted, reference
 
 FIRST = "windrow_first_rows"
 EXISTS = ("TABLE_OR_VIEW_ALREADY_EXISTS", "DELTA_TABLE_ALREADY_EXISTS", "DELTA_CONCURRENT", "DELTA_PROTOCOL_CHANGED")
@@ -47,24 +47,38 @@ def create_views(session: SparkSession, ledger: str, schema: str = "") -> list[s
 
     They stand in the ledger's schema unless told. Raises TableRefused when something else has one of the names.
     """
-    home = parts(schema) if schema else parts(ledger)[:-1]
-    comment = f"Windrow view over {reference(ledger)}"
-    wanted = {quoted(*home, name): select for name, select in tables.views(reference(ledger)).items()}
-    for name in wanted:
-        if _comment(session, name) not in (None, comment):
-            raise TableRefused(
-                f"{name} exists, and is no view over the ledger {ledger}",
-                "Give this ledger's views a schema of their own: views = 'some_schema' in windrow.toml.",
-            )
-    for name, select in wanted.items():
-        text = comment.replace("'", "\\'")
+    require_free(session, ledger, schema)
+    views = _views(ledger, schema)
+    for name, select in views.items():
+        text = _mark(ledger).replace("\\", "\\\\").replace("'", "\\'")
         try:
             session.sql(f"CREATE OR REPLACE VIEW {name} COMMENT '{text}' AS {select}")
         except PySparkException as error:
             raise TableRefused(
                 f"the view {name} cannot be made: {first_line(error)}", "Mend this, then run `windrow init` again."
             ) from error
-    return list(wanted)
+    return list(views)
+
+
+def require_free(session: SparkSession, ledger: str, schema: str = "") -> None:
+    """Raise TableRefused when one of the views' names belongs to something else. A ledger by path has no views."""
+    if not is_name(ledger):
+        return
+    for name in _views(ledger, schema):
+        if _comment(session, name) not in (None, _mark(ledger)):
+            raise TableRefused(
+                f"{name} exists, and is no view over the ledger {ledger}",
+                "Give this ledger's views a schema of their own: views = 'some_schema' in windrow.toml.",
+            )
+
+
+def _views(ledger: str, schema: str) -> dict[str, str]:
+    home = parts(schema) if schema else parts(ledger)[:-1]
+    return {quoted(*home, name): select for name, select in tables.views(reference(ledger)).items()}
+
+
+def _mark(ledger: str) -> str:
+    return f"Windrow view over {reference(ledger)}"
 
 
 def _comment(session: SparkSession, name: str) -> str | None:

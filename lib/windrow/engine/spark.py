@@ -105,6 +105,8 @@ class SparkEngine:
             embedded.create_ledger(str(path), first, keep)
             return
         properties = tables.PROPERTIES | tables.retention(keep)
+        views = self._settings.views
+        catalog.require_free(self._session, self._ledger, views)
         catalog.create_table(self._session, self._ledger, first, properties, tables.LEDGER_COMMENT, by="state")
         self.create_views()
 

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from windrow.arrow import plain
 from windrow.engine.log import added, commits, payload_type
 from windrow.engine.protocol import Table
+from windrow.errors import TableRefused
 from windrow.start import Commit
 
 
@@ -48,13 +49,16 @@ class SparkLog:
 
 
 def detail(session: SparkSession, reference: str) -> dict[str, Any] | None:
-    """Return `id` and `location` of a table, None when there is no Delta table of that name or path."""
+    """Return `id` and `location` of a table, None when there is none. Raises TableRefused for one that is not Delta."""
     try:
-        return session.sql(f"DESCRIBE DETAIL {reference}").select("id", "location").collect()[0].asDict()
+        found = session.sql(f"DESCRIBE DETAIL {reference}").select("id", "location", "format").collect()[0].asDict()
     except AnalysisException as error:
         if error.getCondition() in NO_TABLE:
             return None
         raise
+    if found["format"].lower() != "delta":
+        raise TableRefused(f"{reference} is a table of format {found['format']}", "Only a Delta table can be used.")
+    return found
 
 
 NO_TABLE = (

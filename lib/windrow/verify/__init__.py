@@ -6,11 +6,13 @@ over the same versions give the same report.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 
+from windrow.errors import ExpressionError
 from windrow.reading.delta import open_depot, open_ledger
 from windrow.verify.depot import Depot, read_depot
 from windrow.verify.finals import check_finals
@@ -30,18 +32,20 @@ def verify(
     ledger: str,
     versions: Sequence[int] | None = None,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+    columns: Mapping[str, str] | None = None,
 ) -> Report:
     """Check the books of a ledger at some of its versions (default: the latest), and against the depot.
 
-    `progress` is told what was done, how many steps, and of how many. Raises TableMissing, TableRefused, OtherDepot,
-    and NotFound for a ledger version that is not there or can no longer be read.
+    `columns` is `[depot.columns]` of a depot that has others than a message. `progress` is told what was done, how
+    many steps, and of how many. Raises TableMissing, TableRefused, OtherDepot, and NotFound for a ledger version that
+    is not there or can no longer be read.
     """
     book = open_ledger(ledger)
     wanted = sorted(set(versions or [book.table.version()]))
     reached = [read_progress(ledger, version) for version in wanted]
     log = open_depot(depot, book, reached[-1])
     first, findings = first_version(ledger, reached[-1])
-    read = read_depot(log, first, max(one.depot_version for one in reached))
+    read = _depot(log, first, max(one.depot_version for one in reached), columns or {})
     progress("depot", 1, len(wanted) + 1)
     books: list[Books] = []
     differences: list[Difference] = []
@@ -56,6 +60,14 @@ def verify(
         before = snapshot
         progress(f"ledger version {version}", len(books) + 1, len(wanted) + 1)
     return Report(depot, ledger, tuple(books), tuple(differences), (*findings, *read.findings()))
+
+
+def _depot(log: DeltaTable, first: int, last: int, columns: Mapping[str, str]) -> Depot:
+    """Read the depot; one whose columns only Spark can map is not checked, and the report says so."""
+    try:
+        return read_depot(log, first, last, dict(columns))
+    except ExpressionError as error:
+        return Depot.unread(first, last, f"cannot be mapped without Spark: {error.message}")
 
 
 def _differences(snapshot: Snapshot, depot: Depot, matched: Matched) -> list[Difference]:

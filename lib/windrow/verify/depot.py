@@ -10,8 +10,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from windrow.errors import MessagesError
+from windrow.expressions import DEPOT, Mapping
 from windrow.verify.columns import MESSAGE, as_messages, plain
 
+VERSION_OF = "version"
 CHANGE, VERSION = "_change_type", "_commit_version"
 REQUIRED = ("key", "type", "event_time", "received_at")
 DEFAULTS = {"source": ""}
@@ -20,12 +22,22 @@ UNREADABLE = (DeltaError, pa.ArrowException, OSError)
 
 @dataclass(frozen=True, slots=True)
 class Depot:
-    """The messages of the depot versions from `first` to `last`, with `version`; those before `readable` are gone."""
+    """The messages of the depot versions from `first` to `last`, with `version`; those before `readable` are not there.
+
+    `why` says why they are not.
+    """
 
     messages: pa.Table
     first: int
     readable: int
     last: int
+    why: str = "can no longer be read"
+
+    @classmethod
+    def unread(cls, first: int, last: int, why: str) -> Depot:
+        """Return a depot of which nothing could be read."""
+        messages = pa.schema([*MESSAGE.items(), (VERSION_OF, pa.int64())]).empty_table()
+        return cls(as_messages(messages), first, last + 1, last, why)
 
     def upto(self, version: int) -> pa.Table:
         """Return the messages of the versions up to `version`."""
@@ -35,29 +47,31 @@ class Depot:
         """Say which versions can no longer be read, if there are any."""
         if self.readable == self.first:
             return []
-        return [f"depot versions {self.first}..{self.readable - 1} can no longer be read"]
+        return [f"depot versions {self.first}..{self.readable - 1} {self.why}"]
 
 
-def read_depot(table: DeltaTable, first: int, last: int) -> Depot:
+def read_depot(table: DeltaTable, first: int, last: int, columns: dict[str, str]) -> Depot:
     """Read the versions from `first` to `last`, or as many of the latest of them as can be read.
 
-    Raises MessagesError when the depot has no columns of messages.
+    `columns` maps the columns of a depot that has others than a message. Raises MessagesError when a column of a
+    message is missing, ExpressionError for a mapping that cannot be run without Spark.
     """
     last = min(last, table.version())
-    names = {field.name for field in table.schema().fields}
-    for name in REQUIRED:
-        if name not in names:
-            raise MessagesError(
-                f"the depot has no column {name!r}", "Only a depot with the columns of messages is read."
-            )
-    present = [name for name in MESSAGE if name in names]
+    names = [field.name for field in table.schema().fields]
+    missing = [name for name in REQUIRED if name not in names]
+    if missing and not columns:
+        raise MessagesError(
+            f"the depot has no column {missing[0]!r}", "Map its columns under [depot.columns] in windrow.toml."
+        )
+    mapping = Mapping.of(columns, names, section=DEPOT) if columns else None
+    present = names if mapping else [name for name in MESSAGE if name in names]
     readable = first
     try:
         feed = _feed(table, first, last, present)
     except UNREADABLE:
         readable = _readable_from(table, first, last)
         feed = _feed(table, readable, last, present)
-    return Depot(_messages(feed, present), first, readable, last)
+    return Depot(_messages(feed, present) if mapping is None else _mapped(feed, mapping), first, readable, last)
 
 
 def _readable_from(table: DeltaTable, first: int, last: int) -> int:
@@ -76,14 +90,23 @@ def _readable_from(table: DeltaTable, first: int, last: int) -> int:
 
 def _feed(table: DeltaTable, first: int, last: int, names: list[str]) -> pa.Table:
     if first > last:
-        return _nothing(names)
+        return _nothing(table, names)
     stream = table.load_cdf(starting_version=first, ending_version=last, columns=[*names, CHANGE, VERSION])
     return pa.RecordBatchReader.from_stream(stream).read_all()
 
 
-def _nothing(names: list[str]) -> pa.Table:
-    fields = {name: MESSAGE[name] for name in names} | {CHANGE: pa.string(), VERSION: pa.int64()}
-    return pa.schema(list(fields.items())).empty_table()
+def _nothing(table: DeltaTable, names: list[str]) -> pa.Table:
+    fields = [field for field in pa.schema(table.schema().to_arrow()) if field.name in names]
+    return pa.schema([*fields, pa.field(CHANGE, pa.string()), pa.field(VERSION, pa.int64())]).empty_table()
+
+
+def _mapped(feed: pa.Table, mapping: Mapping) -> pa.Table:
+    """Return what was inserted as the mapping makes messages of it, with `version`."""
+    feed = plain(feed)
+    added = feed.filter(pc.equal(feed[CHANGE], "insert"))
+    rows = added.drop_columns([CHANGE, VERSION])
+    messages = mapping.apply(rows, mapping.payload_type(rows.schema)).read_all()
+    return as_messages(messages.append_column("version", added[VERSION].cast(pa.int64())))
 
 
 def _messages(feed: pa.Table, present: list[str]) -> pa.Table:

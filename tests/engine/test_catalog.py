@@ -1,0 +1,156 @@
+"""Tables by name in Spark's session catalog, with their files in a warehouse on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.clocks import NOW, ManualClock
+from tests.conftest import EngineFactory
+from tests.messages import SECOND, log, message, table
+from windrow import reading, tables
+from windrow.arrow import plain
+from windrow.engine import open_engine
+from windrow.errors import EngineUnavailable, TableMissing, TableRefused
+from windrow.runner import Runner
+from windrow.settings import Settings
+from windrow.verify import verify
+
+pytestmark = pytest.mark.spark
+
+VIEWS = {"open_batches", "closed_batches", "closed_messages", "rejected_messages", "microbatches"}
+
+
+@pytest.fixture
+def schema(spark: Any, tmp_path: Any) -> Iterator[str]:
+    """A schema of its own, whose tables lie under the test's directory."""
+    name = f"s_{tmp_path.name}".replace("-", "_")
+    spark.sql(f"CREATE SCHEMA {name} LOCATION '{tmp_path}/warehouse'")
+    yield name
+    spark.sql(f"DROP SCHEMA {name} CASCADE")
+
+
+@pytest.fixture
+def settings(schema: str) -> Settings:
+    """Depot and ledger by name, without idle ticks."""
+    return Settings(depot=f"{schema}.depot", ledger=f"{schema}.ledger", engine="spark", idle_grace="never")
+
+
+def run(settings: Settings, spark: Any, clock: ManualClock) -> Runner:
+    """Run once and return the runner."""
+    runner = Runner(open_engine(settings, spark), settings, clock)
+    runner.once()
+    return runner
+
+
+def publish(spark: Any, name: str, rows: list[dict[str, Any]]) -> None:
+    """Append messages to a table by name."""
+    spark.createDataFrame(table(rows).combine_chunks()).write.format("delta").mode("append").saveAsTable(name)
+
+
+def test_whole_way(spark: Any, schema: str, settings: Settings, clock: ManualClock, embedded: EngineFactory) -> None:
+    """
+    From a depot by name to the views: the batches are those of the same messages in tables by path, the views show
+    them under the columns of the interface, and what reads without a JVM finds the tables by their paths.
+    """
+    engine = open_engine(settings, spark)
+    engine.create_depot(table([]).schema.field("payload").type, "90d")
+    for rows in log(versions=3):
+        publish(spark, settings.depot, rows)
+    summary = run(settings, spark, clock).summary
+    assert summary.total("messages") == 90
+    depot, ledger = engine.path_of("depot"), engine.path_of("ledger")
+    other = embedded.settings(str(depot), f"{ledger}-by-path", idle_grace="never")
+    assert run(other, None, clock).summary.total("closed") == summary.total("closed")
+    by_name, by_path = (
+        spark.sql(f"SELECT * EXCEPT (opened_in, closed_in) FROM {table_} WHERE state = 'closed' ORDER BY id").toArrow()
+        for table_ in (f"{schema}.ledger", f"delta.`{ledger}-by-path`")
+    )
+    assert plain(by_name).select(by_path.column_names[:20]) == plain(by_path).select(by_path.column_names[:20])
+    assert {row.tableName for row in spark.sql(f"SHOW TABLES IN {schema}").collect()} == VIEWS | {"depot", "ledger"}
+    assert spark.table(f"{schema}.closed_batches").columns == [name for name, _ in tables.batch_fields(None)]
+    assert spark.table(f"{schema}.closed_batches").count() == summary.total("closed")
+    held = spark.table(f"{schema}.closed_batches").selectExpr("sum(message_count)").collect()[0][0]
+    assert spark.table(f"{schema}.closed_messages").count() == held
+    assert spark.table(f"{schema}.rejected_messages").count() == summary.total("rejected")
+    assert spark.table(f"{schema}.microbatches").selectExpr("sum(messages)").collect()[0][0] == 90
+    assert reading.status(str(depot), str(ledger), clock.now()).closed.batches == summary.total("closed")
+    assert verify(str(depot), str(ledger)).ok
+
+
+def test_goes_on(spark: Any, settings: Settings, clock: ManualClock) -> None:
+    """
+    A ledger by name is found again: the second run reads only what is new, in one commit with the first rows of all.
+    """
+    engine = open_engine(settings, spark)
+    engine.create_depot(table([]).schema.field("payload").type, "90d")
+    publish(spark, settings.depot, [message()])
+    run(settings, spark, clock)
+    publish(spark, settings.depot, [message("b"), message("a", NOW + 30 * SECOND, NOW + 30 * SECOND)])
+    assert run(settings, spark, clock).summary.total("messages") == 2
+    history = spark.sql(f"DESCRIBE HISTORY {settings.ledger}").orderBy("version").collect()
+    assert [row.operation for row in history] == ["CREATE TABLE AS SELECT", "MERGE", "MERGE"]
+    kept = DeltaTable(str(engine.path_of("ledger"))).metadata().configuration
+    assert kept["delta.enableChangeDataFeed"] == "true"
+    assert kept["delta.logRetentionDuration"] == "interval 7776000 seconds"
+
+
+def test_created_twice(spark: Any, settings: Settings, clock: ManualClock) -> None:
+    """
+    Creating what is there changes nothing.
+    """
+    engine = open_engine(settings, spark)
+    for _ in range(2):
+        engine.create_depot(table([]).schema.field("payload").type, "90d")
+    run(settings, spark, clock)
+    first = engine.live().rows.slice(0, 1)
+    engine.create_ledger(first, "90d")
+    assert engine.live().rows.num_rows == 1
+
+
+def test_views_elsewhere(spark: Any, schema: str, settings: Settings, clock: ManualClock) -> None:
+    """
+    A view that somebody else has under one of the names is left alone, and the error says which setting helps.
+    """
+    open_engine(settings, spark).create_depot(table([]).schema.field("payload").type, "90d")
+    spark.sql(f"CREATE VIEW {schema}.open_batches AS SELECT 1 AS theirs")
+    with pytest.raises(TableRefused, match=r"open_batches.*\n.*views ="):
+        run(settings, spark, clock)
+    assert spark.table(f"{schema}.open_batches").columns == ["theirs"]
+    spark.sql(f"CREATE SCHEMA {schema}_views")
+    try:
+        run(settings.model_copy(update={"views": f"{schema}_views"}), spark, clock)
+        assert {row.tableName for row in spark.sql(f"SHOW TABLES IN {schema}_views").collect()} == VIEWS
+    finally:
+        spark.sql(f"DROP SCHEMA {schema}_views CASCADE")
+
+
+def test_no_schema(spark: Any, clock: ManualClock) -> None:
+    """
+    A name in a schema that does not exist is an error that says so, for a depot and for a ledger.
+    """
+    settings = Settings(depot="nowhere.depot", ledger="nowhere.ledger", engine="spark")
+    with pytest.raises(TableMissing, match=r"there is no depot at nowhere\.depot"):
+        run(settings, spark, clock)
+    with pytest.raises(TableMissing, match="there is no schema `nowhere`"):
+        open_engine(settings, spark).create_depot(table([]).schema.field("payload").type, "90d")
+
+
+def test_other_format(spark: Any, schema: str, settings: Settings, clock: ManualClock) -> None:
+    """
+    A table by name that is not Delta is refused.
+    """
+    spark.sql(f"CREATE TABLE {schema}.depot (key STRING) USING PARQUET")
+    with pytest.raises(TableRefused, match="PARQUET"):
+        run(settings, spark, clock)
+
+
+def test_embedded(schema: str, settings: Settings) -> None:
+    """
+    The embedded engine refuses names, and says how to find the path.
+    """
+    with pytest.raises(EngineUnavailable, match="DESCRIBE DETAIL"):
+        open_engine(settings.model_copy(update={"engine": "embedded"}))

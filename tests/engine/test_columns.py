@@ -1,0 +1,176 @@
+"""A depot of one's own: a bronze table with other columns, mapped by `[depot.columns]`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tests.clocks import NOW
+from tests.conftest import EngineFactory
+from tests.engine.world import World
+from tests.messages import SECOND, TIME, log, table
+from windrow.errors import ExpressionError
+from windrow.verify import verify
+
+COLUMNS = {
+    "source": "site",
+    "key": "concat(site, '/', device)",
+    "type": "metric.name",
+    "event_time": "measured",
+    "received_at": "ingested",
+    "sequence": "nr",
+    "payload": "concat(metric.value, ' ', metric.unit)",
+}
+
+
+@pytest.fixture
+def bronze(world: World) -> World:
+    """A world whose depot is a bronze table; `publish` is not for it."""
+    write_deltalake(
+        world.depot,
+        bronze_rows([]),
+        mode="overwrite",
+        schema_mode="overwrite",
+        configuration={"delta.enableChangeDataFeed": "true"},
+    )
+    return world
+
+
+def bronze_rows(rows: list[dict[str, Any]]) -> pa.Table:
+    """Return messages in the columns of a bronze table."""
+    metric = pa.struct([("name", pa.string()), ("value", pa.string()), ("unit", pa.string())])
+    return pa.table(
+        {
+            "site": pa.array([row["source"] for row in rows], pa.string()),
+            "device": pa.array([row["key"] for row in rows], pa.string()),
+            "metric": pa.array([{"name": row["type"], "value": row["payload"], "unit": "C"} for row in rows], metric),
+            "measured": pa.array([row["event_time"] for row in rows], TIME),
+            "ingested": pa.array([row["received_at"] for row in rows], TIME),
+            "nr": pa.array([row["sequence"] for row in rows], pa.int64()),
+            "version": pa.array(["1"] * len(rows), pa.string()),
+        }
+    )
+
+
+def mapped(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a message as COLUMNS make it of its bronze row."""
+    missing = row["source"] is None or row["key"] is None
+    return row | {
+        "key": None if missing else f"{row['source']}/{row['key']}",
+        "payload": None if row["payload"] is None else f"{row['payload']} C",
+    }
+
+
+class TestMapped:
+    @pytest.mark.parametrize("driver_messages", [500_000, 0])
+    def test_equals_mapped_messages(
+        self, bronze: World, engine: EngineFactory, embedded: EngineFactory, tmp_path: Path, driver_messages: int
+    ) -> None:
+        """
+        Batches and rejections over a bronze table are those over a depot of messages that hold the mapped values, on
+        either engine and, on Spark, on the executors too; the messages are all accounted for.
+        """
+        if engine.name == "embedded" and not driver_messages:
+            pytest.skip("only Spark has executors")
+        rows = log(versions=2)
+        plain = World(tmp_path / "plain", bronze.clock)
+        for part in rows:
+            write_deltalake(bronze.depot, bronze_rows(part), mode="append")
+        plain.publish([], *([mapped(row) for row in part] for part in rows))
+        bronze.runner(engine, depot_columns=COLUMNS, driver_messages=driver_messages).once()
+        plain.runner(embedded).once()
+        assert bronze.history()[0]["path"] == ("driver" if driver_messages else "executors")
+        assert bronze.canonical() == plain.canonical()
+        bronze.assert_balanced()
+        assert verify(bronze.depot, bronze.ledger, columns=COLUMNS).ok
+
+    def test_star(self, bronze: World, spark_engine: EngineFactory) -> None:
+        """
+        `to_json(struct(*))` keeps the whole row as it is in the table, without the columns of the change feed.
+        """
+        row = log(versions=1)[0][0]
+        write_deltalake(bronze.depot, bronze_rows([row]), mode="append")
+        columns = COLUMNS | {"payload": "to_json(struct(*))"}
+        bronze.runner(spark_engine, depot_columns=columns).once()
+        payload = bronze.rows("open")[0]["messages"][0]["payload"]
+        assert payload.startswith('{"site":')
+        assert payload.endswith('"version":"1"}')
+        assert "_commit" not in payload
+
+    def test_deleted_rows(self, bronze: World, embedded: EngineFactory) -> None:
+        """
+        Deletions of a mapped depot stop the run as those of any other, or are passed over when told so.
+        """
+        write_deltalake(bronze.depot, bronze_rows(log(versions=1)[0]), mode="append")
+        DeltaTable(bronze.depot).delete("device = 'k'")
+        bronze.runner(embedded, depot_columns=COLUMNS, on_depot_delete="ignore").once()
+        assert bronze.history()[0]["messages_read"] == 30
+
+
+class TestRefused:
+    def test_unmapped(self, bronze: World, engine: EngineFactory) -> None:
+        """
+        A depot without the columns of a message, and without a mapping, is refused with what to write; no ledger is
+        made.
+        """
+        with pytest.raises(ExpressionError, match=r"\[depot\.columns\] key: .*it comes from"):
+            bronze.runner(engine)
+        assert not DeltaTable.is_deltatable(bronze.ledger)
+
+    def test_no_arrival(self, bronze: World, embedded: EngineFactory) -> None:
+        """
+        Nothing stands in for `received_at` in a depot: late would be impossible to tell.
+        """
+        columns = {name: text for name, text in COLUMNS.items() if name != "received_at"}
+        with pytest.raises(ExpressionError, match=r"\[depot\.columns\] received_at"):
+            bronze.runner(embedded, depot_columns=columns)
+
+    def test_other_in_every_run(self, bronze: World, engine: EngineFactory) -> None:
+        """
+        An expression that may differ from run to run is refused, because a retry would give other batches.
+        """
+        with pytest.raises(ExpressionError, match="may differ in every run"):
+            bronze.runner(engine, depot_columns=COLUMNS | {"sequence": "rand()"})
+
+
+class TestBadValues:
+    def test_no_time(self, bronze: World, engine: EngineFactory) -> None:
+        """
+        A value that is no time is NULL: its message is rejected as invalid, and the others go on.
+        """
+        rows = log(versions=1)[0][:4]
+        write_deltalake(bronze.depot, bronze_rows(rows), mode="append")
+        columns = COLUMNS | {"event_time": "if(nr < 500, 'soon', '2023-11-14 22:13:20')", "source": "'s'", "key": "'k'"}
+        rows_of = bronze.runner(engine, depot_columns=columns).once()
+        late = [row for row in bronze.rows("rejected") if row["reason"] == "invalid"]
+        assert rows_of.total("messages") == 4
+        assert {row["detail"] for row in late} == {"event_time is NULL"}
+        bronze.assert_balanced()
+
+    def test_stops(self, bronze: World, engine: EngineFactory) -> None:
+        """
+        Any other value that an expression cannot take stops the run at once, names the section, and writes nothing;
+        mended, the run reads everything.
+        """
+        row = log(versions=1)[0][0] | {"payload": "twelve", "received_at": NOW, "event_time": NOW - SECOND}
+        write_deltalake(bronze.depot, bronze_rows([row]), mode="append")
+        with pytest.raises(ExpressionError, match=r"depot\.columns"):
+            bronze.runner(engine, depot_columns=COLUMNS | {"sequence": "CAST(metric.value AS BIGINT)"}).once()
+        assert bronze.history() == []
+        bronze.runner(engine, depot_columns=COLUMNS | {"sequence": "TRY_CAST(metric.value AS BIGINT)"}).once()
+        assert [one["messages_read"] for one in bronze.history()] == [1]
+
+
+def test_messages_as_they_are(world: World, embedded: EngineFactory) -> None:
+    """
+    With a few columns mapped, the others keep their names.
+    """
+    write_deltalake(world.depot, table(log(versions=1)[0]), mode="append")
+    world.runner(embedded, depot_columns={"type": "upper(type)"}).once()
+    types = {message["type"] for row in world.rows("open", "closed") for message in row["messages"]}
+    assert types
+    assert types <= set("ABCDEFGH")
