@@ -40,7 +40,7 @@ class ExecutorsSlice:
         The rows are checkpointed locally, because counting and merging would otherwise compute them twice.
         """
         session = self.messages.sparkSession
-        open_rows = session.createDataFrame(live.combine_chunks())
+        open_rows = session.createDataFrame(_whole(live))
         message = F.struct(*[F.col(name) for name in self.messages.columns])
         batch = F.struct(*[F.col(name) for name in open_rows.columns])
         both = _tagged(self.messages, message, None).unionByName(
@@ -54,6 +54,11 @@ class ExecutorsSlice:
 
 
 Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def _whole(table: pa.Table) -> pa.Table:
+    """Return a table of one chunk: Spark refuses nested columns without any, and loses rows after an empty one."""
+    return table.combine_chunks() if table.num_rows else table.schema.empty_table()
 
 
 def _tagged(frame: DataFrame, message: Column | None, batch: Column | None) -> DataFrame:
