@@ -14,8 +14,9 @@ Failure before the commit leaves nothing; failure after it is found by the next 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 from uuid import uuid4
 
 import numpy as np
@@ -32,6 +33,7 @@ from windrow.progress import Primed, Sources, control_rows, prime
 from windrow.step import Step, Task
 from windrow.version import VERSION
 
+PHASES = ("prime", "plan", "process", "commit")
 Kind = Literal["data", "tick", "flush", "rules", "pause", "resume"]
 
 
@@ -53,28 +55,43 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A microbatch as it was committed; phases in milliseconds."""
+    """A microbatch as it was committed; phases in milliseconds.
+
+    `reasons` has how many were rejected for which reason, `open_batches` is how many are open afterwards, `lag_ms` how
+    long before the commit the newest message that it read had arrived (None when none had a stamp that counts). These
+    and `commit_ms` are None where it was committed in another process, as the history has none of them.
+    """
 
     microbatch: int
     kind: Kind
+    attempt: int
     depot_version: int
     messages: int
     accepted: int
     rejected: int
+    reasons: Mapping[str, int] | None
     opened: int
     closed: int
+    open_batches: int | None
     path: str
+    lag_ms: float | None
     prime_ms: float
     plan_ms: float
     process_ms: float
-    commit_ms: float | None  # None where it was committed in another process
+    commit_ms: float | None
+
+    def phases(self) -> dict[str, float]:
+        """Return how long each phase took in milliseconds, in their order, as far as it is known."""
+        took = {name: getattr(self, f"{name}_ms") for name in PHASES}
+        return {name: milliseconds for name, milliseconds in took.items() if milliseconds is not None}
 
 
 def committed_in(history: pa.Table) -> list[Committed]:
     """Return the microbatches of history rows (`tables.HISTORY`), in their order."""
     renamed = history.rename_columns(["messages" if name == "messages_read" else name for name in history.column_names])
-    names = [name for name in Committed.__dataclass_fields__ if name != "commit_ms"]
-    return [Committed(**row, commit_ms=None) for row in renamed.select(names).to_pylist()]
+    recorded = [name for name in Committed.__dataclass_fields__ if name in renamed.column_names]
+    unknown: dict[str, Any] = dict.fromkeys(Committed.__dataclass_fields__.keys() - recorded)
+    return [Committed(**unknown, **row) for row in renamed.select(recorded).to_pylist()]
 
 
 class Microbatch:
@@ -146,13 +163,17 @@ class Microbatch:
         return Committed(
             microbatch=number,
             kind=plan.kind,
+            attempt=self.attempt,
             depot_version=plan.depot_version,
             messages=plan.messages,
             accepted=accepted,
             rejected=counts.rejected,
+            reasons=counts.reasons,
             opened=counts.opened,
             closed=counts.closed,
+            open_batches=_open(self.primed) + counts.opened - counts.closed,
             path=plan.path,
+            lag_ms=_lag(plan, self._clock.now()),
             **self._phases,
         )
 
@@ -217,6 +238,16 @@ def _note(number: int, plan: Plan, counts: Counts) -> str:
         "rejected": counts.rejected,
     }
     return json.dumps(note)
+
+
+def _open(primed: Primed) -> int:
+    return int(pc.sum(pc.equal(primed.live["state"], "open")).as_py() or 0)
+
+
+def _lag(plan: Plan, now: int) -> float | None:
+    """Return how long before `now` the newest message arrived, in milliseconds."""
+    stamp = pc.max(plan.summary["stamp"]).cast(pa.int64()).as_py()
+    return None if stamp is None else max(0, now - stamp) / 1_000
 
 
 def _require_expected(merged: Merged, counts: Counts, control: pa.Table, primed: Primed) -> None:

@@ -165,3 +165,21 @@ class TestProgress:
         assert row["opened"] == states["open"] + states["closed"] == summary.total("opened")
         assert row["closed"] == states["closed"] == summary.total("closed")
         assert (row["kind"], row["attempt"], row["depot_version"], row["path"]) == ("data", 1, 3, "driver")
+
+    @pytest.mark.parametrize("path", ["driver", "executors"])
+    def test_committed_counts(self, spark, world, path):
+        """
+        What a run reports of a microbatch has the reasons of its rejections and how many batches are open after it,
+        wherever it was processed, and whether or not any were open before.
+        """
+        driver_messages = 1_000 if path == "driver" else 0
+        for rows in log(versions=2, seed=6, size=60):
+            world.publish(rows)
+            engine = EngineFactory("spark", spark)
+            [committed] = world.runner(engine, driver_messages=driver_messages).once().microbatches
+            number = committed.microbatch
+            reasons = [row["reason"] for row in world.rows("rejected") if row["microbatch"] == number]
+            assert (committed.path, committed.messages) == (path, 60)
+            assert committed.reasons == {reason: reasons.count(reason) for reason in set(reasons)}
+            assert committed.rejected == len(reasons) > 0
+            assert committed.open_batches == len(world.rows("open")) > 0

@@ -49,7 +49,7 @@ class ExecutorsSlice:
         spread = both.repartition(max(2, 1 + self.rows // ROWS_OF_A_PARTITION), "source", "key")
         schema = live.schema.append(pa.field("known", pa.bool_()))
         rows = spread.mapInArrow(_processing(task, live.schema), from_arrow_schema(schema)).localCheckpoint()
-        groups = rows.groupBy("state", "known").agg(F.count("*").alias("count_all")).toArrow()
+        groups = rows.groupBy("state", "known", "reason").agg(F.count("*").alias("count_all")).toArrow()
         return Processed(rows, Counts.combine(plain(groups)), Floors.empty())
 
 

@@ -24,15 +24,16 @@ class Counts:
     opened: int
     closed: int
     rejected: int
+    reasons: Mapping[str, int]
 
     @classmethod
     def of(cls, rows: pa.Table) -> Counts:
         """Count rows as `Task` returns them; a batch is opened when its row is new."""
-        return cls.combine(rows.group_by(["state", "known"]).aggregate([([], "count_all")]))
+        return cls.combine(rows.group_by(["state", "known", "reason"]).aggregate([([], "count_all")]))
 
     @classmethod
     def combine(cls, groups: pa.Table) -> Counts:
-        """Count from a table of `state, known, count_all`."""
+        """Count from a table of `state, known, reason, count_all`."""
 
         def total(*states: str, known: bool | None = None) -> int:
             mask = pc.is_in(groups["state"], pa.array(states, pa.string())) if states else pa.scalar(True)
@@ -41,12 +42,14 @@ class Counts:
             counted = pc.if_else(mask, groups["count_all"], 0)
             return int(pc.sum(counted).as_py() or 0)
 
+        refused = groups.filter(pc.equal(groups["state"], "rejected")).sort_by("reason")
         return cls(
             rows=total(),
             known=total(known=True),
             opened=total("open", "closed", known=False),
             closed=total("closed"),
             rejected=total("rejected"),
+            reasons=dict(zip(refused["reason"].to_pylist(), refused["count_all"].to_pylist(), strict=True)),
         )
 
 
