@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from windrow.clock import Clock
 from windrow.engine import open_engine
 from windrow.microbatch import Committed
+from windrow.observing import Observer, Run, chosen, observed
 from windrow.runner import Runner, Summary
 from windrow.settings import Settings
 from windrow.wall import WallClock
@@ -22,12 +24,39 @@ def run(
     spark: SparkSession | None = None,
     clock: Clock | None = None,
     report: Callable[[Committed], None] = lambda committed: None,
+    observers: Iterable[Observer] = (),
 ) -> Summary:
     """Batch what is new in the depot, then stop, or with `once=False` go on every `settings.run.every`.
 
-    `spark` is the session to use; without one the settings choose the engine. `report` is called after each commit.
-    Returns what was done. Raises the errors of `windrow.errors`; what was committed before stays.
+    `spark` is the session to use; without one the settings choose the engine. `report` is called after each commit,
+    `observers` (see `windrow.observing`) hear of retries, of the start and of the end as well; one that raises stops
+    nothing. Returns what was done. Raises the errors of `windrow.errors`; what was committed before stays.
     """
-    chosen = settings or Settings.load()
-    runner = Runner(open_engine(chosen, spark), chosen, clock or WallClock(), report)
-    return runner.once() if once else runner.every(chosen.run.every)
+    settings = settings or Settings.load()
+    with opened(settings, clock or WallClock(), observers, spark, report) as runner:
+        return runner.once() if once else runner.every(settings.run.every)
+
+
+@contextmanager
+def opened(
+    settings: Settings,
+    clock: Clock,
+    observers: Iterable[Observer] = (),
+    spark: SparkSession | None = None,
+    report: Callable[[Committed], None] = lambda committed: None,
+) -> Iterator[Runner]:
+    """Open the engine and the ledger; while the block runs the log, the chosen metrics and `observers` are told."""
+    engine = open_engine(settings, spark)
+    with ExitStack() as left:
+        told = left.enter_context(observed(Run(engine.name, settings, clock), [*chosen(settings.metrics), *observers]))
+        session = getattr(engine, "session", None)
+        if session is not None:
+            from windrow.observing.spark import listening
+
+            left.enter_context(listening(session))
+
+        def committed(done: Committed) -> None:
+            told.committed(done)
+            report(done)
+
+        yield Runner(engine, settings, clock, committed, told.retrying)

@@ -66,7 +66,7 @@ def _line(part: BaseModel, name: str) -> str:
 def _literal(name: str, value: Any) -> str:
     if name in DURATIONS:
         return json.dumps("never" if value is None else text(value))
-    return str(value) if isinstance(value, int) else json.dumps(value)
+    return json.dumps(value)
 
 
 def _depot(settings: Settings) -> str:

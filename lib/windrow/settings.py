@@ -77,6 +77,21 @@ class RunPart(Part):
     every: Duration = Field("10s", description="with run --every: time between two looks at the depot")  # type: ignore[assignment]
 
 
+class LogPart(Part):
+    """`[log]`: what a run writes on standard error."""
+
+    format: Literal["auto", "pretty", "json"] = Field("auto", description="auto: pretty on a terminal, else JSON lines")
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="the least that is written")
+
+
+class MetricsPart(Part):
+    """`[metrics]`: how a run is watched from outside."""
+
+    prometheus_port: int = Field(0, ge=0, le=65_535, description="Prometheus metrics on this port of 127.0.0.1; 0: off")
+    textfile: str = Field("", description="file for node exporter's textfile collector, *.prom; empty: off")
+    opentelemetry: bool = Field(False, description="a span for each microbatch, to the SDK of the process")
+
+
 class Settings(BaseSettings):
     """All settings. Raises SettingsError with the nearest name for one that nobody knows."""
 
@@ -109,6 +124,8 @@ class Settings(BaseSettings):
     rules: RulesPart = RulesPart()
     ingest: IngestPart = IngestPart()
     run: RunPart = RunPart()
+    log: LogPart = LogPart()
+    metrics: MetricsPart = MetricsPart()
 
     def __init__(self, **values: Any) -> None:
         """Take values over environment and defaults; see `load` for the file."""

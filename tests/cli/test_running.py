@@ -1,3 +1,4 @@
+import json
 import signal
 import subprocess
 import sys
@@ -21,7 +22,10 @@ class TestRun:
         said = windrow("run")
         assert said.status == 0
         assert "2 messages read, 1 accepted, 1 rejected; 1 batch opened" in said.out
-        assert "engine embedded" in said.err
+        [started, microbatch, ended] = map(json.loads, said.err.splitlines())
+        assert (started["event"], started["engine"]) == ("run started", "embedded")
+        assert (microbatch["event"], microbatch["messages"]) == ("microbatch", 2)
+        assert (ended["event"], ended["rejected"]) == ("run ended", 1)
         assert "Nothing new" in windrow("run").out
 
     def test_json(self, filled: Command, tmp_path: Path) -> None:
@@ -58,7 +62,8 @@ class TestRun:
         finally:
             process.kill()
         assert process.returncode == 0
-        assert "stopping after this microbatch" in errors
+        stopping = [line for line in map(json.loads, errors.splitlines()) if line["event"].startswith("stopping")]
+        assert [line["signal"] for line in stopping] == ["SIGTERM"]
 
     def test_once_and_every_exclude_each_other(self, windrow: Command) -> None:
         """
@@ -67,6 +72,36 @@ class TestRun:
         said = windrow("run", "--once", "--every", "1s")
         assert said.status == 2
         assert "WINDROW-SETTINGS" in said.err
+
+
+class TestLog:
+    def test_flags(self, filled: Command) -> None:
+        """
+        --log-format and --log-level win over [log] of the file, setting by setting; the document stays alone.
+        """
+        Path("windrow.toml").write_text('idle_grace = "never"\n[log]\nlevel = "warning"\n')
+        said = filled("run", "--json")
+        assert (said.json()["messages"], said.err) == (0, "")
+        said = filled("run", "--log-level", "info", "--log-format", "pretty")
+        assert [line.split("]", 1)[1].split()[:2] for line in said.err.splitlines()] == [
+            ["run", "started"],
+            ["run", "ended"],
+        ]
+        said = filled("tick", "--to", "1970-01-01T00:10:00Z", "--log-level", "info")
+        assert [json.loads(line)["event"] for line in said.err.splitlines()] == [
+            "run started",
+            "microbatch",
+            "run ended",
+        ]
+        assert filled("flush", "--log-level", "loud").status == 2
+
+    def test_textfile(self, filled: Command, tmp_path: Path) -> None:
+        """
+        A command leaves its metrics where [metrics] says.
+        """
+        Path("windrow.toml").write_text('[metrics]\ntextfile = "windrow.prom"\n')
+        assert filled("flush").status == 0
+        assert 'windrow_microbatches_total{kind="flush",ledger="data/ledger"} 1.0' in Path("windrow.prom").read_text()
 
 
 class TestTick:
@@ -117,7 +152,7 @@ class TestErrors:
         said = windrow(*arguments)
         assert said.status == status
         assert says in said.err
-        assert len(said.err.strip().splitlines()) <= 3
+        assert len([line for line in said.err.splitlines() if not line.startswith("{")]) <= 3
         assert "Traceback" not in said.err
         assert said.out == ""
 

@@ -83,13 +83,12 @@ def _ingest(into: Path, settings: Settings, quiet: bool) -> None:
 
 
 def _run(settings: Settings, quiet: bool) -> str:
-    """Run the main job once; return the engine it ran on."""
+    """Run the main job once; return the engine it ran on. Of the log only warnings are shown, for people."""
     from windrow.cli import running
-    from windrow.wall import WallClock
+    from windrow.settings import LogPart
 
-    clock = WallClock()
-    with running.stopping(clock), running.reporting(settings, quiet) as (report, retrying):
-        summary = running.runner_of(settings, clock, report, retrying).once()
+    shown = settings.model_copy(update={"log": LogPart(format="pretty", level="warning")})
+    summary = running.done(shown, lambda runner: runner.once(), quiet)
     if not quiet:
         say(running.sentence(summary))
     return summary.engine

@@ -18,6 +18,10 @@ Config = Annotated[
 Depot = Annotated[str | None, typer.Option("--depot", help="Depot: the Delta table of messages.")]
 Ledger = Annotated[str | None, typer.Option("--ledger", help="Ledger: the Delta table of batches.")]
 Engine = Annotated[str | None, typer.Option("--engine", help="spark, embedded (no JVM) or auto.")]
+LogFormat = Annotated[
+    str | None, typer.Option("--log-format", help="auto (pretty on a terminal, else JSON lines), pretty or json.")
+]
+LogLevel = Annotated[str | None, typer.Option("--log-level", help="debug, info, warning or error.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")]
 
@@ -30,9 +34,14 @@ def say(text: str, markup: bool = True) -> None:
     people.print(text, markup=markup, soft_wrap=True)
 
 
-def settings(config: str | None, **flags: str | None) -> Settings:
+def settings(config: str | None, **flags: Any) -> Settings:
     """Return the settings: flags that were given over environment, file and defaults."""
     return Settings.load(config, **{name: value for name, value in flags.items() if value is not None})
+
+
+def table(**flags: str | None) -> dict[str, str] | None:
+    """Return the flags that were given as a table of settings, None without any."""
+    return {name: value for name, value in flags.items() if value is not None} or None
 
 
 def print_json(document: Any) -> None:

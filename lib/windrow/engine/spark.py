@@ -72,6 +72,11 @@ class SparkEngine:
         """Leave the sessions behind: in another process the batch brings its own."""
         return self.__dict__ | {"_root": None, "_session": None}
 
+    @property
+    def session(self) -> SparkSession:
+        """Return the session on which streams start."""
+        return self._root
+
     def depot(self) -> Table:
         """Return the depot's identity, latest version and columns."""
         table = self._log(self._depot).table()

@@ -1,0 +1,60 @@
+"""What a command that runs shows and hears: a progress bar above which the log goes on, and signals."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from windrow.cli.options import aside
+from windrow.microbatch import Committed
+from windrow.observing import Observer
+from windrow.observing.log import log
+from windrow.settings import Settings
+from windrow.wall import WallClock
+
+
+@contextmanager
+def stopping(clock: WallClock) -> Iterator[Callable[[], None]]:
+    """Let SIGINT and SIGTERM ask for a stop; a second SIGINT interrupts. Gives a function that installs them again."""
+
+    def stop(number: int, _: object) -> None:
+        log.info("stopping after this microbatch", signal=signal.Signals(number).name)
+        clock.stop()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def install() -> None:
+        for number in before:
+            signal.signal(number, stop)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    install()
+    try:
+        yield install
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Bar(Observer):
+    """Moves a progress bar on by the messages of each microbatch."""
+
+    def __init__(self, progress: Progress, task: TaskID) -> None:
+        """Move this task of it."""
+        self._progress, self._task = progress, task
+
+    def committed(self, committed: Committed) -> None:
+        """Move on."""
+        self._progress.advance(self._task, committed.messages)
+
+
+@contextmanager
+def waiting(settings: Settings, quiet: bool) -> Iterator[Observer]:
+    """Show on a terminal how many of the messages that wait are read, unless `quiet`."""
+    from windrow import reading
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=aside, disable=quiet or not aside.is_terminal, transient=True) as progress:
+        yield Bar(progress, progress.add_task("messages", total=reading.waiting(settings.depot, settings.ledger)))

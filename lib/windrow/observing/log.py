@@ -1,0 +1,94 @@
+"""Windrow's log. What is said goes with its fields to Python's logger `windrow`; the edges decide how it is written.
+
+A library configures nothing: in a program that embeds Windrow the records have their fields as `extra`, and where that
+program configured no logging only warnings are seen. Secrets are taken out before a record is made.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import structlog
+from rich.console import Console
+from rich.text import Text
+
+NAME = "windrow"
+Format = Literal["auto", "pretty", "json"]
+Level = Literal["debug", "info", "warning", "error"]
+
+# The password of a URL, its query (where storage keeps its signatures), and what others print as `..._key = ...`.
+SECRETS = (
+    (re.compile(r"(://[^/@\s:]*):[^/@\s]+@"), r"\1:***@"),
+    (re.compile(r"(://[^\s?]*)\?\S+"), r"\1?***"),
+    (re.compile(r"(?i)\b([\w.-]*(?:secret|password|credential|signature|api_?key|account_?key|access_?key|sas_?token)"
+                r"[\w.-]*[\"']?\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;]+)"), r"\1***"),
+)  # fmt: skip
+
+
+def without_secrets(text: str) -> str:
+    """Return a text without what looks like a secret of a storage."""
+    for pattern, rest in SECRETS:
+        text = pattern.sub(rest, text)
+    return text
+
+
+def _redact(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    return {name: without_secrets(value) if isinstance(value, str) else value for name, value in event.items()}
+
+
+log: structlog.stdlib.BoundLogger = structlog.wrap_logger(
+    logging.getLogger(NAME),
+    processors=[structlog.stdlib.filter_by_level, _redact, structlog.stdlib.render_to_log_kwargs],
+    wrapper_class=structlog.stdlib.BoundLogger,
+)
+
+
+@contextmanager
+def logging_to(console: Console, format_: Format = "auto", level: Level = "info") -> Iterator[None]:
+    """Write the log to a console while the block runs: `pretty` or `json`; `auto` is pretty on a terminal.
+
+    What a terminal shows goes above a progress bar of the same console.
+    """
+    logger = logging.getLogger(NAME)
+    before = logger.level, logger.propagate
+    handler = ToConsole(console, console.is_terminal if format_ == "auto" else format_ == "pretty")
+    logger.addHandler(handler)
+    logger.setLevel(level.upper())
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
+
+
+class ToConsole(logging.Handler):
+    """Writes each record as one line."""
+
+    def __init__(self, console: Console, pretty: bool) -> None:
+        """Write for people if `pretty`, else for machines."""
+        super().__init__()
+        self._console = console
+        stamped: list[structlog.typing.Processor] = [
+            structlog.stdlib.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.stdlib.ExtraAdder(),
+        ]
+        written: structlog.typing.Processor = structlog.processors.JSONRenderer(ensure_ascii=False)
+        if pretty:
+            written = structlog.dev.ConsoleRenderer(colors=console.is_terminal, sort_keys=False, pad_event_to=12)
+        self.setFormatter(
+            structlog.stdlib.ProcessorFormatter(
+                foreign_pre_chain=stamped,
+                processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, written],
+            )
+        )
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record; it is not wrapped, so that a line stays a line."""
+        self._console.print(Text.from_ansi(self.format(record)), soft_wrap=True)

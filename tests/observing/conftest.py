@@ -1,0 +1,37 @@
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clocks import ManualClock
+from tests.conftest import EngineFactory
+from tests.engine.probe import At, Probed, nowhere
+from tests.engine.world import World
+from windrow.observing import Observer, Run, observed
+from windrow.runner import Runner
+
+
+class Ticking(ManualClock):
+    """A clock that moves on by a millisecond whenever somebody measures, so that every phase takes some time."""
+
+    def elapsed(self) -> float:
+        """Move on, and return the time in seconds."""
+        self.advance(1_000)
+        return super().elapsed()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """An empty depot and a ledger that does not exist yet."""
+    return World(tmp_path, Ticking())
+
+
+def watch(
+    world: World, factory: EngineFactory, observers: Iterable[Observer], at: At = nowhere, **settings: Any
+) -> None:
+    """Run what is new with observers, on an engine with a probe."""
+    chosen = world.settings(factory, **({"idle_grace": "never"} | settings))
+    with observed(Run(factory.name, chosen, world.clock), observers) as told:
+        engine = Probed(factory.open(world.depot, world.ledger), at)
+        Runner(engine, chosen, world.clock, told.committed, told.retrying).once()
