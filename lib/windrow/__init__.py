@@ -10,19 +10,24 @@ from windrow.version import VERSION
 if TYPE_CHECKING:
     from windrow.api import run
     from windrow.batching import Batched, Rules, State, batch
+    from windrow.closed import stream_closed
+    from windrow.reading.closed import Closed, read_closed
     from windrow.settings import Settings
 
 __version__ = VERSION
 
 _HOMES = {
     "Batched": "batching",
+    "Closed": "reading.closed",
     "Rules": "batching",
     "Settings": "settings",
     "State": "batching",
     "batch": "batching",
+    "read_closed": "reading.closed",
     "run": "api",
+    "stream_closed": "closed",
 }
-__all__ = ["Batched", "Rules", "Settings", "State", "batch", "run"]
+__all__ = ["Batched", "Closed", "Rules", "Settings", "State", "batch", "read_closed", "run", "stream_closed"]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,6 +12,7 @@
     │   ├── EngineUnavailable      WINDROW-ENGINE
     │   ├── FileRefused            WINDROW-FILE
     │   ├── NotFound               WINDROW-NOT-FOUND
+    │   ├── OutputRefused          WINDROW-OUTPUT
     │   ├── StartFromChanged       WINDROW-START-FROM
     │   └── Paused                 WINDROW-PAUSED
     └── OutsideError               the world failed (exit status 3)
@@ -25,6 +26,7 @@
         ├── ShortRead              WINDROW-SHORT-READ
         ├── LedgerMoved            WINDROW-LEDGER-MOVED
         ├── LedgerBehind           WINDROW-LEDGER-BEHIND
+        ├── LedgerRestored         WINDROW-LEDGER-RESTORED
         ├── TableLocked            WINDROW-TABLE-LOCKED
         ├── MicrobatchFailed       WINDROW-MICROBATCH-FAILED
         └── BrokenPromise          WINDROW-BROKEN-PROMISE
@@ -115,6 +117,12 @@ class NotFound(UsageError):
     code = "WINDROW-NOT-FOUND"
 
 
+class OutputRefused(UsageError):
+    """A file cannot be written there, or not in this format."""
+
+    code = "WINDROW-OUTPUT"
+
+
 class StartFromChanged(UsageError):
     """`start_from` differs from the one the ledger began with."""
 
@@ -190,6 +198,12 @@ class LedgerBehind(OutsideError):
 
     code = "WINDROW-LEDGER-BEHIND"
     retryable = True
+
+
+class LedgerRestored(OutsideError):
+    """Closed batches that were handed out were taken back: RESTORE, a new ledger at the place, rows deleted."""
+
+    code = "WINDROW-LEDGER-RESTORED"
 
 
 class TableLocked(OutsideError):

@@ -152,7 +152,7 @@ class Microbatch:
             "rules": self._step.settings,
         }
         control = control_rows(self.primed, moved, advanced)
-        history = self._history(plan, counts, moved, flushed_at)
+        history = self._history(plan, counts, moved, flushed_at, token)
         rows, note = pa.concat_tables([control, history]), _note(number, plan, counts)
         merged = self._engine.merge(processed.rows, rows, self.primed.fence, self.primed.token, note)
         if merged is None:
@@ -177,8 +177,11 @@ class Microbatch:
             **self._phases,
         )
 
-    def _history(self, plan: Plan, counts: Counts, moved: Sources, flushed_at: Floors | None) -> pa.Table:
-        """Return the history row: what was read, decided and moved, under which rules, and how long it took."""
+    def _history(self, plan: Plan, counts: Counts, moved: Sources, flushed_at: Floors | None, token: str) -> pa.Table:
+        """Return the history row: what was read, decided and moved, under which rules, and how long it took.
+
+        Its token tells readers this microbatch from one of the same number after a RESTORE.
+        """
         number = self.primed.microbatch + 1
         columns: dict[str, object] = {
             "id": f"microbatch/{number}",
@@ -197,6 +200,7 @@ class Microbatch:
             "rules": self._step.settings,
             "engine": self._engine.name,
             "path": plan.path,
+            "token": token,
             "started_at": times(np.array([self.started_at])),
             **self._phases,
         }

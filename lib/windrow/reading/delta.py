@@ -6,12 +6,14 @@ A query names the state of the rows it wants, which is the ledger's partition: f
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.schema import PrimitiveType
 
 from windrow import tables
 from windrow.errors import NotFound, OtherDepot, TableMissing, TableRefused
@@ -53,14 +55,24 @@ class Ledger:
 
         `then` is a condition on what comes out, such as the elements of a list that `columns` takes apart.
         """
+        with reading(self.location, "ledger"):
+            return self._stream(states, columns, where, rest, then).read_all()
+
+    def pieces(self, states: str | tuple[str, ...], columns: str, where: str) -> Iterator[pa.RecordBatch]:
+        """Yield the same piece by piece, read when it is asked for: for what may not fit in memory."""
+        with reading(self.location, "ledger"):
+            yield from self._stream(states, columns, where)
+
+    def _stream(
+        self, states: str | tuple[str, ...], columns: str, where: str, rest: str = "", then: str = "true"
+    ) -> pa.RecordBatchReader:
         wanted = (states,) if isinstance(states, str) else states
         among = ", ".join(quoted(state) for state in wanted)
         statement = ["SELECT", columns, "FROM ledger WHERE state IN (", among, ") AND (", where, ")", rest]
         if then != "true":
             statement = ["SELECT * FROM (", *statement, ") WHERE", then]
-        with reading(self.location, "ledger"):
-            stream = QueryBuilder().register("ledger", self.table).execute(" ".join(statement))
-            return pa.RecordBatchReader.from_stream(stream).read_all()
+        stream = QueryBuilder().register("ledger", self.table).execute(" ".join(statement))
+        return pa.RecordBatchReader.from_stream(stream)
 
     @property
     def payload(self) -> pa.DataType:

@@ -1,0 +1,240 @@
+"""Closed batches for programs without Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+import windrow
+from tests.clocks import ManualClock
+from tests.conftest import EngineFactory
+from tests.engine.world import World
+from tests.messages import SECOND, Row, log, message
+from windrow import tables
+from windrow.errors import LedgerRestored, SettingsError, TableMissing, TableRefused
+
+LOG = log(versions=12, seed=4)
+COLUMNS = [name for name, _ in tables.batch_fields(pa.string())]
+
+
+@pytest.fixture
+def world(tmp_path: Path, clock: ManualClock) -> World:
+    """A depot of six versions and a ledger that does not exist yet."""
+    world = World(tmp_path, clock)
+    world.publish(*LOG[:6])
+    return world
+
+
+def work(world: World, factory: EngineFactory, microbatches: int) -> None:
+    """Go on with the log, a version and a second a microbatch."""
+    published = DeltaTable(world.depot).version()
+    for version in LOG[published : published + microbatches]:
+        world.clock.advance(SECOND)
+        world.publish(version)
+        world.runner(factory, max_messages=1).once()
+
+
+def closed(world: World) -> list[Row]:
+    """Return the closed rows of the ledger, read with another reader, in the order of their closing."""
+    rows = [{name: row[name] for name in COLUMNS} for row in world.rows("closed")]
+    return sorted(rows, key=lambda row: (row["closed_in"], row["id"]))
+
+
+def compact(location: str) -> None:
+    """Compact the table and delete every file that it no longer needs."""
+    DeltaTable(location).optimize.compact()
+    DeltaTable(location).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+
+def forget_log(location: str) -> None:
+    """Leave of the log only a checkpoint of the latest version."""
+    table = DeltaTable(location)
+    table.create_checkpoint()
+    for file in (Path(location) / "_delta_log").glob("*.json"):
+        if int(file.stem) < table.version():
+            file.unlink()
+
+
+class TestReadClosed:
+    def test_each_once(self, world, embedded):
+        """
+        Calls that go on where the last one ended give every closed batch exactly once, in the order of closing,
+        whatever compaction, VACUUM and a clean-up of the log did in between.
+        """
+        world.runner(embedded, max_messages=1).once()
+        first = windrow.read_closed(world.ledger)
+        assert first.batches.to_pylist() == closed(world)
+        pieces = [first]
+        for disturb in (compact, forget_log, compact):
+            work(world, embedded, 2)
+            disturb(world.ledger)
+            pieces.append(windrow.read_closed(world.ledger, since=pieces[-1].upto))
+        assert all(piece.batches.num_rows for piece in pieces)
+        assert [row for piece in pieces for row in piece.batches.to_pylist()] == closed(world)
+        assert windrow.read_closed(world.ledger, since=pieces[-1].upto).batches.num_rows == 0
+
+    def test_columns(self, world, embedded):
+        """
+        The columns are those of the view closed_batches, in plain types, also where there are no rows.
+        """
+        world.runner(embedded)
+        expected = pa.schema(tables.batch_fields(pa.string()))
+        assert windrow.read_closed(world.ledger).batches.schema == expected
+        world.runner(embedded).once()
+        found = windrow.read_closed(world.ledger).batches
+        assert found.schema == expected
+        assert found.num_rows
+
+    def test_positions(self, world, embedded):
+        """
+        A position survives JSON; the bare number in it means the same, as text or not, and None the beginning.
+        """
+        world.runner(embedded, max_messages=1).once()
+        upto = windrow.read_closed(world.ledger).upto
+        number, mark = upto.split("@")
+        assert (int(number), len(mark)) == (6, 12)
+        work(world, embedded, 1)
+        expected = windrow.read_closed(world.ledger, since=json.loads(json.dumps(upto)))
+        assert expected.batches.num_rows
+        assert windrow.read_closed(world.ledger, since=int(number)) == expected
+        assert windrow.read_closed(world.ledger, since=number) == expected
+        assert windrow.read_closed(world.ledger, since=0) == windrow.read_closed(world.ledger)
+
+    def test_from_an_empty_ledger(self, world, embedded):
+        """
+        An empty ledger gives no batches and a position from which everything follows.
+        """
+        world.runner(embedded)
+        empty = windrow.read_closed(world.ledger)
+        assert (empty.batches.num_rows, empty.upto.split("@")[0]) == (0, "0")
+        world.runner(embedded).once()
+        assert windrow.read_closed(world.ledger, since=empty.upto).batches.to_pylist() == closed(world)
+
+    @pytest.mark.parametrize("at_once", [1, 7, 20, 10_000])
+    def test_in_pieces(self, world, embedded, at_once):
+        """
+        Pieces hold whole microbatches, no more batches than asked for unless one microbatch closed more, and are
+        empty only at the end.
+        """
+        world.runner(embedded, max_messages=1).once()
+        position, rows = None, []
+        while (found := windrow.read_closed(world.ledger, position, batches_at_once=at_once)).batches.num_rows:
+            numbers = set(found.batches["closed_in"].to_pylist())
+            assert found.batches.num_rows <= at_once or len(numbers) == 1
+            rows += found.batches.to_pylist()
+            position = found.upto
+        assert rows == closed(world)
+        assert found.upto == windrow.read_closed(world.ledger).upto
+
+    def test_nothing_closed(self, world, embedded, tmp_path, clock):
+        """
+        Microbatches that closed nothing move the position, in one call.
+        """
+        quiet = World(tmp_path / "quiet", clock)
+        quiet.publish([message("a")], [message("b")], [message("c")])
+        quiet.runner(embedded, max_messages=1).once()
+        found = windrow.read_closed(quiet.ledger, batches_at_once=1)
+        assert (found.batches.num_rows, found.upto.split("@")[0]) == (0, "3")
+
+
+class TestRestored:
+    def test_behind(self, world, embedded):
+        """
+        A ledger that was restored to before the position raises, whether the position has a mark or is a number.
+        """
+        world.runner(embedded, max_messages=1).once()
+        upto = windrow.read_closed(world.ledger).upto
+        DeltaTable(world.ledger).restore(4)
+        for since in (upto, int(upto.split("@")[0])):
+            with pytest.raises(LedgerRestored, match="has only reached 4"):
+                windrow.read_closed(world.ledger, since)
+
+    def test_gone_on(self, world, embedded):
+        """
+        A ledger that was restored and has gone on past the position raises, because its number is another
+        microbatch's now, though the clock stands still; positions of before the restored version stay good.
+        """
+        world.runner(embedded, max_messages=1).once()
+        early = windrow.read_closed(world.ledger, batches_at_once=1)
+        assert int(early.upto.split("@")[0]) <= 4
+        upto = windrow.read_closed(world.ledger).upto
+        DeltaTable(world.ledger).restore(4)
+        world.runner(embedded, max_messages=1).once()
+        assert windrow.read_closed(world.ledger).upto.split("@")[0] == upto.split("@")[0]
+        with pytest.raises(LedgerRestored, match="is not the one"):
+            windrow.read_closed(world.ledger, upto)
+        later = windrow.read_closed(world.ledger, early.upto).batches.to_pylist()
+        assert early.batches.to_pylist() + later == closed(world)
+
+    @pytest.mark.parametrize("microbatches", [0, 6])
+    def test_made_anew(self, world, embedded, microbatches):
+        """
+        Another ledger at the same place raises, also for a position from before the first microbatch.
+        """
+        if microbatches:
+            world.runner(embedded, max_messages=1).once()
+        else:
+            world.runner(embedded)
+        upto = windrow.read_closed(world.ledger).upto
+        shutil.rmtree(world.ledger)
+        world.runner(embedded, max_messages=1).once()
+        with pytest.raises(LedgerRestored, match="is not the one"):
+            windrow.read_closed(world.ledger, upto)
+
+    def test_deleted(self, world, embedded):
+        """
+        Closed rows that were deleted by hand are missed, not skipped.
+        """
+        world.runner(embedded, max_messages=1).once()
+        lost = closed(world)[-1]
+        DeltaTable(world.ledger).delete(f"state = 'closed' AND id = '{lost['id']}'")
+        with pytest.raises(LedgerRestored, match="closed rows"):
+            windrow.read_closed(world.ledger)
+
+    def test_ledger_without_tokens(self, world, embedded):
+        """
+        A history that recorded no tokens has marks as well, of the times its microbatches started.
+        """
+        world.runner(embedded, max_messages=1).once()
+        DeltaTable(world.ledger).update(updates={"token": "NULL"}, predicate="state = 'microbatch'")
+        upto = windrow.read_closed(world.ledger).upto
+        assert windrow.read_closed(world.ledger, upto).batches.num_rows == 0
+        DeltaTable(world.ledger).update(
+            updates={"started_at": "started_at + INTERVAL '1 second'"}, predicate="state = 'microbatch'"
+        )
+        with pytest.raises(LedgerRestored, match="is not the one"):
+            windrow.read_closed(world.ledger, upto)
+
+
+class TestRefused:
+    @pytest.mark.parametrize("since", ["", "x", "-1", -1, "4@", "4@XYZ", "1.5", "4@ab@cd"])
+    def test_no_position(self, world, embedded, since):
+        """
+        What is no position is an error of the caller.
+        """
+        world.runner(embedded)
+        with pytest.raises(SettingsError, match="is no position"):
+            windrow.read_closed(world.ledger, since)
+
+    def test_no_batches_at_once(self, world, embedded):
+        """
+        Fewer than one batch at once is an error of the caller.
+        """
+        world.runner(embedded)
+        with pytest.raises(SettingsError, match="0 batches"):
+            windrow.read_closed(world.ledger, batches_at_once=0)
+
+    def test_no_ledger(self, world, tmp_path):
+        """
+        No table, or one that is no ledger, is named.
+        """
+        with pytest.raises(TableMissing):
+            windrow.read_closed(os.fspath(tmp_path / "nowhere"))
+        with pytest.raises(TableRefused):
+            windrow.read_closed(world.depot)

@@ -1,0 +1,213 @@
+"""Closed batches as a Spark stream. One target table gathers what each start of the stream gave."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction
+from pyspark.errors import StreamingQueryException
+
+import windrow
+from tests.clocks import ManualClock
+from tests.conftest import EngineFactory
+from tests.engine.world import World
+from tests.messages import Row, log
+from windrow import tables
+from windrow.engine.arrow import plain
+from windrow.errors import TableMissing, TableRefused
+
+LOG = log(versions=10, seed=4)
+COLUMNS = [name for name, _ in tables.batch_fields(pa.string())]
+
+
+class Reader:
+    """A consumer of a ledger, with a checkpoint and a target; each `read` is another start of its stream."""
+
+    def __init__(self, spark: Any, world: World, root: Path) -> None:
+        self._spark, self._world = spark, world
+        self._target, self._checkpoint = str(root / "target"), str(root / "checkpoint")
+
+    def read(self, narrow: Callable[[Any], Any] = lambda frame: frame, **options: Any) -> None:
+        """Take what is new, as an append to the target."""
+        frame = narrow(windrow.stream_closed(self._spark, self._world.ledger, **options))
+        written = frame.writeStream.format("delta").option("checkpointLocation", self._checkpoint)
+        written.trigger(availableNow=True).start(self._target).awaitTermination()
+
+    def got(self) -> list[Row]:
+        """Return all that arrived."""
+        return plain(DeltaTable(self._target).to_pyarrow_table()).select(COLUMNS).sort_by("id").to_pylist()
+
+
+@pytest.fixture
+def world(tmp_path: Path, clock: ManualClock) -> World:
+    """An empty depot and a ledger that does not exist yet."""
+    return World(tmp_path, clock)
+
+
+@pytest.fixture
+def reader(spark: Any, world: World, tmp_path: Path) -> Reader:
+    """A consumer that has read nothing."""
+    return Reader(spark, world, tmp_path)
+
+
+def work(world: World, factory: EngineFactory, microbatches: int) -> None:
+    """Go on with the log, a version a microbatch."""
+    published = DeltaTable(world.depot).version()
+    for version in LOG[published : published + microbatches]:
+        world.publish(version)
+        world.runner(factory, max_messages=1).once()
+
+
+def scatter(location: str, files: int) -> None:
+    """Add copies of a file of closed rows to the ledger."""
+    ledger = DeltaTable(location)
+    known = pa.table(ledger.get_add_actions()).to_pylist()
+    first = next(file for file in known if file["path"].startswith("state=closed/"))
+    adds = []
+    for number in range(files):
+        path = f"state=closed/copy-{number}.parquet"
+        shutil.copy(Path(location) / first["path"], Path(location) / path)
+        adds.append(AddAction(path, first["size_bytes"], {"state": "closed"}, 0, True, "{}"))
+    ledger.create_write_transaction(adds, "append", ledger.schema(), ["state"])
+
+
+def closed(world: World) -> list[Row]:
+    """Return the closed rows of the ledger, read without Spark."""
+    return [{name: row[name] for name in COLUMNS} for row in world.rows("closed")]
+
+
+class TestEachOnce:
+    def test_restarts(self, spark, world, reader, embedded):
+        """
+        Each closed batch arrives exactly once, with the columns of closed_batches, over restarts of the stream, while
+        both engines write in turn and compact; a log whose head is gone at the first start takes nothing away.
+        """
+        work(world, embedded, 4)
+        DeltaTable(world.ledger).create_checkpoint()
+        for file in sorted((Path(world.ledger) / "_delta_log").glob("*.json"))[:-1]:
+            file.unlink()
+        reader.read()
+        first = len(reader.got())
+        assert reader.got() == closed(world)
+        work(world, embedded, 1)
+        work(world, EngineFactory("spark", spark), 2)
+        DeltaTable(world.ledger).optimize.compact()
+        spark.sql(f"OPTIMIZE delta.`{world.ledger}` WHERE state = 'closed'")
+        work(world, embedded, 1)
+        world.runner(embedded).flush()  # also inserts rows that were never open
+        reader.read()
+        assert reader.got() == closed(world)
+        assert len(reader.got()) > first > 0
+        reader.read()
+        assert reader.got() == closed(world)
+
+    def test_since(self, spark, world, reader, embedded):
+        """
+        With `since` the stream begins behind a microbatch, where read_closed ended.
+        """
+        work(world, embedded, 4)
+        upto = windrow.read_closed(world.ledger).upto
+        work(world, embedded, 2)
+        expected = windrow.read_closed(world.ledger, upto).batches.sort_by("id").to_pylist()
+        reader.read(since=int(upto.split("@")[0]))
+        assert expected
+        assert reader.got() == expected
+
+
+class TestTakenBack:
+    def test_restored(self, world, reader, embedded):
+        """
+        A RESTORE that takes closed batches back stops the stream with our code, also when its rows are narrowed to
+        none, at every start, and nothing arrives twice though the ledger has closed the same batches again.
+        """
+        work(world, embedded, 6)
+        reader.read()
+        got = reader.got()
+        DeltaTable(world.ledger).restore(4)
+        world.runner(embedded, max_messages=1).once()
+        for _ in range(2):
+            with pytest.raises(StreamingQueryException, match="WINDROW-LEDGER-RESTORED"):
+                reader.read(lambda frame: frame.where("message_count > 1000"))
+        assert reader.got() == got
+
+    @pytest.mark.slow
+    def test_restored_as_a_whole(self, world, reader, embedded):
+        """
+        Of a RESTORE that puts back more files than Delta reads at once nothing arrives: the stream has no limit of
+        files, which would hand out what is put back before it comes to what is taken.
+        """
+        work(world, embedded, 4)
+        scatter(world.ledger, files=1_001)
+        scattered = world.version()
+        reader.read()
+        got = reader.got()
+        DeltaTable(world.ledger).optimize.compact()
+        DeltaTable(world.ledger).restore(scattered)
+        with pytest.raises(StreamingQueryException, match="WINDROW-LEDGER-RESTORED"):
+            reader.read()
+        assert reader.got() == got
+
+    @pytest.mark.parametrize("change", ["delete", "update"])
+    def test_changed_by_hand(self, world, reader, embedded, change):
+        """
+        Closed rows that are deleted or changed stop the stream; what happens to other rows does not.
+        """
+        work(world, embedded, 4)
+        reader.read()
+        got = reader.got()
+        DeltaTable(world.ledger).delete("state = 'rejected'")
+        DeltaTable(world.ledger).update(updates={"bytes": "bytes + 1"}, predicate="state = 'open'")
+        reader.read()
+        assert reader.got() == got
+        whole = f"state = 'closed' AND id = '{got[0]['id']}'"
+        if change == "delete":
+            DeltaTable(world.ledger).delete(whole)
+        else:
+            DeltaTable(world.ledger).update(updates={"bytes": "bytes + 1"}, predicate=whole)
+        with pytest.raises(StreamingQueryException, match="WINDROW-LEDGER-RESTORED"):
+            reader.read()
+
+    def test_made_anew(self, world, reader, embedded):
+        """
+        Another ledger at the same place stops the stream.
+        """
+        work(world, embedded, 4)
+        reader.read()
+        got = reader.got()
+        shutil.rmtree(world.ledger)
+        world.runner(embedded).once()
+        with pytest.raises(StreamingQueryException, match="DIFFERENT_DELTA_TABLE"):
+            reader.read()
+        assert reader.got() == got
+
+
+class TestLedger:
+    def test_refused(self, spark, world, tmp_path):
+        """
+        No table, a name that is in no catalog, or a table that is no ledger is named.
+        """
+        with pytest.raises(TableMissing):
+            windrow.stream_closed(spark, os.fspath(tmp_path / "nowhere"))
+        with pytest.raises(TableMissing):
+            windrow.stream_closed(spark, "default.nowhere")
+        with pytest.raises(TableRefused):
+            windrow.stream_closed(spark, world.depot)
+
+    def test_catalog_name(self, spark, world, embedded):
+        """
+        A name of a catalog is looked up there.
+        """
+        work(world, embedded, 1)
+        spark.sql(f"CREATE TABLE default.windrow_closed USING delta LOCATION '{world.ledger}'")
+        try:
+            for name in ("default.windrow_closed", "spark_catalog.default.windrow_closed"):
+                assert windrow.stream_closed(spark, name).columns == COLUMNS
+        finally:
+            spark.sql("DROP TABLE default.windrow_closed")
