@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from deltalake.schema import PrimitiveType
 
 from windrow import tables
 from windrow.errors import NotFound, OtherDepot, TableMissing, TableRefused

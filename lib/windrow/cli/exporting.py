@@ -1,0 +1,95 @@
+"""The command that writes batches to files, without a JVM: export."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from windrow import moments
+from windrow.cli import options
+from windrow.cli.options import Config, Debug, Json, Ledger, aside, count, say
+from windrow.errors import OutputRefused
+
+if TYPE_CHECKING:
+    from windrow.export import Exported
+
+Out = Annotated[str, typer.Option("--out", help="File to write; - is standard output (csv, json).")]
+Format = Annotated[str | None, typer.Option("--format", help="parquet, csv or json. Default: the file's ending.")]
+Since = Annotated[
+    str | None, typer.Option("--since", help="Only what came after this position, as the export before said it.")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command of this file."""
+    app.command(epilog="Example: windrow export --out closed.parquet")(export)
+
+
+def export(
+    out: Out,
+    format_: Format = None,
+    messages: Annotated[bool, typer.Option("--messages", help="One row a message of the closed batches.")] = False,
+    rejected: Annotated[bool, typer.Option("--rejected", help="The rejected messages.")] = False,
+    key: Annotated[str | None, typer.Option("--key", help="Only this key.")] = None,
+    from_: Annotated[str | None, typer.Option("--from", help="Windows that begin at this time or later.")] = None,
+    to: Annotated[str | None, typer.Option("--to", help="Windows that begin before this time, ISO 8601.")] = None,
+    since: Since = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if there is one.")] = False,
+    config: Config = None,
+    ledger: Ledger = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write closed batches, their messages, or rejected messages to a parquet, csv or json file.
+
+    The file is there when it is whole. It ends with the position from which the next export goes on (--since).
+    """
+    from windrow.export import Choice, What
+    from windrow.export import export as write
+
+    if messages and rejected:
+        raise OutputRefused("--messages and --rejected exclude each other", "Export each to a file of its own.")
+    if json and out == "-":
+        raise OutputRefused("--json and --out - both want standard output", "Name a file, or leave out --json.")
+    what: What = "messages" if messages else "rejected" if rejected else "batches"
+    begin, end = (
+        None if text is None else moments.microseconds(text, flag) for text, flag in ((from_, "--from"), (to, "--to"))
+    )
+    choice = Choice(what, key, begin, end, since)
+    chosen = options.settings(config, ledger=ledger)
+    try:
+        with _progress(quiet=json) as progress:
+            done = write(chosen.ledger, out, choice, format_, overwrite, progress)
+    except BrokenPipeError:  # who read standard output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return
+    if json:
+        options.print_json(done)
+    else:
+        _tell(done)
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """Show a progress bar on a terminal, unless `quiet`."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=aside, disable=quiet or not aside.is_terminal, transient=True) as bar:
+        task = bar.add_task("export", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _tell(done: Exported) -> None:
+    """Say what was written and how to go on; beside it, where standard output is the file."""
+    noun = {"batches": "batch", "messages": "message", "rejected": "rejected message"}[done.what]
+    text = f"{done.file}: {count(done.rows, noun)}. What comes later: --since {done.upto}"
+    if done.file == "-":
+        aside.print(text, markup=False, soft_wrap=True)
+    else:
+        say(text, markup=False)

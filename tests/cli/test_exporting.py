@@ -1,0 +1,122 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.cli.conftest import Command, publish
+from tests.messages import SECOND, message
+
+
+def rows(text: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+class TestExport:
+    def test_file(self, filled: Command, tmp_path: Path) -> None:
+        """
+        A file holds the closed batches; what is said counts them, and where the next export goes on.
+        """
+        said = filled("export", "--out", "closed.parquet")
+        assert (said.status, said.err) == (0, "")
+        assert "closed.parquet: 2 batches. What comes later: --since 1@" in said.out
+        assert pq.read_table(tmp_path / "closed.parquet")["message_count"].to_pylist() == [2, 1]
+
+    def test_since(self, filled: Command, tmp_path: Path) -> None:
+        """
+        An export since the last one has what closed later, and only that.
+        """
+        first = filled("export", "--out", "first.json", "--json").json()
+        assert (first["rows"], first["what"], first["format"]) == (2, "batches", "json")
+        publish(tmp_path, message("a", 190 * SECOND, 190 * SECOND))
+        filled("ingest", "messages.parquet")
+        filled("run")
+        second = filled("export", "--out", "second.json", "--since", first["upto"], "--json").json()
+        assert second["rows"] == 1
+        ids = [row["id"] for name in ("first", "second") for row in rows((tmp_path / f"{name}.json").read_text())]
+        assert sorted(ids) == sorted(row["id"] for row in filled("show", "--closed", "--json").json())
+
+    def test_standard_output(self, filled: Command) -> None:
+        """
+        On standard output stand the rows and nothing else.
+        """
+        said = filled("export", "--out", "-", "--format", "json", "--messages")
+        assert [row["payload"] for row in rows(said.out)] == ["1", None, None]
+        assert "3 messages" in said.err
+        said = filled("export", "--out", "-", "--format", "csv", "--rejected")
+        assert said.out.count("\n") == 2
+        assert "1 rejected message." in said.err
+
+    @pytest.mark.parametrize(
+        ("flags", "count"),
+        [
+            (("--key", "k"), 2),
+            (("--key", "nobody"), 0),
+            (("--from", "1970-01-01T00:02:00Z"), 1),
+            (("--to", "1970-01-01T00:02:00"), 1),
+            (("--from", "1970-01-01", "--to", "1971-01-01"), 2),
+        ],
+    )
+    def test_filters(self, filled: Command, flags: tuple[str, ...], count: int) -> None:
+        """
+        Key and times narrow what is written.
+        """
+        assert filled("export", "--out", "some.csv", *flags, "--json").json()["rows"] == count
+
+    @pytest.mark.parametrize(
+        ("flags", "code"),
+        [
+            (("--out", "mine.csv"), "WINDROW-OUTPUT: mine.csv is there already\nName another file, or say --overwrite"),
+            (("--out", "a.csv", "--messages", "--rejected"), "WINDROW-OUTPUT: --messages and --rejected"),
+            (("--out", "-", "--json", "--format", "csv"), "WINDROW-OUTPUT: --json and --out -"),
+            (("--out", "a.csv", "--from", "yesterday"), "WINDROW-SETTINGS: --from 'yesterday' is no time"),
+            (("--out", "a.csv", "--since", "yesterday"), "WINDROW-SETTINGS: since = 'yesterday' is no position"),
+        ],
+    )
+    def test_wrong_usage(self, filled: Command, tmp_path: Path, flags: tuple[str, ...], code: str) -> None:
+        """
+        Wrong usage ends with status 2, says what to do, and writes nothing.
+        """
+        (tmp_path / "mine.csv").write_text("mine")
+        said = filled("export", *flags)
+        assert said.status == 2
+        assert code in said.err
+        assert [(one.name, one.read_text()) for one in tmp_path.glob("*.csv")] == [("mine.csv", "mine")]
+        assert filled("export", "--out", "mine.csv", "--overwrite").status == 0
+
+    def test_restored(self, filled: Command) -> None:
+        """
+        A position that the ledger has not reached, or no longer holds, ends with status 3.
+        """
+        for since in ("2", "1@000000000000"):
+            said = filled("export", "--out", "a.csv", "--since", since)
+            assert (said.status, "WINDROW-LEDGER-RESTORED" in said.err) == (3, True)
+
+    def test_reader_gone(self, filled: Command, tmp_path: Path) -> None:
+        """
+        A reader of standard output that stops early ends the export without an error.
+        """
+        script = (
+            "import sys; from windrow.cli import main; sys.exit(main(['export', '--out', '-', '--format', 'json']))"
+        )
+        with subprocess.Popen(
+            [sys.executable, "-c", script], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout
+            assert process.stderr
+            process.stdout.close()
+            assert (process.wait(), process.stderr.read()) == (0, "")
+
+    def test_starts_no_jvm_and_no_compiler(self, filled: Command, tmp_path: Path) -> None:
+        """
+        Export loads neither Spark, nor the kernel's compiler, nor DuckDB.
+        """
+        script = (
+            "import sys; from windrow.cli import main; status = main(['export', '--out', 'a.parquet']); "
+            "loaded = {'pyspark', 'numba', 'duckdb'} & set(sys.modules); "
+            "sys.exit(f'loaded {loaded}' if loaded else status)"
+        )
+        done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr

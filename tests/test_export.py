@@ -1,0 +1,375 @@
+"""Exports: what is read back from a file is what the ledger holds."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.clocks import NOW, ManualClock
+from tests.conftest import EngineFactory
+from tests.engine.world import World
+from tests.messages import SECOND, TIME, Row, log, message
+from windrow import tables
+from windrow.errors import LedgerRestored, OutputRefused, TableMissing
+from windrow.export import Choice, export, format_of
+from windrow.export.text import base64_text, csv_text, json_lines, json_text
+from windrow.reading import closed
+
+HOSTILE = ["", " ", 'quo"te', "it's", "new\nline\r\n", "nul\0", "a,b;c\t", "\\", "😀", "null", "%2F/", "\x1f\x7f\u2028"]
+MESSAGE = ("type", "event_time", "received_at", "sequence", "payload")
+BATCH = [name for name, _ in tables.batch_fields(pa.string())]
+REJECTED = [name for name, _ in tables.rejected_fields(pa.string())]
+WHATS = ("batches", "messages", "rejected")
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Tables full of names and payloads that break what is not quoted, in several microbatches."""
+    return filled(World(tmp_path_factory.mktemp("hostile"), ManualClock()), str)
+
+
+@pytest.fixture(scope="module")
+def octets(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """The same with octets that are no text as payloads."""
+    return filled(
+        World(tmp_path_factory.mktemp("octets"), ManualClock(), pa.binary()), lambda text: text.encode("utf-16")
+    )
+
+
+@pytest.fixture
+def empty(tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> World:
+    """A ledger that has read nothing."""
+    world = World(tmp_path, clock)
+    world.runner(embedded)
+    return world
+
+
+def filled(world: World, payload: Any) -> World:
+    """Publish hostile messages, some of them too old or without a key, and close what can be closed."""
+    times = (NOW, NOW + SECOND, NOW + 30 * SECOND, NOW + 5 * SECOND)
+    for at, moment in enumerate(times):
+        stamp = max(times[: at + 1])
+        rows = [message(name or "t", moment, stamp, key=name, payload=payload(name)) for name in HOSTILE]
+        world.publish([*rows, message("b", moment, stamp, payload=None), message("x", moment, stamp, key=None)])
+    world.runner(EngineFactory("embedded"), max_messages=1).once()
+    return world
+
+
+def expected(world: World, what: str) -> list[Row]:
+    """Return the rows that an export has to have, read with another reader and taken apart here."""
+    if what == "rejected":
+        return [{name: row[name] for name in REJECTED} for row in world.rows("rejected")]
+    batches = world.rows("closed")
+    if what == "batches":
+        return [{name: row[name] for name in BATCH} for row in batches]
+    stream = ("id", "source", "key", "part", "window_start", "window_end")
+    return [{name: row[name] for name in stream} | inside for row in batches for inside in row["messages"]]
+
+
+def in_order(rows: list[Row]) -> list[Row]:
+    """Return rows in the order of their ids; messages of one batch stay in theirs."""
+    return sorted(rows, key=lambda row: row["id"])
+
+
+def as_json(value: Any) -> Any:
+    """Return a value as a file of text has it."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, list):
+        return [as_json(one) for one in value]
+    if isinstance(value, dict):
+        return {name: as_json(one) for name, one in value.items()}
+    if hasattr(value, "isoformat"):
+        return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return value
+
+
+def read_csv(file: str) -> list[Row]:
+    """Return the rows of a csv file as it has them: text, in which only NULL stands without quotes."""
+    names = pa.csv.open_csv(file).schema.names
+    convert = pa.csv.ConvertOptions(
+        column_types=dict.fromkeys(names, pa.string()),
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    parse = pa.csv.ParseOptions(newlines_in_values=True)
+    return pa.csv.read_csv(file, parse_options=parse, convert_options=convert).to_pylist()
+
+
+def as_csv(row: Row) -> Row:
+    """Return a row as a csv file has it."""
+    values = {name: as_json(value) for name, value in row.items()}
+    return {
+        name: value if value is None or isinstance(value, str | list) else json.dumps(value)
+        for name, value in values.items()
+    }
+
+
+@pytest.mark.parametrize("what", WHATS)
+class TestRoundTrip:
+    @pytest.mark.parametrize("kind", ["hostile", "octets"])
+    def test_parquet(self, request, tmp_path, what, kind):
+        """
+        A parquet file holds the ledger's rows as they are.
+        """
+        world = request.getfixturevalue(kind)
+        file = str(tmp_path / "out.parquet")
+        done = export(world.ledger, file, Choice(what))
+        found = pq.read_table(file)
+        assert in_order(found.to_pylist()) == in_order(expected(world, what))
+        assert found.num_rows == done.rows > 0
+        assert (done.format, done.what, done.file) == ("parquet", what, file)
+
+    @pytest.mark.parametrize("kind", ["hostile", "octets"])
+    def test_json(self, request, tmp_path, what, kind):
+        """
+        A json file holds an object a line, times as ISO 8601 text and octets as base64, NULL as null.
+        """
+        world = request.getfixturevalue(kind)
+        done = export(world.ledger, str(tmp_path / "out.ndjson"), Choice(what))
+        lines = (tmp_path / "out.ndjson").read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        assert in_order([json.loads(line) for line in lines]) == in_order(as_json(expected(world, what)))
+        assert len(lines) == done.rows
+
+    @pytest.mark.parametrize("kind", ["hostile", "octets"])
+    def test_csv(self, request, tmp_path, what, kind):
+        """
+        A csv file holds the same; the messages of a batch are JSON text, NULL is empty and the empty string quoted.
+        """
+        world = request.getfixturevalue(kind)
+        done = export(world.ledger, str(tmp_path / "out.csv"), Choice(what))
+        found = read_csv(str(tmp_path / "out.csv"))
+        for row in found:
+            if what == "batches":
+                row["messages"] = json.loads(row["messages"])
+        assert in_order(found) == in_order([as_csv(row) for row in expected(world, what)])
+        assert len(found) == done.rows
+
+    def test_empty(self, empty, tmp_path, what):
+        """
+        An empty ledger gives files without rows that have their columns, and an empty json file.
+        """
+        files = {name: tmp_path / f"out.{name}" for name in ("parquet", "csv", "json")}
+        for file in files.values():
+            assert export(empty.ledger, str(file), Choice(what)).rows == 0
+        names = pq.read_table(files["parquet"]).column_names
+        assert names[0] == "id"
+        assert files["csv"].read_text(encoding="utf-8") == ",".join(f'"{name}"' for name in names) + "\n"
+        assert files["json"].read_bytes() == b""
+
+
+class TestChoice:
+    @pytest.mark.parametrize("what", WHATS)
+    def test_key(self, hostile, tmp_path, what):
+        """
+        A key gives the rows of this key, whatever characters are in it.
+        """
+        for at, name in enumerate(HOSTILE):
+            file = str(tmp_path / f"{at}.parquet")
+            export(hostile.ledger, file, Choice(what, key=name))
+            found = pq.read_table(file).to_pylist()
+            assert in_order(found) == in_order([row for row in expected(hostile, what) if row["key"] == name])
+            assert found
+
+    @pytest.mark.parametrize(("what", "column"), [("batches", "window_start"), ("rejected", "event_time")])
+    def test_times(self, hostile, tmp_path, what, column):
+        """
+        Times bound the begin of windows, or the event times of rejected messages; the end is not in it.
+        """
+        rows = expected(hostile, what)
+        moments = sorted({row[column] for row in rows if row[column]})
+        assert len(moments) > 1
+        first, last = (round(moment.timestamp() * SECOND) for moment in (moments[0], moments[-1]))
+        for begin, end, wanted in ((first, last, moments[:-1]), (first + 1, None, moments[1:]), (last + 1, None, [])):
+            file = str(tmp_path / "out.parquet")
+            export(hostile.ledger, file, Choice(what, begin=begin, end=end), overwrite=True)
+            found = pq.read_table(file).to_pylist()
+            assert in_order(found) == in_order([row for row in rows if row[column] in wanted])
+
+    @pytest.mark.parametrize("what", WHATS)
+    def test_since(self, tmp_path, clock, embedded, what):
+        """
+        Exports that go on where the last one ended hold every row exactly once.
+        """
+        world = World(tmp_path, clock)
+        since, found = None, []
+        for at, version in enumerate(log(versions=5, seed=4)):
+            world.publish(version)
+            world.runner(embedded).once()
+            file = str(tmp_path / f"{at}.parquet")
+            since = export(world.ledger, file, Choice(what, since=since)).upto
+            found += pq.read_table(file).to_pylist()
+        assert in_order(found) == in_order(expected(world, what))
+        assert since == closed.read_closed(world.ledger).upto
+
+
+class TestFile:
+    def test_existing(self, hostile, tmp_path):
+        """
+        A file that is there stays as it is, unless it may be replaced.
+        """
+        file = tmp_path / "out.csv"
+        file.write_text("mine")
+        with pytest.raises(OutputRefused, match="is there already"):
+            export(hostile.ledger, str(file))
+        assert file.read_text() == "mine"
+        export(hostile.ledger, str(file), overwrite=True)
+        assert len(read_csv(str(file))) == len(expected(hostile, "batches"))
+
+    def test_failure(self, hostile, tmp_path):
+        """
+        An export that fails on its way leaves the old file, and nothing beside it.
+        """
+        file = tmp_path / "out.json"
+        file.write_text("old")
+
+        def fail(done: int, total: int) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            export(hostile.ledger, str(file), overwrite=True, progress=fail)
+        assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("out.json", "old")]
+
+    def test_progress(self, hostile, tmp_path):
+        """
+        Progress ends with all ledger rows read, of as many as there are.
+        """
+        calls: list[tuple[int, int]] = []
+        export(hostile.ledger, str(tmp_path / "out.csv"), progress=lambda *call: calls.append(call))
+        total = len(expected(hostile, "batches"))
+        assert calls[-1] == (total, total)
+        assert [done for done, _ in calls] == sorted({done for done, _ in calls})
+
+    @pytest.mark.parametrize(
+        ("out", "format_", "said"),
+        [
+            ("out", None, "names no format"),
+            ("out.csv", "xml", "no format 'xml'"),
+            ("-", None, "names no format"),
+            ("-", "parquet", "standard output"),
+            ("nowhere/out.csv", None, "no directory"),
+            ("directory.csv", None, "is a directory"),
+            ("s3://bucket/out.csv", None, "no local file"),
+        ],
+    )
+    def test_refused(self, hostile, tmp_path, monkeypatch, out, format_, said):
+        """
+        A format or place that cannot be is refused before anything is written.
+        """
+        monkeypatch.chdir(tmp_path)
+        Path("directory.csv").mkdir()
+        with pytest.raises(OutputRefused, match=said):
+            export(hostile.ledger, out, format_=format_)
+        assert [one.name for one in tmp_path.iterdir()] == ["directory.csv"]
+
+    def test_endings(self):
+        """
+        An ending names a format whatever its case; a format that is given goes before it.
+        """
+        assert [format_of(f"a.{end}", None) for end in ("parquet", "CSV", "json", "jsonl", "ndjson")] == [
+            "parquet",
+            "csv",
+            "json",
+            "json",
+            "json",
+        ]
+        assert format_of("a.csv", "json") == "json"
+
+    def test_no_longer_whole(self, tmp_path, clock, embedded):
+        """
+        A ledger that lost rows, or was made anew since the last export, exports nothing; neither does none at all.
+        """
+        world = World(tmp_path, clock)
+        world.publish(*log(versions=4, seed=4))
+        world.runner(embedded).once()
+        with pytest.raises(LedgerRestored):
+            export(world.ledger, str(tmp_path / "out.csv"), Choice(since="1@000000000000"))
+        DeltaTable(world.ledger).delete("state = 'rejected' AND reason = 'too_old'")
+        with pytest.raises(LedgerRestored, match="rejected rows"):
+            export(world.ledger, str(tmp_path / "out.csv"), Choice("rejected"))
+        with pytest.raises(TableMissing):
+            export(str(tmp_path / "nowhere"), str(tmp_path / "out.csv"))
+        assert not (tmp_path / "out.csv").exists()
+
+
+OCTETS = st.lists(st.none() | st.binary(max_size=8))
+ROW = st.fixed_dictionaries(
+    {
+        "text": st.none() | st.text(),
+        "number": st.none() | st.integers(-(2**63), 2**63 - 1),
+        "flag": st.none() | st.booleans(),
+        "octets": st.none() | st.binary(),
+        "time": st.none() | st.integers(-9_000_000_000_000_000, 9_000_000_000_000_000),
+        "inside": st.none()
+        | st.lists(
+            st.none() | st.fixed_dictionaries({"text": st.none() | st.text(), "octets": st.none() | st.binary()})
+        ),
+    }
+)
+INSIDE = pa.struct([("text", pa.string()), ("octets", pa.binary())])
+TYPES = pa.schema(
+    [
+        ("text", pa.string()),
+        ("number", pa.int64()),
+        ("flag", pa.bool_()),
+        ("octets", pa.binary()),
+        ("time", TIME),
+        ("inside", pa.list_(INSIDE)),
+    ]
+)
+
+
+class TestText:
+    @given(OCTETS, st.integers(0, 5))
+    def test_base64(self, values, skipped):
+        """
+        Base64 of a column is that of its values, also of a part of a column.
+        """
+        part = pa.array(values, pa.binary()).slice(skipped)
+        wanted = [None if value is None else base64.b64encode(value).decode() for value in values[skipped:]]
+        assert base64_text(part).to_pylist() == wanted
+
+    @given(st.lists(ROW), st.integers(0, 3))
+    def test_json(self, rows, skipped):
+        """
+        What a JSON reader makes of a line is the row, also of a part of a table.
+        """
+        batch = pa.RecordBatch.from_pylist(rows, TYPES).slice(skipped)
+        lines = bytes(json_lines(batch)).decode().split("\n")
+        assert lines.pop() == ""
+        assert [json.loads(line) for line in lines] == [as_json(row) for row in batch.to_pylist()]
+
+    def test_nothing_escaped_without_need(self):
+        """
+        Only what JSON demands is escaped; all else stays readable.
+        """
+        assert json_text(pa.array(["é😀/\u2028"])).to_pylist() == ['"é😀/\u2028"']
+
+    def test_csv_keeps_numbers(self):
+        """
+        Csv keeps numbers and booleans as such, so that they stand without quotes.
+        """
+        flat = csv_text(pa.RecordBatch.from_pylist([], TYPES))
+        kept = [pa.types.is_integer(kind) or pa.types.is_boolean(kind) for kind in flat.schema.types]
+        assert kept == [False, True, True, False, False, False]
+
+    def test_long_column(self):
+        """
+        A piece of a column whose values have many sizes is encoded like the whole.
+        """
+        values = pa.array([bytes(size) for size in range(100)])
+        whole = base64_text(values)
+        assert base64_text(values.slice(17, 40)).equals(whole.slice(17, 40))
+        assert np.diff([len(text) for text in whole.to_pylist()]).min() == 0
