@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 from pyspark.errors import StreamingQueryException
+from windrow.engine.arrow import plain
 
 import windrow
 from tests.clocks import ManualClock
@@ -20,7 +21,6 @@ from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import Row, log
 from windrow import tables
-from windrow.engine.arrow import plain
 from windrow.errors import TableMissing, TableRefused
 
 LOG = log(versions=10, seed=4)

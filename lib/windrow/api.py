@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from windrow.clock import Clock
-from windrow.engine import open_engine
+from windrow.engine import Engine, open_engine
 from windrow.microbatch import Committed
 from windrow.observing import Observer, Run, chosen, observed
 from windrow.runner import Runner, Summary
@@ -33,20 +33,19 @@ def run(
     nothing. Returns what was done. Raises the errors of `windrow.errors`; what was committed before stays.
     """
     settings = settings or Settings.load()
-    with opened(settings, clock or WallClock(), observers, spark, report) as runner:
+    with opened(open_engine(settings, spark), settings, clock or WallClock(), observers, report) as runner:
         return runner.once() if once else runner.every(settings.run.every)
 
 
 @contextmanager
 def opened(
+    engine: Engine,
     settings: Settings,
     clock: Clock,
     observers: Iterable[Observer] = (),
-    spark: SparkSession | None = None,
     report: Callable[[Committed], None] = lambda committed: None,
 ) -> Iterator[Runner]:
-    """Open the engine and the ledger; while the block runs the log, the chosen metrics and `observers` are told."""
-    engine = open_engine(settings, spark)
+    """Open the ledger; while the block runs the log, the chosen metrics and `observers` are told."""
     with ExitStack() as left:
         told = left.enter_context(observed(Run(engine.name, settings, clock), [*chosen(settings.metrics), *observers]))
         session = getattr(engine, "session", None)

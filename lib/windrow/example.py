@@ -59,11 +59,12 @@ def _lines(part: BaseModel) -> list[str]:
 
 def _line(part: BaseModel, name: str) -> str:
     description = type(part).model_fields[name].description
-    assignment = f"{name} = {_literal(name, getattr(part, name))}"
+    assignment = f"{name} = {literal(name, getattr(part, name))}"
     return f"{assignment:<32}# {description}" if description else assignment
 
 
-def _literal(name: str, value: Any) -> str:
+def literal(name: str, value: Any) -> str:
+    """Return a value as it is written in `windrow.toml`."""
     if name in DURATIONS:
         return json.dumps("never" if value is None else text(value))
     return json.dumps(value)

@@ -124,6 +124,7 @@ class Runner:
         microbatch = self._microbatch()
         if microbatch.primed.paused != paused:
             self._done(microbatch.run_switch(paused))
+        self.summary.paused = paused
 
     def _running(self, wanted: str) -> Microbatch:
         """Prime a microbatch. Raises Paused."""

@@ -148,15 +148,7 @@ class Settings(BaseSettings):
         path = Path(file or FILE)
         if file is None and not path.exists():
             return cls(**flags)
-        try:
-            content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-        except OSError as error:
-            raise SettingsError(f"{path} cannot be read: {error.strerror}", "Name another with --config.") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise SettingsError(
-                f"{path} is not TOML: {error}", "See the example that `windrow init` writes."
-            ) from error
-        return _FromFile.with_content(_flat(content))(**flags)
+        return _FromFile.with_content(read_file(path))(**flags)
 
     @classmethod
     def settings_customise_sources(
@@ -169,6 +161,17 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Order the sources: flags, environment."""
         return init_settings, env_settings
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """Return the content of a settings file by the names of the fields. Raises SettingsError."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}", "Name another with --config.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} is not TOML: {error}", "See the example that `windrow init` writes.") from error
+    return _flat(content)
 
 
 class _FromFile(PydanticBaseSettingsSource):

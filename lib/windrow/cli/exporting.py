@@ -61,7 +61,7 @@ def export(
         None if text is None else moments.microseconds(text, flag) for text, flag in ((from_, "--from"), (to, "--to"))
     )
     choice = Choice(what, key, begin, end, since)
-    chosen = options.settings(config, ledger=ledger)
+    chosen = options.reading(config, ledger=ledger)
     try:
         with _progress(quiet=json) as progress:
             done = write(chosen.ledger, out, choice, format_, overwrite, progress)

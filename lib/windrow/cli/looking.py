@@ -59,7 +59,7 @@ def show(
         raise SettingsError("--type goes with --at", "Give the event time too: --key K --type T --at TIME.")
     if at is not None and key is None:
         raise SettingsError("--at needs --key", "Give the message's key: --key K --type T --at TIME.")
-    chosen = options.settings(config, depot=depot, ledger=ledger)
+    chosen = options.reading(config, depot=depot, ledger=ledger)
     if at is not None and key is not None:
         _show_message(chosen, key, at, type_, source, limit, json)
         return
@@ -86,7 +86,7 @@ def verify(
     """Check the books, and that each message of the depot is found exactly once. Exit status 1 on any difference."""
     from windrow.verify import verify as check
 
-    chosen = options.settings(config, depot=depot, ledger=ledger)
+    chosen = options.reading(config, depot=depot, ledger=ledger)
     with aside.status("verifying") as spinner:
         report = check(
             chosen.depot,

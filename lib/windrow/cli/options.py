@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict, is_dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
+from windrow import paths
+from windrow.locations import is_name
 from windrow.settings import Settings
+
+if TYPE_CHECKING:
+    from windrow.engine import Engine as AnyEngine
 
 Config = Annotated[
     str | None, typer.Option("--config", help="Settings file. Default: windrow.toml here, if there is one.")
@@ -37,6 +42,32 @@ def say(text: str, markup: bool = True) -> None:
 def settings(config: str | None, **flags: Any) -> Settings:
     """Return the settings: flags that were given over environment, file and defaults."""
     return Settings.load(config, **{name: value for name, value in flags.items() if value is not None})
+
+
+def running(config: str | None, **flags: Any) -> Settings:
+    """Return the settings of a command with an engine; the embedded one gets tables by their paths, where noted."""
+    from windrow.engine import choose
+
+    chosen = settings(config, **flags)
+    return reading(config, **flags) if choose(chosen.engine) == "embedded" else chosen
+
+
+def reading(config: str | None, **flags: Any) -> Settings:
+    """Return the settings of a command without a JVM: tables by name stand there by the paths that were written down.
+
+    Raises TableMissing for a name of which nothing was.
+    """
+    chosen = settings(config, **flags)
+    known = paths.PathBook.beside(config)
+    return chosen.model_copy(update={name: known.path(getattr(chosen, name)) for name in ("depot", "ledger")})
+
+
+def note_paths(config: str | None, chosen: Settings, engine: AnyEngine) -> None:
+    """Write down where tables by name lie, for commands without a JVM."""
+    book = paths.PathBook.beside(config)
+    for name in ("depot", "ledger"):
+        if is_name(getattr(chosen, name)):
+            book.note(getattr(chosen, name), engine.path_of(name))
 
 
 def table(**flags: str | None) -> dict[str, str] | None:

@@ -47,7 +47,7 @@ def plot(
     begin = None if from_ is None else moments.microseconds(from_, "--from")
     end = None if to is None else moments.microseconds(to, "--to")
     picture.require_picture(out)
-    chosen = options.settings(config, ledger=ledger)
+    chosen = options.reading(config, ledger=ledger)
     with aside.status("reading"):
         found = reading.stretch(chosen.ledger, key, source, begin, end, streams)
     with aside.status("drawing"):

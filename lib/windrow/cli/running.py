@@ -25,11 +25,16 @@ def add_to(app: typer.Typer) -> None:
     app.command(epilog="Example: windrow run --once   or   windrow run --every 10s")(run)
     app.command(epilog="Example: windrow tick --to 2026-01-31T12:00:00Z")(tick)
     app.command(epilog="Example: windrow flush --json")(flush)
+    app.command(epilog="Example: windrow pause --ledger data/ledger")(pause)
+    app.command(epilog="Example: windrow resume --ledger data/ledger")(resume)
 
 
 def run(
     once: Annotated[bool, typer.Option("--once", help="Batch what is new, then stop (default).")] = False,
     every: Every = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be batched, closed and rejected; write nothing.")
+    ] = False,
     config: Config = None,
     depot: Depot = None,
     ledger: Ledger = None,
@@ -42,10 +47,12 @@ def run(
     """Batch what is new in the depot. SIGINT and SIGTERM let the microbatch at work finish."""
     if once and every is not None:
         raise SettingsError("--once and --every exclude each other", "Give one of them.")
+    if dry_run and every is not None:
+        raise SettingsError("--dry-run and --every exclude each other", "A dry run looks once.")
     log = options.table(format=log_format, level=log_level)
-    chosen = options.settings(config, depot=depot, ledger=ledger, engine=engine, log=log)
+    chosen = options.running(config, depot=depot, ledger=ledger, engine=engine, log=log)
     pause = chosen.run.every if every is None else _microseconds(every)
-    _run(chosen, lambda runner: runner.once() if every is None else runner.every(pause), json)
+    _run(chosen, lambda runner: runner.once() if every is None else runner.every(pause), json, config, dry_run)
 
 
 def tick(
@@ -64,8 +71,8 @@ def tick(
     """Close what is overdue: at the idle clocks now, or at a time of your choice. It is recorded and replayed."""
     moment = None if to is None else moments.microseconds(to, "--to")
     log = options.table(format=log_format, level=log_level)
-    chosen = options.settings(config, depot=depot, ledger=ledger, engine=engine, log=log)
-    _run(chosen, lambda runner: runner.tick(moment), json)
+    chosen = options.running(config, depot=depot, ledger=ledger, engine=engine, log=log)
+    _run(chosen, lambda runner: runner.tick(moment), json, config)
 
 
 def flush(
@@ -80,22 +87,60 @@ def flush(
 ) -> None:
     """Close all that is open, each source at its clock. Messages from before the cut are too old afterwards."""
     log = options.table(format=log_format, level=log_level)
-    chosen = options.settings(config, depot=depot, ledger=ledger, engine=engine, log=log)
-    _run(chosen, lambda runner: runner.flush(), json)
+    chosen = options.running(config, depot=depot, ledger=ledger, engine=engine, log=log)
+    _run(chosen, lambda runner: runner.flush(), json, config)
 
 
-def _run(settings: Settings, work: Callable[[Runner], Summary], json: bool) -> None:
-    summary = done(settings, work, quiet=json)
+def pause(
+    config: Config = None,
+    depot: Depot = None,
+    ledger: Ledger = None,
+    engine: Engine = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Pause the ledger: whoever runs it does nothing more until `resume`. It is recorded in the history."""
+    chosen = options.running(config, depot=depot, ledger=ledger, engine=engine)
+    _run(chosen, lambda runner: runner.pause(), json, config)
+
+
+def resume(
+    config: Config = None,
+    depot: Depot = None,
+    ledger: Ledger = None,
+    engine: Engine = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Let a paused ledger go on. It is recorded in the history."""
+    chosen = options.running(config, depot=depot, ledger=ledger, engine=engine)
+    _run(chosen, lambda runner: runner.resume(), json, config)
+
+
+def _run(
+    settings: Settings, work: Callable[[Runner], Summary], json: bool, config: str | None, dry_run: bool = False
+) -> None:
+    summary = done(settings, work, quiet=json, config=config, dry_run=dry_run)
     if json:
-        options.print_json(_document(summary))
-    else:
-        say(sentence(summary))
+        options.print_json(_document(summary) | ({"dry_run": True} if dry_run else {}))
+        return
+    say(sentence(summary))
+    if dry_run:
+        say("This was a dry run: nothing was written.")
 
 
-def done(settings: Settings, work: Callable[[Runner], Summary], quiet: bool) -> Summary:
+def done(
+    settings: Settings,
+    work: Callable[[Runner], Summary],
+    quiet: bool,
+    config: str | None = None,
+    dry_run: bool = False,
+) -> Summary:
     """Do what a command does, with log, signals and, unless `quiet`, a progress bar on a terminal."""
     from windrow.api import opened
     from windrow.cli.watching import stopping, waiting
+    from windrow.engine import open_engine
+    from windrow.engine.rehearsal import Rehearsal
     from windrow.observing.log import logging_to
     from windrow.wall import WallClock
 
@@ -104,14 +149,20 @@ def done(settings: Settings, work: Callable[[Runner], Summary], quiet: bool) -> 
         logging_to(aside, settings.log.format, settings.log.level),
         stopping(clock) as install,
         waiting(settings, quiet) as bar,
-        opened(settings, clock, [bar]) as runner,
     ):
+        engine = open_engine(settings)
         install()  # once more: Spark's session puts a handler of its own in place
-        return work(runner)
+        with opened(Rehearsal(engine) if dry_run else engine, settings, clock, [bar]) as runner:
+            options.note_paths(config, settings, engine)
+            return work(runner)
 
 
 def sentence(summary: Summary) -> str:
     """Say in one line what a run did."""
+    if summary.paused:
+        return "The ledger is paused; `windrow resume` lets it go on."
+    if summary.microbatches and summary.microbatches[-1].kind == "resume":
+        return "The ledger goes on with the next run."
     if not summary.microbatches:
         return "Nothing new, nothing overdue."
     counted = options.count
@@ -126,7 +177,7 @@ def _document(summary: Summary) -> dict[str, object]:
     names = ("messages", "accepted", "rejected", "opened", "closed")
     totals = {name: summary.total(name) for name in names}
     microbatches = [asdict(committed) for committed in summary.microbatches]
-    return {"engine": summary.engine, **totals, "microbatches": microbatches}
+    return {"engine": summary.engine, "paused": summary.paused, **totals, "microbatches": microbatches}
 
 
 def _microseconds(duration: str) -> int:

@@ -66,7 +66,7 @@ def status(
     if every is not None and not watch:
         raise SettingsError("--every goes with --watch", "Give both, or none.")
     alarms = [conditions.parse(text) for text in fail_if or ()]
-    chosen = options.settings(config, depot=depot, ledger=ledger)
+    chosen = options.reading(config, depot=depot, ledger=ledger)
     if watch:
         return _watch(chosen, alarms, _pause(every or EVERY), json)
     look = _look(chosen, alarms)

@@ -45,17 +45,24 @@ def init(
     if payload not in ("string", "binary"):
         raise SettingsError(f"--payload {payload!r} is no type of payload", "Say string or binary.")
     file = Path(config or "windrow.toml")
-    chosen = options.settings(config if file.exists() else None, depot=depot, ledger=ledger, engine=engine)
+    known = config if file.exists() else None
+    chosen = options.settings(known, depot=depot, ledger=ledger, engine=engine)
     written = not file.exists()
     if written:
         file.write_text(settings_file(chosen), encoding="utf-8")
     opened = open_engine(chosen)
     opened.create_depot(pa.string() if payload == "string" else pa.binary(), chosen.keep)
     open_ledger(opened, chosen, WallClock().now())
+    views = opened.create_views()
+    options.note_paths(config, chosen, opened)
     if json:
-        options.print_json({"settings": str(file), "written": written, "depot": chosen.depot, "ledger": chosen.ledger})
+        options.print_json(
+            {"settings": str(file), "written": written, "depot": chosen.depot, "ledger": chosen.ledger, "views": views}
+        )
         return
     say(f"{'Wrote' if written else 'Kept'} {file}; depot {chosen.depot}; ledger {chosen.ledger}.")
+    if views:
+        say(f"Views: {', '.join(view.replace('`', '') for view in views)}.", markup=False)
     say("Next: windrow ingest FILE..., windrow run, windrow status.")
 
 
@@ -69,7 +76,7 @@ def ingest(
     debug: Debug = False,
 ) -> None:
     """Append files to the depot, each once, however often it is run; `ingest.columns` maps their columns."""
-    chosen = options.settings(config, depot=depot, engine=engine)
+    chosen = options.running(config, depot=depot, engine=engine)
     done = ingest_files(chosen, files, format_, quiet=json)
     if json:
         added = sum(file.messages for file in done)

@@ -1,0 +1,106 @@
+"""A dry run: an engine that reads the tables and commits to memory.
+
+Everything of a run happens as it would, microbatch after microbatch, over live rows that are kept here; the tables stay
+as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow import tables
+from windrow.arrow import plain
+from windrow.engine.protocol import Arrivals, Engine, Input, Live, Merged, Table
+from windrow.errors import EngineUnavailable
+from windrow.expressions import Mapping as ColumnMapping
+from windrow.start import Commit
+
+
+class Rehearsal:
+    """Another engine, of which nothing reaches the tables."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Read with `engine`."""
+        self._engine, self.name = engine, engine.name
+        self.session = getattr(engine, "session", None)
+        self._live: pa.Table | None = None
+
+    def depot(self) -> Table:
+        """Return the depot's identity and latest version."""
+        return self._engine.depot()
+
+    def depot_commits(self) -> list[Commit]:
+        """Return the commits of the depot's log."""
+        return self._engine.depot_commits()
+
+    def ledger(self) -> Table | None:
+        """Return the ledger's identity; the depot's stands for one that was made here."""
+        return self._engine.ledger() if self._live is None else self._engine.depot()
+
+    def create_depot(self, payload: pa.DataType, keep: str) -> None:
+        """Make nothing."""
+
+    def create_ledger(self, first: pa.Table, keep: str) -> None:
+        """Begin with these rows."""
+        self._live = first
+
+    def create_views(self) -> list[str]:
+        """Make nothing."""
+        return []
+
+    def path_of(self, table: str) -> str | None:
+        """Return where the files of a table lie."""
+        return self._engine.path_of(table)
+
+    def open_input(self, file: str, format_: str) -> Input:
+        """Open a file to ingest."""
+        return self._engine.open_input(file, format_)
+
+    def transaction(self, application: str) -> int | None:
+        """Return what the depot's log recorded."""
+        return self._engine.transaction(application)
+
+    def append(
+        self,
+        given: Input,
+        mapping: ColumnMapping,
+        transaction: tuple[str, int],
+        after: int | None,
+        progress: Callable[[int], None],
+    ) -> int:
+        """Refuse: a rehearsal only runs."""
+        raise EngineUnavailable("a dry run ingests nothing", "Leave --dry-run away.")
+
+    def live(self) -> Live:
+        """Return the live rows as the microbatches so far would have left them."""
+        if self._live is None:
+            self._live = self._engine.live().rows
+        return Live(self._live, 0)
+
+    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
+        """Read the depot. Raises EngineUnavailable where this happens in another process, whose memory is not ours."""
+        if self._engine.read(after, upto, handle) is not None:
+            raise EngineUnavailable(
+                "a dry run needs Spark in this process, not Spark Connect",
+                "Use a classic session, or --engine embedded.",
+            )
+
+    def merge(self, rows: Any, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
+        """Keep what would be live."""
+        written = rows if isinstance(rows, pa.Table) else _live_part(rows)
+        written = pa.concat_tables([written.drop_columns(["known"]).cast(control.schema), control])
+        replaced = pc.is_in(live.rows["id"], written["id"].combine_chunks())
+        kept = live.rows.filter(pc.invert(replaced))
+        still = written.filter(pc.is_in(written["state"], pa.array(tables.LIVE)))
+        self._live = pa.concat_tables([kept, still]).combine_chunks()
+        return None
+
+
+def _live_part(rows: Any) -> pa.Table:
+    """Return of a Spark frame the rows that are live or were."""
+    live = ", ".join(f"'{state}'" for state in tables.LIVE)
+    return plain(rows.where(f"known OR state IN ({live})").toArrow())
