@@ -1,5 +1,7 @@
 import os
 import shutil
+import sys
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -50,16 +52,36 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """The one Spark session of a test run; its JVM compiles fast, because no test runs long enough for fast code."""
+    """The one Spark session of a test run; its JVM compiles fast, because no test runs long enough for fast code.
+
+    With TEST_SPARK_REMOTE it is a Spark Connect session of that server, such as local[2].
+    """
     home = os.environ.get("JAVA_HOME")
     if not (shutil.which("java") or (home and shutil.which("java", path=f"{home}/bin"))):
         pytest.fail("Spark tests need Java 17 on the path; run the others with: pytest -m 'not slow and not spark'")
     from windrow.engine.session import local_session
 
     os.environ.setdefault(*FAST_JAVA)
-    session = local_session("windrow-tests", master="local[2]")
+    remote = os.environ.get("TEST_SPARK_REMOTE")
+    session = connected(remote) if remote else local_session("windrow-tests", master="local[2]")
     yield session
     session.stop()
+
+
+def connected(remote: str) -> Any:
+    """Start a Connect session as a platform would give it: with Delta, and otherwise as it comes."""
+    from delta import configure_spark_with_delta_pip
+    from pyspark.sql import SparkSession
+
+    from windrow.engine.session import SETTINGS
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = configure_spark_with_delta_pip(SparkSession.builder.remote(remote))
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    with warnings.catch_warnings():  # that the running server does not take what it was started with
+        warnings.simplefilter("ignore", UserWarning)
+        return builder.getOrCreate()
 
 
 @pytest.fixture

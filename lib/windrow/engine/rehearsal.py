@@ -25,7 +25,7 @@ class Rehearsal:
 
     def __init__(self, engine: Engine) -> None:
         """Read with `engine`."""
-        self._engine, self.name = engine, engine.name
+        self._engine, self.name = engine, f"{engine.name} (dry run)"
         self.session = getattr(engine, "session", None)
         self._live: pa.Table | None = None
 
