@@ -60,6 +60,21 @@ class TestStartFrom:
         full.runner(spark_engine, start_from="version:2").once()
         assert versions_read(full) == [2, 3]
 
+    @pytest.mark.parametrize(
+        ("start_from", "read"),
+        [("timestamp:2000-01-01", [1, 2, 3, 4]), ("records-ago:60", [2, 3, 4]), ("days-ago:3", [1, 2, 3, 4])],
+    )
+    def test_forms(self, full, engine, clock, start_from, read):
+        """
+        The forms that ask the depot's log find the same version on either engine. What they meant is recorded: the
+        next run goes on from there, whatever the log says then.
+        """
+        clock.set(DeltaTable(full.depot).history(1)[0]["timestamp"] * 1_000)  # when the depot grew
+        full.runner(engine, start_from=start_from).once()
+        full.publish([message()])
+        full.runner(engine, start_from=start_from).once()
+        assert versions_read(full) == read
+
     def test_beyond_the_depot(self, full, embedded):
         """
         A start beyond the depot's last version waits for it.

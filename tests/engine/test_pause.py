@@ -1,0 +1,92 @@
+"""A paused ledger, and a run that writes nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import EngineFactory
+from tests.engine.probe import Point, once
+from tests.engine.world import World
+from tests.messages import log
+from windrow.engine.rehearsal import Rehearsal
+from windrow.errors import Paused
+
+
+class TestPause:
+    def test_nothing_happens(self, world: World, engine: EngineFactory) -> None:
+        """
+        While a ledger is paused nothing is read, closed or recorded; after `resume` all that waited is read. Both
+        stand in the history.
+        """
+        world.publish(*log(versions=1))
+        world.runner(engine).pause()
+        before = world.version()
+        summary = world.runner(engine, idle_grace="1s", rules={"max_delay": "8s"}).once()
+        assert summary.paused
+        assert summary.microbatches == []
+        assert world.version() == before
+        world.runner(engine).resume()
+        assert world.runner(engine).once().total("messages") == 30
+        assert world.kinds() == ["pause", "resume", "data"]
+        assert world.canonical() == world.expected()
+        world.assert_balanced()
+
+    def test_ticks_are_refused(self, world: World, embedded: EngineFactory) -> None:
+        """
+        A tick or flush by hand says that the ledger is paused instead of doing nothing.
+        """
+        world.runner(embedded).pause()
+        with pytest.raises(Paused):
+            world.runner(embedded).tick()
+        with pytest.raises(Paused):
+            world.runner(embedded).flush()
+
+    def test_twice(self, world: World, embedded: EngineFactory) -> None:
+        """
+        Pausing what is paused, and resuming what runs, commits nothing.
+        """
+        world.runner(embedded).pause()
+        world.runner(embedded).pause()
+        world.runner(embedded).resume()
+        world.runner(embedded).resume()
+        assert world.kinds() == ["pause", "resume"]
+
+    def test_stops_a_running_driver(self, world: World, embedded: EngineFactory) -> None:
+        """
+        A driver that was at work when the ledger was paused is fenced, and then leaves it alone; a loop goes on with
+        all of it when it is resumed, although the depot did not grow meanwhile.
+        """
+        world.publish(*log(versions=2))
+        pause = once(Point.BEFORE_COMMIT, lambda: world.runner(embedded).pause())
+        runner = world.probed(embedded, pause, max_messages=30)
+        assert runner.once().paused
+        assert world.kinds() == ["pause"]
+        world.runner(embedded).resume()
+        runner.once()
+        assert world.kinds() == ["pause", "resume", "data", "data"]
+        assert world.canonical() == world.expected()
+
+
+class TestDryRun:
+    @pytest.mark.parametrize("driver_messages", [500_000, 0])
+    def test_foretells(self, world: World, engine: EngineFactory, driver_messages: int) -> None:
+        """
+        A dry run reports, microbatch by microbatch, what the run after it does, and leaves no trace; without a ledger
+        it makes none.
+        """
+        if engine.name == "embedded" and not driver_messages:
+            pytest.skip("only Spark has executors")
+        world.publish(*log(versions=3))
+        values = {"max_messages": 60, "driver_messages": driver_messages, "idle_grace": "1s"}
+        rehearsed = world.runner(engine, Rehearsal(world.engine(engine, **values)), **values).once()
+        assert world.engine(engine).ledger() is None
+        done = world.runner(engine, **values).once()
+        assert len(done.microbatches) > 1
+        names = ("kind", "depot_version", "messages", "accepted", "rejected", "opened", "closed", "path")
+        assert [[getattr(one, name) for name in names] for one in rehearsed.microbatches] == [
+            [getattr(one, name) for name in names] for one in done.microbatches
+        ]
+        version = world.version()
+        world.publish(*log(versions=1, seed=9))
+        world.runner(engine, Rehearsal(world.engine(engine, **values)), **values).once()
+        assert world.version() == version

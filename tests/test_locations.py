@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from windrow import locations
+
+
+@pytest.mark.parametrize("name", ["s.t", "main.bronze.events", "`my cat`.`s.x`.t", "_a.b1", "schéma.tâble"])
+def test_names(name: str) -> None:
+    """
+    Two or three words joined by dots are the name of a catalog table, which lies nowhere by itself.
+    """
+    assert locations.is_name(name)
+    assert locations.local_path(name) is None
+
+
+@pytest.mark.parametrize(
+    "path", ["depot", "data/depot", "./a.b", "/srv/a.b", "a.b.c.d", "1.2", "a..b", "a.b/", "../x.y"]
+)
+def test_paths(path: str) -> None:
+    """
+    Everything else is a path on this machine.
+    """
+    assert not locations.is_name(path)
+    assert locations.local_path(path) == Path(path)
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/x", "abfss://c@a.dfs/x", "dbfs:/x", "hdfs://n/x"])
+def test_elsewhere(address: str) -> None:
+    """
+    What has a scheme lies elsewhere, but for `file:`.
+    """
+    assert locations.local_path(address) is None
+    assert locations.local_path("file:///srv/x") == Path("/srv/x")
+    assert locations.local_path("file:/srv/x") == Path("/srv/x")
+
+
+def test_reference() -> None:
+    """
+    In SQL a name is quoted part by part and a path stands behind `delta.`, whatever characters they hold.
+    """
+    assert locations.reference("main.`a``b`.t") == "`main`.`a``b`.`t`"
+    assert locations.reference("/srv/o`dd") == "delta.`/srv/o``dd`"
