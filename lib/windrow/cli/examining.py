@@ -1,0 +1,74 @@
+"""The command that says what is wrong with this machine and these tables: doctor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from windrow.cli import options
+from windrow.cli.options import Config, Debug, Depot, Engine, Json, Ledger, aside, count, people, say
+
+if TYPE_CHECKING:
+    from windrow.doctor import Finding
+
+COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command of this file."""
+    app.command(epilog="Example: windrow doctor   or   windrow doctor --json --engine spark")(doctor)
+
+
+def doctor(
+    network: Annotated[
+        bool, typer.Option("--network", help="Start Spark too, which fetches Delta's jars when they are not here.")
+    ] = False,
+    config: Config = None,
+    depot: Depot = None,
+    ledger: Ledger = None,
+    engine: Engine = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Say what is wrong with this machine, the settings and the tables, and what to do. Exit status 1 on any error.
+
+    It changes nothing and, without --network, starts no Spark and asks nothing of a network but the tables.
+    """
+    from windrow.doctor import examine
+    from windrow.wall import WallClock
+
+    with aside.status("examining"):
+        findings = examine(
+            lambda: options.settings(config, depot=depot, ledger=ledger, engine=engine), WallClock().now(), network
+        )
+    errors, warnings = (sum(finding.level == level for finding in findings) for level in ("error", "warning"))
+    if json:
+        found = [{"about": finding.about} | asdict(finding) for finding in findings]
+        options.print_json({"ok": not errors, "errors": errors, "warnings": warnings, "findings": found})
+    else:
+        _print(findings)
+        say(f"{count(errors, 'error')}, {count(warnings, 'warning')}" if errors + warnings else "nothing is wrong")
+    return 1 if errors else 0
+
+
+def _print(findings: Sequence[Finding]) -> None:
+    """Print a table for each thing that was examined."""
+    from rich.table import Table
+
+    for about, group in groupby(findings, lambda finding: finding.about):
+        table = Table(
+            box=None, show_header=False, title=about, title_justify="left", title_style="bold", pad_edge=False
+        )
+        table.add_column(min_width=len("warning"), no_wrap=True)
+        table.add_column(min_width=len("ledger-retention"), no_wrap=True)
+        table.add_column(overflow="fold")
+        for finding in group:
+            colour = COLOURS[finding.level]
+            todo = f"\n[dim]{escape(finding.todo)}[/dim]" if finding.todo else ""
+            table.add_row(f"[{colour}]{finding.level}[/{colour}]", finding.code, escape(finding.what) + todo)
+        people.print(table)

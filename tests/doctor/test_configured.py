@@ -1,0 +1,70 @@
+import warnings
+
+import pytest
+
+from windrow.doctor.configured import check_settings, check_window, load
+from windrow.errors import SettingsError
+from windrow.settings import RulesPart, Settings
+
+
+class TestLoad:
+    def test_refused(self) -> None:
+        """
+        Settings that cannot be read are one error with the code and the hint of the exception.
+        """
+
+        def read() -> Settings:
+            raise SettingsError("nobody knows the setting 'retires'", "Did you mean retries?")
+
+        settings, [found] = load(read)
+        assert settings is None
+        assert (found.level, found.code) == ("error", "settings")
+        assert found.what == "WINDROW-SETTINGS: nobody knows the setting 'retires'"
+        assert found.todo == "Did you mean retries?"
+
+    def test_warnings_become_findings(self) -> None:
+        """
+        What the settings warn of when they are read is said by a finding, not beside it.
+        """
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            settings, _ = load(lambda: Settings(rules={"window": "5s"}))
+        assert settings is not None
+        assert "window" in {found.code for found in check_settings(settings, "embedded") if found.level == "warning"}
+
+
+class TestWindow:
+    @pytest.mark.parametrize(
+        ("window", "says"),
+        [
+            ("6s1us", None),
+            ("6s", "a message that claims to be 1s or more ahead of its arrival"),
+            ("5s500ms", "a message that claims to be 500ms or more ahead of its arrival"),
+            ("5s", "every message that comes without delay"),
+            ("3s", "every message at most 2s old on arrival"),
+        ],
+    )
+    def test_not_longer_than_delay_and_leap(self, window: str, says: str | None) -> None:
+        """
+        The warning says exactly which messages begin windows of their own, up to window = max_delay + max_leap.
+        """
+        found = check_window(RulesPart(window=window, max_delay="5s", max_leap="1s"))  # type: ignore[arg-type]
+        assert found.level == ("ok" if says is None else "warning")
+        assert says is None or says in found.what
+        assert says is None or "Set window above 6s" in found.todo
+
+    def test_event_time(self) -> None:
+        """
+        Windows that begin at their message may be as short as they like.
+        """
+        rules = RulesPart(window="1s", window_start="event_time")  # type: ignore[arg-type]
+        assert check_window(rules).level == "ok"
+
+
+def test_skew() -> None:
+    """
+    A guard of more than an hour is a warning that says what one stamp can do.
+    """
+    found = {one.code: one for one in check_settings(Settings(max_clock_skew="2h"), "spark")}
+    assert (found["max-clock-skew"].level, "2h" in found["max-clock-skew"].what) == ("warning", True)
+    assert "max-clock-skew" not in {one.code for one in check_settings(Settings(max_clock_skew="1h"), "spark")}

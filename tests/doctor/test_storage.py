@@ -1,0 +1,94 @@
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import EngineFactory
+from windrow.doctor import storage
+from windrow.doctor.finding import Finding
+from windrow.doctor.storage import check_storage, mounted
+
+MOUNTS = """\
+/dev/vda / ext4 rw 0 0
+nas:/export /srv nfs4 rw 0 0
+/dev/vdb /srv/local\\040disk xfs rw 0 0
+tmpfs /tmp tmpfs rw 0 0
+bucket /mnt/bucket fuse.s3fs rw 0 0
+/dev/sda1 /mnt/usb fuseblk rw 0 0
+//nas/share /mnt/share cifs rw 0 0
+"""
+
+
+def found(depot: str, ledger: str, factory: EngineFactory) -> list[Finding]:
+    """Return what the storage of two tables is."""
+    return list(check_storage(factory.settings(depot, ledger)))
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/data", "ext4"),
+        ("/srv", "nfs4"),
+        ("/srv/data", "nfs4"),
+        ("/srvdata", "ext4"),
+        ("/srv/local disk/ledger", "xfs"),
+        ("/tmp/x", "tmpfs"),  # noqa: S108 - a name in a table
+        ("/mnt/bucket/depot", "fuse.s3fs"),
+    ],
+)
+def test_mounted(path: str, kind: str) -> None:
+    """
+    A path is on the file system that is mounted nearest above it.
+    """
+    assert mounted(Path(path), MOUNTS) == kind
+
+
+def test_nobody_says() -> None:
+    """
+    Where there is no table of mounts, nobody says what a path is on.
+    """
+    assert mounted(Path("/data"), "") is None
+
+
+@pytest.mark.parametrize(
+    ("mount", "level", "says"),
+    [
+        ("ext4", "ok", "exclude each other by .depot.lock"),
+        ("nfs4", "warning", "its locks may exclude nobody"),
+        ("cifs", "warning", "its locks may exclude nobody"),
+        ("fuse.s3fs", "warning", "its locks may exclude nobody"),
+        ("fuseblk", "ok", "a local disk"),
+        ("tmpfs", "warning", "gone when the machine stops"),
+    ],
+)
+def test_local(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, embedded: EngineFactory, mount: str, level: str, says: str
+) -> None:
+    """
+    A path is as good as the file system that it is on.
+    """
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"device {tmp_path} {mount} rw 0 0\n")
+    monkeypatch.setattr(storage, "MOUNTS", mounts)
+    first = found(str(tmp_path / "depot"), str(tmp_path / "ledger"), embedded)[0]
+    assert (first.code, first.level) == ("storage", level)
+    assert says in first.what
+
+
+@pytest.mark.parametrize(
+    ("location", "level", "says"),
+    [
+        ("s3://bucket/depot", "warning", "do not exclude each other"),
+        ("s3a://bucket/depot", "warning", "do not exclude each other"),
+        ("abfss://box@account/depot", "ok", "put-if-absent"),
+        ("gs://bucket/depot", "ok", "put-if-absent"),
+        ("hdfs://name/depot", "ok", "put-if-absent"),
+        ("ftp://host/depot", "warning", "nobody here knows"),
+        ("main.plant.depot", "ok", "the catalog says"),
+    ],
+)
+def test_elsewhere(embedded: EngineFactory, location: str, level: str, says: str) -> None:
+    """
+    A store elsewhere is named for what it promises.
+    """
+    first = found(location, location + "_ledger", embedded)[0]
+    assert (first.level, says in first.what) == (level, True)

@@ -1,0 +1,360 @@
+"""What the doctor says of depot and ledger, on real tables with one thing wrong each."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tests.clocks import NOW, ManualClock
+from tests.conftest import EngineFactory
+from tests.engine.world import World
+from tests.messages import HOUR, SECOND, message, table
+from windrow.doctor import CODES, Finding, examine
+from windrow.doctor import ledger as of_ledger
+
+DAY = 24 * HOUR
+FEED = {"delta.enableChangeDataFeed": "true"}
+
+
+@pytest.fixture
+def world(tmp_path: Path, clock: ManualClock) -> World:
+    """A depot with two versions, and the ledger that has read them."""
+    world = World(tmp_path, clock)
+    world.publish([message()], [message("b", NOW + SECOND, NOW + SECOND)])
+    world.runner(EngineFactory("embedded")).once()
+    return world
+
+
+def seen(world: World, now: int | None = None, **settings: Any) -> list[Finding]:
+    """Return all findings; the tables were just written, unless told."""
+    values = {"engine": "embedded", "idle_grace": "never"} | settings
+    given = EngineFactory(values.pop("engine")).settings(world.depot, world.ledger, **values)
+    return examine(lambda: given, written() if now is None else now)
+
+
+def written() -> int:
+    """Return a wall time at which nothing was written in the future."""
+    return 4_000_000_000 * SECOND
+
+
+def of(findings: list[Finding], code: str) -> Finding:
+    """Return the one finding with a code."""
+    [found] = [finding for finding in findings if finding.code == code]
+    return found
+
+
+def wrong(findings: list[Finding]) -> dict[str, str]:
+    """Return what is wrong with the tables: code and level."""
+    return {one.code: one.level for one in findings if one.level != "ok" and one.about not in {"machine", "storage"}}
+
+
+class TestSound:
+    def test_nothing_is_wrong(self, world: World) -> None:
+        """
+        Tables that Windrow made and ran have nothing wrong with them.
+        """
+        findings = seen(world)
+        assert wrong(findings) == {}
+        assert of(findings, "ledger-books").what == "the books balance: 2 messages read, 2 in batches, 0 rejected"
+
+    def test_order(self, world: World) -> None:
+        """
+        Findings are ordered by what they are about, and every code stands under one heading.
+        """
+        abouts = [finding.about for finding in seen(world)]
+        assert abouts == sorted(abouts, key=list(CODES).index)
+
+    def test_before_the_first_run(self, tmp_path: Path, clock: ManualClock) -> None:
+        """
+        A depot without a ledger is a warning that says what makes one; without a depot it is an error.
+        """
+        world = World(tmp_path, clock)
+        assert wrong(seen(world)) == {"ledger": "warning"}
+        shutil.rmtree(world.depot)
+        assert wrong(seen(world)) == {"depot": "error", "ledger": "warning"}
+
+
+class TestDepot:
+    def test_feed_off(self, world: World) -> None:
+        """
+        A depot without a change feed is an error.
+        """
+        DeltaTable(world.depot).alter.set_table_properties({"delta.enableChangeDataFeed": "false"})
+        assert wrong(seen(world))["depot-feed"] == "error"
+
+    def test_feed_switched_on_later(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
+        """
+        Where the feed begins later, a new ledger is told where to begin.
+        """
+        world = World(tmp_path, clock)
+        world.depot = str(tmp_path / "bare")
+        write_deltalake(world.depot, table([message()]))
+        DeltaTable(world.depot).alter.set_table_properties(FEED)
+        found = of(seen(world), "depot-reach")
+        assert (found.level, found.todo) == ("warning", 'A new ledger cannot begin at 0: start_from = "version:1".')
+        assert wrong(seen(world))["depot-retention"] == "warning"
+
+    def test_versions_that_are_gone(self, world: World) -> None:
+        """
+        When a version that must be read next is gone it is an error; when it was read already, a warning.
+        """
+        world.publish([message("c", NOW + 2 * SECOND, NOW + 2 * SECOND)])
+        DeltaTable(world.depot).optimize.compact()
+        DeltaTable(world.depot).create_checkpoint()
+        forget(world.depot, upto=2)
+        assert of(seen(world), "depot-reach").level == "warning"
+        forget(world.depot, upto=3)
+        found = of(seen(world), "depot-reach")
+        assert (found.level, "version 3 must be read next" in found.what) == ("error", True)
+
+    @pytest.mark.parametrize(("setting", "level"), [("error", "error"), ("ignore", "ok")])
+    def test_changed_rows(self, world: World, setting: str, level: str) -> None:
+        """
+        Rows deleted in versions that wait are found before the run that stops there; those of the past are past.
+        """
+        DeltaTable(world.depot).delete("type = 'a'")
+        found = of(seen(world, on_depot_delete=setting), "depot-changes")
+        assert (found.level, "1 rows are deleted or updated" in found.what) == (level, True)
+        assert "version 3" in found.what
+
+    def test_nulls(self, world: World) -> None:
+        """
+        NULLs in required columns are counted from the files' statistics.
+        """
+        world.publish([message(key=None), message(key=None), message(None), message(sequence=None)])
+        found = of(seen(world), "depot-nulls")
+        assert found.what == "messages 2 without key, 1 without type"
+
+    def test_columns(self, tmp_path: Path, clock: ManualClock) -> None:
+        """
+        A depot without the columns of messages, or with times that are none, is an error.
+        """
+        world = World(tmp_path, clock)
+        world.depot = str(tmp_path / "other")
+        write_deltalake(world.depot, pa.table({"key": ["k"], "type": ["a"]}), configuration=FEED)
+        assert of(seen(world), "depot-columns").what == "the depot has no column event_time, received_at"
+        world.depot = str(tmp_path / "texts")
+        texts = pa.table({name: ["x"] for name in ("key", "type", "event_time", "received_at")})
+        write_deltalake(world.depot, texts, configuration=FEED)
+        assert "event_time is" in of(seen(world), "depot-columns").what
+
+    @pytest.mark.parametrize(
+        ("mapping", "level", "says"),
+        [
+            ({"key": "device"}, "ok", "mapped by [depot.columns]: key"),
+            ({"key": "gadget"}, "error", "WINDROW-EXPRESSION"),
+            ({"key": "soundex(device)"}, "error", "without Spark the mapping does not run"),
+        ],
+    )
+    def test_mapped(self, tmp_path: Path, clock: ManualClock, mapping: dict[str, str], level: str, says: str) -> None:
+        """
+        A mapping makes other columns those of messages; one that does not fit, or does not run here, is an error.
+        """
+        world = World(tmp_path, clock)
+        world.depot = str(tmp_path / "own")
+        rows = table([message()])
+        renamed = rows.rename_columns(["device" if name == "key" else name for name in rows.column_names])
+        write_deltalake(world.depot, renamed, configuration=FEED)
+        assert of(seen(world), "depot-columns").level == "error"
+        found = of(seen(world, depot_columns=mapping), "depot-columns")
+        assert (found.level, says in found.what) == (level, True), found.what
+
+    def test_catalog_name(self, world: World) -> None:
+        """
+        A catalog table whose path is not known is a warning: it cannot be examined, which is no fault of it.
+        """
+        world.depot = "main.plant.depot"
+        assert of(seen(world), "depot").level == "warning"
+
+    def test_another_depot(self, world: World, tmp_path: Path, clock: ManualClock) -> None:
+        """
+        A ledger of another depot is an error with the code of the exception that run raises.
+        """
+        (tmp_path / "second").mkdir()
+        world.depot = World(tmp_path / "second", clock).depot
+        assert "WINDROW-OTHER-DEPOT" in of(seen(world), "ledger").what
+
+
+def forget(location: str, upto: int) -> None:
+    """Delete the oldest commits from a log, as its clean-up does."""
+    for version in range(upto + 1):
+        (Path(location) / "_delta_log" / f"{version:020}.json").unlink(missing_ok=True)
+
+
+class TestFeatures:
+    @pytest.mark.parametrize(
+        ("feature", "reads", "level", "says"),
+        [
+            ("appendOnly", False, "ok", "appendOnly"),
+            ("deletionVectors", True, "ok", "deletionVectors"),
+            ("columnMapping", True, "ok", "columnMapping"),
+            ("v2Checkpoint", True, "ok", "v2Checkpoint"),
+            ("rowTracking", False, "warning", "cannot write the depot: RowTracking"),
+            ("inCommitTimestamp", False, "warning", "cannot write the depot: InCommitTimestamp"),
+            ("clustering", False, "warning", "cannot write the depot: ClusteredTable"),
+            ("identityColumns", False, "warning", "cannot write the depot: IdentityColumns"),
+            ("typeWidening", True, "error", "cannot read the depot: TypeWidening"),
+        ],
+    )
+    def test_named(self, world: World, feature: str, reads: bool, level: str, says: str) -> None:
+        """
+        A feature that delta-rs cannot write is a warning, one that it cannot read an error, and each is named.
+        """
+        upgrade(world.depot, feature, reads)
+        found = of(seen(world), "depot-features")
+        assert (found.level, says in found.what) == (level, True), found.what
+
+    def test_unknown_feature(self, world: World) -> None:
+        """
+        A table that delta-rs does not even open is an error that names the feature.
+        """
+        upgrade(world.depot, "telepathy", reads=True)
+        found = of(seen(world), "depot")
+        assert (found.level, "WINDROW-TABLE-UNREADABLE" in found.what, "telepathy" in found.what) == (
+            "error",
+            True,
+            True,
+        )
+
+    @pytest.mark.parametrize(("runs_on", "level"), [("embedded", "error"), ("spark", "warning")])
+    def test_ledger(self, world: World, runs_on: str, level: str) -> None:
+        """
+        A ledger that delta-rs cannot write stops the embedded engine, not Spark.
+        """
+        upgrade(world.ledger, "rowTracking", reads=False)
+        assert of(seen(world, engine=runs_on), "ledger-features").level == level
+
+    def test_the_table_is_not_touched(self, world: World) -> None:
+        """
+        The trial writes to a table of its own: the doctor leaves every file as it was.
+        """
+        before = {path: path.stat().st_mtime_ns for path in Path(world.depot).parent.rglob("*") if path.is_file()}
+        seen(world)
+        assert {
+            path: path.stat().st_mtime_ns for path in Path(world.depot).parent.rglob("*") if path.is_file()
+        } == before
+
+
+def upgrade(location: str, feature: str, reads: bool) -> None:
+    """Add a commit that gives a table a feature."""
+    writer = sorted({"appendOnly", "changeDataFeed", "invariants", feature})
+    versions = {"minReaderVersion": 3 if reads else 1, "minWriterVersion": 7, "writerFeatures": writer}
+    protocol = versions | ({"readerFeatures": [feature]} if reads else {})
+    log = Path(location) / "_delta_log" / f"{DeltaTable(location).version() + 1:020}.json"
+    log.write_text(json.dumps({"protocol": protocol}) + "\n")
+
+
+class TestLedger:
+    def test_books(self, world: World) -> None:
+        """
+        A ledger that lost rows does not balance, which is an error that names verify.
+        """
+        DeltaTable(world.ledger).delete("state = 'open'")
+        found = of(seen(world), "ledger-books")
+        assert (found.level, "windrow verify" in found.todo) == ("error", True)
+        assert found.what == "the books do not balance: 2 messages read, 0 in batches, 0 rejected"
+
+    def test_history(self, world: World) -> None:
+        """
+        A history that lost a microbatch without messages is found by its number.
+        """
+        world.runner(EngineFactory("embedded")).tick(NOW + HOUR)
+        assert of(seen(world), "ledger-books").level == "ok"
+        DeltaTable(world.ledger).delete("state = 'microbatch' AND kind = 'tick'")
+        assert "the history has 1 microbatches, the progress row counts 2" in of(seen(world), "ledger-books").what
+
+    def test_damaged(self, world: World) -> None:
+        """
+        A ledger without its progress row, or a table that is none, is an error.
+        """
+        DeltaTable(world.ledger).delete("id = 'progress'")
+        assert "0 progress rows" in of(seen(world), "ledger").what
+        shutil.rmtree(world.ledger)
+        shutil.copytree(world.depot, world.ledger)
+        assert "no ledger" in of(seen(world), "ledger").what
+
+    def test_retention(self, world: World) -> None:
+        """
+        The setting keep has no effect on a ledger that is there: a difference is a warning.
+        """
+        assert of(seen(world, keep="2160h"), "ledger-retention").level == "ok"
+        found = of(seen(world, keep="30d"), "ledger-retention")
+        assert (found.level, "for 90d, keep says 30d" in found.what) == ("warning", True)
+
+    def test_rules(self, world: World) -> None:
+        """
+        Rules that the next run changes are named.
+        """
+        found = of(seen(world, rules={"window": "20s"}), "ledger-rules")
+        assert "window 10000000 -> 20000000" in found.what
+        assert "max_delay" not in found.what
+
+    def test_too_much(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        Many files, or many live rows, are warnings.
+        """
+        monkeypatch.setattr(of_ledger, "MANY_FILES", 1)
+        monkeypatch.setattr(of_ledger, "MANY_LIVE", 1)
+        assert wrong(seen(world)) == {"ledger-files": "warning", "ledger-live": "warning"}
+        assert "1 open batches and 1 clocks" in of(seen(world), "ledger-live").what
+
+
+class TestClocks:
+    def test_commits_of_the_future(self, world: World) -> None:
+        """
+        A clock that is behind the latest commits is a warning for each table.
+        """
+        commit = DeltaTable(world.depot).history(1)[0]["timestamp"] * 1_000
+        levels = {one.level for one in seen(world, now=commit - HOUR) if one.code == "clock-commits"}
+        assert levels == {"warning"}
+        assert {one.level for one in seen(world) if one.code == "clock-commits"} == {"ok"}
+
+    def test_stamps_of_the_future(self, world: World) -> None:
+        """
+        Messages stamped further ahead of the wall clock than max_clock_skew are a warning that says by how much.
+        """
+        world.publish([message("c", NOW, written() + 3 * HOUR)])
+        found = of(seen(world), "clock-stamps")
+        assert (found.level, "up to 3h ahead" in found.what) == ("warning", True)
+        assert of(seen(world, max_clock_skew="3h"), "clock-stamps").level == "ok"
+
+    def test_silent_source(self, world: World) -> None:
+        """
+        A source that others have left behind by more than an hour is named; the only source never is.
+        """
+        assert "clock-still" not in {one.code for one in seen(world)}
+        world.clock.advance(2 * DAY)
+        world.publish([message(source="pump", event_time=NOW + 2 * DAY, received_at=NOW + 2 * DAY)])
+        world.runner(EngineFactory("embedded")).once()
+        found = of(seen(world), "clock-still")
+        assert "the longest 2d: ''; their last batches stay open (idle_grace is never)" in found.what
+        assert "stay open" not in of(seen(world, idle_grace="10s"), "clock-still").what
+
+    def test_one_clock_for_all(self, world: World) -> None:
+        """
+        One clock for all is fine until most that are too old are so only because of others.
+        """
+        assert of(seen(world), "clock-shared").level == "ok"
+        world.publish([message(key="late", event_time=NOW - HOUR, received_at=NOW - HOUR)])
+        world.runner(EngineFactory("embedded")).once()
+        found = of(seen(world), "clock-shared")
+        assert (found.level, "1 of 1" in found.what, "Map source" in found.todo) == ("warning", True, True)
+
+
+def test_a_check_that_fails(world: World) -> None:
+    """
+    A check that stumbles over a broken file is a finding itself, and the others go on.
+    """
+    for file in Path(world.ledger).glob("state=microbatch/*.parquet"):
+        file.unlink()
+    findings = seen(world)
+    failed = [one for one in findings if one.code == "check"]
+    assert [one.level for one in failed] == ["error"]
+    assert "check_books failed" in failed[0].what
+    assert of(findings, "ledger-retention").level == "ok"
