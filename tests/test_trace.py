@@ -14,7 +14,7 @@ from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import HOUR, SECOND, log, message, table
-from windrow.errors import NotFound
+from windrow.errors import ExpressionError, NotFound
 from windrow.reading import Arrival, trace
 
 
@@ -216,6 +216,28 @@ class TestDepots:
         assert outcomes(find(world, source="")) == [(0, "open")]
         with pytest.raises(NotFound):
             find(world, source="other")
+
+    def test_columns_of_its_own(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
+        """
+        A depot with other columns is searched through its mapping; where that does not run, the ledger is asked alone.
+        """
+        given = table([message(), message("b"), message(key="l")]).rename_columns(
+            ["source", "device", "type", "event_time", "received_at", "sequence", "payload"]
+        )
+        world = World(tmp_path, clock)
+        world.depot = str(tmp_path / "own")
+        for _ in range(2):
+            write_deltalake(world.depot, given, mode="append", configuration={"delta.enableChangeDataFeed": "true"})
+        columns = {"key": "upper(device)"}
+        world.runner(embedded, depot_columns=columns).once()
+        assert outcomes(trace(world.depot, world.ledger, "K", NOW, "a", "", columns)) == [(0, "open"), (1, "duplicate")]
+        unknown = {"key": "soundex(device)"}
+        alone = trace(world.depot, world.ledger, "K", NOW, "a", "", unknown)
+        assert outcomes(alone) == [(None, "open"), (1, "duplicate")]
+        with pytest.raises(ExpressionError):
+            trace(world.depot, world.ledger, "Z", NOW, "a", "", unknown)
+        with pytest.raises(NotFound):
+            trace(world.depot, world.ledger, "Z", NOW, "a", "", columns)
 
     def test_octets(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
         """

@@ -116,7 +116,7 @@ def _show_message(
     from windrow import reading
 
     moment = moments.microseconds(at, "--at")
-    arrivals = reading.trace(chosen.depot, chosen.ledger, key, moment, type_, source)
+    arrivals = reading.trace(chosen.depot, chosen.ledger, key, moment, type_, source, chosen.depot_columns)
     if json:
         options.print_json([asdict(arrival) for arrival in arrivals])
         return

@@ -13,23 +13,19 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
-from deltalake.exceptions import DeltaError
 
 from windrow import tables
-from windrow.errors import NotFound
+from windrow.errors import UsageError
+from windrow.reading.arrivals import CONTENT, arrivals, equal, not_found
 from windrow.reading.delta import Ledger, Progress, open_depot, open_ledger, quoted
-from windrow.reading.log import earliest_readable
 from windrow.reading.reasons import Refused, Why, explain
 from windrow.reading.values import records, time_text
 
 Outcome = Literal["open", "closed", "rejected", "waiting", "skipped", "lost"]
 Row = dict[str, Any]
 
-CONTENT = ("source", "type", "received_at", "sequence", "payload")
 BATCH = ("id", "state", "window_start", "window_end", "closed_at", "close_reason", "closed_in")
 REFUSED = [name for name, _ in tables.rejected_fields(pa.string())]
-UNREADABLE = (DeltaError, pa.ArrowException, OSError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +59,27 @@ def trace(
     at: int,
     type_: str | None = None,
     source: str | None = None,
+    columns: dict[str, str] | None = None,
 ) -> list[Arrival]:
     """Return what became of the messages of a key at an event time (microseconds), of one type or source if given.
 
-    Raises NotFound when there is none, TableMissing, TableRefused, OtherDepot.
+    `columns` maps the columns of a depot that has others than a message. Raises NotFound when there is none,
+    TableMissing, TableRefused, OtherDepot; ExpressionError or MissingExtra when only a mapping could tell and does not
+    run without Spark.
     """
     book = open_ledger(ledger)
     progress = book.progress()
     log = open_depot(depot, book, progress)
     asked = {"key": key, "type": type_, "source": source}
     accepted, rejected = _accepted(book, asked, at), _rejected(book, asked, at)
-    arrived = _arrived(log, asked, at)
+    try:
+        arrived = arrivals(log, asked, at, columns or {})
+    except UsageError:  # the mapping does not run here; what the ledger knows can be said without it
+        if not (accepted or rejected):
+            raise
+        arrived = []
     if not (accepted or rejected or arrived):
-        raise _not_found(log, asked, at)
+        raise not_found(log, asked, at, mapped=bool(columns))
     placed = list(_placed(arrived, accepted, rejected))
     history = _History(book, progress, placed)
     return [history.arrival(key, at, *one) for one in sorted(placed, key=_order)]
@@ -83,7 +87,7 @@ def trace(
 
 def _accepted(book: Ledger, asked: dict[str, str | None], at: int) -> list[Row]:
     """Return the messages in batches, each with its batch."""
-    stream = _equal({name: asked[name] for name in ("key", "source")})
+    stream = equal({name: asked[name] for name in ("key", "source")})
     window = f"CAST(window_start AS BIGINT) <= {at:d} AND CAST(window_end AS BIGINT) > {at:d}"
     columns = f"source, {', '.join(BATCH)}, unnest(messages) AS message"
     same = f"CAST(message['event_time'] AS BIGINT) = {at:d}"
@@ -96,34 +100,7 @@ def _accepted(book: Ledger, asked: dict[str, str | None], at: int) -> list[Row]:
 def _rejected(book: Ledger, asked: dict[str, str | None], at: int) -> list[Row]:
     moment = f"CAST(event_time AS BIGINT) = {at:d}"
     count = ", ".join(f"CAST({name} AS BIGINT) AS {name}_us" for name in ("received_at", "processing_time"))
-    return records(book.rows("rejected", f"{', '.join(REFUSED)}, {count}", f"{_equal(asked)} AND {moment}"))
-
-
-def _arrived(log: DeltaTable, asked: dict[str, str | None], at: int) -> list[Row]:
-    """Return what the depot's change feed has, as far back as it goes, with `version`."""
-    names = {field.name for field in log.schema().fields}
-    if "source" not in names:
-        if asked["source"]:
-            return []
-        asked = asked | {"source": None}
-    present = [name for name in CONTENT if name in names]
-    where = f"{_equal(asked)} AND CAST(event_time AS BIGINT) = {at:d}"
-    try:
-        feed = _feed(log, 0, present, where)
-    except UNREADABLE:
-        try:
-            feed = _feed(log, earliest_readable(log, depot=True), present, where)
-        except UNREADABLE:
-            return []
-    missing = {name: "" if name == "source" else None for name in CONTENT if name not in present}
-    return [row | missing for row in records(feed) if row.pop("_change_type") == "insert"]
-
-
-def _feed(log: DeltaTable, first: int, names: list[str], where: str) -> pa.Table:
-    wanted = [*names, "key", "event_time", "_change_type", "_commit_version"]
-    stream = log.load_cdf(starting_version=first, columns=wanted, predicate=where, allow_out_of_range=True)
-    rows = pa.RecordBatchReader.from_stream(stream).read_all()
-    return rows.select([*names, "_change_type", "_commit_version"]).rename_columns([*names, "_change_type", "version"])
+    return records(book.rows("rejected", f"{', '.join(REFUSED)}, {count}", f"{equal(asked)} AND {moment}"))
 
 
 Placed = tuple[Row, int | None, Row | None, Row | None]
@@ -241,23 +218,6 @@ class _History:
         among = f"read['version'] IN ({_list(versions)})"
         rows = book.rows("microbatch", "microbatch, unnest(versions) AS read", reached, then=among)
         return {row["read"]["version"]: row["microbatch"] for row in rows.to_pylist()}
-
-
-def _not_found(log: DeltaTable, asked: dict[str, str | None], at: int) -> NotFound:
-    """Say that the depot does not have it, and which times of the same key come nearest."""
-    has_source = any(field.name == "source" for field in log.schema().fields)
-    same = _equal(asked if has_source else asked | {"source": None})
-    nearest = f"ORDER BY abs(CAST(event_time AS BIGINT) - {at:d}), event_time LIMIT 3"
-    statement = ["SELECT event_time FROM depot WHERE", same, "AND event_time IS NOT NULL", nearest]
-    stream = QueryBuilder().register("depot", log).execute(" ".join(statement))
-    near = [row["event_time"] for row in records(pa.RecordBatchReader.from_stream(stream).read_all())]
-    of = ", ".join(f"{name} {value!r}" for name, value in asked.items() if value is not None)
-    hint = f"The nearest are at {', '.join(dict.fromkeys(near))}." if near else "There is none at any other time."
-    return NotFound(f"the depot has no message of {of} at {time_text(at)}, in versions up to {log.version()}", hint)
-
-
-def _equal(columns: dict[str, str | None]) -> str:
-    return " AND ".join(f"{name} = {quoted(value)}" for name, value in columns.items() if value is not None)
 
 
 def _list(numbers: list[int]) -> str:

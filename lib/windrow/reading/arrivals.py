@@ -1,0 +1,110 @@
+"""The messages of one key and event time as the depot has them: version by version, as far back as its feed goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import DeltaError
+
+from windrow.arrow import plain
+from windrow.errors import NotFound
+from windrow.reading.delta import quoted
+from windrow.reading.log import earliest_readable
+from windrow.reading.values import records, time_text
+
+Row = dict[str, Any]
+Asked = dict[str, str | None]
+
+CONTENT = ("source", "type", "received_at", "sequence", "payload")
+DEFAULTS = {"source": "", "sequence": None, "payload": None}
+CHANGE, VERSION = "_change_type", "_commit_version"
+UNREADABLE = (DeltaError, pa.ArrowException, OSError)
+
+
+def arrivals(log: DeltaTable, asked: Asked, at: int, columns: dict[str, str]) -> list[Row]:
+    """Return the content and `version` of each message that has the key, type and source asked for (None: any).
+
+    `at` is the event time in microseconds. What can no longer be read is left out. Raises ExpressionError or
+    MissingExtra for a mapping (`columns`) that does not run without Spark.
+    """
+    try:
+        found = _feed(log, 0, asked, at, columns)
+    except UNREADABLE:
+        try:
+            found = _feed(log, earliest_readable(log, depot=True), asked, at, columns)
+        except UNREADABLE:
+            return []
+    return [DEFAULTS | row for row in records(found)]
+
+
+def not_found(log: DeltaTable, asked: Asked, at: int, mapped: bool) -> NotFound:
+    """Say that the depot does not have it, and which times of the same key come nearest."""
+    of = ", ".join(f"{name} {value!r}" for name, value in asked.items() if value is not None)
+    what = f"the depot has no message of {of} at {time_text(at)}, in versions up to {log.version()}"
+    if mapped:
+        return NotFound(what, "`windrow show --key` lists the batches of a key.")
+    same = equal(asked if "source" in _names(log) else asked | {"source": None})
+    nearest = f"ORDER BY abs(CAST(event_time AS BIGINT) - {at:d}), event_time LIMIT 3"
+    statement = ["SELECT event_time FROM depot WHERE", same, "AND event_time IS NOT NULL", nearest]
+    stream = QueryBuilder().register("depot", log).execute(" ".join(statement))
+    near = [row["event_time"] for row in records(pa.RecordBatchReader.from_stream(stream).read_all())]
+    return NotFound(
+        what, f"The nearest are at {', '.join(dict.fromkeys(near))}." if near else "There is none at any other time."
+    )
+
+
+def equal(columns: Asked) -> str:
+    """Return the condition that columns have the values given; None stands for any."""
+    return " AND ".join(f"{name} = {quoted(value)}" for name, value in columns.items() if value is not None)
+
+
+def _feed(log: DeltaTable, first: int, asked: Asked, at: int, columns: dict[str, str]) -> pa.Table:
+    return _mapped(log, first, asked, at, columns) if columns else _plain(log, first, asked, at)
+
+
+def _plain(log: DeltaTable, first: int, asked: Asked, at: int) -> pa.Table:
+    """Let the feed find the messages: it opens only files that may have them."""
+    names = [name for name in CONTENT if name in _names(log)]
+    if "source" not in names:
+        if asked["source"]:
+            return _empty()
+        asked = asked | {"source": None}
+    where = f"{equal(asked)} AND CAST(event_time AS BIGINT) = {at:d} AND {CHANGE} = 'insert'"
+    wanted = [*names, "key", "event_time", CHANGE, VERSION]
+    stream = log.load_cdf(starting_version=first, columns=wanted, predicate=where, allow_out_of_range=True)
+    found = pa.RecordBatchReader.from_stream(stream).read_all()
+    return found.select([*names, VERSION]).rename_columns([*names, "version"])
+
+
+def _mapped(log: DeltaTable, first: int, asked: Asked, at: int, columns: dict[str, str]) -> pa.Table:
+    """Map everything, batch by batch, and keep what has the key and time: nobody knows where the files have it."""
+    from windrow.expressions import DEPOT, Mapping
+
+    mapping = Mapping.of(columns, _names(log), section=DEPOT)
+    stream = log.load_cdf(starting_version=first, columns=[*_names(log), CHANGE, VERSION], allow_out_of_range=True)
+
+    def kept() -> Iterator[pa.Table]:
+        for batch in pa.RecordBatchReader.from_stream(stream):
+            feed = plain(pa.Table.from_batches([batch]))
+            added = feed.filter(pc.equal(feed[CHANGE], "insert"))
+            rows = added.drop_columns([CHANGE, VERSION])
+            messages = mapping.apply(rows, mapping.payload_type(rows.schema)).read_all()
+            mask = pc.equal(messages["event_time"].cast(pa.int64()), at)
+            for name, value in asked.items():
+                mask = mask if value is None else pc.and_(mask, pc.equal(messages[name], value))
+            yield messages.append_column("version", added[VERSION]).filter(mask).select([*CONTENT, "version"])
+
+    parts = list(kept())
+    return pa.concat_tables(parts) if parts else _empty()
+
+
+def _empty() -> pa.Table:
+    return pa.schema([*((name, pa.string()) for name in CONTENT), ("version", pa.int64())]).empty_table()
+
+
+def _names(log: DeltaTable) -> list[str]:
+    return [field.name for field in log.schema().fields]
