@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -135,3 +136,12 @@ def test_known_figures_are_named() -> None:
     with pytest.raises(SettingsError) as caught:
         parse("nothing>1")
     assert all(f"{name} ({figure.meaning})" in caught.value.hint for name, figure in FIGURES.items())
+
+
+def test_docs_list_every_figure() -> None:
+    """
+    The page on operations has every figure in its table.
+    """
+    page = (Path(__file__).parents[1] / "docs" / "operations.md").read_text(encoding="utf-8")
+    table = page[page.index("## Alarms") :]
+    assert all(f"`{name}`" in table for name in FIGURES)

@@ -12,9 +12,11 @@ from rich.markup import escape
 
 from windrow.cli import options
 from windrow.cli.options import Config, Debug, Depot, Engine, Json, Ledger, aside, count, people, say
+from windrow.errors import TableMissing
 
 if TYPE_CHECKING:
     from windrow.doctor import Finding
+    from windrow.settings import Settings
 
 COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
@@ -43,9 +45,8 @@ def doctor(
     from windrow.wall import WallClock
 
     with aside.status("examining"):
-        findings = examine(
-            lambda: options.settings(config, depot=depot, ledger=ledger, engine=engine), WallClock().now(), network
-        )
+        flags = {"depot": depot, "ledger": ledger, "engine": engine}
+        findings = examine(lambda: _settings(config, flags), WallClock().now(), network)
     errors, warnings = (sum(finding.level == level for finding in findings) for level in ("error", "warning"))
     if json:
         found = [{"about": finding.about} | asdict(finding) for finding in findings]
@@ -54,6 +55,14 @@ def doctor(
         _print(findings)
         say(f"{count(errors, 'error')}, {count(warnings, 'warning')}" if errors + warnings else "nothing is wrong")
     return 1 if errors else 0
+
+
+def _settings(config: str | None, flags: dict[str, str | None]) -> Settings:
+    """Return the settings, catalog tables by their paths; where nobody wrote these down, by their names."""
+    try:
+        return options.reading(config, **flags)
+    except TableMissing:
+        return options.settings(config, **flags)
 
 
 def _print(findings: Sequence[Finding]) -> None:

@@ -69,7 +69,9 @@ def _refused(role: str, location: str, refused: WindrowError) -> Finding:
     """Return why a table was not opened; a ledger that is missing is no error, the first run makes it."""
     missing = isinstance(refused, TableMissing)
     if missing and is_name(location):
-        todo = f"With its path (--{role}) the doctor can examine it: DESCRIBE DETAIL says it."
+        todo = (
+            f"`windrow init` or `windrow run` with Spark writes it down; or give it: --{role} (DESCRIBE DETAIL has it)."
+        )
         return warning(role, f"{location} is a catalog table, whose path is not known here", todo)
     if missing and role == "ledger":
         return warning(role, refused.message, "The first `windrow run` creates it, or `windrow init`.")

@@ -56,7 +56,7 @@ def _local(role: str, path: Path, kind: str | None) -> Finding:
         return warning(
             "storage",
             f"{where} is a network file system: its locks may exclude nobody, and a rename may not be atomic",
-            "One process for each table there, or an object store with its own put-if-absent.",
+            "One process for each table there; or a local disk, or an object store.",
         )
     if kind in VOLATILE:
         return warning("storage", f"{where} is gone when the machine stops", "Put it on a disk, unless it is a trial.")
@@ -74,8 +74,8 @@ def _elsewhere(role: str, location: str) -> Finding:
     if scheme in S3:
         return warning(
             "storage",
-            f"{where}: on S3 Spark's log store and delta-rs do not exclude each other, nor two Sparks",
-            "One engine and one driver for each table, unless a catalog or log store coordinates every commit.",
+            f"{where}: on S3 Spark's commits exclude only those of its own driver, and not those of delta-rs",
+            "One engine for each table, and with Spark one driver, unless a catalog coordinates every commit.",
         )
     if scheme in PUT_IF_ABSENT:
         return ok("storage", f"{where}: the store's own put-if-absent lets one of two commits win (not tested by us)")
