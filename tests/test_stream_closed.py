@@ -12,8 +12,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
-from pyspark.errors import StreamingQueryException
-from windrow.engine.arrow import plain
 
 import windrow
 from tests.clocks import ManualClock
@@ -21,6 +19,7 @@ from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import Row, log
 from windrow import tables
+from windrow.arrow import plain
 from windrow.errors import TableMissing, TableRefused
 
 LOG = log(versions=10, seed=4)
@@ -78,6 +77,13 @@ def scatter(location: str, files: int) -> None:
     ledger.create_write_transaction(adds, "append", ledger.schema(), ["state"])
 
 
+def stopped(code: str) -> Any:
+    """Expect the stream to stop with an error that has a code."""
+    from pyspark.errors import StreamingQueryException
+
+    return pytest.raises(StreamingQueryException, match=code)
+
+
 def closed(world: World) -> list[Row]:
     """Return the closed rows of the ledger, read without Spark."""
     return [{name: row[name] for name in COLUMNS} for row in world.rows("closed")]
@@ -133,7 +139,7 @@ class TestTakenBack:
         DeltaTable(world.ledger).restore(4)
         world.runner(embedded, max_messages=1).once()
         for _ in range(2):
-            with pytest.raises(StreamingQueryException, match="WINDROW-LEDGER-RESTORED"):
+            with stopped("WINDROW-LEDGER-RESTORED"):
                 reader.read(lambda frame: frame.where("message_count > 1000"))
         assert reader.got() == got
 
@@ -150,7 +156,7 @@ class TestTakenBack:
         got = reader.got()
         DeltaTable(world.ledger).optimize.compact()
         DeltaTable(world.ledger).restore(scattered)
-        with pytest.raises(StreamingQueryException, match="WINDROW-LEDGER-RESTORED"):
+        with stopped("WINDROW-LEDGER-RESTORED"):
             reader.read()
         assert reader.got() == got
 
@@ -171,7 +177,7 @@ class TestTakenBack:
             DeltaTable(world.ledger).delete(whole)
         else:
             DeltaTable(world.ledger).update(updates={"bytes": "bytes + 1"}, predicate=whole)
-        with pytest.raises(StreamingQueryException, match="WINDROW-LEDGER-RESTORED"):
+        with stopped("WINDROW-LEDGER-RESTORED"):
             reader.read()
 
     def test_made_anew(self, world, reader, embedded):
@@ -183,7 +189,7 @@ class TestTakenBack:
         got = reader.got()
         shutil.rmtree(world.ledger)
         world.runner(embedded).once()
-        with pytest.raises(StreamingQueryException, match="DIFFERENT_DELTA_TABLE"):
+        with stopped("DIFFERENT_DELTA_TABLE"):
             reader.read()
         assert reader.got() == got
 
