@@ -97,9 +97,11 @@ class TestLog:
 
     def test_textfile(self, filled: Command, tmp_path: Path) -> None:
         """
-        A command leaves its metrics where [metrics] says.
+        A command leaves its metrics where [metrics] says, but a dry run, which does nothing that counts.
         """
         Path("windrow.toml").write_text('[metrics]\ntextfile = "windrow.prom"\n')
+        assert filled("run", "--dry-run").status == 0
+        assert not Path("windrow.prom").exists()
         assert filled("flush").status == 0
         assert 'windrow_microbatches_total{kind="flush",ledger="data/ledger"} 1.0' in Path("windrow.prom").read_text()
 

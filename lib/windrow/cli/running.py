@@ -136,14 +136,20 @@ def done(
     config: str | None = None,
     dry_run: bool = False,
 ) -> Summary:
-    """Do what a command does, with log, signals and, unless `quiet`, a progress bar on a terminal."""
+    """Do what a command does, with log, signals and, unless `quiet`, a progress bar on a terminal.
+
+    A dry run is in no metric: what it would commit is not committed.
+    """
     from windrow.api import opened
     from windrow.cli.watching import stopping, waiting
     from windrow.engine import open_engine
     from windrow.engine.rehearsal import Rehearsal
     from windrow.observing.log import logging_to
+    from windrow.settings import MetricsPart
     from windrow.wall import WallClock
 
+    if dry_run:
+        settings = settings.model_copy(update={"metrics": MetricsPart()})
     clock = WallClock()
     with (
         logging_to(aside, settings.log.format, settings.log.level),
