@@ -23,7 +23,7 @@ class Run:
 
 
 class Observer:
-    """Is told what a run does, in the thread that does it. A subclass has the methods for what it wants to hear."""
+    """Is told what a run does, and the run waits for it. A subclass has the methods for what it wants to hear."""
 
     def started(self, run: Run) -> None:
         """Hear that a run begins; its depot and ledger are not open yet."""
