@@ -19,6 +19,7 @@ OTHERS = [
     "tests/engine/test_catalog.py",
     "tests/engine/test_columns.py",
     "tests/engine/test_executors.py",
+    "tests/test_stream_closed.py",
 ]
 
 
@@ -62,6 +63,6 @@ def test_end_to_end(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_everything(tmp_path: Path) -> None:
     """
-    So do the contract, catalogs, mapped depots and the executors.
+    So do the contract, catalogs, mapped depots, the executors and the stream of closed batches.
     """
     run_connected(OTHERS, tmp_path)
