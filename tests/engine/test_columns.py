@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,8 @@ COLUMNS = {
 @pytest.fixture
 def bronze(world: World) -> World:
     """A world whose depot is a bronze table; `publish` is not for it."""
-    write_deltalake(
-        world.depot,
-        bronze_rows([]),
-        mode="overwrite",
-        schema_mode="overwrite",
-        configuration={"delta.enableChangeDataFeed": "true"},
-    )
+    shutil.rmtree(world.depot)
+    write_deltalake(world.depot, bronze_rows([]), configuration={"delta.enableChangeDataFeed": "true"})
     return world
 
 
@@ -80,7 +76,7 @@ class TestMapped:
         plain = World(tmp_path / "plain", bronze.clock)
         for part in rows:
             write_deltalake(bronze.depot, bronze_rows(part), mode="append")
-        plain.publish([], *([mapped(row) for row in part] for part in rows))
+        plain.publish(*([mapped(row) for row in part] for part in rows))
         bronze.runner(engine, depot_columns=COLUMNS, driver_messages=driver_messages).once()
         plain.runner(embedded).once()
         assert bronze.history()[0]["path"] == ("driver" if driver_messages else "executors")
