@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.world import World
-from tests.messages import HOUR, SECOND, message, table
+from tests.messages import HOUR, SECOND, Row, message, table
 from windrow.doctor import CODES, Finding, examine
 from windrow.doctor import ledger as of_ledger
 
@@ -210,6 +210,25 @@ class TestFeatures:
         found = of(seen(world), "depot-features")
         assert (found.level, says in found.what) == (level, True), found.what
 
+    def test_column_mapping(self, world: World) -> None:
+        """
+        Column mapping bars delta-rs from the change feed only: the trial finds it, and says so.
+        """
+        log = Path(world.depot) / "_delta_log"
+        actions = [json.loads(line) for line in (log / f"{0:020}.json").read_text().splitlines()]
+        [described] = [action["metaData"] for action in actions if "metaData" in action]
+        fields = json.loads(described["schemaString"])
+        for number, field in enumerate(fields["fields"], 1):
+            field["metadata"] = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": field["name"]}
+        described["schemaString"] = json.dumps(fields)
+        described["configuration"]["delta.columnMapping.mode"] = "name"
+        upgrade(world.depot, "columnMapping", reads=True, more={"metaData": described})
+        found = of(seen(world), "depot-features")
+        assert found.level == "error"
+        assert "cannot follow the change feed of the depot: " in found.what
+        assert "Column mapping" in found.what
+        assert of(seen(world, engine="spark"), "depot-features").level == "warning"
+
     def test_unknown_feature(self, world: World) -> None:
         """
         A table that delta-rs does not even open is an error that names the feature.
@@ -241,13 +260,14 @@ class TestFeatures:
         } == before
 
 
-def upgrade(location: str, feature: str, reads: bool) -> None:
-    """Add a commit that gives a table a feature."""
+def upgrade(location: str, feature: str, reads: bool, more: Row | None = None) -> None:
+    """Add a commit that gives a table a feature, and does more."""
     writer = sorted({"appendOnly", "changeDataFeed", "invariants", feature})
     versions = {"minReaderVersion": 3 if reads else 1, "minWriterVersion": 7, "writerFeatures": writer}
     protocol = versions | ({"readerFeatures": [feature]} if reads else {})
     log = Path(location) / "_delta_log" / f"{DeltaTable(location).version() + 1:020}.json"
-    log.write_text(json.dumps({"protocol": protocol}) + "\n")
+    actions = [{"protocol": protocol}, *([more] if more else [])]
+    log.write_text("\n".join(json.dumps(action) for action in actions))
 
 
 class TestLedger:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from deltalake.exceptions import DeltaError
 
 from windrow.doctor.finding import Finding, error, ok, warning
 from windrow.errors import first_line
+from windrow.reading.log import FEED
 
 FAILURES = (DeltaError, pa.ArrowException, OSError, ValueError)
 
@@ -31,12 +33,15 @@ def check_features(role: str, table: DeltaTable, engine: str) -> Iterator[Findin
     drop = "ALTER TABLE ... DROP FEATURE takes a feature out; a new table without it is the other way."
     with tempfile.TemporaryDirectory(prefix="windrow-doctor-") as folder:
         _like(table, Path(folder))
-        read = _refused_read(folder)
-        refused = read or _refused_write(folder)
-    what = f"delta-rs cannot {'read' if read else 'write'} the {role}: {refused}"
+        trials = {"read": _read, "follow the change feed of": _follow, "write": _write}
+        failed = {what: said for what, work in trials.items() if (said := _refused(partial(work, folder)))}
+    verb, refused = next(iter(failed.items()), ("", ""))
+    what = f"delta-rs cannot {verb} the {role}: {refused}"
     if not refused:
         yield ok(code, f"delta-rs reads and writes it ({_protocol(table)})")
-    elif read:
+    elif verb != "write" and role == "depot" and engine == "spark":
+        yield warning(code, what, f"Spark can run it; show for a message and verify cannot look into it. {drop}")
+    elif verb != "write":
         yield error(code, what, f"status, show, verify and the embedded engine need it. {drop}")
     elif role == "ledger" and engine == "embedded":
         yield error(code, what, f"The embedded engine cannot commit. {drop}")
@@ -75,22 +80,30 @@ def _like(table: DeltaTable, folder: Path) -> None:
     (log / f"{0:020}.json").write_text("\n".join(json.dumps(action) for action in actions), encoding="utf-8")
 
 
-def _refused_read(location: str) -> str:
+def _refused(work: Callable[[], object]) -> str:
+    """Return what delta-rs refuses when it does some work, nothing when it does it."""
     try:
-        stream = QueryBuilder().register("trial", DeltaTable(location)).execute("SELECT count(*) FROM trial")
-        pa.RecordBatchReader.from_stream(stream).read_all()
+        work()
     except FAILURES as failed:
         return named(first_line(failed))
     return ""
 
 
-def _refused_write(location: str) -> str:
-    try:
-        table = DeltaTable(location)
-        write_deltalake(table, pa.schema(table.schema().to_arrow()).empty_table(), mode="append")
-    except FAILURES as failed:
-        return named(first_line(failed))
-    return ""
+def _read(location: str) -> None:
+    stream = QueryBuilder().register("trial", DeltaTable(location)).execute("SELECT count(*) FROM trial")
+    pa.RecordBatchReader.from_stream(stream).read_all()
+
+
+def _follow(location: str) -> None:
+    """Read the change feed, which some features bar that a plain read takes (column mapping)."""
+    table = DeltaTable(location)
+    if table.metadata().configuration.get(FEED) == "true":
+        pa.RecordBatchReader.from_stream(table.load_cdf(starting_version=0)).read_all()
+
+
+def _write(location: str) -> None:
+    table = DeltaTable(location)
+    write_deltalake(table, pa.schema(table.schema().to_arrow()).empty_table(), mode="append")
 
 
 def _protocol(table: DeltaTable) -> str:
