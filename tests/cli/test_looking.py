@@ -120,7 +120,10 @@ class TestMessage:
         """
         publish(tmp_path, message("b", 161 * SECOND, 161 * SECOND))
         filled("ingest", "messages.parquet")
-        assert "it waits in depot version 2" in filled("show", "--key", "k", "--at", "1970-01-01T00:02:41Z").out
+        asked = ("show", "--key", "k", "--at", "1970-01-01T00:02:41Z")
+        assert "it waits in depot version 2" in filled(*asked).out
+        filled("pause")
+        assert "`windrow resume`, then `windrow run` reads it" in filled(*asked).out
 
     @pytest.mark.parametrize(
         ("arguments", "says"),

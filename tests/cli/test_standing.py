@@ -65,6 +65,18 @@ class TestFailIf:
         assert filled("status", "--fail-if", "oldest_open>1h").status == 0
         assert filled("status", "--fail-if", "oldest_open>4s").status == 1
 
+    def test_paused(self, filled: Command) -> None:
+        """
+        A paused ledger is an alarm, a line of the status and a finding of the doctor, until it is resumed.
+        """
+        assert filled("pause").status == 0
+        said = filled("status", "--fail-if", "paused")
+        assert (said.status, said.err) == (1, "paused\n")
+        assert "nothing is read until `windrow resume`" in said.out
+        assert "the ledger is paused" in filled("doctor").out
+        assert filled("resume").status == 0
+        assert filled("status", "--fail-if", "paused").status == 0
+
     def test_mistakes(self, filled: Command) -> None:
         """
         A condition that cannot be read is wrong usage, not an alarm.

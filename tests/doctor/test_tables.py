@@ -312,7 +312,7 @@ class TestLedger:
         Rules that the next run changes are named.
         """
         found = of(seen(world, rules={"window": "20s"}), "ledger-rules")
-        assert "window 10000000 -> 20000000" in found.what
+        assert "window from 10s to 20s" in found.what
         assert "max_delay" not in found.what
 
     def test_too_much(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:

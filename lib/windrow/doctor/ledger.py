@@ -10,6 +10,7 @@ from windrow.doctor.finding import Finding, error, ok, warning
 from windrow.doctor.opened import OpenLedger
 from windrow.reading.log import kept
 
+DURATIONS = {"window", "max_delay", "max_leap"}
 MANY_FILES = 1_000  # a microbatch takes 1.4 times as long
 MANY_LIVE = 100_000
 STATES = ("open", "closed", "rejected", "microbatch")
@@ -79,10 +80,11 @@ def check_retention(ledger: OpenLedger) -> Iterator[Finding]:
 def check_rules(ledger: OpenLedger) -> Iterator[Finding]:
     """Rules that differ from those in force change with the next run."""
     now, then = json.loads(ledger.progress.rules), ledger.settings.rules.model_dump()
-    changed = [f"{name} {now.get(name)} -> {value}" for name, value in then.items() if now.get(name) != value]
+    differ = {name: (now.get(name), value) for name, value in then.items() if now.get(name) != value}
+    changed = [f"{name} from {_said(name, old)} to {_said(name, new)}" for name, (old, new) in differ.items()]
     if changed:
         said = ", ".join(changed)
-        todo = "Nothing, if it is meant; durations are in microseconds."
+        todo = "Nothing, if it is meant: the change is recorded, and open batches keep their windows."
         yield warning("ledger-rules", f"the next run changes the rules: {said}", todo)
 
 
@@ -90,3 +92,8 @@ def check_paused(ledger: OpenLedger) -> Iterator[Finding]:
     """A paused ledger reads nothing."""
     if ledger.progress.paused:
         yield warning("ledger-paused", "the ledger is paused: nothing is read", "`windrow resume` lets it go on.")
+
+
+def _said(name: str, value: object) -> str:
+    """Return a rule as it stands in windrow.toml."""
+    return durations.text(value) if name in DURATIONS and isinstance(value, int) else str(value)
