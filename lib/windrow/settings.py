@@ -25,6 +25,7 @@ from windrow.start import Start
 
 PREFIX = "WINDROW_"
 FILE = "windrow.toml"
+MISREAD = re.compile(r"[#?\[\]\\\x00-\x1f]|%[0-9A-Fa-f]{2}")
 LEAST_KEEP = durations.UNITS["h"]
 
 
@@ -223,6 +224,12 @@ def _require_places(depot: str, ledger: str) -> None:
     for name, location in (("depot", depot), ("ledger", ledger)):
         if not location.strip() or "\0" in location:
             raise SettingsError(f"{name} = {location!r} is no place for a table", "Give a path or a catalog name.")
+        path = local_path(location)
+        if path and MISREAD.search(str(path.resolve())):
+            raise SettingsError(
+                f"{name} = {location!r}: Delta's readers take characters of this path for something else",
+                "Give a path without # ? [ ] or backslash, control characters, and escapes such as %20.",
+            )
     paths = [(location, local_path(location)) for location in (depot, ledger)]
     places = [str(path.resolve()) if path else location for location, path in paths]
     one, other = (f"{place.rstrip('/')}/" for place in places)

@@ -63,8 +63,8 @@ class EmbeddedArrivals:
         except (DeltaError, pa.ArrowException, OSError) as error:
             raise DepotUnreadable(
                 f"the change feed of depot versions {first} to {last} cannot be read: {first_line(error)}",
-                f"Bring their log and files back; or what comes after them can go into a new ledger: "
-                f'start_from = "version:{last + 1}".',
+                'Bring their log and files back; or begin a new ledger (--ledger) with start_from = "version:N", where '
+                "`windrow status` says from which version on the depot can be read.",
             ) from error
         return messages_of(self._mapped(plain(feed)), self.on_depot_delete)
 

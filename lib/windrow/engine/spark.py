@@ -378,6 +378,7 @@ def _translated(error: Exception) -> Exception:
     if any(code in text for code in UNREADABLE):
         return DepotUnreadable(
             f"the depot's change feed cannot be read: {first_line(error)}",
-            "The log or files of the next versions are gone, or the feed was switched on later.",
+            'Bring their log and files back; or begin a new ledger (--ledger) with start_from = "version:N", where '
+            "`windrow status` says from which version on the depot can be read.",
         )
     return error

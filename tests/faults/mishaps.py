@@ -1,0 +1,117 @@
+"""What tests do to disks and rights, and how they see that nothing was lost."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from tests.clocks import NOW
+from tests.conftest import EngineFactory
+from tests.engine.world import World
+from windrow import reading
+from windrow.verify import verify
+
+NOBODY = 65534
+
+
+@contextmanager
+def full_disk(limit: int = 0, process: int = 0) -> Iterator[None]:
+    """Let no file of a process grow beyond `limit` octets: a write beyond it fails, as on a full disk."""
+    before = resource.prlimit(process, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    try:
+        yield
+    finally:
+        resource.prlimit(process, resource.RLIMIT_FSIZE, before)
+
+
+@contextmanager
+def without_root() -> Iterator[None]:
+    """Give up the rights of root where the tests have them, because nothing is read-only for root."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+@contextmanager
+def rights(mode: int, *places: Path) -> Iterator[None]:
+    """Give files and directories other rights, and back those they had."""
+    before = {place: place.stat().st_mode for place in places}
+    for place in places:
+        place.chmod(mode)
+    try:
+        yield
+    finally:
+        for place, was in before.items():
+            place.chmod(was)
+
+
+def places(table: str) -> list[Path]:
+    """Return the directories of a table, the table's own first."""
+    return [Path(table), *(path for path in sorted(Path(table).rglob("*")) if path.is_dir())]
+
+
+def data_files(table: str, pattern: str = "**/*.parquet") -> set[Path]:
+    """Return the data files of a table."""
+    return set(Path(table).glob(pattern))
+
+
+def log_file(table: str, version: int) -> Path:
+    """Return the log's file of a version."""
+    return Path(table) / "_delta_log" / f"{version:020}.json"
+
+
+def clean_up(table: str) -> None:
+    """Compact a table and remove every file that its latest version does not need."""
+    DeltaTable(table).optimize.compact()
+    DeltaTable(table).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+
+def run(world: World, factory: EngineFactory) -> int:
+    """Run without retries; return how many messages were read."""
+    return world.runner(factory, retries=0).once().total("messages")
+
+
+def assert_whole(world: World) -> None:
+    """The ledger equals one call of `windrow.batch` over the depot, its books balance, and verify and status agree."""
+    assert world.canonical() == world.expected()
+    world.assert_balanced()
+    assert_sound(world)
+
+
+def assert_sound(world: World) -> None:
+    """Verify finds no difference, and status and show can say what is there."""
+    report = verify(world.depot, world.ledger)
+    assert report.differences == ()
+    status = reading.status(world.depot, world.ledger, NOW)
+    assert status.totals.messages == report.books[-1].messages_read
+    shown = reading.rejections(world.ledger, limit=1_000)
+    assert len(shown) == report.books[-1].rejected
+
+
+@contextmanager
+def damaged(file: Path, damage: str) -> Iterator[None]:
+    """Let a file be gone, empty, cut short or full of something else, and put it back."""
+    content = file.read_bytes()
+    file.unlink()
+    other = {"empty": b"", "cut": content[: len(content) // 2], "other": b"this is no table\n" * 100}
+    if damage in other:
+        file.write_bytes(other[damage])
+    checksum = file.parent / f".{file.name}.crc"
+    kept = checksum.read_bytes() if checksum.exists() else None
+    checksum.unlink(missing_ok=True)
+    try:
+        yield
+    finally:
+        file.write_bytes(content)
+        if kept is not None:
+            checksum.write_bytes(kept)

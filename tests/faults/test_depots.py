@@ -1,0 +1,357 @@
+"""A depot that others rewrote, replaced, set back, cleaned up or damaged: an error with a code, nothing passed over."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tests.clocks import NOW
+from tests.conftest import EngineFactory
+from tests.engine.world import World
+from tests.faults.mishaps import assert_sound, assert_whole, clean_up, damaged, data_files, log_file, run
+from tests.messages import log, table
+from windrow import reading
+from windrow.engine.embedded import create_depot
+from windrow.errors import (
+    DepotChanged,
+    DepotUnreadable,
+    MessagesError,
+    MicrobatchFailed,
+    OtherDepot,
+    TableMissing,
+    TableUnreadable,
+)
+from windrow.verify import verify
+
+FEED = "delta.enableChangeDataFeed"
+NEW = log(versions=1, seed=9)[0]
+
+
+@pytest.fixture
+def read(full: World, embedded: EngineFactory) -> World:
+    """A depot of which three versions were read."""
+    run(full, embedded)
+    return full
+
+
+def overwrite(depot: str) -> None:
+    write_deltalake(depot, table(NEW), mode="overwrite")
+
+
+def overwrite_with_other_types(depot: str) -> None:
+    rows = table(NEW)
+    texts = rows.set_column(rows.schema.get_field_index("sequence"), "sequence", pa.array(["x"] * rows.num_rows))
+    write_deltalake(depot, texts, mode="overwrite", schema_mode="overwrite")
+
+
+def overwrite_without_key(depot: str) -> None:
+    write_deltalake(depot, table(NEW).drop_columns(["key"]), mode="overwrite", schema_mode="overwrite")
+
+
+def restore(depot: str) -> None:
+    DeltaTable(depot).restore(2)
+
+
+def append_and_restore(depot: str) -> None:
+    write_deltalake(depot, table(NEW), mode="append")
+    DeltaTable(depot).restore(3)
+
+
+def restore_to_and_fro(depot: str) -> None:
+    DeltaTable(depot).restore(2)
+    DeltaTable(depot).restore(3)
+
+
+class TestRewritten:
+    @pytest.mark.parametrize(
+        "rewrite",
+        [
+            overwrite,
+            overwrite_with_other_types,
+            overwrite_without_key,
+            restore,
+            restore_to_and_fro,
+        ],
+    )
+    def test_stops(self, read: World, embedded: EngineFactory, rewrite: Callable[[str], None]) -> None:
+        """
+        A depot that was overwritten, or RESTOREd to an earlier version, stops the run: nothing is read of it, also
+        of what is appended afterwards, and what was read before stays.
+        """
+        before = read.canonical()
+        rewrite(read.depot)
+        for _ in range(2):
+            with pytest.raises(DepotChanged, match="deletes or updates rows"):
+                run(read, embedded)
+            assert read.canonical() == before
+            write_deltalake(read.depot, pa.table({"type": ["z"]}), mode="append", schema_mode="merge")
+
+    def test_stops_on_spark(self, read: World, spark_engine: EngineFactory) -> None:
+        """
+        Spark stops at a RESTORE of the depot as well.
+        """
+        before = read.canonical()
+        restore(read.depot)
+        read.publish(NEW)
+        with pytest.raises(DepotChanged, match="version 4 deletes or updates rows"):
+            run(read, spark_engine)
+        assert read.canonical() == before
+
+    def test_stops_where_it_happened(self, read: World, embedded: EngineFactory) -> None:
+        """
+        What was appended before a RESTORE took it away again is read once, like everything in the log; the run stops
+        at the RESTORE.
+        """
+        append_and_restore(read.depot)
+        with pytest.raises(DepotChanged, match="version 5 deletes or updates rows"):
+            run(read, embedded)
+        assert [part["version"] for row in read.history() for part in row["versions"]] == [1, 2, 3, 4]
+        assert_whole(read)
+
+    def test_repaired(self, read: World, embedded: EngineFactory) -> None:
+        """
+        After an overwriting was looked at, `on_depot_delete = "ignore"` goes on: what was read stays, what the
+        overwriting added is read once.
+        """
+        overwrite(read.depot)
+        read.publish(log(versions=1, seed=10, begin=NOW + 16_000_000)[0])
+        read.runner(embedded, on_depot_delete="ignore").once()
+        assert_whole(read)
+
+
+class TestReplaced:
+    def test_at_the_start(self, read: World, engine: EngineFactory) -> None:
+        """
+        A depot that was dropped and made anew is another one: run, status and verify say so, and nothing is read.
+        """
+        version = read.version()
+        remake(read.depot)
+        read.publish(*log(versions=5, seed=3))
+        with pytest.raises(OtherDepot):
+            run(read, engine)
+        with pytest.raises(OtherDepot):
+            reading.status(read.depot, read.ledger, NOW)
+        with pytest.raises(OtherDepot):
+            verify(read.depot, read.ledger)
+        assert read.version() == version
+
+    def test_while_running(self, full: World, embedded: EngineFactory) -> None:
+        """
+        The loop notices a depot that is replaced while it runs, although its versions begin anew below those read.
+        """
+        runner = full.runner(embedded)
+        runner.once()
+        version = full.version()
+        remake(full.depot)
+        full.publish(NEW)
+        with pytest.raises(OtherDepot):
+            runner.once()
+        assert full.version() == version
+
+
+class TestSetBack:
+    def test_stops(self, read: World, engine: EngineFactory) -> None:
+        """
+        A depot that ends before what was read of it (an older copy of its directory came back) stops the run, because
+        what is appended to it would have version numbers that count as read. With the versions back it goes on.
+        """
+        copy = log_file(read.depot, 3).read_bytes()
+        log_file(read.depot, 3).unlink()
+        with pytest.raises(DepotChanged, match=r"has read depot version 3, the depot .* ends at 2"):
+            run(read, engine)
+        log_file(read.depot, 3).write_bytes(copy)
+        read.publish(NEW)
+        assert run(read, engine) == len(NEW)
+        assert_whole(read)
+
+    def test_while_running(self, full: World, embedded: EngineFactory) -> None:
+        """
+        The loop notices it while it runs.
+        """
+        runner = full.runner(embedded)
+        runner.once()
+        log_file(full.depot, 3).unlink()
+        with pytest.raises(DepotChanged, match="ends at 2"):
+            runner.once()
+
+    def test_and_grown_again(self, read: World, embedded: EngineFactory) -> None:
+        """
+        When other messages took the numbers of the versions that were lost before anybody looked, verify finds each
+        of them, and each of those that are gone.
+        """
+        log_file(read.depot, 3).unlink()
+        read.publish(NEW)
+        assert run(read, embedded) == 0
+        report = verify(read.depot, read.ledger)
+        assert (report.ok, report.books[-1].lost > 0, report.books[-1].unexpected > 0) == (False, True, True)
+
+
+class TestCleanedUp:
+    def test_before_it_was_read(self, read: World, engine: EngineFactory) -> None:
+        """
+        When VACUUM removed files of versions that were not read yet, the run stops at them; nothing is passed over.
+        """
+        version = read.version()
+        read.publish(NEW)
+        clean_up(read.depot)
+        with pytest.raises((DepotUnreadable, MicrobatchFailed), match="WINDROW-"):
+            run(read, engine)
+        assert read.version() == version
+        assert_sound(read)
+
+    def test_after_it_was_read(self, read: World, engine: EngineFactory) -> None:
+        """
+        OPTIMIZE and VACUUM of what was read disturb nothing: the run goes on with what is new.
+        """
+        clean_up(read.depot)
+        read.publish(NEW)
+        assert run(read, engine) == len(NEW)
+        assert_sound(read)
+
+    def test_begin_behind_it(self, read: World, embedded: EngineFactory) -> None:
+        """
+        What comes after the versions that are gone goes into a new ledger, as the error says.
+        """
+        read.publish(NEW)
+        clean_up(read.depot)
+        read.publish(NEW)
+        read.ledger += "-behind"
+        with pytest.raises(DepotUnreadable, match="`windrow status` says"):
+            run(read, embedded)
+        begin = reading.status(read.depot, read.ledger, NOW).reach.depot_version
+        read.ledger += "-again"
+        read.runner(embedded, start_from=f"version:{begin}").once()
+        assert [row["messages_read"] for row in read.history()] == [len(NEW)]
+
+
+class TestFeed:
+    def test_of_a_depot_without_one(self, tmp_path: Path, world: World, engine: EngineFactory) -> None:
+        """
+        A depot that never had a change feed is refused with what is missing, and nothing is read.
+        """
+        shutil.rmtree(world.depot)
+        write_deltalake(world.depot, table(NEW))
+        with pytest.raises(DepotUnreadable):
+            run(world, engine)
+        assert world.history() == []
+
+    def test_switched_off_in_between(self, read: World, engine: EngineFactory) -> None:
+        """
+        What was appended while the feed was off is read from the appended files, or the run stops; it is never passed
+        over, also when the feed is on again.
+        """
+        switch(read, "false")
+        read.publish(NEW)
+        switch(read, "true")
+        read.publish(log(versions=1, seed=10)[0])
+        if engine.name == "embedded":
+            assert run(read, engine) == 2 * len(NEW)
+            assert read.rows("microbatch")[-1]["versions"] == [
+                {"version": 5, "messages": 30},
+                {"version": 7, "messages": 30},
+            ]
+        else:
+            version = read.version()
+            with pytest.raises(DepotUnreadable):
+                run(read, engine)
+            assert read.version() == version
+        assert_sound(read)
+
+    def test_deletion_while_off(self, read: World, engine: EngineFactory) -> None:
+        """
+        A deletion while the feed was off stops the run like any other.
+        """
+        switch(read, "false")
+        DeltaTable(read.depot).delete("key = 'k'")
+        switch(read, "true")
+        read.publish(NEW)
+        version = read.version()
+        with pytest.raises((DepotChanged, DepotUnreadable)):
+            run(read, engine)
+        assert read.version() == version
+
+
+class TestSchema:
+    def test_column_added(self, read: World, engine: EngineFactory) -> None:
+        """
+        A column more in the depot is no concern of Windrow's.
+        """
+        more = table(NEW).append_column("colour", pa.array(["red"] * len(NEW)))
+        write_deltalake(read.depot, more, mode="append", schema_mode="merge")
+        assert run(read, engine) == len(NEW)
+        assert_whole(read)
+
+    @pytest.mark.parametrize("name", ["key", "type", "event_time", "received_at"])
+    def test_column_never_there(self, world: World, embedded: EngineFactory, name: str) -> None:
+        """
+        A depot without a column that every message needs is refused with the column's name.
+        """
+        remake(world.depot, table(NEW).drop_columns([name]))
+        with pytest.raises(MessagesError, match=f"no column '{name}'"):
+            run(world, embedded)
+        assert world.history() == []
+
+    def test_column_of_another_type(self, world: World, embedded: EngineFactory) -> None:
+        """
+        A depot whose times are texts is refused with the column's name.
+        """
+        rows = table(NEW)
+        rows = rows.set_column(rows.schema.get_field_index("event_time"), "event_time", pa.array(["noon"] * len(NEW)))
+        remake(world.depot, rows)
+        with pytest.raises(MessagesError, match="column 'event_time' is string"):
+            run(world, embedded)
+        assert world.history() == []
+
+
+class TestDamaged:
+    @pytest.mark.parametrize("damage", ["gone", "empty", "cut"])
+    def test_data_file(self, read: World, engine: EngineFactory, damage: str) -> None:
+        """
+        A data file of a new version that is gone, empty or cut short stops the run; with the file back it goes on.
+        """
+        known = data_files(read.depot)
+        read.publish(NEW)
+        (file,) = data_files(read.depot) - known
+        with damaged(file, damage), pytest.raises((DepotUnreadable, MicrobatchFailed), match="WINDROW-"):
+            run(read, engine)
+        assert run(read, engine) == len(NEW)
+        assert_whole(read)
+
+    @pytest.mark.parametrize("damage", ["gone", "empty", "cut"])
+    def test_log_file(self, read: World, engine: EngineFactory, damage: str) -> None:
+        """
+        A gap in the depot's log, or a log file that is empty or cut short, stops the run; with the file back it goes
+        on.
+        """
+        read.publish(NEW, log(versions=1, seed=10)[0])
+        with damaged(log_file(read.depot, 4), damage), pytest.raises((TableUnreadable, DepotUnreadable)):
+            run(read, engine)
+        assert run(read, engine) == 2 * len(NEW)
+        assert_whole(read)
+
+    def test_log_gone(self, read: World, engine: EngineFactory) -> None:
+        """
+        Without its log the depot is none; nobody makes a new one over its files.
+        """
+        shutil.rmtree(Path(read.depot) / "_delta_log")
+        with pytest.raises(TableMissing, match="there is no depot"):
+            run(read, engine)
+
+
+def switch(world: World, feed: str) -> None:
+    """Switch the change feed of the depot."""
+    DeltaTable(world.depot).alter.set_table_properties({FEED: feed})
+
+
+def remake(depot: str, rows: pa.Table | None = None) -> None:
+    """Drop a depot and make another in its place."""
+    shutil.rmtree(depot)
+    if rows is None:
+        create_depot(depot, pa.string())
+    else:
+        write_deltalake(depot, rows, configuration={FEED: "true"})
