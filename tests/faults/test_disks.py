@@ -1,0 +1,286 @@
+"""Disks that are full or read-only, at every phase: nothing half-written counts, and the run after it is whole."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from tests.cli.conftest import Command
+from tests.clocks import ManualClock
+from tests.conftest import EngineFactory
+from tests.engine.probe import Point, Probed
+from tests.engine.world import World
+from tests.faults.mishaps import assert_sound, assert_whole, full_disk, log_file, places, rights, run, without_root
+from tests.messages import log, table
+from windrow.engine.protocol import Live, Merged
+from windrow.errors import DepotUnreadable, MicrobatchFailed, TableUnreadable, TableUnwritable
+from windrow.ingest import ingest
+
+READ_ONLY, CLOSED = 0o555, 0o000
+NEW = log(versions=1, seed=9)[0]
+
+
+class Filling(Probed):
+    """An engine whose disk is full from a point of the microbatch on, up to the end of its commit."""
+
+    def __init__(self, engine: Any, point: Point, limit: int) -> None:
+        super().__init__(engine, self._fill)
+        self._point, self._limit, self._disk = point, limit, None
+
+    def _fill(self, here: Point) -> None:
+        if here is self._point:
+            self._disk = full_disk(self._limit)
+            self._disk.__enter__()
+
+    def merge(self, rows: Any, control: pa.Table, live: Live, token: str, *more: Any) -> Merged | None:
+        """Commit on what is left of the disk, then make room."""
+        try:
+            return super().merge(rows, control, live, token, *more)
+        finally:
+            if self._disk:
+                self._disk.__exit__(None, None, None)
+
+
+@pytest.fixture
+def half(full: World, embedded: EngineFactory) -> World:
+    """A ledger with a microbatch, and a version of the depot that it has not read yet."""
+    run(full, embedded)
+    full.publish(NEW)
+    return full
+
+
+@pytest.fixture
+def shared(common: Path, embedded: EngineFactory) -> World:
+    """The same where every user may write."""
+    world = World(common, ManualClock())
+    world.publish(*log(versions=3))
+    run(world, embedded)
+    world.publish(NEW)
+    return world
+
+
+class TestFull:
+    @pytest.mark.parametrize("limit", [0, 1_500, 6_000])
+    @pytest.mark.parametrize("point", [point for point in Point if point is not Point.AFTER_COMMIT])
+    def test_at_every_phase(self, half: World, embedded: EngineFactory, point: Point, limit: int) -> None:
+        """
+        A disk that is full from any phase on, whether no file or only small ones still fit, ends the run with the
+        table and the cause; the ledger is as it was, and the next run equals an undisturbed one.
+        """
+        version = half.version()
+        engine = Filling(half.engine(embedded), point, limit)
+        with pytest.raises(MicrobatchFailed, match=r"WINDROW-TABLE-UNWRITABLE: the ledger .* cannot be written"):
+            half.runner(embedded, engine, retries=0).once()
+        assert half.version() == version
+        assert_sound(half)
+        run(half, embedded)
+        assert_whole(half)
+
+    def test_for_a_while(self, half: World, embedded: EngineFactory) -> None:
+        """
+        A disk that is full for a moment is a failed attempt: the next one succeeds by itself.
+        """
+        engine = Once(half.engine(embedded))
+        half.runner(embedded, engine).once()
+        assert [row["attempt"] for row in half.history()] == [1, 2]
+        assert_whole(half)
+
+    @pytest.mark.parametrize("limit", [0, 1_000])
+    def test_while_a_ledger_is_made(self, full: World, embedded: EngineFactory, limit: int) -> None:
+        """
+        A disk that is full when the ledger is made leaves no ledger, and what it left is no obstacle afterwards.
+        """
+        with full_disk(limit), pytest.raises(TableUnwritable, match=r"the ledger .* cannot be written"):
+            full.runner(embedded)
+        assert not DeltaTable.is_deltatable(full.ledger)
+        run(full, embedded)
+        assert_whole(full)
+
+    @pytest.mark.parametrize("limit", [0, 1_000])
+    def test_while_ingesting(self, full: World, embedded: EngineFactory, tmp_path: Path, limit: int) -> None:
+        """
+        A disk that is full when a file is ingested leaves the depot as it was; ingested again the file comes in once.
+        """
+        file = tmp_path / "messages.parquet"
+        pq.write_table(table(NEW), file)
+        engine = full.engine(embedded)
+        with full_disk(limit), pytest.raises(TableUnwritable, match=r"the depot .* cannot be written"):
+            list(ingest(engine, [str(file)], {}))
+        assert DeltaTable(full.depot).version() == 3
+        assert [one.messages for one in ingest(engine, [str(file)], {})] == [len(NEW)]
+        assert [one.known for one in ingest(engine, [str(file)], {})] == [True]
+        run(full, embedded)
+        assert_whole(full)
+
+    def test_while_a_depot_is_made(self, tmp_path: Path, embedded: EngineFactory) -> None:
+        """
+        A disk that is full when the depot is made leaves none.
+        """
+        engine = embedded.open(str(tmp_path / "depot"), str(tmp_path / "ledger"))
+        with full_disk(), pytest.raises(TableUnwritable, match=r"the depot .* cannot be written"):
+            engine.create_depot(pa.string(), "90d")
+        assert not DeltaTable.is_deltatable(str(tmp_path / "depot"))
+        engine.create_depot(pa.string(), "90d")
+        assert engine.depot().version == 0
+
+    def test_only_reading(self, half: World, embedded: EngineFactory) -> None:
+        """
+        Verify, status and show need no space.
+        """
+        with full_disk():
+            assert_sound(half)
+
+    def test_on_spark(self, half: World, spark_engine: EngineFactory, embedded: EngineFactory) -> None:
+        """
+        When the commit's place in the ledger's log cannot be written, Spark's commit fails as a whole: the ledger is
+        as it was, and the next run equals an undisturbed one.
+        """
+        version = half.version()
+        obstacle = log_file(half.ledger, version + 1)
+        engine = Probed(half.engine(spark_engine), lambda here: here is Point.BEFORE_COMMIT and blocked(obstacle))
+        with pytest.raises(MicrobatchFailed) as failed:
+            half.runner(spark_engine, engine, retries=0).once()
+        assert len(str(failed.value).splitlines()) == 2
+        obstacle.rmdir()
+        assert half.version() == version
+        run(half, spark_engine)
+        assert_whole(half)
+
+
+class TestReadOnly:
+    @pytest.mark.parametrize("part", ["_delta_log", "state=rejected"])
+    def test_ledger(self, shared: World, embedded: EngineFactory, part: str) -> None:
+        """
+        A ledger that may not be written, or only parts of it, ends the run with the place and the cause; it is as it
+        was, and with the rights back the run goes on.
+        """
+        version = shared.version()
+        with (
+            rights(READ_ONLY, Path(shared.ledger) / part),
+            without_root(),
+            pytest.raises(MicrobatchFailed, match=r"WINDROW-TABLE-UNWRITABLE: .*Permission denied") as failed,
+        ):
+            run(shared, embedded)
+        assert len(str(failed.value).splitlines()) == 2
+        assert shared.version() == version
+        run(shared, embedded)
+        assert_whole(shared)
+
+    def test_beside_the_ledger(self, shared: World, common: Path, embedded: EngineFactory) -> None:
+        """
+        Where the lock file beside a table cannot be made, nothing is committed without it.
+        """
+        for lock in common.glob(".*.lock"):
+            lock.unlink()
+        version = shared.version()
+        with rights(READ_ONLY, common), without_root(), pytest.raises(MicrobatchFailed, match=r"\.ledger\.lock"):
+            run(shared, embedded)
+        assert shared.version() == version
+        run(shared, embedded)
+        assert_whole(shared)
+
+    def test_no_ledger_yet(self, common: Path, embedded: EngineFactory) -> None:
+        """
+        Where no ledger can be made, the run says so and makes none.
+        """
+        world = World(common, ManualClock())
+        world.publish(NEW)
+        with rights(READ_ONLY, common), without_root(), pytest.raises(TableUnwritable, match="Permission denied"):
+            world.runner(embedded)
+        assert not DeltaTable.is_deltatable(world.ledger)
+        run(world, embedded)
+        assert_whole(world)
+
+    def test_depot_while_ingesting(self, shared: World, common: Path, embedded: EngineFactory) -> None:
+        """
+        A depot that may not be written takes no file; with the rights back the file comes in once.
+        """
+        file = common / "messages.parquet"
+        pq.write_table(table(NEW), file)
+        version = DeltaTable(shared.depot).version()
+        engine = shared.engine(embedded)
+        with rights(READ_ONLY, *places(shared.depot)), without_root(), pytest.raises(TableUnwritable, match="depot"):
+            list(ingest(engine, [str(file)], {}))
+        assert DeltaTable(shared.depot).version() == version
+        assert [one.messages for one in ingest(engine, [str(file)], {})] == [len(NEW)]
+        run(shared, embedded)
+        assert_whole(shared)
+
+    def test_depot_is_only_read(self, shared: World, embedded: EngineFactory) -> None:
+        """
+        A run writes nothing to the depot: it may be read-only.
+        """
+        with rights(READ_ONLY, *places(shared.depot)), without_root():
+            run(shared, embedded)
+        assert_whole(shared)
+
+
+class TestClosed:
+    @pytest.mark.parametrize("role", ["depot", "ledger"])
+    @pytest.mark.parametrize("part", ["", "_delta_log"])
+    def test_directory(self, shared: World, embedded: EngineFactory, role: str, part: str) -> None:
+        """
+        A table, or its log, that may not be read is not taken for one that is not there: no other is made.
+        """
+        version = shared.version()
+        with (
+            rights(CLOSED, Path(getattr(shared, role)) / part),
+            without_root(),
+            pytest.raises(TableUnreadable, match="Permission denied"),
+        ):
+            run(shared, embedded)
+        assert shared.version() == version
+        run(shared, embedded)
+        assert_whole(shared)
+
+    def test_files(self, shared: World, embedded: EngineFactory) -> None:
+        """
+        Files of the depot or ledger that may not be read stop the run; nothing is taken for empty.
+        """
+        for files, error in (
+            (Path(shared.depot).glob("*.parquet"), DepotUnreadable),
+            (Path(shared.ledger).glob("state=open/*.parquet"), TableUnreadable),
+        ):
+            with rights(CLOSED, *files), without_root(), pytest.raises(error, match="Permission denied"):
+                run(shared, embedded)
+        run(shared, embedded)
+        assert_whole(shared)
+
+
+class TestSaid:
+    @pytest.mark.parametrize("command", [("run",), ("flush",)])
+    def test_in_two_lines(self, windrow: Command, half: World, command: tuple[str, ...]) -> None:
+        """
+        On the command line a run that cannot write ends with 3 and says the code, the place, the cause and what to do.
+        """
+        Path("windrow.toml").write_text("retries = 0\n")
+        blocked(log_file(half.ledger, half.version() + 1))
+        said = windrow(*command, "--depot", "depot", "--ledger", "ledger", "--json")
+        lines = said.err.splitlines()
+        assert (said.status, said.out, len(lines)) == (3, "", 2)
+        assert "WINDROW-MICROBATCH-FAILED: failed 1 times, at last with: WINDROW-TABLE-UNWRITABLE" in lines[0]
+
+
+class Once(Probed):
+    """An engine whose first commit finds a full disk."""
+
+    def __init__(self, engine: Any) -> None:
+        super().__init__(engine, lambda here: None)
+        self._first = True
+
+    def merge(self, *given: Any) -> Merged | None:
+        """Commit."""
+        with full_disk() if self._first else nullcontext():
+            self._first = False
+            return super().merge(*given)
+
+
+def blocked(place: Path) -> None:
+    """Put a directory where a file is to be written."""
+    place.mkdir(exist_ok=True)

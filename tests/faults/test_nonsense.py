@@ -1,0 +1,125 @@
+"""Settings without sense: refused when they are read, with the setting's name, before anything is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+
+FILES = {
+    "not UTF-8": (b"\xff\xfe", "windrow.toml is not TOML"),
+    "broken": (b"depot = [", "windrow.toml is not TOML"),
+    "line": (b'depot = "d"\nledger = oops', "line 2"),
+    "twice": (b"retries = 1\nretries = 2", "windrow.toml is not TOML"),
+    "unknown": (b"retires = 3", "Did you mean retries?"),
+    "unknown part": (b'[rule]\nwindow = "1s"', "nobody knows the setting 'rule'"),
+    "unknown in a part": (b'[rules]\nwindwo = "1s"', "Did you mean rules.window?"),
+    "capitals": (b'DEPOT = "x"', "'DEPOT'"),
+    "no part": (b"rules = 3", "rules = 3"),
+    "a list of parts": (b'[[rules]]\nwindow = "1s"', "rules = "),
+    "number for a path": (b"depot = 3", "depot = 3"),
+    "table for a path": (b"[depot]\nx = 1", "depot = "),
+    "no path": (b'depot = ""', "depot = ''"),
+    "blank path": (b'ledger = " "', "ledger = ' '"),
+    "NUL in a path": (b'ledger = "a\\u0000"', "ledger = "),
+    "one place": (b'depot = "a"\nledger = "a/"', "in one place"),
+    "one in the other": (b'depot = "a"\nledger = "a/b"', "in one place"),
+    "no engine": (b'engine = "flink"', "engine = 'flink'"),
+    "no start": (b'start_from = "yesterday"', "yesterday"),
+    "start beyond numbers": (b'start_from = "version:99999999999999999999"', "start_from"),
+    "negative start": (b'start_from = "version:-1"', "start_from"),
+    "no messages": (b"max_messages = 0", "max_messages = 0"),
+    "half a message": (b"max_messages = 1.5", "max_messages = 1.5"),
+    "many messages": (b'max_messages = "many"', "max_messages = 'many'"),
+    "negative retries": (b"retries = -1", "retries = -1"),
+    "negative driver": (b"driver_messages = -1", "driver_messages = -1"),
+    "no grace": (b'idle_grace = "forever"', "idle_grace = 'forever'"),
+    "negative grace": (b"idle_grace = -1", "idle_grace = -1"),
+    "negative skew": (b'max_clock_skew = "-5m"', "max_clock_skew = '-5m'"),
+    "no keep": (b'keep = "0s"', "keep = '0s'"),
+    "short keep": (b'keep = "59m"', "less than an hour"),
+    "endless keep": (b'keep = "never"', "keep = 'never'"),
+    "deletions": (b'on_depot_delete = "maybe"', "on_depot_delete = 'maybe'"),
+    "no window": (b'[rules]\nwindow = "0s"', "window is 0"),
+    "negative window": (b"[rules]\nwindow = -1", "rules.window = -1"),
+    "huge window": (b'[rules]\nwindow = "36501d"', "rules.window = '36501d'"),
+    "window beyond numbers": (b"[rules]\nwindow = 9223372036854775808", "out of range"),
+    "window without a unit": (b'[rules]\nwindow = "10"', "rules.window = '10'"),
+    "broken window": (b'[rules]\nwindow = "1.5s"', "rules.window = '1.5s'"),
+    "empty window": (b'[rules]\nwindow = ""', "rules.window = ''"),
+    "delay that is none": (b"[rules]\nmax_delay = nan", "rules.max_delay = nan"),
+    "negative octets": (b"[rules]\nmax_batch_bytes = -1", "rules.max_batch_bytes = -1"),
+    "octets beyond numbers": (b"[rules]\nmax_batch_bytes = 99999999999999999999", "rules.max_batch_bytes"),
+    "no window start": (b'[rules]\nwindow_start = "noon"', "rules.window_start = 'noon'"),
+    "negative pause": (b'[run]\nevery = "-1s"', "run.every = '-1s'"),
+}
+
+VARIABLES = {
+    "WINDROW_LEGDER": ("x", "Did you mean WINDROW_LEDGER?"),
+    "WINDROW_RULES__WINDO": ("1s", "Did you mean WINDROW_RULES__WINDOW?"),
+    "WINDROW_RULES__WINDOW__X": ("1s", "nobody knows the variable"),
+    "WINDROW_": ("x", "nobody knows the variable"),
+    "WINDROW_RULES": ("nonsense", "the environment"),
+    "WINDROW_RULES__WINDOW": ("", "rules.window = ''"),
+    "WINDROW_MAX_MESSAGES": ("x", "max_messages = 'x'"),
+    "WINDROW_DEPOT": ("", "depot = ''"),
+}
+
+
+@pytest.mark.parametrize("command", ["run", "status"])
+@pytest.mark.parametrize("name", FILES)
+def test_file(windrow: Command, tmp_path: Path, name: str, command: str) -> None:
+    """
+    A settings file that is broken, or holds a value without sense, ends every command with 2, and one or two lines
+    that name the setting; nothing is made.
+    """
+    content, says = FILES[name]
+    if "start" in name and command == "status":
+        pytest.skip("where to begin is asked for when a ledger is made")
+    (tmp_path / "windrow.toml").write_bytes(content)
+    if "start" in name and "window" not in name:
+        assert windrow("ingest", "--help").status == 0
+        made = windrow("init")
+        assert (made.status, says in made.err) == (2, True)
+        return
+    said = windrow(command)
+    assert (said.status, said.out) == (2, "")
+    assert said.err.startswith(("WINDROW-SETTINGS: ", "WINDROW-RULES: "))
+    assert says in said.err
+    assert len(said.err.strip().splitlines()) <= 2
+    assert [path.name for path in tmp_path.iterdir()] == ["windrow.toml"]
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_variable(windrow: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+    """
+    A variable that nobody knows, or with a value without sense, does the same.
+    """
+    value, says = VARIABLES[name]
+    monkeypatch.setenv(name, value)
+    said = windrow("run")
+    assert (said.status, said.out) == (2, "")
+    assert says in said.err
+    assert len(said.err.strip().splitlines()) <= 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"# nothing\n", b'\xef\xbb\xbfdepot = "depot"\n'])
+def test_nothing_to_complain_about(windrow: Command, tmp_path: Path, content: bytes) -> None:
+    """
+    An empty settings file, and one that an editor began with a byte order mark, are settings.
+    """
+    (tmp_path / "windrow.toml").write_bytes(content)
+    assert windrow("init").status == 0
+    assert windrow("run", "--json").json()["messages"] == 0
+
+
+def test_directory(windrow: Command, tmp_path: Path) -> None:
+    """
+    A directory in the place of the settings file is said to be one.
+    """
+    (tmp_path / "windrow.toml").mkdir()
+    said = windrow("run")
+    assert (said.status, "Is a directory" in said.err) == (2, True)
