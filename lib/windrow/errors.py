@@ -234,11 +234,13 @@ def require(holds: bool, promise: str) -> None:
 def first_line(error: BaseException) -> str:
     """Return what an error of another library says, in one line of at most 400 characters.
 
-    A bridge to Java says it in its second line; delta-rs puts each cause on a line of its own, in colours.
+    A bridge to Java says it in its second line, or further down where a cause has an error class of Spark's; delta-rs
+    puts each cause on a line of its own, in colours.
     """
     lines = [line.strip() for line in COLOUR.sub("", str(error)).splitlines() if line.strip()]
     said = [line for line in lines if not line.startswith("An error occurred while calling")]
-    first = (said or [type(error).__name__])[0].removeprefix(": ")
+    classified = [line for line in said if line.startswith("Caused by: ") and ": [" in line]
+    first = (classified or said or [type(error).__name__])[0].removeprefix("Caused by: ").removeprefix(": ")
     causes = [line.removeprefix(CAUSE) for line in said[1:] if line.startswith(CAUSE)]
     whole = ": ".join([first, *causes])
     return whole if len(whole) <= LONGEST_LINE else f"{whole[:LONGEST_LINE]}..."

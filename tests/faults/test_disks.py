@@ -66,7 +66,7 @@ def shared(common: Path, embedded: EngineFactory) -> World:
 
 
 class TestFull:
-    @pytest.mark.parametrize("limit", [0, 1_500, 6_000])
+    @pytest.mark.parametrize("limit", [0, 6_000])
     @pytest.mark.parametrize("point", [point for point in Point if point is not Point.AFTER_COMMIT])
     def test_at_every_phase(self, half: World, embedded: EngineFactory, point: Point, limit: int) -> None:
         """

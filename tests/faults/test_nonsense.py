@@ -26,10 +26,6 @@ FILES = {
     "NUL in a path": (b'ledger = "a\\u0000"', "ledger = "),
     "one place": (b'depot = "a"\nledger = "a/"', "in one place"),
     "one in the other": (b'depot = "a"\nledger = "a/b"', "in one place"),
-    "no engine": (b'engine = "flink"', "engine = 'flink'"),
-    "no start": (b'start_from = "yesterday"', "yesterday"),
-    "start beyond numbers": (b'start_from = "version:99999999999999999999"', "start_from"),
-    "negative start": (b'start_from = "version:-1"', "start_from"),
     "no messages": (b"max_messages = 0", "max_messages = 0"),
     "half a message": (b"max_messages = 1.5", "max_messages = 1.5"),
     "many messages": (b'max_messages = "many"', "max_messages = 'many'"),
@@ -65,6 +61,7 @@ VARIABLES = {
     "WINDROW_RULES__WINDOW": ("", "rules.window = ''"),
     "WINDROW_MAX_MESSAGES": ("x", "max_messages = 'x'"),
     "WINDROW_DEPOT": ("", "depot = ''"),
+    "WINDROW_ENGINE": ("flink", "engine = 'flink'"),
 }
 
 
@@ -76,20 +73,25 @@ def test_file(windrow: Command, tmp_path: Path, name: str, command: str) -> None
     that name the setting; nothing is made.
     """
     content, says = FILES[name]
-    if "start" in name and command == "status":
-        pytest.skip("where to begin is asked for when a ledger is made")
     (tmp_path / "windrow.toml").write_bytes(content)
-    if "start" in name and "window" not in name:
-        assert windrow("ingest", "--help").status == 0
-        made = windrow("init")
-        assert (made.status, says in made.err) == (2, True)
-        return
     said = windrow(command)
     assert (said.status, said.out) == (2, "")
     assert said.err.startswith(("WINDROW-SETTINGS: ", "WINDROW-RULES: "))
     assert says in said.err
     assert len(said.err.strip().splitlines()) <= 2
     assert [path.name for path in tmp_path.iterdir()] == ["windrow.toml"]
+
+
+@pytest.mark.parametrize("start", ["yesterday", "", "version:", "version:-1", "version:99999999999999999999"])
+def test_start(windrow: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, start: str) -> None:
+    """
+    A place to begin that has no meaning is an error where a ledger is to be made, and none is made.
+    """
+    monkeypatch.setenv("WINDROW_START_FROM", start)
+    said = windrow("init")
+    assert (said.status, said.out) == (2, "")
+    assert f"start_from = {start!r} has no meaning" in said.err
+    assert not (tmp_path / "data" / "ledger").exists()
 
 
 @pytest.mark.parametrize("name", VARIABLES)

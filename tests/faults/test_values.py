@@ -96,7 +96,9 @@ class TestNull:
         Spark rejects the same messages with the same ids, also one that is NULL in every column.
         """
         empty = dict.fromkeys(SCHEMA.names)
-        world.publish([empty, message("b"), *(message("a", payload="x") | {name: None} for name in SCHEMA.names)])
+        world.publish(
+            [empty, message("b"), *(message(f"no {name}", payload="x") | {name: None} for name in SCHEMA.names)]
+        )
         assert run(world, spark_engine) == 9
         assert len(world.rows("rejected")) == 6
         assert_whole(world)
@@ -163,6 +165,7 @@ class TestTimes:
         absurd += [message("a", NOW, time, source=f"arrival {time}") for time in times]
         world.publish(absurd)
         run(world, spark_engine)
+        assert_sound(world)
         theirs = final_table(world)
         world.ledger += "-embedded"
         run(world, embedded)

@@ -160,7 +160,7 @@ class SparkEngine:
         writer = mapped.write.format("delta").mode("append")
         writer = writer.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
         try:
-            with self._lock(self._depot):
+            with self._lock(self._depot), _configured(self._root, WHOLE_TIMES):
                 writer.saveAsTable(reference(self._depot)) if is_name(self._depot) else writer.save(self._depot)
         except PySparkException as error:
             raise ExpressionError(
@@ -192,7 +192,7 @@ class SparkEngine:
             raise TableRefused(f"{self._ledger} is a Delta table, but no ledger", "Give the path of a ledger.")
         try:
             rows = plain(whole.where(F.col("state").isin(*tables.LIVE)).toArrow())
-        except PySparkException as error:
+        except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
             raise unreadable(self._ledger, "ledger", error) from error
         return Live(rows.select(schema.names).cast(schema).combine_chunks(), table.version, table.id)
 
@@ -256,7 +256,7 @@ class SparkEngine:
         frame.createOrReplaceTempView(SOURCE)
         belt = {TXN_ID: f"windrow:{live.handle}", TXN_VERSION: str(live.table_version)}
         try:
-            with self._lock(self._ledger), _configured(session, belt), _configured(session, {NOTE: note}):
+            with self._lock(self._ledger), _configured(session, belt), _configured(session, {NOTE: note} | WHOLE_TIMES):
                 counts = session.sql(_merge_sql(reference(self._ledger), control.schema.names, token)).collect()
         except PySparkException as error:
             raise _translated(error) from error
@@ -304,6 +304,8 @@ class SparkEngine:
 ON_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"  # there a path without a scheme is none of the local disk
 SOURCE = "windrow_rows"
 NOTE = "spark.databricks.delta.commitInfo.userMetadata"
+# Spark's default counts nanoseconds in 96 bits: a time beyond 1677 to 2262, in a rejection, comes back as another one.
+WHOLE_TIMES = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 TXN_ID, TXN_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 
 
