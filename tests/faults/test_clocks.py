@@ -67,17 +67,17 @@ class TestStamps:
 
 class TestWallClock:
     @pytest.mark.parametrize("jump", [-YEAR, -1, YEAR])
-    def test_jumps_between_runs(self, world: World, engine: EngineFactory, jump: int) -> None:
+    def test_jumps_between_runs(self, world: World, embedded: EngineFactory, jump: int) -> None:
         """
         The wall clock may jump either way between two runs: what was read before is decided, what comes is decided
         by its stamps.
         """
         world.publish([message("a"), message("b", NOW + SECOND, NOW + SECOND)])
-        run(world, engine)
+        run(world, embedded)
         world.clock.set(NOW + jump)
         stamp = NOW + min(jump, 0) + 2 * SECOND
         world.publish([message("c", stamp, stamp, source="second")])
-        run(world, engine)
+        run(world, embedded)
         assert sorted(row["message_count"] for row in world.rows("open")) == [1, 2]
         assert world.rows("rejected") == []
         assert_sound(world)

@@ -125,7 +125,7 @@ class TestRewritten:
 
 
 class TestReplaced:
-    def test_at_the_start(self, read: World, engine: EngineFactory) -> None:
+    def test_at_the_start(self, read: World, embedded: EngineFactory) -> None:
         """
         A depot that was dropped and made anew is another one: run, status and verify say so, and nothing is read.
         """
@@ -133,7 +133,7 @@ class TestReplaced:
         remake(read.depot)
         read.publish(*log(versions=5, seed=3))
         with pytest.raises(OtherDepot):
-            run(read, engine)
+            run(read, embedded)
         with pytest.raises(OtherDepot):
             reading.status(read.depot, read.ledger, NOW)
         with pytest.raises(OtherDepot):
@@ -155,7 +155,7 @@ class TestReplaced:
 
 
 class TestSetBack:
-    def test_stops(self, read: World, engine: EngineFactory) -> None:
+    def test_stops(self, read: World, embedded: EngineFactory) -> None:
         """
         A depot that ends before what was read of it (an older copy of its directory came back) stops the run, because
         what is appended to it would have version numbers that count as read. With the versions back it goes on.
@@ -163,10 +163,10 @@ class TestSetBack:
         copy = log_file(read.depot, 3).read_bytes()
         log_file(read.depot, 3).unlink()
         with pytest.raises(DepotChanged, match=r"has read depot version 3, the depot .* ends at 2"):
-            run(read, engine)
+            run(read, embedded)
         log_file(read.depot, 3).write_bytes(copy)
         read.publish(NEW)
-        assert run(read, engine) == len(NEW)
+        assert run(read, embedded) == len(NEW)
         assert_whole(read)
 
     def test_while_running(self, full: World, embedded: EngineFactory) -> None:
@@ -204,13 +204,13 @@ class TestCleanedUp:
         assert read.version() == version
         assert_sound(read)
 
-    def test_after_it_was_read(self, read: World, engine: EngineFactory) -> None:
+    def test_after_it_was_read(self, read: World, embedded: EngineFactory) -> None:
         """
         OPTIMIZE and VACUUM of what was read disturb nothing: the run goes on with what is new.
         """
         clean_up(read.depot)
         read.publish(NEW)
-        assert run(read, engine) == len(NEW)
+        assert run(read, embedded) == len(NEW)
         assert_sound(read)
 
     def test_begin_behind_it(self, read: World, embedded: EngineFactory) -> None:
@@ -277,13 +277,13 @@ class TestFeed:
 
 
 class TestSchema:
-    def test_column_added(self, read: World, engine: EngineFactory) -> None:
+    def test_column_added(self, read: World, embedded: EngineFactory) -> None:
         """
         A column more in the depot is no concern of Windrow's.
         """
         more = table(NEW).append_column("colour", pa.array(["red"] * len(NEW)))
         write_deltalake(read.depot, more, mode="append", schema_mode="merge")
-        assert run(read, engine) == len(NEW)
+        assert run(read, embedded) == len(NEW)
         assert_whole(read)
 
     @pytest.mark.parametrize("name", ["key", "type", "event_time", "received_at"])
@@ -310,37 +310,49 @@ class TestSchema:
 
 class TestDamaged:
     @pytest.mark.parametrize("damage", ["gone", "empty", "cut"])
-    def test_data_file(self, read: World, engine: EngineFactory, damage: str) -> None:
+    def test_data_file(self, read: World, embedded: EngineFactory, damage: str) -> None:
         """
         A data file of a new version that is gone, empty or cut short stops the run; with the file back it goes on.
         """
         known = data_files(read.depot)
         read.publish(NEW)
         (file,) = data_files(read.depot) - known
-        with damaged(file, damage), pytest.raises((DepotUnreadable, MicrobatchFailed), match="WINDROW-"):
-            run(read, engine)
-        assert run(read, engine) == len(NEW)
+        with damaged(file, damage), pytest.raises(DepotUnreadable):
+            run(read, embedded)
+        assert run(read, embedded) == len(NEW)
+        assert_whole(read)
+
+    def test_data_file_on_spark(self, read: World, spark_engine: EngineFactory) -> None:
+        """
+        Spark stops as well, and says which file.
+        """
+        known = data_files(read.depot)
+        read.publish(NEW)
+        (file,) = data_files(read.depot) - known
+        with damaged(file, "gone"), pytest.raises(MicrobatchFailed, match=f"FILE_NOT_EXIST.*{file.name}"):
+            run(read, spark_engine)
+        assert run(read, spark_engine) == len(NEW)
         assert_whole(read)
 
     @pytest.mark.parametrize("damage", ["gone", "empty", "cut"])
-    def test_log_file(self, read: World, engine: EngineFactory, damage: str) -> None:
+    def test_log_file(self, read: World, embedded: EngineFactory, damage: str) -> None:
         """
         A gap in the depot's log, or a log file that is empty or cut short, stops the run; with the file back it goes
         on.
         """
         read.publish(NEW, log(versions=1, seed=10)[0])
         with damaged(log_file(read.depot, 4), damage), pytest.raises((TableUnreadable, DepotUnreadable)):
-            run(read, engine)
-        assert run(read, engine) == 2 * len(NEW)
+            run(read, embedded)
+        assert run(read, embedded) == 2 * len(NEW)
         assert_whole(read)
 
-    def test_log_gone(self, read: World, engine: EngineFactory) -> None:
+    def test_log_gone(self, read: World, embedded: EngineFactory) -> None:
         """
         Without its log the depot is none; nobody makes a new one over its files.
         """
         shutil.rmtree(Path(read.depot) / "_delta_log")
         with pytest.raises(TableMissing, match="there is no depot"):
-            run(read, engine)
+            run(read, embedded)
 
 
 def switch(world: World, feed: str) -> None:

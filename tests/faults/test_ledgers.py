@@ -32,7 +32,7 @@ def half(full: World, embedded: EngineFactory) -> World:
 
 
 class TestOtherDepot:
-    def test_refused(self, half: World, engine: EngineFactory, tmp_path: Path) -> None:
+    def test_refused(self, half: World, embedded: EngineFactory, tmp_path: Path) -> None:
         """
         The ledger of another depot is refused, and left as it is.
         """
@@ -42,20 +42,19 @@ class TestOtherDepot:
         other.ledger = half.ledger
         version = half.version()
         with pytest.raises(OtherDepot, match="belongs to depot"):
-            run(other, engine)
+            run(other, embedded)
         assert half.version() == version
-        run(half, engine)
+        run(half, embedded)
         assert_whole(half)
 
 
 class TestRestored:
-    @pytest.mark.parametrize("version", [0, 1])
-    def test_goes_on(self, half: World, engine: EngineFactory, version: int) -> None:
+    def test_goes_on(self, half: World, engine: EngineFactory) -> None:
         """
         A ledger that was RESTOREd does the microbatches after that version again, with the result of an undisturbed
         run.
         """
-        DeltaTable(half.ledger).restore(version)
+        DeltaTable(half.ledger).restore(1)
         run(half, engine)
         assert half.canonical() == half.expected()
         assert verify(half.depot, half.ledger).ok
@@ -81,18 +80,18 @@ class TestRestored:
         run(half, embedded)
         assert_whole(half)
 
-    def test_compacted_and_cleaned_up(self, half: World, engine: EngineFactory) -> None:
+    def test_compacted_and_cleaned_up(self, half: World, embedded: EngineFactory) -> None:
         """
         OPTIMIZE and VACUUM of the ledger change nothing of what it holds, and the run goes on.
         """
         clean_up(half.ledger)
-        run(half, engine)
+        run(half, embedded)
         assert half.canonical() == half.expected()
         assert verify(half.depot, half.ledger).ok
 
 
 class TestHalfDeleted:
-    def test_log_gone(self, half: World, engine: EngineFactory) -> None:
+    def test_log_gone(self, half: World, embedded: EngineFactory) -> None:
         """
         A ledger without its log is not begun anew over its own files: that would close its batches a second time for
         whoever reads them. With the log back it goes on.
@@ -100,9 +99,9 @@ class TestHalfDeleted:
         moved = Path(half.ledger).parent / "log"
         shutil.move(Path(half.ledger) / "_delta_log", moved)
         with pytest.raises(TableRefused, match=r"not empty(.|\n)*bring back its _delta_log"):
-            run(half, engine)
+            run(half, embedded)
         shutil.move(moved, Path(half.ledger) / "_delta_log")
-        run(half, engine)
+        run(half, embedded)
         assert_whole(half)
 
     def test_creation_that_was_interrupted(self, full: World, embedded: EngineFactory) -> None:
@@ -115,24 +114,24 @@ class TestHalfDeleted:
         assert_whole(full)
 
     @pytest.mark.parametrize("damage", ["gone", "empty", "cut"])
-    def test_first_log_file(self, half: World, engine: EngineFactory, damage: str) -> None:
+    def test_first_log_file(self, half: World, embedded: EngineFactory, damage: str) -> None:
         """
         A gap at the beginning of the ledger's log, or a first file that is empty or cut short, stops run, status and
         verify; with the file back the run goes on.
         """
         with damaged(log_file(half.ledger, 0), damage):
             with pytest.raises(TableUnreadable):
-                run(half, engine)
+                run(half, embedded)
             with pytest.raises(TableUnreadable):
                 reading.status(half.depot, half.ledger, NOW)
             with pytest.raises(TableUnreadable):
                 verify(half.depot, half.ledger)
-        run(half, engine)
+        run(half, embedded)
         assert_whole(half)
 
     @pytest.mark.parametrize("damage", ["gone", "other"])
     @pytest.mark.parametrize("state", ["open", "progress"])
-    def test_live_files(self, half: World, engine: EngineFactory, state: str, damage: str) -> None:
+    def test_live_files(self, half: World, embedded: EngineFactory, state: str, damage: str) -> None:
         """
         Without a file of live rows, or with another in its place, the run says which and writes nothing; with the
         file back it goes on.
@@ -140,12 +139,21 @@ class TestHalfDeleted:
         version = half.version()
         with damaged(needed(half, state), damage):
             with pytest.raises(TableUnreadable, match=f"state={state}"):
-                run(half, engine)
+                run(half, embedded)
             with pytest.raises(TableUnreadable, match=f"state={state}"):
                 verify(half.depot, half.ledger)
         assert half.version() == version
-        run(half, engine)
+        run(half, embedded)
         assert_whole(half)
+
+    def test_live_file_on_spark(self, half: World, spark_engine: EngineFactory) -> None:
+        """
+        Spark says it as well.
+        """
+        version = half.version()
+        with damaged(needed(half, "open"), "gone"), pytest.raises(TableUnreadable, match="FILE_NOT_EXIST.*state=open"):
+            run(half, spark_engine)
+        assert half.version() == version
 
     @pytest.mark.parametrize("state", ["closed", "rejected", "microbatch"])
     def test_final_files(self, half: World, embedded: EngineFactory, state: str) -> None:
@@ -196,15 +204,15 @@ class TestRowsByHand:
         mended(half, embedded, version)
 
     @pytest.mark.parametrize("state", ["open", "progress"])
-    def test_doubled(self, half: World, engine: EngineFactory, state: str) -> None:
+    def test_doubled(self, half: World, embedded: EngineFactory, state: str) -> None:
         """
         Live rows that stand twice are refused.
         """
         version = half.version()
         append(half, [row for row in half.rows(state) if row["id"] != "progress"])
         with pytest.raises(TableRefused, match="stands twice"):
-            run(half, engine)
-        mended(half, engine, version)
+            run(half, embedded)
+        mended(half, embedded, version)
 
     @pytest.mark.parametrize("state", ["open", "progress"])
     def test_foreign(self, half: World, embedded: EngineFactory, state: str) -> None:

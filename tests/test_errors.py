@@ -1,0 +1,28 @@
+import pytest
+
+from windrow.errors import LONGEST_LINE, first_line
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        ("one\n\ntwo", "one"),
+        ("", "ValueError"),
+        ("An error occurred while calling o1.x\n: java.io.IOException: no", "java.io.IOException: no"),
+        (
+            "An error occurred while calling o1.x\n: SparkException: Exception thrown in awaitResult: \n\tat a.b(c)\n"
+            "Caused by: SparkException: [FAILED_READ_FILE] x\n\tat a.b(c)\nCaused by: java.io.IOException: y",
+            "SparkException: [FAILED_READ_FILE] x",
+        ),
+        (
+            "Generic error\n   \x1b[31m\u21b3\x1b[0m Unable to open\n   \x1b[31m\u21b3\x1b[0m No space\n",
+            "Generic error: Unable to open: No space",
+        ),
+        ("x" * 1_000, "x" * LONGEST_LINE + "..."),
+    ],
+)
+def test_first_line(said: str, line: str) -> None:
+    """
+    What another library says comes in one line: the first that says something, with the causes that belong to it.
+    """
+    assert first_line(ValueError(said)) == line
