@@ -10,9 +10,8 @@ from windrow.errors import LONGEST_LINE, first_line
         ("", "ValueError"),
         ("An error occurred while calling o1.x\n: java.io.IOException: no", "java.io.IOException: no"),
         (
-            "An error occurred while calling o1.x\n: SparkException: Exception thrown in awaitResult: \n\tat a.b(c)\n"
-            "Caused by: SparkException: [FAILED_READ_FILE] x\n\tat a.b(c)\nCaused by: java.io.IOException: y",
-            "SparkException: [FAILED_READ_FILE] x",
+            "An error occurred while calling o1.x\n: SparkException: awaitResult: \n\tat a.b(c)\nCaused by: it: [X] x",
+            "it: [X] x",
         ),
         (
             "Generic error\n   \x1b[31m\u21b3\x1b[0m Unable to open\n   \x1b[31m\u21b3\x1b[0m No space\n",

@@ -151,7 +151,7 @@ class TestHalfDeleted:
         Spark says it as well.
         """
         version = half.version()
-        with damaged(needed(half, "open"), "gone"), pytest.raises(TableUnreadable, match="FILE_NOT_EXIST.*state=open"):
+        with damaged(needed(half, "open"), "gone"), pytest.raises(TableUnreadable, match=r"FILE_NOT_EXIST.*state=open"):
             run(half, spark_engine)
         assert half.version() == version
 

@@ -16,7 +16,7 @@ from tests.engine.world import World
 from tests.faults.mishaps import assert_sound, assert_whole, run
 from tests.messages import HOUR, SCHEMA, SECOND, message, table
 from windrow import reading
-from windrow.engine.arrow import plain
+from windrow.arrow import plain
 from windrow.errors import DepotUnreadable
 from windrow.messages import EARLIEST, LATEST
 
