@@ -115,3 +115,8 @@ def damaged(file: Path, damage: str) -> Iterator[None]:
         file.write_bytes(content)
         if kept is not None:
             checksum.write_bytes(kept)
+
+
+def error_lines(said: str) -> list[str]:
+    """Return what a command said on standard error, but its log."""
+    return [line for line in said.splitlines() if not line.startswith('{"event"')]

@@ -20,6 +20,7 @@ from windrow.engine.embedded import create_depot
 from windrow.errors import (
     DepotChanged,
     DepotUnreadable,
+    ExpressionError,
     MessagesError,
     MicrobatchFailed,
     OtherDepot,
@@ -73,7 +74,6 @@ class TestRewritten:
         [
             overwrite,
             overwrite_with_other_types,
-            overwrite_without_key,
             restore,
             restore_to_and_fro,
         ],
@@ -90,6 +90,16 @@ class TestRewritten:
                 run(read, embedded)
             assert read.canonical() == before
             write_deltalake(read.depot, pa.table({"type": ["z"]}), mode="append", schema_mode="merge")
+
+    def test_stops_without_a_column(self, read: World, embedded: EngineFactory) -> None:
+        """
+        An overwriting that took away a column which every message needs is said before anything is read.
+        """
+        version = read.version()
+        overwrite_without_key(read.depot)
+        with pytest.raises(ExpressionError, match="key: nothing says where it comes from"):
+            run(read, embedded)
+        assert read.version() == version
 
     def test_stops_on_spark(self, read: World, spark_engine: EngineFactory) -> None:
         """
@@ -292,9 +302,9 @@ class TestSchema:
         A depot without a column that every message needs is refused with the column's name.
         """
         remake(world.depot, table(NEW).drop_columns([name]))
-        with pytest.raises(MessagesError, match=f"no column '{name}'"):
+        with pytest.raises(ExpressionError, match=f"{name}: nothing says where it comes from"):
             run(world, embedded)
-        assert world.history() == []
+        assert not DeltaTable.is_deltatable(world.ledger)
 
     def test_column_of_another_type(self, world: World, embedded: EngineFactory) -> None:
         """

@@ -16,7 +16,17 @@ from tests.clocks import ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.probe import Point, Probed
 from tests.engine.world import World
-from tests.faults.mishaps import assert_sound, assert_whole, full_disk, log_file, places, rights, run, without_root
+from tests.faults.mishaps import (
+    assert_sound,
+    assert_whole,
+    error_lines,
+    full_disk,
+    log_file,
+    places,
+    rights,
+    run,
+    without_root,
+)
 from tests.messages import log, table
 from windrow.engine.protocol import Live, Merged
 from windrow.errors import DepotUnreadable, MicrobatchFailed, TableUnreadable, TableUnwritable
@@ -262,7 +272,7 @@ class TestSaid:
         Path("windrow.toml").write_text("retries = 0\n")
         blocked(log_file(half.ledger, half.version() + 1))
         said = windrow(*command, "--depot", "depot", "--ledger", "ledger", "--json")
-        lines = said.err.splitlines()
+        lines = error_lines(said.err)
         assert (said.status, said.out, len(lines)) == (3, "", 2)
         assert "WINDROW-MICROBATCH-FAILED: failed 1 times, at last with: WINDROW-TABLE-UNWRITABLE" in lines[0]
 

@@ -20,7 +20,7 @@ FILES = {
     "no part": (b"rules = 3", "rules = 3"),
     "a list of parts": (b'[[rules]]\nwindow = "1s"', "rules = "),
     "number for a path": (b"depot = 3", "depot = 3"),
-    "table for a path": (b"[depot]\nx = 1", "depot = "),
+    "table for a path": (b"[depot]\nx = 1", "nobody knows the setting 'depot.x'"),
     "no path": (b'depot = ""', "depot = ''"),
     "blank path": (b'ledger = " "', "ledger = ' '"),
     "NUL in a path": (b'ledger = "a\\u0000"', "ledger = "),

@@ -13,7 +13,7 @@ from tests.cli.conftest import Command
 from tests.clocks import ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.world import World
-from tests.faults.mishaps import assert_whole, run
+from tests.faults.mishaps import assert_whole, error_lines, run
 from tests.messages import log, message, table
 from windrow.errors import SettingsError
 
@@ -196,7 +196,7 @@ class TestCharacters:
 
 def assert_said(said: object, status: int, code: str, name: str) -> None:
     """The command ended so, with one or two lines that name the code and the place."""
-    lines = said.err.strip().splitlines()
+    lines = error_lines(said.err)
     assert (said.status, said.out) == (status, "")
     assert lines[0].startswith(code)
     assert name in lines[0]
