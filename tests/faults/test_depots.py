@@ -285,6 +285,18 @@ class TestFeed:
             run(read, engine)
         assert read.version() == version
 
+    def test_deletion_while_off_is_not_ignored(self, read: World, engine: EngineFactory) -> None:
+        """
+        Also with `on_depot_delete = "ignore"`: the rows that the deletion kept, and wrote anew, would be read again.
+        """
+        switch(read, "false")
+        DeltaTable(read.depot).delete("type = 'a'")
+        switch(read, "true")
+        version = read.version()
+        with pytest.raises(DepotUnreadable):
+            read.runner(engine, on_depot_delete="ignore", retries=0).once()
+        assert read.version() == version
+
 
 class TestSchema:
     def test_column_added(self, read: World, embedded: EngineFactory) -> None:

@@ -48,6 +48,8 @@ class EmbeddedArrivals:
     def after(self, version: int, max_messages: int) -> Slice | None:
         """Return the next slice, or None when all is read."""
         while versions := next_versions(self.counts, version, max_messages):
+            if self.on_depot_delete == "ignore" and self.counts[versions[0]] is None:
+                self._require_feed(versions[0])
             messages = self._messages(versions[0], versions[-1])
             counts = {at: self.counts[at] for at in versions}
             present = set(messages["version"].unique().to_pylist())
@@ -56,6 +58,16 @@ class EmbeddedArrivals:
                 return cut(messages, counts, filled)
             version = versions[-1]
         return None
+
+    def _require_feed(self, version: int) -> None:
+        """Refuse a version that did more than append while the feed was off: rows it kept would look like new ones."""
+        with reading(self.table.table_uri, "depot"):
+            properties = DeltaTable(self.table.table_uri, version=version).metadata().configuration
+        if properties.get("delta.enableChangeDataFeed") != "true":
+            raise DepotUnreadable(
+                f"depot version {version} changed rows while its change feed was off: what it added cannot be told",
+                f'Begin a new ledger (--ledger) behind it: start_from = "version:{version + 1}".',
+            )
 
     def _messages(self, first: int, last: int) -> pa.Table:
         try:
