@@ -1,0 +1,71 @@
+"""Rules that change while the ledger runs, in any order and over any messages."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.clocks import ManualClock
+from tests.conftest import EngineFactory
+from tests.engine.world import World
+from tests.messages import log
+from windrow.batching.rules import ShortWindowWarning
+from windrow.verify import verify
+
+EMBEDDED = EngineFactory("embedded")
+
+RULES = st.fixed_dictionaries(
+    {
+        "window": st.sampled_from(["2s", "6s", "10s", "20s"]),
+        "max_delay": st.sampled_from(["0s", "1s", "5s", "12s"]),
+        "max_leap": st.sampled_from(["0s", "1s", "3s"]),
+        "max_batch_bytes": st.sampled_from([0, 12, 40]),
+        "window_start": st.sampled_from(["arrival", "event_time"]),
+    }
+)
+
+
+def run(root: str, parts: list[Any], sequence: list[dict[str, Any]], max_messages: int) -> World:
+    """Publish and run part by part, each under its own rules; `max_messages` cuts what a run reads."""
+    world = World(Path(root), ManualClock())
+    for rows, rules in zip(parts, sequence, strict=True):
+        world.publish(*rows)
+        world.runner(EMBEDDED, rules=rules, max_messages=max_messages).once()
+    return world
+
+
+@settings(max_examples=12)
+@given(seed=st.integers(0, 10_000), sequence=st.lists(RULES, min_size=2, max_size=4))
+def test_any_sequence(seed: int, sequence: list[dict[str, Any]]) -> None:
+    """
+    However the rules change: every message is in one batch or rejected, what is closed stays as it is, windows of a
+    stream never overlap, the ids stand for ever, and the result does not depend on how the log was cut into
+    microbatches.
+    """
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+        warnings.simplefilter("ignore", ShortWindowWarning)
+        versions = log(versions=2 * len(sequence), seed=seed, size=15)
+        parts = [versions[2 * at : 2 * at + 2] for at in range(len(sequence))]
+        world = run(one, parts, sequence, max_messages=1_000)
+        assert verify(world.depot, world.ledger).differences == ()
+        world.assert_balanced()
+        assert_apart(world)
+        assert run(other, parts, sequence, max_messages=15).canonical() == world.canonical()
+        changes = sum(before != after for before, after in zip(sequence, sequence[1:], strict=False))
+        assert world.kinds().count("rules") == changes
+
+
+def assert_apart(world: World) -> None:
+    """No two windows of a stream overlap; parts of one window are the exception that has one."""
+    by_stream: dict[tuple[str, str], set[tuple[Any, Any]]] = {}
+    for row in world.rows("open", "closed"):
+        by_stream.setdefault((row["source"], row["key"]), set()).add((row["window_start"], row["window_end"]))
+    for windows in by_stream.values():
+        ordered = sorted(windows)
+        for (_, end), (start, _) in zip(ordered, ordered[1:], strict=False):
+            assert end <= start
