@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def test_any_sequence(seed: int, sequence: list[dict[str, Any]]) -> None:
         world.assert_balanced()
         assert_apart(world)
         assert run(other, parts, sequence, max_messages=15).canonical() == world.canonical()
-        changes = sum(before != after for before, after in zip(sequence, sequence[1:], strict=False))
+        changes = sum(before != after for before, after in pairwise(sequence))
         assert world.kinds().count("rules") == changes
 
 
@@ -67,5 +68,5 @@ def assert_apart(world: World) -> None:
         by_stream.setdefault((row["source"], row["key"]), set()).add((row["window_start"], row["window_end"]))
     for windows in by_stream.values():
         ordered = sorted(windows)
-        for (_, end), (start, _) in zip(ordered, ordered[1:], strict=False):
+        for (_, end), (start, _) in pairwise(ordered):
             assert end <= start

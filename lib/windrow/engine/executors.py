@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -48,12 +49,22 @@ class ExecutorsSlice:
         )
         spread = both.repartition(max(2, 1 + self.rows // ROWS_OF_A_PARTITION), "source", "key")
         schema = live.schema.append(pa.field("known", pa.bool_()))
-        rows = spread.mapInArrow(_processing(task, live.schema), from_arrow_schema(schema)).localCheckpoint()
+        rows = _kept(spread.mapInArrow(_processing(task, live.schema), from_arrow_schema(schema)))
         groups = rows.groupBy("state", "known", "reason").agg(F.count("*").alias("count_all")).toArrow()
         return Processed(rows, Counts.combine(plain(groups)), Floors.empty())
 
 
 Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def _kept(rows: DataFrame) -> DataFrame:
+    """Keep rows on the executors; where nothing can be kept, as on serverless, they are computed again when needed."""
+    try:
+        return rows.localCheckpoint()
+    except PySparkException as error:
+        if "NOT_SUPPORTED" not in str(error.getCondition()):
+            raise
+        return rows
 
 
 def _whole(table: pa.Table) -> pa.Table:
