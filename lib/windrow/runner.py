@@ -9,32 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from uuid import uuid4
 
 import numpy as np
 
-from windrow.batching.rules import Rules
 from windrow.batching.step import Batching
 from windrow.clock import Clock
-from windrow.engine.protocol import Arrivals, Engine, Table
+from windrow.engine.protocol import Arrivals, Engine
 from windrow.errors import (
-    DepotChanged,
     LedgerBehind,
     LedgerMoved,
     MicrobatchFailed,
-    OtherDepot,
     Paused,
-    StartFromChanged,
-    TableRefused,
-    UsageError,
     WindrowError,
     first_line,
 )
 from windrow.floors import Floors
 from windrow.microbatch import Committed, Microbatch, committed_in
-from windrow.progress import DAMAGED, Primed, first_rows, prime
+from windrow.opening import open_ledger, recorded_rules, require_depot
 from windrow.settings import Settings
-from windrow.start import Start
 from windrow.step import Step
 
 FIRST_BACKOFF = 500_000
@@ -144,7 +136,7 @@ class Runner:
     def _behind(self) -> bool:
         """Tell whether the depot has versions that were not read yet."""
         depot = self._engine.depot()
-        _require_depot(depot, self._depot_id, self._reached, self._settings, self._start_from)
+        require_depot(depot, self._depot_id, self._reached, self._settings, self._start_from)
         return depot.version > max(self._reached, self._covered)
 
     def _read(self) -> None:
@@ -205,7 +197,7 @@ class Runner:
         primed = microbatch.primed
         if primed.rules == self._step.settings or primed.paused:
             return
-        more = self._settings.rules.max_delay - _recorded_rules(primed.rules).max_delay
+        more = self._settings.rules.max_delay - recorded_rules(primed.rules).max_delay
         floors = primed.sources.floors
         self._done(microbatch.run_tick(Floors(floors.source, floors.floor + max(0, more)), kind="rules"))
 
@@ -259,52 +251,3 @@ class Runner:
 
 def _silent(*_: object) -> None:
     """Say nothing."""
-
-
-def open_ledger(engine: Engine, settings: Settings, now: int) -> Primed:
-    """Return the ledger's state, creating it on first use; `now` is the wall clock, in microseconds.
-
-    Raises TableMissing without a depot, OtherDepot for the ledger of another one, StartFromChanged when the ledger
-    began elsewhere than `start_from` says, DepotUnreadable when `start_from` reaches beyond the depot's log.
-    """
-    depot = engine.depot()
-    if engine.ledger() is None:
-        start = Start.parse(settings.start_from)
-        reached = start.version_before(depot.version, now, engine.depot_commits)
-        rules = Batching(settings.rules.build()).settings
-        first = first_rows(depot, settings.start_from, reached, rules, uuid4().hex)
-        engine.create_ledger(first, settings.keep)
-    primed = prime(engine)
-    _require_depot(depot, primed.depot_id, primed.depot_version, settings, primed.start_from)
-    if "start_from" in settings.model_fields_set and settings.start_from != primed.start_from:
-        raise StartFromChanged(
-            f"the ledger began from {primed.start_from!r}, start_from now says {settings.start_from!r}",
-            f"Set start_from = {primed.start_from!r}, or begin a new ledger (--ledger).",
-        )
-    return primed
-
-
-def _recorded_rules(recorded: str) -> Rules:
-    """Return the rules that the ledger has in force. Raises TableRefused when they are none."""
-    try:
-        return Rules.from_json(recorded)
-    except (ValueError, TypeError, UsageError) as error:
-        raise TableRefused(f"the ledger recorded rules that are none: {recorded}", DAMAGED) from error
-
-
-def _require_depot(depot: Table, depot_id: str, reached: int, settings: Settings, start_from: str) -> None:
-    """Refuse another depot than the ledger's, and one that ends before what was read of it.
-
-    A depot that was set back uses its version numbers again: what comes under them would count as read.
-    """
-    if depot.id != depot_id:
-        raise OtherDepot(
-            f"the ledger {settings.ledger} belongs to depot {depot_id}, {settings.depot} is {depot.id}",
-            "Give this depot a ledger of its own (--ledger); if the depot was made anew, its history is another one.",
-        )
-    if depot.version < reached and start_from != f"version:{reached + 1}":
-        raise DepotChanged(
-            f"the ledger has read depot version {reached}, the depot {settings.depot} ends at {depot.version}",
-            "It was set back or lost its last versions. Bring them back before anything is appended, or begin a new "
-            "ledger (--ledger).",
-        )

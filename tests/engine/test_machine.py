@@ -16,7 +16,7 @@ from tests.engine.probe import Point, once
 from tests.engine.world import World
 from tests.messages import SECOND, message
 from windrow.errors import LedgerMoved
-from windrow.runner import open_ledger
+from windrow.opening import open_ledger
 
 EMBEDDED = EngineFactory("embedded")
 LEAPS = [0, 1, SECOND, 5 * SECOND, 10 * SECOND, 30 * SECOND]

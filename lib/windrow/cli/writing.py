@@ -39,7 +39,7 @@ def init(
 
     from windrow.engine import open_engine
     from windrow.example import settings_file
-    from windrow.runner import open_ledger
+    from windrow.opening import open_ledger
     from windrow.wall import WallClock
 
     if payload not in ("string", "binary"):

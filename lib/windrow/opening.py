@@ -1,0 +1,62 @@
+"""How a run begins: the ledger of a depot is opened, or made at the place where `start_from` says."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+from windrow.batching.rules import Rules
+from windrow.batching.step import Batching
+from windrow.engine.protocol import Engine, Table
+from windrow.errors import DepotChanged, OtherDepot, StartFromChanged, TableRefused, UsageError
+from windrow.progress import DAMAGED, Primed, first_rows, prime
+from windrow.settings import Settings
+from windrow.start import Start
+
+
+def open_ledger(engine: Engine, settings: Settings, now: int) -> Primed:
+    """Return the ledger's state, creating it on first use; `now` is the wall clock, in microseconds.
+
+    Raises TableMissing without a depot, OtherDepot for the ledger of another one, StartFromChanged when the ledger
+    began elsewhere than `start_from` says, DepotUnreadable when `start_from` reaches beyond the depot's log.
+    """
+    depot = engine.depot()
+    if engine.ledger() is None:
+        start = Start.parse(settings.start_from)
+        reached = start.version_before(depot.version, now, engine.depot_commits)
+        rules = Batching(settings.rules.build()).settings
+        first = first_rows(depot, settings.start_from, reached, rules, uuid4().hex)
+        engine.create_ledger(first, settings.keep)
+    primed = prime(engine)
+    require_depot(depot, primed.depot_id, primed.depot_version, settings, primed.start_from)
+    if "start_from" in settings.model_fields_set and settings.start_from != primed.start_from:
+        raise StartFromChanged(
+            f"the ledger began from {primed.start_from!r}, start_from now says {settings.start_from!r}",
+            f"Set start_from = {primed.start_from!r}, or begin a new ledger (--ledger).",
+        )
+    return primed
+
+
+def recorded_rules(recorded: str) -> Rules:
+    """Return the rules that the ledger has in force. Raises TableRefused when they are none."""
+    try:
+        return Rules.from_json(recorded)
+    except (ValueError, TypeError, UsageError) as error:
+        raise TableRefused(f"the ledger recorded rules that are none: {recorded}", DAMAGED) from error
+
+
+def require_depot(depot: Table, depot_id: str, reached: int, settings: Settings, start_from: str) -> None:
+    """Refuse another depot than the ledger's, and one that ends before what was read of it.
+
+    A depot that was set back uses its version numbers again: what comes under them would count as read.
+    """
+    if depot.id != depot_id:
+        raise OtherDepot(
+            f"the ledger {settings.ledger} belongs to depot {depot_id}, {settings.depot} is {depot.id}",
+            "Give this depot a ledger of its own (--ledger); if the depot was made anew, its history is another one.",
+        )
+    if depot.version < reached and start_from != f"version:{reached + 1}":
+        raise DepotChanged(
+            f"the ledger has read depot version {reached}, the depot {settings.depot} ends at {depot.version}",
+            "It was set back or lost its last versions. Bring them back before anything is appended, or begin a new "
+            "ledger (--ledger).",
+        )
