@@ -170,3 +170,26 @@ def test_messages_as_they_are(world: World, embedded: EngineFactory) -> None:
     types = {message["type"] for row in world.rows("open", "closed") for message in row["messages"]}
     assert types
     assert types <= set("ABCDEFGH")
+
+
+def test_session_of_another_zone(bronze: World, spark: Any, spark_engine: EngineFactory) -> None:
+    """
+    A time without a zone is UTC, and an impossible value an error, whatever the session that is given says of it.
+    """
+    row = log(versions=1)[0][0] | {"payload": "twelve"}
+    write_deltalake(bronze.depot, bronze_rows([row]), mode="append")
+    there = {"spark.sql.session.timeZone": "Asia/Tokyo", "spark.sql.ansi.enabled": "false"}
+    before = {name: spark.conf.get(name) for name in there}
+    columns = COLUMNS | {"event_time": "'2023-11-14 22:13:20'", "received_at": "'2023-11-14 22:13:20'"}
+    try:
+        for name, value in there.items():
+            spark.conf.set(name, value)
+        impossible = bronze.runner(spark_engine, depot_columns=columns | {"sequence": "CAST(metric.value AS BIGINT)"})
+        with pytest.raises(ExpressionError):
+            impossible.once()
+        bronze.runner(spark_engine, depot_columns=columns).once()
+        assert {name: spark.conf.get(name) for name in there} == there
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+    assert [int(found["first_event_time"].timestamp()) for found in bronze.rows("open")] == [1_700_000_000]

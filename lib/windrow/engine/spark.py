@@ -156,20 +156,20 @@ class SparkEngine:
     ) -> int:
         """Append the mapped rows of an input to the depot in one commit."""
         depot = self.depot()
-        mapped = self._rows(given, after).selectExpr(*mapping.spark_select(depot.payload))
-        writer = mapped.write.format("delta").mode("append")
-        writer = writer.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
+        rows = self._rows(given, after)
         try:
-            with self._lock(self._depot), _configured(self._root, WHOLE_TIMES):
+            with self._lock(self._depot), _configured(self._root, ALIKE), _configured(self._root, WHOLE_TIMES):
+                writer = rows.selectExpr(*mapping.spark_select(depot.payload)).write.format("delta").mode("append")
+                writer = writer.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
                 writer.saveAsTable(reference(self._depot)) if is_name(self._depot) else writer.save(self._depot)
         except PySparkException as error:
             raise ExpressionError(
                 f"{given.file} cannot be mapped to messages: {first_line(error)}", "See [ingest.columns]."
             ) from error
         log = self._log(self._depot)
-        rows = sum(count or 0 for count in log.rows_added(depot.version, self.depot().version).values())
-        progress(rows)
-        return rows
+        added = sum(count or 0 for count in log.rows_added(depot.version, self.depot().version).values())
+        progress(added)
+        return added
 
     def _rows(self, given: Input, after: int | None) -> DataFrame:
         """Return the rows of an input; of a Delta table that was ingested before only the inserted ones since."""
@@ -227,10 +227,11 @@ class SparkEngine:
                 return begin
             counts = log.rows_added(begin - 1, table.version)
             new = {version: count for version, count in counts.items() if version <= last and count != 0}
-            mapping = mapping_of(self._settings.depot_columns, table.schema)
-            mapped = frame.selectExpr(*mapping.spark_select(table.payload), CHANGE, VERSION) if mapping else frame
             chosen = self._settings
-            handle(SparkArrivals.of(mapped, new, begin, chosen.on_depot_delete, chosen.driver_messages))
+            with _configured(self._session, ALIKE):
+                mapping = mapping_of(chosen.depot_columns, table.schema)
+                mapped = frame.selectExpr(*mapping.spark_select(table.payload), CHANGE, VERSION) if mapping else frame
+                handle(SparkArrivals.of(mapped, new, begin, chosen.on_depot_delete, chosen.driver_messages))
         except PySparkException as error:
             raise _translated(error) from error
         finally:
@@ -303,6 +304,8 @@ class SparkEngine:
 
 ON_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"  # there a path without a scheme is none of the local disk
 SOURCE = "windrow_rows"
+# Expressions give the same values whatever the session is set to: what they read without a zone is UTC.
+ALIKE = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
 NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 # Spark's default counts nanoseconds in 96 bits: a time beyond 1677 to 2262, in a rejection, comes back as another one.
 WHOLE_TIMES = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
