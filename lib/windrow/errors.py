@@ -240,7 +240,8 @@ def first_line(error: BaseException) -> str:
     lines = [line.strip() for line in COLOUR.sub("", str(error)).splitlines() if line.strip()]
     said = [line for line in lines if not line.startswith("An error occurred while calling")]
     classified = [line for line in said if line.startswith("Caused by: ") and ": [" in line]
-    first = (classified or said or [type(error).__name__])[0].removeprefix("Caused by: ").removeprefix(": ")
+    ours = [line[line.index("WINDROW-") :] for line in said if "WINDROW-" in line]  # from a Python worker of Spark
+    first = (ours or classified or said or [type(error).__name__])[0].removeprefix("Caused by: ").removeprefix(": ")
     causes = [line.removeprefix(CAUSE) for line in said[1:] if line.startswith(CAUSE)]
     whole = ": ".join([first, *causes])
     return whole if len(whole) <= LONGEST_LINE else f"{whole[:LONGEST_LINE]}..."

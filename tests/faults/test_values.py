@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import unicodedata
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -17,7 +19,8 @@ from tests.faults.mishaps import assert_sound, assert_whole, run
 from tests.messages import HOUR, SCHEMA, SECOND, message, table
 from windrow import reading
 from windrow.arrow import plain
-from windrow.errors import DepotUnreadable
+from windrow.errors import DepotUnreadable, ExpressionError, MicrobatchFailed
+from windrow.ingest import ingest
 from windrow.messages import EARLIEST, LATEST
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
@@ -287,6 +290,29 @@ class TestStrings:
         assert [row["messages_read"] for row in world.history()] == [1]
         world.ledger += "-behind"
         assert world.runner(embedded, start_from="version:3").once().total("messages") == 1
+
+    @pytest.mark.parametrize("driver_messages", [500_000, 0])
+    def test_not_utf_8_on_spark(self, world: World, spark_engine: EngineFactory, driver_messages: int) -> None:
+        """
+        Spark, which reads such text, does not bring it into the ledger, whether the driver or executors process it.
+        """
+        rows = table([message("b"), message("c")])
+        broken = rows.set_column(rows.schema.get_field_index("payload"), "payload", not_utf_8())
+        write_deltalake(world.depot, broken, mode="append")
+        with pytest.raises((DepotUnreadable, MicrobatchFailed), match="UTF8"):
+            world.runner(spark_engine, retries=0, driver_messages=driver_messages).once()
+        assert world.history() == []
+
+    def test_not_utf_8_ingested_by_spark(self, world: World, spark_engine: EngineFactory, tmp_path: Path) -> None:
+        """
+        Spark takes no file with such text into the depot.
+        """
+        rows = table([message("b"), message("c")])
+        broken = rows.set_column(rows.schema.get_field_index("key"), "key", not_utf_8())
+        pq.write_table(broken, tmp_path / "messages.parquet")
+        with pytest.raises(ExpressionError, match="INVALID_UTF8_STRING"):
+            list(ingest(world.engine(spark_engine), [str(tmp_path / "messages.parquet")], {}))
+        assert DeltaTable(world.depot).version() == 0
 
 
 def not_utf_8() -> pa.Array:

@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from windrow import messages as message_columns
 from windrow.arrow import plain
 from windrow.engine.protocol import Counts, Processed
+from windrow.engine.slices import require_text
 from windrow.floors import Floors
 from windrow.step import Task
 
@@ -83,6 +84,7 @@ def _summarising(latest: int) -> Batches:
     def summarise(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             arrived = message_columns.conform(plain(pa.table(batch)))
+            require_text(arrived)
             yield from message_columns.summarise(arrived, latest).to_batches()
 
     return summarise

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from windrow import messages as message_columns
 from windrow.engine.protocol import Counts, Processed
-from windrow.errors import DepotChanged
+from windrow.errors import DepotChanged, DepotUnreadable, first_line
 from windrow.expressions import DEPOT
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.step import Task
@@ -41,7 +41,7 @@ class ArrowSlice:
 def messages_of(feed: pa.Table, on_depot_delete: str) -> pa.Table:
     """Return the messages in rows of a change feed, each with the depot version that added it.
 
-    Raises DepotChanged for deletions and updates, unless `on_depot_delete` is `ignore`.
+    Raises DepotChanged for deletions and updates, unless `on_depot_delete` is `ignore`; DepotUnreadable.
     """
     inserted = pc.equal(feed[CHANGE], "insert")
     if on_depot_delete == "error":
@@ -49,7 +49,21 @@ def messages_of(feed: pa.Table, on_depot_delete: str) -> pa.Table:
     kept = feed.filter(inserted)
     version = kept[VERSION].cast(pa.int64())
     messages = message_columns.conform(kept.drop_columns([name for name in FEED_COLUMNS if name in kept.schema.names]))
-    return messages.select(list(message_columns.COLUMNS)).append_column("version", version)
+    arrived = messages.select(list(message_columns.COLUMNS)).append_column("version", version)
+    require_text(arrived)
+    return arrived
+
+
+def require_text(messages: pa.Table) -> None:
+    """Raise DepotUnreadable for text that is no UTF-8: Spark reads it, and the ledger could not be read with it."""
+    try:
+        messages.validate(full=True)
+    except pa.ArrowInvalid as error:
+        extremes = pc.min_max(messages["version"]).as_py()
+        raise DepotUnreadable(
+            f"text in depot versions {extremes['min']} to {extremes['max']} is none: {first_line(error)}",
+            'Begin a new ledger (--ledger) behind it: start_from = "version:N".',
+        ) from error
 
 
 def mapping_of(columns: Mapping[str, str], schema: pa.Schema) -> ColumnMapping | None:

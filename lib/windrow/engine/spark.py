@@ -38,7 +38,7 @@ from windrow.expressions import Mapping as ColumnMapping
 from windrow.locations import is_name, local_path, reference
 from windrow.settings import Settings
 from windrow.start import Commit
-from windrow.storage import unreadable
+from windrow.storage import unreadable, unwritable
 
 EVERY_FILE = 2_147_483_647  # a rate limit would split commits, and what is read by version would lose the second half
 MOVED = ("WINDROW-LEDGER-MOVED", "DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
@@ -159,13 +159,18 @@ class SparkEngine:
         rows = self._rows(given, after)
         try:
             with self._lock(self._depot), _configured(self._root, ALIKE), _configured(self._root, WHOLE_TIMES):
-                writer = rows.selectExpr(*mapping.spark_select(depot.payload)).write.format("delta").mode("append")
+                mapped = rows.selectExpr(*mapping.spark_select(depot.payload))
+                texts = [name for name, kind in mapped.dtypes if kind == "string"]
+                mapped = mapped.withColumns({name: F.validate_utf8(name) for name in texts})
+                writer = mapped.write.format("delta").mode("append")
                 writer = writer.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
                 writer.saveAsTable(reference(self._depot)) if is_name(self._depot) else writer.save(self._depot)
-        except PySparkException as error:
-            raise ExpressionError(
-                f"{given.file} cannot be mapped to messages: {first_line(error)}", "See [ingest.columns]."
-            ) from error
+        except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
+            if isinstance(error, PySparkException) or "INVALID_UTF8_STRING" in str(error):
+                raise ExpressionError(
+                    f"{given.file} cannot be mapped to messages: {first_line(error)}", "See [ingest.columns]."
+                ) from error
+            raise unwritable(self._depot, "depot", error) from error
         log = self._log(self._depot)
         added = sum(count or 0 for count in log.rows_added(depot.version, self.depot().version).values())
         progress(added)
