@@ -337,6 +337,12 @@ EVENT_TIMES = [
     "if(truth, moment, NULL)",
 ]
 PAYLOADS = ["bytes", "text", "CAST(text AS BINARY)", "coalesce(bytes, CAST('x' AS BINARY))"]
+KEYS += [
+    "to_json(struct(n, text, latin, trash, full, int, small, tiny, money, share, truth, moment, bytes, `or ``b```))",
+    "to_json(struct(day))",
+    "to_json(struct(text))",
+    "TO_JSON(STRUCT(time, amount))",
+]
 ALIKE = {"key": KEYS + TRUTHS, "sequence": SEQUENCES, "event_time": EVENT_TIMES, "payload": PAYLOADS}
 
 # Expressions over a value `x` that neither engine has a result for.
@@ -366,6 +372,14 @@ FAILING = [
 
 # Spark has a result for these; better none than another.
 REFUSED = {
+    "JSON of a double": "to_json(struct(double))",
+    "JSON of a time without a zone": "to_json(struct(naive))",
+    "JSON of too small a number": "to_json(struct(huge))",
+    "JSON of an expression": "to_json(struct(lower(text)))",
+    "JSON of a name in another case": "to_json(struct(TEXT))",
+    "JSON of a struct column": "to_json(thing)",
+    "JSON with options": "to_json(struct(text), map('ignoreNullFields', 'false'))",
+    "JSON of nested columns": "to_json(struct(thing))",
     "another function": "initcap(text)",
     "another function of the same node": "char_length(text)",
     "a cast by function": "bigint(text)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -72,6 +73,13 @@ IntDiv(whole, divisor) BIGINT = ({} // {})
 SIGNS = {"Add": "+", "Sub": "-", "Mul": "*", "Mod": "%"}
 RANKS = "Or|And|Not|EQ NEQ LT LTE GT GTE NullSafeEQ Is In Like Between|Add Sub DPipe|Mul IntDiv Mod|Neg"
 RANK = {kind: rank for rank, kinds in enumerate(RANKS.split("|")) for kind in kinds.split()}
+JSON = {
+    **dict.fromkeys(("INT", "DECIMAL", "BOOLEAN"), "{text}"),
+    "STRING": "CAST(to_json({x}) AS STRING)",
+    "BINARY": "('\"' || to_base64({x}) || '\"')",
+    "DATE": "('\"' || strftime({x}, '%Y-%m-%d') || '\"')",
+    "TIMESTAMP": "('\"' || strftime(make_timestamp({x}), '%Y-%m-%dT%H:%M:%S.%gZ') || '\"')",
+}
 PARTS = "this expression expressions low high true false ifs default to safe negate is_string table db catalog"
 COUNTS = {"s": "({0} * 1000000)", "ms": "({0} * 1000)", "us": "{0}", "ns": "({0} // 1000 - ({0} % 1000 < 0)::INT)"}
 
@@ -87,6 +95,8 @@ def translate(node: Any, schema: pa.Schema) -> Value:
             refuse(f"{node.sql('spark')} can be read in two ways", "Put parentheses around its parts.")
     if kind in NODES:
         return NODES[kind](node, schema)
+    if kind == "Anonymous" and node.name.lower() == "to_json":
+        return _json(node, schema)
     if kind != "Anonymous" and kind not in SIGNS and f"\n{kind}(" not in RULES:
         refuse(f"the embedded engine has no {node.sql('spark')}")
     values = [translate(child, schema) for child in node.iter_expressions()]
@@ -128,6 +138,30 @@ def _entry(node: Any, schema: pa.Schema) -> Value:
     if value.inside is None or not pa.types.is_map(value.inside) or not isinstance(key.literal, str):
         refuse(f"the embedded engine has no {node.sql('spark')}")
     return _part(f"map_extract_value({value.sql}, {key.sql})", value.inside.item_type)
+
+
+def _json(node: Any, schema: pa.Schema) -> Value:
+    """Return to_json(struct(columns)) as Spark writes it: NULL is left out, times have milliseconds in UTC."""
+    given: Any = node.expressions[0] if len(node.expressions) == 1 else None
+    if type(given).__name__ != "Anonymous" or given.name.lower() != "struct" or not given.expressions:
+        refuse(f"the embedded engine has no {node.sql('spark')}", "It has to_json(struct(*)) and columns for the star.")
+    members = []
+    for column in given.expressions:
+        if type(column).__name__ != "Column" or len(column.parts) > 1 or column.name not in schema.names:
+            refuse(f"the embedded engine has no {column.sql('spark')} inside of to_json(struct(...))")
+        value = _column(column, schema)
+        if value.kind not in JSON or (value.kind == "DECIMAL" and value.digits[1] > MICROSECOND_DIGITS):
+            refuse(
+                f"the embedded engine has no JSON of {value.type}, which {column.name} is", "Name the other columns."
+            )
+        name = _quoted(json.dumps(column.name, ensure_ascii=False) + ":")
+        members.append(f"({name} || {JSON[value.kind].format(x=value.sql, text=_spoken(value))})")
+    return Value(f"('{{' || concat_ws(',', {', '.join(members)}) || '}}')", "STRING")
+
+
+def _spoken(value: Value) -> str:
+    """Return the text of a number or truth; other types have their own way into JSON."""
+    return cast(value, "STRING").sql if value.kind in ("INT", "DECIMAL", "BOOLEAN") else ""
 
 
 def _part(sql: str, type_: pa.DataType) -> Value:
