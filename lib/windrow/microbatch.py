@@ -29,7 +29,7 @@ from windrow.engine.protocol import Counts, Engine, Merged, Processed, Slice
 from windrow.errors import LedgerMoved, ShortRead, require
 from windrow.floors import Floors, FloorsByVersion
 from windrow.messages import SUMMARY, times
-from windrow.progress import Primed, Sources, control_rows, prime
+from windrow.progress import Primed, Sources, control_rows, mark_of, prime
 from windrow.step import Step, Task
 from windrow.version import VERSION
 
@@ -45,6 +45,7 @@ class Plan:
     summary: pa.Table
     floors: FloorsByVersion
     depot_version: int
+    depot_mark: str | None
     path: str = "driver"
 
     @property
@@ -110,7 +111,7 @@ class Microbatch:
         """Process the messages of the next depot versions."""
         latest = self.started_at + max_clock_skew
         self._begin()
-        plan = _plan(arrived, latest, self.primed)
+        plan = _plan(arrived, latest, self.primed, mark_of(self._engine, max(arrived.expected)))
         self._phase("plan_ms")
         task = Task(self._step, plan.floors, latest, self.primed.microbatch + 1)
         processed = arrived.process(task, self.primed.live)
@@ -123,7 +124,9 @@ class Microbatch:
         """Raise floors without messages, which closes what lies below them; `flush` closes all that is open."""
         self._begin()
         after = self.primed.sources.floors.raised(floors.source, floors.floor)
-        plan = Plan(kind, SUMMARY.empty_table(), FloorsByVersion.none(after), self.primed.depot_version)
+        plan = Plan(
+            kind, SUMMARY.empty_table(), FloorsByVersion.none(after), self.primed.depot_version, self.primed.depot_mark
+        )
         self._phase("plan_ms")
         task = Task(self._step, plan.floors, UNKNOWN, self.primed.microbatch + 1, flush)
         rows, cuts = task(self.primed.no_messages(), self.primed.live)
@@ -147,6 +150,7 @@ class Microbatch:
         advanced: dict[str, object] = {
             "microbatch": number,
             "depot_version": plan.depot_version,
+            "depot_mark": plan.depot_mark,
             "token": token,
             "paused": plan.kind == "pause",
             "rules": self._step.settings,
@@ -216,7 +220,7 @@ class Microbatch:
         self._begun = now
 
 
-def _plan(arrived: Slice, latest: int, primed: Primed) -> Plan:
+def _plan(arrived: Slice, latest: int, primed: Primed, mark: str | None) -> Plan:
     """Count the messages, check that the feed gave every row that the depot says it added, compute the floors."""
     summary = arrived.summarise(latest)
     counted = {row["version"]: row["messages"] for row in _per_version(summary).to_pylist()}
@@ -227,7 +231,7 @@ def _plan(arrived: Slice, latest: int, primed: Primed) -> Plan:
                 "Nothing was written. If it stays so, the depot's files do not match its log.",
             )
     floors = FloorsByVersion.plan(summary, primed.sources.floors)
-    return Plan("data", summary, floors, max(arrived.expected), arrived.path)
+    return Plan("data", summary, floors, max(arrived.expected), mark, arrived.path)
 
 
 def _note(number: int, plan: Plan, counts: Counts) -> str:

@@ -8,7 +8,7 @@ from windrow.batching.rules import Rules
 from windrow.batching.step import Batching
 from windrow.engine.protocol import Engine, Table
 from windrow.errors import DepotChanged, OtherDepot, StartFromChanged, TableRefused, UsageError
-from windrow.progress import DAMAGED, Primed, first_rows, prime
+from windrow.progress import DAMAGED, Primed, Reached, first_rows, mark_of, prime
 from windrow.settings import Settings
 from windrow.start import Start
 
@@ -19,15 +19,15 @@ def open_ledger(engine: Engine, settings: Settings, now: int) -> Primed:
     Raises TableMissing without a depot, OtherDepot for the ledger of another one, StartFromChanged when the ledger
     began elsewhere than `start_from` says, DepotUnreadable when `start_from` reaches beyond the depot's log.
     """
-    depot = engine.depot()
     if engine.ledger() is None:
+        depot = engine.depot()
         start = Start.parse(settings.start_from)
         reached = start.version_before(depot.version, now, engine.depot_commits)
         rules = Batching(settings.rules.build()).settings
         first = first_rows(depot, settings.start_from, reached, rules, uuid4().hex)
         engine.create_ledger(first, settings.keep)
     primed = prime(engine)
-    require_depot(depot, primed.depot_id, primed.depot_version, settings, primed.start_from)
+    require_depot(engine, primed.reached, settings)
     if "start_from" in settings.model_fields_set and settings.start_from != primed.start_from:
         raise StartFromChanged(
             f"the ledger began from {primed.start_from!r}, start_from now says {settings.start_from!r}",
@@ -44,19 +44,35 @@ def recorded_rules(recorded: str) -> Rules:
         raise TableRefused(f"the ledger recorded rules that are none: {recorded}", DAMAGED) from error
 
 
-def require_depot(depot: Table, depot_id: str, reached: int, settings: Settings, start_from: str) -> None:
-    """Refuse another depot than the ledger's, and one that ends before what was read of it.
+def require_depot(engine: Engine, reached: Reached, settings: Settings) -> Table:
+    """Return the depot. Raises OtherDepot for another one than the ledger's, DepotChanged for one that was set back.
 
-    A depot that was set back uses its version numbers again: what comes under them would count as read.
+    A depot that was set back uses its version numbers again: what comes under them would count as read. It is known
+    by its end, or, when it has grown since, by the commit in the place of the last one that was read.
     """
-    if depot.id != depot_id:
+    depot = engine.depot()
+    if depot.id != reached.depot_id:
         raise OtherDepot(
-            f"the ledger {settings.ledger} belongs to depot {depot_id}, {settings.depot} is {depot.id}",
+            f"the ledger {settings.ledger} belongs to depot {reached.depot_id}, {settings.depot} is {depot.id}",
             "Give this depot a ledger of its own (--ledger); if the depot was made anew, its history is another one.",
         )
-    if depot.version < reached and start_from != f"version:{reached + 1}":
+    if depot.version < reached.version and reached.start_from != f"version:{reached.version + 1}":
         raise DepotChanged(
-            f"the ledger has read depot version {reached}, the depot {settings.depot} ends at {depot.version}",
+            f"the ledger has read depot version {reached.version}, the depot {settings.depot} ends at {depot.version}",
             "It was set back or lost its last versions. Bring them back before anything is appended, or begin a new "
             "ledger (--ledger).",
         )
+    if _is_other(mark_of(engine, reached.version), reached.mark):
+        raise DepotChanged(
+            f"version {reached.version} of the depot {settings.depot} is another commit than the one that was read",
+            "It was set back and has grown since. Bring its versions back, or begin a new ledger (--ledger): what took "
+            "their numbers is not read.",
+        )
+    return depot
+
+
+def _is_other(found: str | None, known: str | None) -> bool:
+    """Tell whether two marks are of different commits; those that were found in different ways cannot be compared."""
+    if found is None or known is None:
+        return False
+    return found.partition(":")[0] == known.partition(":")[0] and found != known

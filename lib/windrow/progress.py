@@ -52,6 +52,16 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True)
+class Reached:
+    """How far a ledger has read which depot: up to `version`, whose commit has the `mark` (None: not known)."""
+
+    depot_id: str
+    start_from: str
+    version: int
+    mark: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Primed:
     """The state that a microbatch starts from."""
 
@@ -63,9 +73,15 @@ class Primed:
     microbatch: int
     depot_version: int
     depot_id: str
+    depot_mark: str | None  # of the commit `depot_version`; None until a microbatch read one
     start_from: str
     paused: bool
     rules: str
+
+    @property
+    def reached(self) -> Reached:
+        """Return how far the depot is read."""
+        return Reached(self.depot_id, self.start_from, self.depot_version, self.depot_mark)
 
     def no_messages(self) -> pa.Table:
         """Return an empty table of messages with their version, in the ledger's types."""
@@ -91,7 +107,7 @@ def prime(engine: Engine) -> Primed:
     by_source = control.filter(pc.not_equal(control["id"], tables.PROGRESS))
     live = rows.filter(pc.invert(is_progress))
     _require_sound(rows, ((whole, WHOLE), (by_source, BY_SOURCE), (live, LIVE)))
-    recorded = whole.select(list(WHOLE))
+    recorded = whole.select([*WHOLE, "depot_mark"])
     return Primed(
         progress=whole,
         sources=Sources(
@@ -115,6 +131,11 @@ def _require_sound(rows: pa.Table, parts: Iterable[tuple[pa.Table, tuple[str, ..
             if part[name].null_count:
                 empty = part.filter(pc.is_null(part[name]))["id"][0].as_py()
                 raise TableRefused(f"the row {empty!r} of the ledger has no {name}", DAMAGED)
+
+
+def mark_of(engine: Engine, version: int) -> str | None:
+    """Return the mark of a commit of the depot, None for one that is not in its log any more, or not yet."""
+    return next((commit.mark for commit in engine.depot_commits(version) if commit.version == version), None)
 
 
 def control_rows(primed: Primed, sources: Sources, advanced: dict[str, object]) -> pa.Table:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -65,8 +65,7 @@ class Runner:
         self._covered = -1
         self.summary = Summary(engine.name)
         primed = open_ledger(engine, settings, clock.now())
-        self._reached, self._number = primed.depot_version, primed.microbatch
-        self._depot_id, self._start_from = primed.depot_id, primed.start_from
+        self._known, self._number = primed.reached, primed.microbatch
 
     def once(self) -> Summary:
         """Read the depot to its end, then close what is overdue; stop between microbatches when the clock says so.
@@ -133,10 +132,13 @@ class Runner:
     def _stopped(self) -> bool:
         return self.summary.paused or self._clock.wait(0)
 
+    @property
+    def _reached(self) -> int:
+        return self._known.version
+
     def _behind(self) -> bool:
         """Tell whether the depot has versions that were not read yet."""
-        depot = self._engine.depot()
-        require_depot(depot, self._depot_id, self._reached, self._settings, self._start_from)
+        depot = require_depot(self._engine, self._known, self._settings)
         return depot.version > max(self._reached, self._covered)
 
     def _read(self) -> None:
@@ -209,13 +211,14 @@ class Runner:
             self._covered = -1
         if primed.microbatch != self._number:
             self._attempt = microbatch.attempt = 1
-        self._reached, self._number = primed.depot_version, primed.microbatch
+        self._known, self._number = primed.reached, primed.microbatch
         self.summary.paused = primed.paused
         return microbatch
 
     def _done(self, committed: Committed) -> None:
         self._attempt = 1
-        self._reached, self._number = committed.depot_version, committed.microbatch
+        self._known = replace(self._known, version=committed.depot_version, mark=None)
+        self._number = committed.microbatch
         self.summary.microbatches.append(committed)
         self._report(committed)
 

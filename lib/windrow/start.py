@@ -19,11 +19,16 @@ DAY = 86_400_000_000
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit of the depot's log: its version, when (microseconds), and how many rows it added (None: not said)."""
+    """A commit of the depot's log: its version, when (microseconds), and how many rows it added (None: not said).
+
+    `mark` tells it from another commit that took the same number, for who looks in the same way: `log:...` is what
+    the log itself says, `spark:...` what Spark tells of it.
+    """
 
     version: int
     committed_at: int
     rows: int | None
+    mark: str = ""
 
 
 @dataclass(frozen=True, slots=True)

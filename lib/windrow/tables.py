@@ -79,7 +79,7 @@ HISTORY = [
 
 PROGRESS_FIELDS = [
     ("depot_id", pa.string()), ("start_from", pa.string()), ("depot_version", pa.int64()),
-    ("schema_version", pa.int32()), ("microbatch", pa.int64()), ("token", pa.string()),
+    ("depot_mark", pa.string()), ("schema_version", pa.int32()), ("microbatch", pa.int64()), ("token", pa.string()),
     ("paused", pa.bool_()), ("rules", pa.string()),
     ("source", pa.string()), ("clock", TIME), ("floor", TIME), ("seen_at", TIME),
 ]  # fmt: skip

@@ -1,3 +1,5 @@
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import log, message, table
 from windrow.engine.log import DeltaRsLog
+from windrow.engine.spark_log import SparkLog
 from windrow.errors import DepotUnreadable
 
 
@@ -53,3 +56,31 @@ class TestAnswers:
 
         assert DeltaRsLog(str(tmp_path / "absent")).table() is None
         assert SparkLog(spark, f"delta.`{tmp_path / 'absent'}`").table() is None
+
+
+class TestMarks:
+    def test_each_commit_has_its_own(self, spark: Any, world: World) -> None:
+        """
+        Whoever looks, by the log or through Spark, finds another mark in each commit, and the same one the next time;
+        both say by how many rows the depot grew.
+        """
+        world.publish([message()])
+        rows = spark.createDataFrame(table([message("b")]).combine_chunks())
+        rows.write.format("delta").mode("append").save(world.depot)
+        DeltaTable(world.depot).optimize.compact()
+        for log_ in (DeltaRsLog(world.depot), SparkLog(spark, f"delta.`{world.depot}`")):
+            commits = log_.commits()
+            assert len({commit.mark for commit in commits}) == 4
+            assert log_.commits(2) == commits[2:]
+            assert [(commit.version, commit.rows) for commit in commits] == [(0, 0), (1, 1), (2, 1), (3, 0)]
+
+    def test_of_a_copy(self, world: World, tmp_path: Path) -> None:
+        """
+        A copy of a table has the marks of the table.
+        """
+        world.publish([message()])
+        shutil.copytree(world.depot, tmp_path / "copy")
+        for file in (tmp_path / "copy" / "_delta_log").iterdir():
+            os.utime(file, (1, 1))
+        ours, theirs = (DeltaRsLog(str(place)).commits() for place in (world.depot, tmp_path / "copy"))
+        assert [commit.mark for commit in ours] == [commit.mark for commit in theirs]

@@ -6,7 +6,9 @@ is asked (`engine/spark_log.py`), which takes a few hundred. Both give the same 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,6 +23,7 @@ from windrow.start import Commit
 from windrow.storage import FAULTS, reading, unreadable
 
 ROWS_ADDED = ("numOutputRows", "num_added_rows")
+SAID = ("timestamp", "operation", "operationMetrics", "engineInfo", "txnId")
 APPENDS = ("WRITE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "COPY INTO")
 WITHOUT_ROWS = ("OPTIMIZE", "CREATE TABLE", "SET TBLPROPERTIES", "VACUUM START", "VACUUM END", "ADD CONSTRAINT")
 
@@ -36,8 +39,8 @@ class Log(Protocol):
         """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say."""
         ...
 
-    def commits(self) -> list[Commit]:
-        """Return what the log says of all its commits, in order."""
+    def commits(self, since: int | None = None) -> list[Commit]:
+        """Return what the log says of its commits in order, all of them or those from version `since` on."""
         ...
 
 
@@ -58,9 +61,12 @@ class DeltaRsLog:
         with reading(self.location, "depot"):
             return added(table.history(table.version() - after), after, upto)
 
-    def commits(self) -> list[Commit]:
-        """Return what the log says of all its commits, in order."""
-        return commits(open_table(self.location, "depot").history(), lambda stamp: int(stamp) * 1_000)
+    def commits(self, since: int | None = None) -> list[Commit]:
+        """Return what the log says of its commits in order, all of them or those from version `since` on."""
+        table = open_table(self.location, "depot")
+        with reading(self.location, "depot"):
+            history = table.history(None if since is None else max(table.version() - since + 1, 1))
+        return commits(history, lambda stamp: int(stamp) * 1_000, SAID, "log")
 
 
 def open_table(location: str, role: str) -> DeltaTable:
@@ -105,10 +111,23 @@ def added(commits: Iterable[Mapping[str, Any]], after: int, upto: int) -> dict[i
     return {version: count for version, count in by_version.items() if after < version <= upto}
 
 
-def commits(history: Iterable[Mapping[str, Any]], microseconds: Callable[[Any], int]) -> list[Commit]:
-    """Return commits (`version, timestamp, operation, operationMetrics`) in order."""
-    found = [Commit(int(one["version"]), microseconds(one["timestamp"]), _rows_added(one)) for one in history]
+def commits(
+    history: Iterable[Mapping[str, Any]], microseconds: Callable[[Any], int], said: Sequence[str], by: str
+) -> list[Commit]:
+    """Return commits (`version, timestamp, operation, operationMetrics`) in order.
+
+    A commit's mark begins with the reader that found it (`by`) and is a digest of what that reader was told (`said`).
+    """
+    found = [
+        Commit(int(one["version"]), microseconds(one["timestamp"]), _rows_added(one), f"{by}:{_digest(one, said)}")
+        for one in history
+    ]
     return sorted(found, key=lambda commit: commit.version)
+
+
+def _digest(commit: Mapping[str, Any], said: Sequence[str]) -> str:
+    content = {name: commit.get(name) for name in said}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def _rows_added(commit: Mapping[str, Any]) -> int | None:

@@ -145,8 +145,8 @@ class Engine(Protocol):
         """Return the depot's identity. Raises TableMissing."""
         ...
 
-    def depot_commits(self) -> list[Commit]:
-        """Return the commits of the depot's log, as far as it goes back."""
+    def depot_commits(self, since: int | None = None) -> list[Commit]:
+        """Return the commits of the depot's log, as far as it goes back, or from version `since` on."""
         ...
 
     def ledger(self) -> Table | None:

@@ -33,9 +33,9 @@ class Rehearsal:
         """Return the depot's identity and latest version."""
         return self._engine.depot()
 
-    def depot_commits(self) -> list[Commit]:
-        """Return the commits of the depot's log."""
-        return self._engine.depot_commits()
+    def depot_commits(self, since: int | None = None) -> list[Commit]:
+        """Return the commits of the depot's log, as far as it goes back, or from version `since` on."""
+        return self._engine.depot_commits(since)
 
     def ledger(self) -> Table | None:
         """Return the ledger's identity; the depot's stands for one that was made here."""

@@ -86,9 +86,9 @@ class SparkEngine:
         mapping = mapping_of(self._settings.depot_columns, table.schema)
         return replace(table, payload=mapping.payload_type(table.schema)) if mapping else table
 
-    def depot_commits(self) -> list[Commit]:
-        """Return the commits of the depot's log."""
-        return self._log(self._depot).commits()
+    def depot_commits(self, since: int | None = None) -> list[Commit]:
+        """Return the commits of the depot's log, as far as it goes back, or from version `since` on."""
+        return self._log(self._depot).commits(since)
 
     def ledger(self) -> Table | None:
         """Return the ledger's identity, None when there is none."""

@@ -37,10 +37,12 @@ class SparkLog:
         new = self._history("version", "operation", "operationMetrics", limit=max(latest - after, 1))
         return added(new, after, upto)
 
-    def commits(self) -> list[Commit]:
-        """Return what the log says of all its commits, in order."""
-        stamped = self._history("version", "unix_micros(timestamp) AS timestamp", "operation", "operationMetrics")
-        return commits(stamped, int)
+    def commits(self, since: int | None = None) -> list[Commit]:
+        """Return what the log says of its commits in order, all of them or those from version `since` on."""
+        columns = ("version", "unix_micros(timestamp) AS timestamp", "operation", "operationMetrics")
+        limit = None if since is None else max(self._history("version", limit=1)[0]["version"] - since + 1, 1)
+        # Without the time, which for Spark is when the log's file was written, so that a copy of the table has another.
+        return commits(self._history(*columns, limit=limit), int, ("operation", "operationMetrics"), "spark")
 
     def _history(self, *columns: str, limit: int | None = None) -> list[dict[str, Any]]:
         """Return the latest commits, the last first. Without a limit Delta reads the whole log."""
