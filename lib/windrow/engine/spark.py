@@ -11,8 +11,8 @@ which takes milliseconds; everything else is asked of Spark.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,14 +26,16 @@ from pyspark.sql import functions as F
 from windrow import tables
 from windrow.arrow import plain
 from windrow.engine import catalog, embedded
+from windrow.engine.configured import configured
 from windrow.engine.embedded import added_rows
 from windrow.engine.lock import commit_lock
 from windrow.engine.log import DeltaRsLog, Log, missing, open_table
 from windrow.engine.protocol import Arrivals, Input, Live, Merged, Table
 from windrow.engine.slices import CHANGE, FEED_COLUMNS, VERSION, mapping_of
+from windrow.engine.spark_errors import translated
 from windrow.engine.spark_log import SparkLog, detail
 from windrow.engine.stream import SparkArrivals, Take, failure_in
-from windrow.errors import DepotUnreadable, ExpressionError, FileRefused, LedgerMoved, TableRefused, first_line
+from windrow.errors import ExpressionError, FileRefused, TableRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.locations import is_name, local_path, reference
 from windrow.settings import Settings
@@ -41,15 +43,6 @@ from windrow.start import Commit
 from windrow.storage import unreadable, unwritable
 
 EVERY_FILE = 2_147_483_647  # a rate limit would split commits, and what is read by version would lose the second half
-MOVED = ("WINDROW-LEDGER-MOVED", "DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
-UNREADABLE = (
-    "DELTA_VERSION_NOT_FOUND",
-    "DELTA_MISSING_CHANGE_DATA",
-    "DELTA_CHANGE_TABLE_FEED_DISABLED",
-    "DELTA_SCHEMA_CHANGED",
-    "VERSION_NOT_CONTIGUOUS",
-)
-BAD_VALUE = "SQLSTATE: 22"  # the class of errors that a value causes
 
 
 class SparkEngine:
@@ -158,7 +151,7 @@ class SparkEngine:
         depot = self.depot()
         rows = self._rows(given, after)
         try:
-            with self._lock(self._depot), _configured(self._root, ALIKE), _configured(self._root, WHOLE_TIMES):
+            with self._lock(self._depot), configured(self._root, ALIKE), configured(self._root, WHOLE_TIMES):
                 mapped = rows.selectExpr(*mapping.spark_select(depot.payload))
                 texts = [name for name, kind in mapped.dtypes if kind == "string"]
                 mapped = mapped.withColumns({name: F.validate_utf8(name) for name in texts})
@@ -218,7 +211,7 @@ class SparkEngine:
         try:
             writer.start().awaitTermination()
         except StreamingQueryException as error:
-            raise (take.failure or failure_in(str(error)) or _translated(error)) from error
+            raise (take.failure or failure_in(str(error)) or translated(error)) from error
         return self._history(after) if self._remote else None
 
     def take(self, frame: DataFrame, begin: int, handle: Callable[[Arrivals], None]) -> int:
@@ -233,12 +226,12 @@ class SparkEngine:
             counts = log.rows_added(begin - 1, table.version)
             new = {version: count for version, count in counts.items() if version <= last and count != 0}
             chosen = self._settings
-            with _configured(self._session, ALIKE):
+            with configured(self._session, ALIKE):
                 mapping = mapping_of(chosen.depot_columns, table.schema)
                 mapped = frame.selectExpr(*mapping.spark_select(table.payload), CHANGE, VERSION) if mapping else frame
                 handle(SparkArrivals.of(mapped, new, begin, chosen.on_depot_delete, chosen.driver_messages))
         except PySparkException as error:
-            raise _translated(error) from error
+            raise translated(error) from error
         finally:
             self._session = self._root
         return int(last) + 1
@@ -262,10 +255,10 @@ class SparkEngine:
         frame.createOrReplaceTempView(SOURCE)
         belt = {TXN_ID: f"windrow:{live.handle}", TXN_VERSION: str(live.table_version)}
         try:
-            with self._lock(self._ledger), _configured(session, belt), _configured(session, {NOTE: note} | WHOLE_TIMES):
+            with self._lock(self._ledger), configured(session, belt), configured(session, {NOTE: note} | WHOLE_TIMES):
                 counts = session.sql(_merge_sql(reference(self._ledger), control.schema.names, token)).collect()
         except PySparkException as error:
-            raise _translated(error) from error
+            raise translated(error) from error
         finally:
             session.catalog.dropTempView(SOURCE)
         if not counts:
@@ -333,34 +326,6 @@ def _merge_sql(ledger: str, columns: list[str], token: str) -> str:
     )
 
 
-@contextmanager
-def _configured(session: SparkSession, settings: dict[str, str]) -> Iterator[None]:
-    """Set session settings for one statement, and leave to the session what it had before.
-
-    Serverless takes no settings: the statement then runs without them.
-    """
-    before: dict[str, str | None] = {}
-    try:
-        for name, value in settings.items():
-            before[name] = session.conf.get(name, None)
-            session.conf.set(name, value)
-    except PySparkException:
-        _restore(session, dict(list(before.items())[:-1]))
-        before = {}
-    try:
-        yield
-    finally:
-        _restore(session, before)
-
-
-def _restore(session: SparkSession, settings: dict[str, str | None]) -> None:
-    for name, value in settings.items():
-        if value is None:
-            session.conf.unset(name)
-        else:
-            session.conf.set(name, value)
-
-
 def _absolute(location: str) -> str:
     """Return a table's location as Spark's SQL wants it: a relative path names no table there."""
     path = local_path(location)
@@ -370,25 +335,3 @@ def _absolute(location: str) -> str:
 def _file(path: str) -> str:
     """Return a path of an input as Spark wants it: its own working directory may be another one."""
     return path if "://" in path else str(Path(path).resolve())
-
-
-def _translated(error: Exception) -> Exception:
-    """Turn what Spark raised into our own error where it has a meaning for us."""
-    text = str(error)
-    if BAD_VALUE in text:
-        return ExpressionError(
-            f"[depot.columns] cannot take a value of the depot: {first_line(error)}",
-            "Nothing was read of it. Use try_cast, try_to_timestamp and the like: a message with NULL is rejected.",
-        )
-    if any(code in text for code in MOVED):
-        return LedgerMoved(
-            "the ledger moved between prime and commit",
-            "Another driver, tick or flush committed first. Nothing was written.",
-        )
-    if any(code in text for code in UNREADABLE):
-        return DepotUnreadable(
-            f"the depot's change feed cannot be read: {first_line(error)}",
-            'Bring their log and files back; or begin a new ledger (--ledger) with start_from = "version:N", where '
-            "`windrow status` says from which version on the depot can be read.",
-        )
-    return error

@@ -1,0 +1,37 @@
+"""Settings of a Spark session that hold for one statement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+
+@contextmanager
+def configured(session: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    """Set session settings for one statement, and leave to the session what it had before.
+
+    Serverless takes no settings: the statement then runs without them.
+    """
+    before: dict[str, str | None] = {}
+    try:
+        for name, value in settings.items():
+            before[name] = session.conf.get(name, None)
+            session.conf.set(name, value)
+    except PySparkException:
+        _restore(session, dict(list(before.items())[:-1]))
+        before = {}
+    try:
+        yield
+    finally:
+        _restore(session, before)
+
+
+def _restore(session: SparkSession, settings: dict[str, str | None]) -> None:
+    for name, value in settings.items():
+        if value is None:
+            session.conf.unset(name)
+        else:
+            session.conf.set(name, value)

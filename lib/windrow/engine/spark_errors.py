@@ -1,0 +1,37 @@
+"""What Spark raises, as errors of our own where it has a meaning for us."""
+
+from __future__ import annotations
+
+from windrow.errors import DepotUnreadable, ExpressionError, LedgerMoved, first_line
+
+MOVED = ("WINDROW-LEDGER-MOVED", "DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
+UNREADABLE = (
+    "DELTA_VERSION_NOT_FOUND",
+    "DELTA_MISSING_CHANGE_DATA",
+    "DELTA_CHANGE_TABLE_FEED_DISABLED",
+    "DELTA_SCHEMA_CHANGED",
+    "VERSION_NOT_CONTIGUOUS",
+)
+BAD_VALUE = "SQLSTATE: 22"  # the class of errors that a value causes
+
+
+def translated(error: Exception) -> Exception:
+    """Turn what Spark raised into our own error where it has a meaning for us."""
+    text = str(error)
+    if BAD_VALUE in text:
+        return ExpressionError(
+            f"[depot.columns] cannot take a value of the depot: {first_line(error)}",
+            "Nothing was read of it. Use try_cast, try_to_timestamp and the like: a message with NULL is rejected.",
+        )
+    if any(code in text for code in MOVED):
+        return LedgerMoved(
+            "the ledger moved between prime and commit",
+            "Another driver, tick or flush committed first. Nothing was written.",
+        )
+    if any(code in text for code in UNREADABLE):
+        return DepotUnreadable(
+            f"the depot's change feed cannot be read: {first_line(error)}",
+            'Bring their log and files back; or begin a new ledger (--ledger) with start_from = "version:N", where '
+            "`windrow status` says from which version on the depot can be read.",
+        )
+    return error
