@@ -178,7 +178,7 @@ class TestSparksTwoBelts:
         """
         Without the transaction id the token in the MERGE fences alone.
         """
-        monkeypatch.setattr(spark_engine, "_transaction", lambda *_: nullcontext())
+        monkeypatch.setattr(spark_engine, "configured", lambda *_: nullcontext())
         factory = EngineFactory("spark", spark)
         microbatch = started.microbatch(factory)
         started.runner(factory).tick(to=NOW + HOUR)
