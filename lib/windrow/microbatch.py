@@ -48,6 +48,10 @@ class Plan:
     depot_mark: str | None
     path: str = "driver"
 
+    def rules(self, recorded: str, chosen: str) -> str:
+        """Return the rules in force after it: the `recorded` ones stay over a pause."""
+        return recorded if self.kind in ("pause", "resume") else chosen
+
     @property
     def messages(self) -> int:
         """Return how many messages it reads."""
@@ -135,8 +139,19 @@ class Microbatch:
         return self._commit(plan, Processed(rows, Counts.of(rows), cuts), ticked, after if flush else None)
 
     def run_switch(self, paused: bool) -> Committed:
-        """Pause or resume the ledger: a commit that moves nothing else, so that whoever is at work is fenced."""
-        return self.run_tick(Floors.empty(), "pause" if paused else "resume")
+        """Pause or resume the ledger: a commit that moves nothing else, so that whoever is at work is fenced.
+
+        The recorded rules stay in force as well. Other rules may only come with the floors that go with them.
+        """
+        self._begin()
+        kind: Kind = "pause" if paused else "resume"
+        floors = FloorsByVersion.none(self.primed.sources.floors)
+        plan = Plan(kind, SUMMARY.empty_table(), floors, self.primed.depot_version, self.primed.depot_mark)
+        self._phase("plan_ms")
+        task = Task(self._step, floors, UNKNOWN, self.primed.microbatch + 1)
+        rows, cuts = task(self.primed.no_messages(), self.primed.live.slice(0, 0))
+        self._phase("process_ms")
+        return self._commit(plan, Processed(rows, Counts.of(rows), cuts), self.primed.sources.ticked(floors.after))
 
     def _commit(self, plan: Plan, processed: Processed, moved: Sources, flushed_at: Floors | None = None) -> Committed:
         """Write the microbatch in one commit.
@@ -153,7 +168,7 @@ class Microbatch:
             "depot_mark": plan.depot_mark,
             "token": token,
             "paused": plan.kind == "pause",
-            "rules": self._step.settings,
+            "rules": plan.rules(self.primed.rules, self._step.settings),
         }
         control = control_rows(self.primed, moved, advanced)
         history = self._history(plan, counts, moved, flushed_at, token)
@@ -201,7 +216,7 @@ class Microbatch:
             "closed": counts.closed,
             "depot_version": plan.depot_version,
             "clocks": _one_list(_clocks(moved, flushed_at), tables.CLOCKS),
-            "rules": self._step.settings,
+            "rules": plan.rules(self.primed.rules, self._step.settings),
             "engine": self._engine.name,
             "path": plan.path,
             "token": token,

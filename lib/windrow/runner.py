@@ -91,13 +91,11 @@ class Runner:
 
     def tick(self, to: int | None = None) -> Summary:
         """Close what is overdue now (the idle tick), or raise the floor of every source to `to` (microseconds)."""
-        self._persist(self._follow_rules)
         self._persist(self._tick_idle if to is None else lambda: self._tick_to(to))
         return self.summary
 
     def flush(self) -> Summary:
         """Close all that is open, each source at its floor or idle clock, whichever is later."""
-        self._persist(self._follow_rules)
         self._persist(self._flush)
         return self.summary
 
@@ -118,11 +116,11 @@ class Runner:
         self.summary.paused = paused
 
     def _running(self, wanted: str) -> Microbatch:
-        """Prime a microbatch. Raises Paused."""
+        """Prime a microbatch under the rules of the settings. Raises Paused."""
         microbatch = self._microbatch()
         if microbatch.primed.paused:
             raise Paused(f"the ledger is paused, there is nothing to {wanted}", "`windrow resume` first.")
-        return microbatch
+        return self._running(wanted) if self._followed(microbatch) else microbatch
 
     def __getstate__(self) -> dict[str, object]:
         """Leave behind what belongs to this process: on Spark Connect a copy handles what arrives."""
@@ -168,6 +166,8 @@ class Runner:
             if self._reached != known:
                 continue
             with suppress(LedgerMoved):
+                if self._followed(microbatch):
+                    continue
                 self._done(microbatch.run_messages(arrived, self._settings.max_clock_skew))
 
     def _tick_idle(self) -> None:
@@ -194,14 +194,23 @@ class Runner:
             self._done(microbatch.run_tick(now, kind="flush", flush=True))
 
     def _follow_rules(self) -> None:
-        """Record a change of the rules, and raise the floors so that what was too old before stays so."""
+        """Bring the rules of the settings in force, unless the ledger is paused."""
         microbatch = self._microbatch()
+        if not microbatch.primed.paused:
+            self._followed(microbatch)
+
+    def _followed(self, microbatch: Microbatch) -> bool:
+        """Record a change of the rules, and raise the floors so that what was too old before stays so.
+
+        Returns False when there is none. Every microbatch asks: another driver may have other rules.
+        """
         primed = microbatch.primed
-        if primed.rules == self._step.settings or primed.paused:
-            return
+        if primed.rules == self._step.settings:
+            return False
         more = self._settings.rules.max_delay - recorded_rules(primed.rules).max_delay
         floors = primed.sources.floors
         self._done(microbatch.run_tick(Floors(floors.source, floors.floor + max(0, more)), kind="rules"))
+        return True
 
     def _microbatch(self) -> Microbatch:
         """Prime a microbatch, and learn from it what somebody else, or a commit without an answer, did meanwhile."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tests.clocks import NOW
 from tests.conftest import EngineFactory
 from tests.engine.probe import Point, once
 from tests.engine.world import World
-from tests.messages import log
+from tests.messages import SECOND, log, message
 from windrow.engine.rehearsal import Rehearsal
 from windrow.errors import Paused
+from windrow.verify import verify
 
 
 class TestPause:
@@ -65,6 +67,25 @@ class TestPause:
         runner.once()
         assert world.kinds() == ["pause", "resume", "data", "data"]
         assert world.canonical() == world.expected()
+
+    @pytest.mark.parametrize(("pausing", "resuming"), [("5s", "8s"), ("8s", "5s"), ("8s", "8s"), ("0s", "8s")])
+    def test_under_other_rules(self, world: World, embedded: EngineFactory, pausing: str, resuming: str) -> None:
+        """
+        Pausing and resuming under changed settings leaves rules and batches as they are: the next run changes the
+        rules, with the floors that go with them, so that no closed window opens again.
+        """
+        world.publish([message("a", NOW, NOW)], [message("b", NOW + 10 * SECOND, NOW + 10 * SECOND)])
+        world.runner(embedded).once()
+        before = world.canonical()
+        world.runner(embedded, rules={"max_delay": pausing}).pause()
+        world.runner(embedded, rules={"max_delay": resuming}).resume()
+        assert world.canonical() == before
+        assert len({row["rules"] for row in world.history()}) == 1
+        world.publish([message("c", NOW + 4 * SECOND, NOW + 11 * SECOND)])
+        world.runner(embedded, rules={"max_delay": "8s"}).once()
+        assert world.kinds() == ["data", "pause", "resume", "rules", "data"]
+        assert [row["reason"] for row in world.rows("rejected")] == ["too_old"]
+        assert verify(world.depot, world.ledger).ok
 
 
 class TestDryRun:

@@ -11,10 +11,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.clocks import ManualClock
+from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
+from tests.engine.probe import Point, once
 from tests.engine.world import World
-from tests.messages import log
+from tests.messages import SECOND, log, message
 from windrow.batching.rules import ShortWindowWarning
 from windrow.verify import verify
 
@@ -59,6 +60,23 @@ def test_any_sequence(seed: int, sequence: list[dict[str, Any]]) -> None:
         assert run(other, parts, sequence, max_messages=15).canonical() == world.canonical()
         changes = sum(before != after for before, after in pairwise(sequence))
         assert world.kinds().count("rules") == changes
+
+
+def test_of_two_drivers(world: World) -> None:
+    """
+    A driver at work, under whose feet another one brings other rules in force, brings its own back before it goes on,
+    with the floors that go with them: what the other one closed stays closed.
+    """
+    patient, strict = {"max_delay": "8s"}, {"max_delay": "0s"}
+    world.publish([message("a", NOW, NOW)])
+    world.runner(EMBEDDED, rules=patient).once()
+    world.publish([message("b", NOW + SECOND, NOW + 4 * SECOND)])
+    other = once(Point.BEFORE_COMMIT, lambda: world.runner(EMBEDDED, rules=strict).tick(NOW + 3 * SECOND))
+    world.probed(EMBEDDED, other, rules=patient).once()
+    assert world.kinds() == ["data", "rules", "tick", "rules", "data"]
+    assert [row["reason"] for row in world.rows("rejected")] == ["too_old"]
+    assert verify(world.depot, world.ledger).ok
+    assert_apart(world)
 
 
 def assert_apart(world: World) -> None:
