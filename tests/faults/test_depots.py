@@ -44,6 +44,10 @@ def overwrite(depot: str) -> None:
     write_deltalake(depot, table(NEW), mode="overwrite")
 
 
+def overwrite_with_nothing(depot: str) -> None:
+    write_deltalake(depot, table([]), mode="overwrite")
+
+
 def overwrite_with_other_types(depot: str) -> None:
     rows = table(NEW)
     texts = rows.set_column(rows.schema.get_field_index("sequence"), "sequence", pa.array(["x"] * rows.num_rows))
@@ -73,6 +77,7 @@ class TestRewritten:
         "rewrite",
         [
             overwrite,
+            overwrite_with_nothing,
             overwrite_with_other_types,
             restore,
             restore_to_and_fro,

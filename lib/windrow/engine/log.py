@@ -24,6 +24,7 @@ from windrow.storage import FAULTS, reading, unreadable
 
 ROWS_ADDED = ("numOutputRows", "num_added_rows")
 SAID = ("timestamp", "operation", "operationMetrics", "engineInfo", "txnId")
+FILES_REMOVED = ("numRemovedFiles", "num_removed_files")
 APPENDS = ("WRITE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "COPY INTO")
 WITHOUT_ROWS = ("OPTIMIZE", "CREATE TABLE", "SET TBLPROPERTIES", "VACUUM START", "VACUUM END", "ADD CONSTRAINT")
 
@@ -137,5 +138,10 @@ def _rows_added(commit: Mapping[str, Any]) -> int | None:
     metrics = dict(commit.get("operationMetrics") or {})
     for name in ROWS_ADDED:
         if operation in APPENDS and name in metrics:
-            return int(metrics[name])
+            return int(metrics[name]) or (None if _removed(metrics) else 0)
     return None
+
+
+def _removed(metrics: Mapping[str, Any]) -> bool:
+    """Tell whether a commit that added nothing took something away: overwritten with no rows."""
+    return any(int(metrics.get(name) or 0) for name in FILES_REMOVED)

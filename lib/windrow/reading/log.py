@@ -17,6 +17,7 @@ from windrow import durations, tables
 from windrow.errors import WindrowError
 
 ROWS_ADDED = ("numOutputRows", "num_added_rows")
+FILES_REMOVED = ("numRemovedFiles", "num_removed_files")
 APPENDS = ("WRITE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "COPY INTO")
 WITHOUT_ROWS = ("OPTIMIZE", "CREATE TABLE", "SET TBLPROPERTIES", "VACUUM START", "VACUUM END", "ADD CONSTRAINT")
 PROGRESS_FILES = f"state={tables.PROGRESS}/"
@@ -113,5 +114,10 @@ def _rows_added(commit: Mapping[str, Any] | None) -> int | None:
     metrics = dict((commit or {}).get("operationMetrics") or {})
     for name in ROWS_ADDED:
         if operation in APPENDS and name in metrics:
-            return int(metrics[name])
+            return int(metrics[name]) or (None if _removed(metrics) else 0)
     return None
+
+
+def _removed(metrics: Mapping[str, Any]) -> bool:
+    """Tell whether a commit that added nothing took something away: overwritten with no rows."""
+    return any(int(metrics.get(name) or 0) for name in FILES_REMOVED)
