@@ -7,7 +7,7 @@ from uuid import uuid4
 from windrow.batching.rules import Rules
 from windrow.batching.step import Batching
 from windrow.engine.protocol import Engine, Table
-from windrow.errors import DepotChanged, OtherDepot, StartFromChanged, TableRefused, UsageError
+from windrow.errors import DepotChanged, MessagesError, OtherDepot, StartFromChanged, TableRefused, UsageError
 from windrow.progress import DAMAGED, Primed, Reached, first_rows, mark_of, prime
 from windrow.settings import Settings
 from windrow.start import Start
@@ -17,7 +17,8 @@ def open_ledger(engine: Engine, settings: Settings, now: int) -> Primed:
     """Return the ledger's state, creating it on first use; `now` is the wall clock, in microseconds.
 
     Raises TableMissing without a depot, OtherDepot for the ledger of another one, StartFromChanged when the ledger
-    began elsewhere than `start_from` says, DepotUnreadable when `start_from` reaches beyond the depot's log.
+    began elsewhere than `start_from` says, DepotUnreadable when `start_from` reaches beyond the depot's log,
+    MessagesError when payloads became text that were octets, or the other way round.
     """
     if engine.ledger() is None:
         depot = engine.depot()
@@ -27,7 +28,13 @@ def open_ledger(engine: Engine, settings: Settings, now: int) -> Primed:
         first = first_rows(depot, settings.start_from, reached, rules, uuid4().hex)
         engine.create_ledger(first, settings.keep)
     primed = prime(engine)
-    require_depot(engine, primed.reached, settings)
+    depot = require_depot(engine, primed.reached, settings)
+    held = primed.live.schema.field("payload").type
+    if depot.payload != held:
+        raise MessagesError(
+            f"the payloads of the depot {settings.depot} are {depot.payload}, the ledger holds them as {held}",
+            f"Map payload under [depot.columns] so that it gives {held}, or begin a new ledger (--ledger).",
+        )
     if "start_from" in settings.model_fields_set and settings.start_from != primed.start_from:
         raise StartFromChanged(
             f"the ledger began from {primed.start_from!r}, start_from now says {settings.start_from!r}",

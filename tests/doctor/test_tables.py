@@ -144,6 +144,16 @@ class TestDepot:
         write_deltalake(world.depot, texts, configuration=FEED)
         assert "event_time is" in of(seen(world), "depot-columns").what
 
+    def test_columns_in_another_case(self, tmp_path: Path, clock: ManualClock) -> None:
+        """
+        Columns whose names differ in case alone are those of messages, as a run takes them.
+        """
+        world = World(tmp_path, clock)
+        world.depot = str(tmp_path / "own")
+        write_deltalake(world.depot, table([message()]).rename_columns({"key": "KEY"}), configuration=FEED)
+        found = of(seen(world), "depot-columns")
+        assert (found.level, found.what) == ("ok", "those of messages, names in another case")
+
     @pytest.mark.parametrize(
         ("mapping", "level", "says"),
         [

@@ -25,10 +25,12 @@ MENDED = "ALTER TABLE ... SET TBLPROPERTIES"
 def check_columns(depot: OpenDepot) -> Iterator[Finding]:
     """A depot has the columns of a message, `source`, `sequence` and `payload` perhaps, or a mapping makes them."""
     fields = {field.name: field for field in pa.schema(depot.table.schema().to_arrow())}
-    if depot.settings.depot_columns:
+    lower = {name.lower() for name in fields}
+    missing = [name for name in COLUMNS if name not in DEFAULTS and name not in lower]
+    exact = all(name in COLUMNS for name in fields if name.lower() in COLUMNS)
+    if depot.settings.depot_columns or not (missing or exact):
         yield from _mapped(depot, list(fields))
         return
-    missing = [name for name in COLUMNS if name not in DEFAULTS and name not in fields]
     if missing:
         todo = "Map its columns under [depot.columns] in windrow.toml."
         yield error("depot-columns", f"the depot has no column {', '.join(missing)}", todo)
@@ -60,7 +62,8 @@ def _mapped(depot: OpenDepot, names: list[str]) -> Iterator[Finding]:
         level: Level = "error" if depot.engine == "embedded" else "warning"
         yield Finding(level, "depot-columns", what, refused.hint or "verify and show need it too.")
         return
-    yield ok("depot-columns", f"mapped by [depot.columns]: {', '.join(columns)}")
+    by = f"mapped by [depot.columns]: {', '.join(columns)}"
+    yield ok("depot-columns", by if columns else "those of messages, names in another case")
 
 
 def check_nulls(depot: OpenDepot) -> Iterator[Finding]:

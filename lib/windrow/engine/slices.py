@@ -11,12 +11,10 @@ import pyarrow.compute as pc
 from windrow import messages as message_columns
 from windrow.engine.protocol import Counts, Processed
 from windrow.errors import DepotChanged, DepotUnreadable, first_line
-from windrow.expressions import DEPOT
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.step import Task
 
 CHANGE, VERSION = "_change_type", "_commit_version"
-REQUIRED = ("key", "type", "event_time", "received_at")
 FEED_COLUMNS = (CHANGE, VERSION, "_commit_timestamp")
 
 
@@ -71,9 +69,7 @@ def mapping_of(columns: Mapping[str, str], schema: pa.Schema) -> ColumnMapping |
 
     Raises ExpressionError when a column is missing and nothing is mapped to it.
     """
-    if not columns and all(name in schema.names for name in REQUIRED):
-        return None
-    return ColumnMapping.of(dict(columns), schema.names, section=DEPOT)
+    return ColumnMapping.of_depot(dict(columns), schema.names)
 
 
 def refuse_changes(changes: pa.Table) -> None:

@@ -78,11 +78,24 @@ class Mapping:
             complete |= {name: f"TRY_CAST({complete[name]}\n AS TIMESTAMP)" for name in TIMES & expressions.keys()}
         return replace(mapping, expressions=tuple(complete.items()))
 
+    @classmethod
+    def of_depot(cls, expressions: dict[str, str], columns: Sequence[str]) -> Mapping | None:
+        """Return how a depot with `columns` becomes messages; None when it has those of a message as they are.
+
+        A column whose name differs in case alone is mapped as well: it would pass for missing otherwise. Raises
+        ExpressionError when a column is missing and nothing is mapped to it.
+        """
+        own = {name for name in columns if name.lower() in messages.COLUMNS}
+        if not expressions and messages.COLUMNS.keys() - messages.DEFAULTS.keys() <= own <= messages.COLUMNS.keys():
+            return None
+        return cls.of(expressions, columns, section=DEPOT)
+
     def payload_type(self, schema: pa.Schema) -> pa.DataType:
         """Return the payload's type over rows of `schema`: binary when a binary column is taken as it is."""
-        name = dict(self.expressions)["payload"].strip("`")
-        kept = name in schema.names and plain_type(schema.field(name).type) == pa.binary()
-        return pa.binary() if kept else pa.string()
+        text = dict(self.expressions)["payload"]
+        name = text[1:-1].replace("``", "`") if text.startswith("`") else text
+        taken = [field for field in schema if field.name.lower() == name.lower()]
+        return pa.binary() if taken and plain_type(taken[0].type) == pa.binary() else pa.string()
 
     def spark_select(self, payload_type: pa.DataType | None = None) -> list[str]:
         """Return the select expressions for Spark, each cast to its column's type; payload is STRING unless told."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,12 +16,16 @@ from windrow.reading.delta import quoted
 from windrow.reading.log import earliest_readable
 from windrow.reading.values import records, time_text
 
+if TYPE_CHECKING:
+    from windrow.expressions import Mapping
+
 Row = dict[str, Any]
 Asked = dict[str, str | None]
 
 CONTENT = ("source", "type", "received_at", "sequence", "payload")
 DEFAULTS = {"source": "", "sequence": None, "payload": None}
 CHANGE, VERSION = "_change_type", "_commit_version"
+FEED_COLUMNS = (CHANGE, VERSION, "_commit_timestamp")
 UNREADABLE = (DeltaError, pa.ArrowException, OSError)
 
 
@@ -63,7 +67,10 @@ def equal(columns: Asked) -> str:
 
 
 def _feed(log: DeltaTable, first: int, asked: Asked, at: int, columns: dict[str, str]) -> pa.Table:
-    return _mapped(log, first, asked, at, columns) if columns else _plain(log, first, asked, at)
+    from windrow.expressions import Mapping
+
+    mapping = Mapping.of_depot(columns, _names(log))
+    return _plain(log, first, asked, at) if mapping is None else _mapped(log, first, asked, at, mapping)
 
 
 def _plain(log: DeltaTable, first: int, asked: Asked, at: int) -> pa.Table:
@@ -80,18 +87,18 @@ def _plain(log: DeltaTable, first: int, asked: Asked, at: int) -> pa.Table:
     return found.select([*names, VERSION]).rename_columns([*names, "version"])
 
 
-def _mapped(log: DeltaTable, first: int, asked: Asked, at: int, columns: dict[str, str]) -> pa.Table:
-    """Map everything, batch by batch, and keep what has the key and time: nobody knows where the files have it."""
-    from windrow.expressions import DEPOT, Mapping
+def _mapped(log: DeltaTable, first: int, asked: Asked, at: int, mapping: Mapping) -> pa.Table:
+    """Map everything, batch by batch, and keep what has the key and time: nobody knows where the files have it.
 
-    mapping = Mapping.of(columns, _names(log), section=DEPOT)
-    stream = log.load_cdf(starting_version=first, columns=[*_names(log), CHANGE, VERSION], allow_out_of_range=True)
+    All columns are read, because delta-rs finds no column whose name has a dot by its name.
+    """
+    stream = log.load_cdf(starting_version=first, allow_out_of_range=True)
 
     def kept() -> Iterator[pa.Table]:
         for batch in pa.RecordBatchReader.from_stream(stream):
             feed = plain(pa.Table.from_batches([batch]))
             added = feed.filter(pc.equal(feed[CHANGE], "insert"))
-            rows = added.drop_columns([CHANGE, VERSION])
+            rows = added.drop_columns([name for name in FEED_COLUMNS if name in added.column_names])
             messages = mapping.apply(rows, mapping.payload_type(rows.schema)).read_all()
             mask = pc.equal(messages["event_time"].cast(pa.int64()), at)
             for name, value in asked.items():

@@ -10,11 +10,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from windrow.errors import MessagesError
-from windrow.expressions import DEPOT, Mapping
+from windrow.expressions import Mapping
 from windrow.verify.columns import MESSAGE, as_messages, plain
 
 VERSION_OF = "version"
 CHANGE, VERSION = "_change_type", "_commit_version"
+FEED_COLUMNS = (CHANGE, VERSION, "_commit_timestamp")
 REQUIRED = ("key", "type", "event_time", "received_at")
 DEFAULTS = {"source": ""}
 UNREADABLE = (DeltaError, pa.ArrowException, OSError)
@@ -58,20 +59,21 @@ def read_depot(table: DeltaTable, first: int, last: int, columns: dict[str, str]
     """
     last = min(last, table.version())
     names = [field.name for field in table.schema().fields]
-    missing = [name for name in REQUIRED if name not in names]
+    missing = [name for name in REQUIRED if name not in [given.lower() for given in names]]
     if missing and not columns:
         raise MessagesError(
             f"the depot has no column {missing[0]!r}", "Map its columns under [depot.columns] in windrow.toml."
         )
-    mapping = Mapping.of(columns, names, section=DEPOT) if columns else None
-    present = names if mapping else [name for name in MESSAGE if name in names]
+    mapping = Mapping.of_depot(columns, names)
+    present = None if mapping else [name for name in MESSAGE if name in names]
     readable = first
     try:
         feed = _feed(table, first, last, present)
     except UNREADABLE:
         readable = _readable_from(table, first, last)
         feed = _feed(table, readable, last, present)
-    return Depot(_messages(feed, present) if mapping is None else _mapped(feed, mapping), first, readable, last)
+    messages = _mapped(feed, mapping) if mapping else _messages(feed, present or [])
+    return Depot(messages, first, readable, last)
 
 
 def _readable_from(table: DeltaTable, first: int, last: int) -> int:
@@ -88,15 +90,17 @@ def _readable_from(table: DeltaTable, first: int, last: int) -> int:
     return high
 
 
-def _feed(table: DeltaTable, first: int, last: int, names: list[str]) -> pa.Table:
+def _feed(table: DeltaTable, first: int, last: int, names: list[str] | None) -> pa.Table:
+    """Return columns of the feed; None: all, because delta-rs finds no column whose name has a dot by its name."""
     if first > last:
         return _nothing(table, names)
-    stream = table.load_cdf(starting_version=first, ending_version=last, columns=[*names, CHANGE, VERSION])
+    wanted = None if names is None else [*names, CHANGE, VERSION]
+    stream = table.load_cdf(starting_version=first, ending_version=last, columns=wanted)
     return pa.RecordBatchReader.from_stream(stream).read_all()
 
 
-def _nothing(table: DeltaTable, names: list[str]) -> pa.Table:
-    fields = [field for field in pa.schema(table.schema().to_arrow()) if field.name in names]
+def _nothing(table: DeltaTable, names: list[str] | None) -> pa.Table:
+    fields = [field for field in pa.schema(table.schema().to_arrow()) if names is None or field.name in names]
     return pa.schema([*fields, pa.field(CHANGE, pa.string()), pa.field(VERSION, pa.int64())]).empty_table()
 
 
@@ -104,7 +108,7 @@ def _mapped(feed: pa.Table, mapping: Mapping) -> pa.Table:
     """Return what was inserted as the mapping makes messages of it, with `version`."""
     feed = plain(feed)
     added = feed.filter(pc.equal(feed[CHANGE], "insert"))
-    rows = added.drop_columns([CHANGE, VERSION])
+    rows = added.drop_columns([name for name in FEED_COLUMNS if name in added.column_names])
     messages = mapping.apply(rows, mapping.payload_type(rows.schema)).read_all()
     return as_messages(messages.append_column("version", added[VERSION].cast(pa.int64())))
 
