@@ -253,3 +253,32 @@ def octets(world: World, column: str) -> None:
     shutil.rmtree(world.depot)
     payload = pa.array([b"\xff\x00"], pa.binary())
     write_deltalake(world.depot, row.append_column(column, payload), configuration=FEED_ON)
+
+
+class TestPayloads:
+    def test_numbers(self, world: World, engine: EngineFactory) -> None:
+        """
+        A payload that is a number is kept as its text, from the first microbatch to the last.
+        """
+        rows = [message(received_at=NOW + at, event_time=NOW + at) for at in (0, 60 * SECOND)]
+        numbers = table(rows).drop_columns(["payload"]).append_column("payload", pa.array([12, None], pa.int64()))
+        shutil.rmtree(world.depot)
+        write_deltalake(world.depot, numbers.slice(0, 1), configuration=FEED_ON)
+        world.runner(engine).once()
+        write_deltalake(world.depot, numbers.slice(1), mode="append")
+        world.runner(engine).once()
+        (closed,) = world.rows("closed")
+        assert closed["messages"][0]["payload"] == "12"
+        assert verify(world.depot, world.ledger).ok
+
+    def test_lists(self, world: World, embedded: EngineFactory) -> None:
+        """
+        A payload that has no text is refused, by a run as by verify.
+        """
+        lists = table([message()]).drop_columns(["payload"]).append_column("payload", pa.array([["a"]]))
+        shutil.rmtree(world.depot)
+        write_deltalake(world.depot, lists, configuration=FEED_ON)
+        with pytest.raises(MessagesError, match="payload"):
+            world.runner(embedded).once()
+        with pytest.raises(MessagesError, match="another type"):
+            verify(world.depot, world.ledger)

@@ -93,8 +93,9 @@ def identity(table: DeltaTable) -> Table:
 
 
 def payload_type(schema: pa.Schema) -> pa.DataType:
-    """Return the payload's type: string, or binary where the table says so."""
-    return plain_type(schema.field("payload").type) if "payload" in schema.names else pa.string()
+    """Return the payload's type as a message has it: binary where the table says so, else text of what there is."""
+    octets = "payload" in schema.names and plain_type(schema.field("payload").type) == pa.binary()
+    return pa.binary() if octets else pa.string()
 
 
 def added(commits: Iterable[Mapping[str, Any]], after: int, upto: int) -> dict[int, int | None]:

@@ -55,7 +55,7 @@ def not_found(log: DeltaTable, asked: Asked, at: int, mapped: bool) -> NotFound:
     nearest = f"ORDER BY abs(CAST(event_time AS BIGINT) - {at:d}), event_time LIMIT 3"
     statement = ["SELECT event_time FROM depot WHERE", same, "AND event_time IS NOT NULL", nearest]
     stream = QueryBuilder().register("depot", log).execute(" ".join(statement))
-    near = [row["event_time"] for row in records(pa.RecordBatchReader.from_stream(stream).read_all())]
+    near = [str(row["event_time"]) for row in records(pa.RecordBatchReader.from_stream(stream).read_all())]
     return NotFound(
         what, f"The nearest are at {', '.join(dict.fromkeys(near))}." if near else "There is none at any other time."
     )

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from windrow.errors import MessagesError
+from windrow.errors import MessagesError, first_line
 from windrow.expressions import Mapping
 from windrow.verify.columns import MESSAGE, as_messages, plain
 
@@ -72,7 +72,13 @@ def read_depot(table: DeltaTable, first: int, last: int, columns: dict[str, str]
     except UNREADABLE:
         readable = _readable_from(table, first, last)
         feed = _feed(table, readable, last, present)
-    messages = _mapped(feed, mapping) if mapping else _messages(feed, present or [])
+    try:
+        messages = _mapped(feed, mapping) if mapping else _messages(feed, present or [])
+    except pa.ArrowException as error:
+        raise MessagesError(
+            f"the depot has a column of another type than a message's: {first_line(error)}",
+            "Map its columns under [depot.columns] in windrow.toml.",
+        ) from error
     return Depot(messages, first, readable, last)
 
 
