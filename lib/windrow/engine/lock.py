@@ -21,11 +21,15 @@ PATIENCE_SECONDS = 120.0
 
 @contextmanager
 def commit_lock(location: str) -> Iterator[None]:
-    """Hold the lock of a local table; nothing for a table elsewhere. Raises TableLocked, TableUnwritable."""
+    """Hold the lock of a local table; nothing for a table elsewhere. Raises TableLocked, TableUnwritable.
+
+    Whoever comes by a symbolic link takes the lock of the table that it leads to.
+    """
     path = local_path(location)
     if path is None:
         yield
         return
+    path = path.resolve() if path.exists() else path
     file = path.parent / f".{path.name}.lock"
     lock = FileLock(file, timeout=PATIENCE_SECONDS)
     try:
