@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import pyarrow as pa
 
 from windrow.batching.step import Batching
 from windrow.clock import Clock
@@ -143,10 +144,16 @@ class Runner:
         upto = self._engine.depot().version
         if upto > self._reached:
             elsewhere = self._engine.read(self._reached, upto, self._process)
-            for committed in [] if elsewhere is None else committed_in(elsewhere):
-                self._done(committed)
+            if elsewhere is not None:
+                self._learn(elsewhere)
         if not self._stopped():
             self._covered = upto
+
+    def _learn(self, elsewhere: pa.Table) -> None:
+        """Report what another process committed, and see whether the ledger was paused meanwhile."""
+        for committed in committed_in(elsewhere):
+            self._done(committed)
+        self._microbatch()
 
     def _process(self, arrivals: Arrivals) -> None:
         """Run a microbatch for each slice of what arrived, starting each from what the ledger says."""

@@ -2,16 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import pyarrow.compute as pc
 import pytest
+from deltalake import DeltaTable
 
 from tests.clocks import NOW
 from tests.conftest import EngineFactory
 from tests.engine.probe import Point, once
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
+from windrow import tables
+from windrow.arrow import plain
+from windrow.engine.embedded import EmbeddedEngine
+from windrow.engine.protocol import Arrivals
 from windrow.engine.rehearsal import Rehearsal
 from windrow.errors import Paused
+from windrow.settings import Settings
 from windrow.verify import verify
+
+
+class Elsewhere(EmbeddedEngine):
+    """The embedded engine, with a copy of the runner for what arrives; before that it does once what it is told."""
+
+    def __init__(self, settings: Settings, before: list[Callable[[], object]]) -> None:
+        super().__init__(settings)
+        self._before = before
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EmbeddedEngine, (self._settings,)
+
+    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> Any:
+        """Read with a copy, and return what it committed."""
+        while self._before:
+            self._before.pop()()
+        super().read(after, upto, deepcopy(handle))
+        history = DeltaTable(self._ledger).to_pyarrow_table(
+            filters=[("state", "=", "microbatch"), ("kind", "=", "data")]
+        )
+        new = history.filter(pc.greater(history["depot_version"], after))
+        return plain(new.select([name for name, _ in tables.HISTORY])).sort_by("microbatch")
 
 
 class TestPause:
@@ -67,6 +100,19 @@ class TestPause:
         runner.once()
         assert world.kinds() == ["pause", "resume", "data", "data"]
         assert world.canonical() == world.expected()
+
+    def test_where_another_process_reads(self, world: World, embedded: EngineFactory) -> None:
+        """
+        Where what arrives is handled in another process, as on Spark Connect, a loop sees that the ledger was paused
+        before that, and reads all of it when it is resumed, although the depot did not grow meanwhile.
+        """
+        world.publish(*log(versions=2))
+        before = [lambda: world.runner(embedded).pause()]
+        runner = world.runner(embedded, Elsewhere(world.settings(embedded), before))
+        assert runner.once().paused
+        world.runner(embedded).resume()
+        assert runner.once().total("messages") == 60
+        assert world.kinds() == ["pause", "resume", "data"]
 
     @pytest.mark.parametrize(("pausing", "resuming"), [("5s", "8s"), ("8s", "5s"), ("8s", "8s"), ("0s", "8s")])
     def test_under_other_rules(self, world: World, embedded: EngineFactory, pausing: str, resuming: str) -> None:
