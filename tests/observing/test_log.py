@@ -83,6 +83,10 @@ class TestSecrets:
             ("az://c/depot?sv=1&sig=hunter2 failed", "az://c/depot?*** failed"),
             ("aws_secret_access_key=hunter2, region=x", "aws_secret_access_key=***, region=x"),
             ('{"AccountKey": "hunter 2", "a": 1}', '{"AccountKey": ***, "a": 1}'),
+            ("https://me:hun@ter2@host/depot", "https://me:***@host/depot"),
+            ("container/depot?sv=1&sig=hunter2 failed", "container/depot?sv=1&sig=*** failed"),
+            ("aws_session_token=hunter2, passwd: hunter2", "aws_session_token=***, passwd: ***"),
+            ("Authorization: Bearer hunter2hunter2", "Authorization: Bearer ***"),
             ("the ledger's token moved", "the ledger's token moved"),
         ],
     )

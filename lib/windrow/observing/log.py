@@ -22,9 +22,12 @@ Level = Literal["debug", "info", "warning", "error"]
 
 # The password of a URL, its query (where storage keeps its signatures), and what others print as `..._key = ...`.
 SECRETS = (
-    (re.compile(r"(://[^/@\s:]*):[^/@\s]+@"), r"\1:***@"),
+    (re.compile(r"(://[^/@\s:]*):[^\s/]+@"), r"\1:***@"),
     (re.compile(r"(://[^\s?]*)\?\S+"), r"\1?***"),
-    (re.compile(r"(?i)\b([\w.-]*(?:secret|password|credential|signature|api_?key|account_?key|access_?key|sas_?token)"
+    (re.compile(r"(?i)\b(Bearer )[\w.~+/=-]{12,}"), r"\1***"),
+    (re.compile(r"(?i)([?&]sig=)[^\s&\"']+"), r"\1***"),
+    (re.compile(r"(?i)\b([\w.-]*(?:secret|passw(?:or)?d|credential|signature|(?:api|account|access|private)[_-]?key|"
+                r"(?:sas|session|security|access|auth|refresh)[_-]?token)"
                 r"[\w.-]*[\"']?\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;]+)"), r"\1***"),
 )  # fmt: skip
 
