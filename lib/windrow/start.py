@@ -11,24 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from windrow import moments
+from windrow.commits import Commit
 from windrow.errors import DepotUnreadable, SettingsError
 
 FORMS = "beginning, end, version:N, timestamp:2026-01-31T12:00:00Z, records-ago:N or days-ago:N"
 DAY = 86_400_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """A commit of the depot's log: its version, when (microseconds), and how many rows it added (None: not said).
-
-    `mark` tells it from another commit that took the same number, for who looks in the same way: `log:...` is what
-    the log itself says, `spark:...` what Spark tells of it.
-    """
-
-    version: int
-    committed_at: int
-    rows: int | None
-    mark: str = ""
 
 
 @dataclass(frozen=True, slots=True)

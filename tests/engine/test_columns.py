@@ -127,6 +127,24 @@ class TestRefused:
         with pytest.raises(ExpressionError, match=r"\[depot\.columns\] received_at"):
             bronze.runner(embedded, depot_columns=columns)
 
+    def test_times_that_are_numbers(self, world: World, embedded: EngineFactory) -> None:
+        """
+        A time that is a bare number is refused unmapped, because nothing says whether it counts seconds.
+        """
+        shutil.rmtree(world.depot)
+        rows = table(log(versions=1)[0])
+        seconds = pa.array([1_700_000_000] * rows.num_rows, pa.int64())
+        at = rows.schema.get_field_index("event_time")
+        write_deltalake(
+            world.depot,
+            rows.set_column(at, "event_time", seconds),
+            configuration={"delta.enableChangeDataFeed": "true"},
+        )
+        with pytest.raises(ExpressionError, match=r"event_time: the depot has it as a number"):
+            world.runner(embedded)
+        world.runner(embedded, depot_columns={"event_time": "timestamp_seconds(event_time)"}).once()
+        assert world.history()[0]["messages_read"] == 30
+
     def test_other_in_every_run(self, bronze: World, engine: EngineFactory) -> None:
         """
         An expression that may differ from run to run is refused, because a retry would give other batches.

@@ -159,7 +159,8 @@ def done(
         engine = open_engine(settings)
         install()  # once more: Spark's session puts a handler of its own in place
         with opened(Rehearsal(engine) if dry_run else engine, settings, clock, [bar]) as runner:
-            options.note_paths(config, settings, engine)
+            if not dry_run:
+                options.note_paths(config, settings, engine)
             return work(runner)
 
 

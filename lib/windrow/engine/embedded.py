@@ -13,6 +13,7 @@ from pyarrow.parquet import ParquetFile
 
 from windrow import tables
 from windrow.arrow import plain
+from windrow.commits import Commit
 from windrow.engine.lock import commit_lock
 from windrow.engine.log import DeltaRsLog, missing, open_table, payload_type
 from windrow.engine.protocol import Arrivals, Input, Live, Merged, Slice, Table, next_versions
@@ -29,7 +30,6 @@ from windrow.errors import (
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.locations import is_name, local_path
 from windrow.settings import Settings
-from windrow.start import Commit
 from windrow.storage import reading, writing
 
 MATCH = "t.state IN ('open', 'progress', 'partial') AND t.id = s.id"

@@ -17,16 +17,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from windrow.arrow import plain_type
+from windrow.commits import Commit, rows_added
 from windrow.engine.protocol import Table
 from windrow.errors import DepotUnreadable, TableMissing
-from windrow.start import Commit
 from windrow.storage import FAULTS, reading, unreadable
 
-ROWS_ADDED = ("numOutputRows", "num_added_rows")
 SAID = ("timestamp", "operation", "operationMetrics", "engineInfo", "txnId")
-FILES_REMOVED = ("numRemovedFiles", "num_removed_files")
-APPENDS = ("WRITE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "COPY INTO")
-WITHOUT_ROWS = ("OPTIMIZE", "CREATE TABLE", "SET TBLPROPERTIES", "VACUUM START", "VACUUM END", "ADD CONSTRAINT")
 
 
 class Log(Protocol):
@@ -103,7 +99,7 @@ def added(commits: Iterable[Mapping[str, Any]], after: int, upto: int) -> dict[i
 
     Raises DepotUnreadable when one of these versions is not in the log any more: to pass it over would lose data.
     """
-    by_version = {int(commit["version"]): _rows_added(commit) for commit in commits}
+    by_version = {int(commit["version"]): rows_added(commit) for commit in commits}
     gone = set(range(after + 1, upto + 1)) - by_version.keys()
     if gone:
         raise DepotUnreadable(
@@ -121,7 +117,7 @@ def commits(
     A commit's mark begins with the reader that found it (`by`) and is a digest of what that reader was told (`said`).
     """
     found = [
-        Commit(int(one["version"]), microseconds(one["timestamp"]), _rows_added(one), f"{by}:{_digest(one, said)}")
+        Commit(int(one["version"]), microseconds(one["timestamp"]), rows_added(one), f"{by}:{_digest(one, said)}")
         for one in history
     ]
     return sorted(found, key=lambda commit: commit.version)
@@ -130,19 +126,3 @@ def commits(
 def _digest(commit: Mapping[str, Any], said: Sequence[str]) -> str:
     content = {name: commit.get(name) for name in said}
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
-
-
-def _rows_added(commit: Mapping[str, Any]) -> int | None:
-    operation = str(commit.get("operation", ""))
-    if operation in WITHOUT_ROWS:
-        return 0
-    metrics = dict(commit.get("operationMetrics") or {})
-    for name in ROWS_ADDED:
-        if operation in APPENDS and name in metrics:
-            return int(metrics[name]) or (None if _removed(metrics) else 0)
-    return None
-
-
-def _removed(metrics: Mapping[str, Any]) -> bool:
-    """Tell whether a commit that added nothing took something away: overwritten with no rows."""
-    return any(int(metrics.get(name) or 0) for name in FILES_REMOVED)

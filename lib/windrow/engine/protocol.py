@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.commits import Commit
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.floors import Floors
-from windrow.start import Commit
 from windrow.step import Task
 
 

@@ -14,17 +14,22 @@ import pyarrow.compute as pc
 
 from windrow import tables
 from windrow.arrow import plain
+from windrow.commits import Commit
 from windrow.engine.protocol import Arrivals, Engine, Input, Live, Merged, Table
 from windrow.errors import EngineUnavailable
 from windrow.expressions import Mapping as ColumnMapping
-from windrow.start import Commit
 
 
 class Rehearsal:
     """Another engine, of which nothing reaches the tables."""
 
     def __init__(self, engine: Engine) -> None:
-        """Read with `engine`."""
+        """Read with `engine`. Raises EngineUnavailable where reading happens in a process with a memory of its own."""
+        if getattr(engine, "remote", False):
+            raise EngineUnavailable(
+                "a dry run needs Spark in this process, not Spark Connect",
+                "Use a classic session, or --engine embedded.",
+            )
         self._engine, self.name = engine, f"{engine.name} (dry run)"
         self.session = getattr(engine, "session", None)
         self._live: pa.Table | None = None
@@ -82,12 +87,8 @@ class Rehearsal:
         return Live(self._live, 0)
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
-        """Read the depot. Raises EngineUnavailable where this happens in another process, whose memory is not ours."""
-        if self._engine.read(after, upto, handle) is not None:
-            raise EngineUnavailable(
-                "a dry run needs Spark in this process, not Spark Connect",
-                "Use a classic session, or --engine embedded.",
-            )
+        """Read the depot."""
+        self._engine.read(after, upto, handle)
 
     def merge(self, rows: Any, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Keep what would be live."""

@@ -10,11 +10,12 @@ import pyarrow.compute as pc
 
 from windrow import messages as message_columns
 from windrow.engine.protocol import Counts, Processed
-from windrow.errors import DepotChanged, DepotUnreadable, first_line
+from windrow.errors import DepotChanged, DepotUnreadable, ExpressionError, first_line
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.step import Task
 
 CHANGE, VERSION = "_change_type", "_commit_version"
+TIMES = ("event_time", "received_at")
 FEED_COLUMNS = (CHANGE, VERSION, "_commit_timestamp")
 
 
@@ -67,9 +68,16 @@ def require_text(messages: pa.Table) -> None:
 def mapping_of(columns: Mapping[str, str], schema: pa.Schema) -> ColumnMapping | None:
     """Return how the columns of a depot become those of a message; None when it has them as they are.
 
-    Raises ExpressionError when a column is missing and nothing is mapped to it.
+    Raises ExpressionError when a column is missing and nothing is mapped to it, or when a time is a bare number.
     """
-    return ColumnMapping.of_depot(dict(columns), schema.names)
+    mapping = ColumnMapping.of_depot(dict(columns), schema.names)
+    for name in TIMES if mapping is None else ():
+        if pa.types.is_integer(schema.field(name).type):
+            raise ExpressionError(
+                f"[depot.columns] {name}: the depot has it as a number, and nothing says of what",
+                f'Map it: {name} = "timestamp_seconds({name})", timestamp_millis or timestamp_micros.',
+            )
+    return mapping
 
 
 def refuse_changes(changes: pa.Table) -> None:

@@ -25,6 +25,7 @@ from pyspark.sql import functions as F
 
 from windrow import tables
 from windrow.arrow import plain
+from windrow.commits import Commit
 from windrow.engine import catalog, embedded
 from windrow.engine.configured import configured
 from windrow.engine.embedded import added_rows
@@ -39,7 +40,6 @@ from windrow.errors import ExpressionError, FileRefused, TableRefused, first_lin
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.locations import is_name, local_path, reference
 from windrow.settings import Settings
-from windrow.start import Commit
 from windrow.storage import unreadable, unwritable
 
 EVERY_FILE = 2_147_483_647  # a rate limit would split commits, and what is read by version would lose the second half
@@ -57,7 +57,7 @@ class SparkEngine:
 
             session = find_session(catalog=is_name(settings.depot) or is_name(settings.ledger))
         self._root = self._session = session
-        self._remote = type(session).__module__.startswith("pyspark.sql.connect")
+        self.remote = type(session).__module__.startswith("pyspark.sql.connect")
         self._settings = settings
         self._depot, self._ledger = _absolute(settings.depot), _absolute(settings.ledger)
         self._paths: dict[str, Path | None] = {}
@@ -212,7 +212,7 @@ class SparkEngine:
             writer.start().awaitTermination()
         except StreamingQueryException as error:
             raise (take.failure or failure_in(str(error)) or translated(error)) from error
-        return self._history(after) if self._remote else None
+        return self._history(after) if self.remote else None
 
     def take(self, frame: DataFrame, begin: int, handle: Callable[[Arrivals], None]) -> int:
         """Handle one frame of the stream on its own session; return where the next frame begins."""
@@ -279,7 +279,7 @@ class SparkEngine:
 
     def _path(self, location: str) -> Path | None:
         """Return where a table lies when delta-rs, here, reads the same files; None when only Spark can tell."""
-        if self._remote or ON_DATABRICKS in os.environ:
+        if self.remote or ON_DATABRICKS in os.environ:
             return None
         if not is_name(location):
             return local_path(location)
@@ -296,7 +296,7 @@ class SparkEngine:
 
     def _lock(self, location: str) -> AbstractContextManager[None]:
         """Hold the lock of a table whose files lie on a disk of this machine, through whatever Spark writes them."""
-        path = self._path(location) or (local_path(location) if self._remote else None)
+        path = self._path(location) or (local_path(location) if self.remote else None)
         return commit_lock(str(path)) if path is not None and path.parent.is_dir() else nullcontext()
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -14,12 +12,9 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileType, PyFileSystem
 
 from windrow import durations, tables
+from windrow.commits import rows_added
 from windrow.errors import WindrowError
 
-ROWS_ADDED = ("numOutputRows", "num_added_rows")
-FILES_REMOVED = ("numRemovedFiles", "num_removed_files")
-APPENDS = ("WRITE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "COPY INTO")
-WITHOUT_ROWS = ("OPTIMIZE", "CREATE TABLE", "SET TBLPROPERTIES", "VACUUM START", "VACUUM END", "ADD CONSTRAINT")
 PROGRESS_FILES = f"state={tables.PROGRESS}/"
 KEPT = "delta.logRetentionDuration"
 FEED = "delta.enableChangeDataFeed"
@@ -44,7 +39,7 @@ def waiting_versions(depot: DeltaTable, read: int) -> Waiting:
     if behind <= 0:
         return Waiting(0, 0, None, None)
     commits = {int(commit["version"]): commit for commit in depot.history(behind)}
-    counts = {version: _rows_added(commits.get(version)) for version in range(read + 1, depot.version() + 1)}
+    counts = {version: rows_added(commits.get(version, {})) for version in range(read + 1, depot.version() + 1)}
     filled = {version: count for version, count in counts.items() if count != 0}
     if not filled:
         return Waiting(0, 0, None, None)
@@ -105,19 +100,3 @@ def kept(table: DeltaTable) -> str | None:
 def _files(table: DeltaTable, prefix: str) -> set[str]:
     paths = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()["path"].to_pylist()
     return {path for path in paths if path.startswith(prefix)}
-
-
-def _rows_added(commit: Mapping[str, Any] | None) -> int | None:
-    operation = str((commit or {}).get("operation", ""))
-    if operation in WITHOUT_ROWS:
-        return 0
-    metrics = dict((commit or {}).get("operationMetrics") or {})
-    for name in ROWS_ADDED:
-        if operation in APPENDS and name in metrics:
-            return int(metrics[name]) or (None if _removed(metrics) else 0)
-    return None
-
-
-def _removed(metrics: Mapping[str, Any]) -> bool:
-    """Tell whether a commit that added nothing took something away: overwritten with no rows."""
-    return any(int(metrics.get(name) or 0) for name in FILES_REMOVED)

@@ -1,0 +1,43 @@
+"""Commits of a Delta log: how many rows each added, as Spark and delta-rs write it down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+ROWS_ADDED = ("numOutputRows", "num_added_rows")
+FILES_REMOVED = ("numRemovedFiles", "num_removed_files")
+APPENDS = ("WRITE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "COPY INTO")
+WITHOUT_ROWS = ("OPTIMIZE", "CREATE TABLE", "SET TBLPROPERTIES", "VACUUM START", "VACUUM END", "ADD CONSTRAINT")
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit of the depot's log: its version, when (microseconds), and how many rows it added (None: not said).
+
+    `mark` tells it from another commit that took the same number, for who looks in the same way: `log:...` is what
+    the log itself says, `spark:...` what Spark tells of it.
+    """
+
+    version: int
+    committed_at: int
+    rows: int | None
+    mark: str = ""
+
+
+def rows_added(commit: Mapping[str, Any]) -> int | None:
+    """Return how many rows a commit (`operation, operationMetrics`) added; None where it does not say."""
+    operation = str(commit.get("operation", ""))
+    if operation in WITHOUT_ROWS:
+        return 0
+    metrics = dict(commit.get("operationMetrics") or {})
+    for name in ROWS_ADDED:
+        if operation in APPENDS and name in metrics:
+            return int(metrics[name]) or (None if _removed(metrics) else 0)
+    return None
+
+
+def _removed(metrics: Mapping[str, Any]) -> bool:
+    """Tell whether a commit that added nothing took something away: overwritten with no rows."""
+    return any(int(metrics.get(name) or 0) for name in FILES_REMOVED)
