@@ -217,6 +217,7 @@ class Microbatch:
             "depot_version": plan.depot_version,
             "clocks": _one_list(_clocks(moved, flushed_at), tables.CLOCKS),
             "rules": plan.rules(self.primed.rules, self._step.settings),
+            "columns": self._engine.columns,
             "engine": self._engine.name,
             "path": plan.path,
             "token": token,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -300,3 +301,20 @@ class TestPayloads:
             world.runner(embedded).once()
         with pytest.raises(MessagesError, match="another type"):
             verify(world.depot, world.ledger)
+
+
+def test_mapping_that_changes(bronze: World, embedded: EngineFactory) -> None:
+    """
+    The history says with which mapping each version was read, so verify maps each as it was, whatever the settings
+    say now.
+    """
+    first, second = log(versions=2)
+    write_deltalake(bronze.depot, bronze_rows(first), mode="append")
+    bronze.runner(embedded, depot_columns=COLUMNS).once()
+    write_deltalake(bronze.depot, bronze_rows(second), mode="append")
+    other = COLUMNS | {"payload": "metric.unit", "type": "concat('x', metric.name)"}
+    bronze.runner(embedded, depot_columns=other).once()
+    assert [json.loads(row["columns"])["payload"] for row in bronze.history()] == [COLUMNS["payload"], "metric.unit"]
+    for columns in (COLUMNS, other, {}):
+        report = verify(bronze.depot, bronze.ledger, columns=columns)
+        assert (report.ok, report.complete) == (True, True)

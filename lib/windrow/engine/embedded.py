@@ -15,9 +15,9 @@ from windrow import tables
 from windrow.arrow import plain
 from windrow.commits import Commit
 from windrow.engine.lock import commit_lock
-from windrow.engine.log import DeltaRsLog, missing, open_table, payload_type
+from windrow.engine.log import DeltaRsLog, missing, open_table, payload_type, require_ledger
 from windrow.engine.protocol import Arrivals, Input, Live, Merged, Slice, Table, next_versions
-from windrow.engine.slices import CHANGE, FEED_COLUMNS, VERSION, cut, mapping_of, messages_of
+from windrow.engine.slices import CHANGE, FEED_COLUMNS, VERSION, cut, mapping_of, messages_of, recorded
 from windrow.errors import (
     DepotUnreadable,
     EngineUnavailable,
@@ -126,6 +126,11 @@ class EmbeddedEngine:
         """Create the ledger with its first rows in one commit, unless it exists."""
         create_ledger(self._ledger, first, keep)
 
+    @property
+    def columns(self) -> str | None:
+        """Return `[depot.columns]` as the history records it."""
+        return recorded(self._settings.depot_columns)
+
     def create_views(self) -> list[str]:
         """Create nothing: a path has no views."""
         return []
@@ -164,10 +169,10 @@ class EmbeddedEngine:
         payload = payload_type(pa.schema(table.schema().to_arrow()))
         mapped = Counted(mapping.apply(_rows(given, after), payload), given.file, progress)
         application, version = transaction
-        recorded = CommitProperties(app_transactions=[Transaction(application, version)])
+        noted = CommitProperties(app_transactions=[Transaction(application, version)])
         with commit_lock(self._depot), writing(self._depot, "depot"):
             try:
-                write_deltalake(table, mapped.reader(), mode="append", commit_properties=recorded)
+                write_deltalake(table, mapped.reader(), mode="append", commit_properties=noted)
             except CommitFailedError as error:
                 raise FileRefused(
                     f"{given.file} is being ingested by another process: {first_line(error)}", "Run it again."
@@ -186,6 +191,7 @@ class EmbeddedEngine:
             found = QueryBuilder().register("ledger", table).execute(f"SELECT * FROM ledger WHERE state IN ({among})")
             rows = pa.RecordBatchReader.from_stream(found).read_all()
         schema = tables.ledger_schema(payload_type(pa.schema(table.schema().to_arrow())))
+        require_ledger(self._ledger, rows.column_names, schema)
         return Live(plain(rows).select(schema.names).cast(schema).combine_chunks(), table.version(), table)
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:

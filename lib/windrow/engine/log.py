@@ -19,7 +19,7 @@ from deltalake.exceptions import TableNotFoundError
 from windrow.arrow import plain_type
 from windrow.commits import Commit, rows_added
 from windrow.engine.protocol import Table
-from windrow.errors import DepotUnreadable, TableMissing
+from windrow.errors import DepotUnreadable, TableMissing, TableRefused
 from windrow.storage import FAULTS, reading, unreadable
 
 SAID = ("timestamp", "operation", "operationMetrics", "engineInfo", "txnId")
@@ -80,6 +80,18 @@ def missing(location: str, role: str) -> TableMissing:
     """Return the error for a table that is not there."""
     creates = "`windrow init` creates it" if role == "ledger" else "`windrow init` or `windrow ingest` creates it"
     return TableMissing(f"there is no {role} at {location}", f"{creates}; or name another with --{role}.")
+
+
+def require_ledger(location: str, columns: Iterable[str], schema: pa.Schema) -> None:
+    """Raise TableRefused for a table without the columns of a ledger, all or some."""
+    absent = [name for name in schema.names if name not in set(columns)]
+    if {"id", "state", "token"} & set(absent):
+        raise TableRefused(f"{location} is a Delta table, but no ledger", "Give the path of a ledger.")
+    if absent:
+        raise TableRefused(
+            f"the ledger at {location} has no column {absent[0]}: it was made by another version of Windrow",
+            "Use the Windrow that wrote it, or replay the depot into a new ledger.",
+        )
 
 
 def identity(table: DeltaTable) -> Table:

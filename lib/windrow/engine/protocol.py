@@ -161,6 +161,11 @@ class Engine(Protocol):
         """Create the ledger with its first rows in one commit, unless it exists."""
         ...
 
+    @property
+    def columns(self) -> str | None:
+        """Return `[depot.columns]` as JSON, for the history; None for a depot that has the columns of a message."""
+        ...
+
     def create_views(self) -> list[str]:
         """Create the views over a ledger in a catalog and return their names. Raises TableRefused for a taken name."""
         ...

@@ -31,6 +31,7 @@ class Rehearsal:
                 "Use a classic session, or --engine embedded.",
             )
         self._engine, self.name = engine, f"{engine.name} (dry run)"
+        self.columns = engine.columns
         self.session = getattr(engine, "session", None)
         self._live: pa.Table | None = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -78,6 +79,11 @@ def mapping_of(columns: Mapping[str, str], schema: pa.Schema) -> ColumnMapping |
                 f'Map it: {name} = "timestamp_seconds({name})", timestamp_millis or timestamp_micros.',
             )
     return mapping
+
+
+def recorded(columns: Mapping[str, str]) -> str | None:
+    """Return a mapping as the history records it, None without one."""
+    return json.dumps(dict(columns), sort_keys=True, ensure_ascii=False) if columns else None
 
 
 def refuse_changes(changes: pa.Table) -> None:

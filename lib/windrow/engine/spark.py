@@ -30,13 +30,13 @@ from windrow.engine import catalog, embedded
 from windrow.engine.configured import configured
 from windrow.engine.embedded import added_rows
 from windrow.engine.lock import commit_lock
-from windrow.engine.log import DeltaRsLog, Log, missing, open_table
+from windrow.engine.log import DeltaRsLog, Log, missing, open_table, require_ledger
 from windrow.engine.protocol import Arrivals, Input, Live, Merged, Table
-from windrow.engine.slices import CHANGE, FEED_COLUMNS, VERSION, mapping_of
+from windrow.engine.slices import CHANGE, FEED_COLUMNS, VERSION, mapping_of, recorded
 from windrow.engine.spark_errors import translated
 from windrow.engine.spark_log import SparkLog, detail
 from windrow.engine.stream import SparkArrivals, Take, failure_in
-from windrow.errors import ExpressionError, FileRefused, TableRefused, first_line
+from windrow.errors import ExpressionError, FileRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.locations import is_name, local_path, reference
 from windrow.settings import Settings
@@ -108,6 +108,11 @@ class SparkEngine:
         catalog.require_free(self._session, self._ledger, views)
         catalog.create_table(self._session, self._ledger, first, properties, tables.LEDGER_COMMENT, by="state")
         self.create_views()
+
+    @property
+    def columns(self) -> str | None:
+        """Return `[depot.columns]` as the history records it."""
+        return recorded(self._settings.depot_columns)
 
     def create_views(self) -> list[str]:
         """Create the views over a catalog ledger and return their names; a path has none."""
@@ -186,8 +191,7 @@ class SparkEngine:
             raise missing(self._settings.ledger, "ledger")
         whole = self._session.sql(f"SELECT * FROM {reference(self._ledger)}")
         schema = tables.ledger_schema(table.payload)
-        if set(schema.names) - set(whole.columns):
-            raise TableRefused(f"{self._ledger} is a Delta table, but no ledger", "Give the path of a ledger.")
+        require_ledger(self._ledger, whole.columns, schema)
         try:
             rows = plain(whole.where(F.col("state").isin(*tables.LIVE)).toArrow())
         except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from windrow.errors import ExpressionError
-from windrow.reading.delta import open_depot, open_ledger
+from windrow.reading.delta import Ledger, open_depot, open_ledger
 from windrow.verify.depot import Depot, read_depot
 from windrow.verify.finals import check_finals
 from windrow.verify.history import check_history, messages_read
@@ -36,16 +36,17 @@ def verify(
 ) -> Report:
     """Check the books of a ledger at some of its versions (default: the latest), and against the depot.
 
-    `columns` is `[depot.columns]` of a depot that has others than a message. `progress` is told what was done, how
-    many steps, and of how many. Raises TableMissing, TableRefused, OtherDepot, and NotFound for a ledger version that
-    is not there or can no longer be read.
+    `columns` is `[depot.columns]`; versions that were read are mapped as the history has it. `progress` is told what
+    was done, how many steps, and of how many. Raises TableMissing, TableRefused, OtherDepot, and NotFound for a
+    ledger version that is not there or can no longer be read.
     """
     book = open_ledger(ledger)
     wanted = sorted(set(versions or [book.table.version()]))
     reached = [read_progress(ledger, version) for version in wanted]
     log = open_depot(depot, book, reached[-1])
     first, findings = first_version(ledger, reached[-1])
-    read = _depot(log, first, max(one.depot_version for one in reached), columns or {})
+    last = max(one.depot_version for one in reached)
+    read = _depot(log, first, last, columns or {}, _recorded(open_ledger(ledger, wanted[-1])))
     progress("depot", 1, len(wanted) + 1)
     books: list[Books] = []
     differences: list[Difference] = []
@@ -62,10 +63,18 @@ def verify(
     return Report(depot, ledger, tuple(books), tuple(differences), (*findings, *read.findings()))
 
 
-def _depot(log: DeltaTable, first: int, last: int, columns: Mapping[str, str]) -> Depot:
+def _recorded(ledger: Ledger) -> dict[int, str | None]:
+    """Return for each depot version the mapping with which it was read."""
+    history = ledger.rows("microbatch", "versions, columns", "kind = 'data'").to_pylist()
+    return {part["version"]: row["columns"] for row in history for part in row["versions"] or []}
+
+
+def _depot(
+    log: DeltaTable, first: int, last: int, columns: Mapping[str, str], recorded: dict[int, str | None]
+) -> Depot:
     """Read the depot; one whose columns only Spark can map is not checked, and the report says so."""
     try:
-        return read_depot(log, first, last, dict(columns))
+        return read_depot(log, first, last, dict(columns), recorded)
     except ExpressionError as error:
         return Depot.unread(first, last, f"cannot be mapped without Spark: {error.message}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -51,35 +52,60 @@ class Depot:
         return [f"depot versions {self.first}..{self.readable - 1} {self.why}"]
 
 
-def read_depot(table: DeltaTable, first: int, last: int, columns: dict[str, str]) -> Depot:
+def read_depot(
+    table: DeltaTable, first: int, last: int, columns: dict[str, str], recorded: dict[int, str | None]
+) -> Depot:
     """Read the versions from `first` to `last`, or as many of the latest of them as can be read.
 
-    `columns` maps the columns of a depot that has others than a message. Raises MessagesError when a column of a
-    message is missing, ExpressionError for a mapping that cannot be run without Spark.
+    `recorded` has for versions that were read the mapping that made messages of them, as the history has it (JSON);
+    `columns` is the mapping of all others. Raises MessagesError when a column of a message is missing,
+    ExpressionError for a mapping that cannot be run without Spark.
     """
     last = min(last, table.version())
     names = [field.name for field in table.schema().fields]
-    missing = [name for name in REQUIRED if name not in [given.lower() for given in names]]
-    if missing and not columns:
-        raise MessagesError(
-            f"the depot has no column {missing[0]!r}", "Map its columns under [depot.columns] in windrow.toml."
-        )
-    mapping = Mapping.of_depot(columns, names)
-    present = None if mapping else [name for name in MESSAGE if name in names]
+    ways = {text: _way(names, text) for text in set(recorded.values()) or {_text(columns)}}
+    present = None if any(ways.values()) else [name for name in MESSAGE if name in names]
     readable = first
     try:
         feed = _feed(table, first, last, present)
     except UNREADABLE:
         readable = _readable_from(table, first, last)
         feed = _feed(table, readable, last, present)
+    feed = plain(feed)
+    added = feed.filter(pc.equal(feed[CHANGE], "insert"))
+    versions = added[VERSION].unique().to_pylist()
+    alike: dict[str | None, list[int]] = {text: [] for text in ways}
+    for version in versions:
+        alike.setdefault(recorded.get(version, _text(columns)), []).append(version)
+    parts = [_part(added, alike[text], ways[text] if text in ways else _way(names, text)) for text in alike]
+    return Depot(pa.concat_tables(parts), first, readable, last)
+
+
+def _text(columns: dict[str, str]) -> str | None:
+    return json.dumps(columns, sort_keys=True, ensure_ascii=False) if columns else None
+
+
+def _way(names: list[str], text: str | None) -> Mapping | None:
+    """Return how rows become messages by a mapping as the history records it."""
+    columns = json.loads(text or "{}")
+    missing = [name for name in REQUIRED if name not in [given.lower() for given in names]]
+    if missing and not columns:
+        raise MessagesError(
+            f"the depot has no column {missing[0]!r}", "Map its columns under [depot.columns] in windrow.toml."
+        )
+    return Mapping.of_depot(columns, names)
+
+
+def _part(added: pa.Table, versions: list[int], way: Mapping | None) -> pa.Table:
+    """Return the rows of some versions as messages with `version`."""
+    rows = added.filter(pc.is_in(added[VERSION], pa.array(versions, added[VERSION].type)))
     try:
-        messages = _mapped(feed, mapping) if mapping else _messages(feed, present or [])
+        return _mapped(rows, way) if way else _messages(rows)
     except pa.ArrowException as error:
         raise MessagesError(
             f"the depot has a column of another type than a message's: {first_line(error)}",
             "Map its columns under [depot.columns] in windrow.toml.",
         ) from error
-    return Depot(messages, first, readable, last)
 
 
 def _readable_from(table: DeltaTable, first: int, last: int) -> int:
@@ -110,20 +136,16 @@ def _nothing(table: DeltaTable, names: list[str] | None) -> pa.Table:
     return pa.schema([*fields, pa.field(CHANGE, pa.string()), pa.field(VERSION, pa.int64())]).empty_table()
 
 
-def _mapped(feed: pa.Table, mapping: Mapping) -> pa.Table:
-    """Return what was inserted as the mapping makes messages of it, with `version`."""
-    feed = plain(feed)
-    added = feed.filter(pc.equal(feed[CHANGE], "insert"))
+def _mapped(added: pa.Table, mapping: Mapping) -> pa.Table:
+    """Return rows as the mapping makes messages of them."""
     rows = added.drop_columns([name for name in FEED_COLUMNS if name in added.column_names])
     messages = mapping.apply(rows, mapping.payload_type(rows.schema)).read_all()
     return as_messages(messages.append_column("version", added[VERSION].cast(pa.int64())))
 
 
-def _messages(feed: pa.Table, present: list[str]) -> pa.Table:
-    """Return what was inserted as messages with `version`; a column that the depot does not have is empty."""
-    feed = plain(feed)
-    added = feed.filter(pc.equal(feed[CHANGE], "insert"))
-    columns = {name: added[name] for name in present}
+def _messages(added: pa.Table) -> pa.Table:
+    """Return rows as they are; a column that the depot does not have is empty."""
+    columns = {name: added[name] for name in MESSAGE if name in added.column_names}
     for name, type_ in MESSAGE.items():
         if name not in columns:
             columns[name] = pa.chunked_array([pa.repeat(pa.scalar(DEFAULTS.get(name), type_), added.num_rows)])
