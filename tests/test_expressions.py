@@ -260,6 +260,8 @@ TRUTHS = [
     "if(truth, other, true)",
 ]
 SEQUENCES = [
+    "TRY_CAST(odd_double AS BIGINT)",
+    "TRY_CAST(double AS INT)",
     "full",
     "small",
     "length(text)",

@@ -413,14 +413,20 @@ class TestBatches:
         assert [one["payload"] for one in found["messages"]] == ["text", "base64:/w==", None]
 
 
+def arrival(row):
+    """Return when a message arrived, for sorting; one without a stamp last of all."""
+    return row["received_at"].timestamp() if row["received_at"] else float("-inf")
+
+
 class TestRejections:
     def test_list(self, world, embedded):
         """
-        Rejected messages are listed with their content, the latest microbatch first, of a key or reason if asked.
+        Rejected messages are listed with their content, the latest microbatch and arrival first, of a key or reason if
+        asked.
         """
         world.publish(*log(versions=6, seed=6))
         world.runner(embedded, max_messages=60).once()
-        rows = sorted(world.rows("rejected"), key=lambda row: (-row["microbatch"], row["id"]))
+        rows = sorted(world.rows("rejected"), key=lambda row: (-row["microbatch"], -arrival(row), row["id"]))
         found = rejections(world.ledger, limit=1_000)
         assert [row["id"] for row in found] == [row["id"] for row in rows]
         assert [row["id"] for row in rejections(world.ledger, limit=3)] == [row["id"] for row in rows[:3]]

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from uuid import uuid4
+
+import pyarrow as pa
 
 from windrow.batching.rules import Rules
 from windrow.batching.step import Batching
 from windrow.engine.protocol import Engine, Table
-from windrow.errors import DepotChanged, MessagesError, OtherDepot, StartFromChanged, TableRefused, UsageError
-from windrow.progress import DAMAGED, Primed, Reached, first_rows, mark_of, prime
+from windrow.errors import (
+    DepotChanged,
+    DepotUnreadable,
+    MessagesError,
+    OtherDepot,
+    StartFromChanged,
+    TableRefused,
+    UsageError,
+)
+from windrow.progress import DAMAGED, Primed, Reached, control_rows, first_rows, mark_of, prime
 from windrow.settings import Settings
 from windrow.start import Start
 
@@ -16,12 +27,14 @@ from windrow.start import Start
 def open_ledger(engine: Engine, settings: Settings, now: int) -> Primed:
     """Return the ledger's state, creating it on first use; `now` is the wall clock, in microseconds.
 
-    Raises TableMissing without a depot, OtherDepot for the ledger of another one, StartFromChanged when the ledger
-    began elsewhere than `start_from` says, DepotUnreadable when `start_from` reaches beyond the depot's log,
-    MessagesError when payloads became text that were octets, or the other way round.
+    While nothing was read, `start_from` may change. Raises TableMissing without a depot, OtherDepot for the ledger of
+    another one, StartFromChanged when the ledger began elsewhere than `start_from` says, DepotUnreadable when
+    `start_from` reaches beyond the depot's log or the depot has no change data feed, MessagesError when payloads
+    became text that were octets, or the other way round.
     """
     if engine.ledger() is None:
         depot = engine.depot()
+        _require_feed(depot, settings)
         start = Start.parse(settings.start_from)
         reached = start.version_before(depot.version, now, engine.depot_commits)
         rules = Batching(settings.rules.build()).settings
@@ -35,12 +48,34 @@ def open_ledger(engine: Engine, settings: Settings, now: int) -> Primed:
             f"the payloads of the depot {settings.depot} are {depot.payload}, the ledger holds them as {held}",
             f"Map payload under [depot.columns] so that it gives {held}, or begin a new ledger (--ledger).",
         )
-    if "start_from" in settings.model_fields_set and settings.start_from != primed.start_from:
+    if "start_from" not in settings.model_fields_set or settings.start_from == primed.start_from:
+        return primed
+    if primed.microbatch:
         raise StartFromChanged(
             f"the ledger began from {primed.start_from!r}, start_from now says {settings.start_from!r}",
             f"Set start_from = {primed.start_from!r}, or begin a new ledger (--ledger).",
         )
-    return primed
+    _move_start(engine, primed, settings, now)
+    return open_ledger(engine, settings, now)
+
+
+def _move_start(engine: Engine, primed: Primed, settings: Settings, now: int) -> None:
+    """Begin elsewhere: nothing was read yet, so nothing of the earlier choice is left. Raises LedgerMoved."""
+    depot = engine.depot()
+    reached = Start.parse(settings.start_from).version_before(depot.version, now, engine.depot_commits)
+    moved: dict[str, object] = {"start_from": settings.start_from, "depot_version": reached, "token": uuid4().hex}
+    control = control_rows(primed, primed.sources, moved)
+    nothing = control.slice(0, 0).append_column("known", pa.array([], pa.bool_()))
+    engine.merge(nothing, control, primed.fence, primed.token, json.dumps({"start_from": settings.start_from}))
+
+
+def _require_feed(depot: Table, settings: Settings) -> None:
+    if not depot.feed:
+        raise DepotUnreadable(
+            f"the change data feed of the depot {settings.depot} is off",
+            "Switch it on: ALTER TABLE ... SET TBLPROPERTIES (delta.enableChangeDataFeed = true). Spark can read what "
+            'is added from then on (start_from = "end"), the embedded engine also what was there.',
+        )
 
 
 def recorded_rules(recorded: str) -> Rules:

@@ -92,6 +92,16 @@ class TestStartFrom:
         with pytest.raises(StartFromChanged, match="version:2"):
             full.runner(embedded, start_from="end")
 
+    def test_changed_before_anything_was_read(self, full, engine):
+        """
+        While nothing was read, another `start_from` is taken: who made a ledger with a wrong one begins elsewhere.
+        """
+        full.runner(engine, start_from="end")
+        full.runner(engine, start_from="version:3").once()
+        assert versions_read(full) == [3]
+        with pytest.raises(StartFromChanged, match="version:3"):
+            full.runner(engine, start_from="beginning")
+
     def test_without_meaning(self, full, embedded):
         """
         A `start_from` that nobody knows is an error before anything is created.

@@ -248,13 +248,13 @@ class TestCleanedUp:
 class TestFeed:
     def test_of_a_depot_without_one(self, tmp_path: Path, world: World, engine: EngineFactory) -> None:
         """
-        A depot that never had a change feed is refused with what is missing, and nothing is read.
+        A depot that never had a change feed is refused with what switches it on, and no ledger is made.
         """
         shutil.rmtree(world.depot)
         write_deltalake(world.depot, table(NEW))
-        with pytest.raises(DepotUnreadable):
+        with pytest.raises(DepotUnreadable, match="enableChangeDataFeed = true"):
             run(world, engine)
-        assert world.history() == []
+        assert not DeltaTable.is_deltatable(world.ledger)
 
     def test_switched_off_in_between(self, read: World, engine: EngineFactory) -> None:
         """

@@ -182,7 +182,8 @@ def _print_rejected(row: dict[str, Any]) -> None:
     off = f" by {row['off_by_us'] / 1_000_000:.3f} s" if row["off_by_us"] else ""
     detail = f" ({row['detail']})" if row["detail"] else ""
     say(f"[bold]{row['id']}[/bold]  {row['reason']}{off}{detail}")
-    say(f"    {row['event_time']}  {row['type']}  received at {row['received_at']}  {_payload(row)}", markup=False)
+    event_time, type_, received_at = (row[name] or "NULL" for name in ("event_time", "type", "received_at"))
+    say(f"    {event_time}  {type_}  received at {received_at}  {_payload(row)}", markup=False)
     if row["raised_by_us"]:
         raised = row["raised_by_us"] / 1_000_000
         say(f"    its source's clock stood {raised:.3f} s after its arrival already")
@@ -213,4 +214,12 @@ def _print_report(report: Report) -> None:
         say(f"  expected {difference.expected}, found {difference.found}", markup=False)
         for example in difference.examples[:3]:
             say(f"    {example}", markup=False)
-    say("[green]no difference[/green]" if report.ok else f"[red]{count(len(report.differences), 'difference')}[/red]")
+    say(_verdict(report))
+
+
+def _verdict(report: Report) -> str:
+    if not report.ok:
+        return f"[red]{count(len(report.differences), 'difference')}[/red]"
+    return (
+        "[green]no difference[/green]" if report.complete else "[yellow]no difference in what could be checked[/yellow]"
+    )

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from windrow import paths
-from windrow.locations import is_name
+from windrow.locations import is_name, local_path
 from windrow.settings import Settings
 
 if TYPE_CHECKING:
@@ -50,6 +50,13 @@ def running(config: str | None, **flags: Any) -> Settings:
 
     chosen = settings(config, **flags)
     return reading(config, **flags) if choose(chosen.engine) == "embedded" else chosen
+
+
+def switching(config: str | None, **flags: Any) -> Settings:
+    """Return the settings of a command that only flips a switch: tables on this disk need no Spark for it."""
+    chosen = running(config, **flags)
+    here = chosen.engine == "auto" and all(local_path(place) for place in (chosen.depot, chosen.ledger))
+    return chosen.model_copy(update={"engine": "embedded"}) if here else chosen
 
 
 def reading(config: str | None, **flags: Any) -> Settings:

@@ -100,7 +100,7 @@ def pause(
     debug: Debug = False,
 ) -> None:
     """Pause the ledger: whoever runs it does nothing more until `resume`. It is recorded in the history."""
-    chosen = options.running(config, depot=depot, ledger=ledger, engine=engine)
+    chosen = options.switching(config, depot=depot, ledger=ledger, engine=engine)
     _run(chosen, lambda runner: runner.pause(), json, config)
 
 
@@ -113,18 +113,23 @@ def resume(
     debug: Debug = False,
 ) -> None:
     """Let a paused ledger go on. It is recorded in the history."""
-    chosen = options.running(config, depot=depot, ledger=ledger, engine=engine)
-    _run(chosen, lambda runner: runner.resume(), json, config)
+    chosen = options.switching(config, depot=depot, ledger=ledger, engine=engine)
+    _run(chosen, lambda runner: runner.resume(), json, config, nothing="The ledger was not paused.")
 
 
 def _run(
-    settings: Settings, work: Callable[[Runner], Summary], json: bool, config: str | None, dry_run: bool = False
+    settings: Settings,
+    work: Callable[[Runner], Summary],
+    json: bool,
+    config: str | None,
+    dry_run: bool = False,
+    nothing: str = "Nothing new, nothing overdue.",
 ) -> None:
     summary = done(settings, work, quiet=json, config=config, dry_run=dry_run)
     if json:
         options.print_json(_document(summary) | ({"dry_run": True} if dry_run else {}))
         return
-    say(sentence(summary))
+    say(sentence(summary, nothing))
     if dry_run:
         say("This was a dry run: nothing was written.")
 
@@ -164,14 +169,14 @@ def done(
             return work(runner)
 
 
-def sentence(summary: Summary) -> str:
+def sentence(summary: Summary, nothing: str = "Nothing new, nothing overdue.") -> str:
     """Say in one line what a run did."""
     if summary.paused:
         return "The ledger is paused; `windrow resume` lets it go on."
     if summary.microbatches and summary.microbatches[-1].kind == "resume":
-        return "The ledger goes on with the next run."
+        return "The ledger goes on."
     if not summary.microbatches:
-        return "Nothing new, nothing overdue."
+        return nothing
     counted = options.count
     return (
         f"{counted(len(summary.microbatches), 'microbatch')}: {counted(summary.total('messages'), 'message')} read, "

@@ -60,7 +60,7 @@ def init(
             {"settings": str(file), "written": written, "depot": chosen.depot, "ledger": chosen.ledger, "views": views}
         )
         return
-    say(f"{'Wrote' if written else 'Kept'} {file}; depot {chosen.depot}; ledger {chosen.ledger}.")
+    say(f"{'Wrote' if written else 'Kept'} {file}. Depot {chosen.depot} and ledger {chosen.ledger} are there.")
     if views:
         say(f"Views: {', '.join(view.replace('`', '') for view in views)}.", markup=False)
     say("Next: windrow ingest FILE..., windrow run, windrow status.")

@@ -12,7 +12,7 @@ from deltalake.exceptions import DeltaError
 from windrow.arrow import plain
 from windrow.doctor.finding import Finding, Level, error, ok, warning
 from windrow.doctor.opened import OpenDepot
-from windrow.errors import WindrowError
+from windrow.errors import WindrowError, first_line
 from windrow.expressions import DEPOT, Mapping
 from windrow.messages import COLUMNS, DEFAULTS
 from windrow.reading.log import FEED, earliest_readable, kept
@@ -130,7 +130,12 @@ def check_changes(depot: OpenDepot) -> Iterator[Finding]:
         return
     other = "_change_type <> 'insert'"
     stream = depot.table.load_cdf(starting_version=first, columns=FEED_COLUMNS, predicate=other)
-    versions = pa.RecordBatchReader.from_stream(stream).read_all()["_commit_version"]
+    try:
+        versions = pa.RecordBatchReader.from_stream(stream).read_all()["_commit_version"]
+    except (DeltaError, pa.ArrowException, OSError) as failed:
+        what = f"the changes of versions {first} to {depot.table.version()} cannot all be read: {first_line(failed)}"
+        yield error("depot-changes", what, "Was the change data feed off for some of them? The next run stops there.")
+        return
     if not len(versions):
         yield ok("depot-changes", "no row was deleted or updated in the versions that wait")
         return

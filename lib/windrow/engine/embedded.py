@@ -123,7 +123,14 @@ class EmbeddedEngine:
         create_depot(self._depot, payload, keep)
 
     def create_ledger(self, first: pa.Table, keep: str) -> None:
-        """Create the ledger with its first rows in one commit, unless it exists."""
+        """Create the ledger with its first rows in one commit, unless it exists.
+
+        Raises ExpressionError for a mapping that only Spark can run, before anything is made.
+        """
+        depot = self.depot()
+        mapping = mapping_of(self._settings.depot_columns, depot.schema)
+        if mapping is not None:
+            mapping.duckdb_select(depot.schema, depot.payload)
         create_ledger(self._ledger, first, keep)
 
     @property

@@ -20,8 +20,10 @@ from windrow.arrow import plain_type
 from windrow.commits import Commit, rows_added
 from windrow.engine.protocol import Table
 from windrow.errors import DepotUnreadable, TableMissing, TableRefused
+from windrow.locations import local_path
 from windrow.storage import FAULTS, reading, unreadable
 
+FEED = "delta.enableChangeDataFeed"
 SAID = ("timestamp", "operation", "operationMetrics", "engineInfo", "txnId")
 
 
@@ -79,7 +81,9 @@ def open_table(location: str, role: str) -> DeltaTable:
 def missing(location: str, role: str) -> TableMissing:
     """Return the error for a table that is not there."""
     creates = "`windrow init` creates it" if role == "ledger" else "`windrow init` or `windrow ingest` creates it"
-    return TableMissing(f"there is no {role} at {location}", f"{creates}; or name another with --{role}.")
+    path = local_path(location)
+    place = f"{location} ({path.resolve()})" if path is not None and not path.is_absolute() else location
+    return TableMissing(f"there is no {role} at {place}", f"{creates}; or name another with --{role}.")
 
 
 def require_ledger(location: str, columns: Iterable[str], schema: pa.Schema) -> None:
@@ -97,7 +101,10 @@ def require_ledger(location: str, columns: Iterable[str], schema: pa.Schema) -> 
 def identity(table: DeltaTable) -> Table:
     """Return a table's identity, latest version and columns."""
     schema = pa.schema(table.schema().to_arrow())
-    return Table(str(table.metadata().id), table.version(), schema, payload_type(schema))
+    metadata = table.metadata()
+    return Table(
+        str(metadata.id), table.version(), schema, payload_type(schema), metadata.configuration.get(FEED) == "true"
+    )
 
 
 def payload_type(schema: pa.Schema) -> pa.DataType:

@@ -82,12 +82,13 @@ class Merged:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A Delta table's identity, latest version and columns, and the type that its payload has as a message."""
+    """A Delta table: identity, latest version, columns, the type its payload has as a message, its change feed."""
 
     id: str
     version: int
     schema: pa.Schema
     payload: pa.DataType
+    feed: bool
 
 
 @dataclass(frozen=True, slots=True)

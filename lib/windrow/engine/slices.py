@@ -92,7 +92,7 @@ def refuse_changes(changes: pa.Table) -> None:
         first = changes[VERSION][0].as_py()
         raise DepotChanged(
             f"depot version {first} deletes or updates rows; a depot only grows",
-            'Nothing was read. If a retention job does this, set on_depot_delete = "ignore".',
+            'Nothing of it was read. If a retention job does this, set on_depot_delete = "ignore".',
         )
 
 

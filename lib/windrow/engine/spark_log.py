@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from windrow.arrow import plain
 from windrow.commits import Commit
-from windrow.engine.log import added, commits, payload_type
+from windrow.engine.log import FEED, added, commits, payload_type
 from windrow.engine.protocol import Table
 from windrow.errors import TableRefused
 
@@ -29,7 +29,7 @@ class SparkLog:
             return None
         version = self._history("version", limit=1)[0]["version"]
         schema = plain(self.session.sql(f"SELECT * FROM {self.reference} LIMIT 0").toArrow()).schema
-        return Table(found["id"], version, schema, payload_type(schema))
+        return Table(found["id"], version, schema, payload_type(schema), found["properties"].get(FEED) == "true")
 
     def rows_added(self, after: int, upto: int) -> dict[int, int | None]:
         """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say."""
@@ -51,9 +51,13 @@ class SparkLog:
 
 
 def detail(session: SparkSession, reference: str) -> dict[str, Any] | None:
-    """Return `id` and `location` of a table, None when there is none. Raises TableRefused for one that is not Delta."""
+    """Return `id`, `location` and `properties` of a table, None when there is none.
+
+    Raises TableRefused for a table that is not Delta.
+    """
     try:
-        found = session.sql(f"DESCRIBE DETAIL {reference}").select("id", "location", "format").collect()[0].asDict()
+        described = session.sql(f"DESCRIBE DETAIL {reference}").select("id", "location", "format", "properties")
+        found: dict[str, Any] = described.collect()[0].asDict()
     except AnalysisException as error:
         if error.getCondition() in NO_TABLE:
             return None

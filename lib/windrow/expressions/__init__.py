@@ -150,7 +150,10 @@ class Mapping:
                 try:
                     rows.project(sql).to_arrow_table()
                 except type(error) as alone:
-                    refuse(str(alone).split("\n\nLINE ")[0], "Mend the value, or use TRY_CAST to get NULL for it.")
+                    refuse(
+                        str(alone).split("\n\nLINE ")[0],
+                        "Run with --engine spark, write it in other words, or let TRY_CAST give NULL for it.",
+                    )
         raise error
 
     @contextmanager

@@ -113,7 +113,7 @@ CASTS = {
     **dict.fromkeys(("STRING INT", "STRING DECIMAL"), "{cast}({text} AS {type})"),
     "DECIMAL STRING": r"regexp_replace(CAST({x} AS STRING), '^(-?)\.', '\10.')",
     "DECIMAL INT": "{cast}(trunc({x}) AS {type})",
-    "DOUBLE INT": "CAST(trunc({x}) AS {type})",
+    "DOUBLE INT": "{cast}(trunc({x}) AS {type})",
     "BINARY STRING": "decode({x})",
     "STRING BINARY": "encode({x})",
     "STRING TIMESTAMP": "epoch_us({cast}({text} AS TIMESTAMPTZ))",

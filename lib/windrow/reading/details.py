@@ -71,7 +71,7 @@ def rejections(
     ledger: str, key: str | None = None, reason: str | None = None, source: str | None = None, limit: int = 20
 ) -> list[dict[str, Any]]:
     """Return rejected messages, the latest first. Raises TableMissing, TableRefused."""
-    order = f"ORDER BY microbatch DESC, id LIMIT {limit:d}"
+    order = f"ORDER BY microbatch DESC, received_at DESC NULLS LAST, id LIMIT {limit:d}"
     where = _filter(key=key, reason=reason, source=source)
     return records(open_ledger(ledger).rows("rejected", REJECTED, where, order))
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -34,12 +36,12 @@ class Waiting:
 
 
 def waiting_versions(depot: DeltaTable, read: int) -> Waiting:
-    """Return what waits after depot version `read`. Versions without rows do not wait."""
+    """Return what waits after depot version `read`. Versions that bring no rows, such as deletions, do not wait."""
     behind = depot.version() - read
     if behind <= 0:
         return Waiting(0, 0, None, None)
     commits = {int(commit["version"]): commit for commit in depot.history(behind)}
-    counts = {version: rows_added(commits.get(version, {})) for version in range(read + 1, depot.version() + 1)}
+    counts = {version: _brought(commits.get(version, {})) for version in range(read + 1, depot.version() + 1)}
     filled = {version: count for version, count in counts.items() if count != 0}
     if not filled:
         return Waiting(0, 0, None, None)
@@ -100,3 +102,7 @@ def kept(table: DeltaTable) -> str | None:
 def _files(table: DeltaTable, prefix: str) -> set[str]:
     paths = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()["path"].to_pylist()
     return {path for path in paths if path.startswith(prefix)}
+
+
+def _brought(commit: Mapping[str, Any]) -> int | None:
+    return 0 if commit.get("operation") == "DELETE" else rows_added(commit)

@@ -186,4 +186,5 @@ def _hints(clocks: tuple[SourceClock, ...], too_old: tuple[TooOld, ...]) -> tupl
     if 2 * late.raised <= late.messages:
         return ()
     shared = f"{late.raised} of {late.messages} too old messages came too late only because others moved their clock"
-    return (f"map source: {shared}; [ingest.columns] source gives each device or file a clock of its own",)
+    way = "source under [ingest.columns] or [depot.columns] gives each device or file a clock of its own"
+    return (f"map source: {shared}; {way}",)
