@@ -76,6 +76,7 @@ def connected(remote: str) -> Any:
     from windrow.engine.session import SETTINGS
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_TESTING", "1")  # a port that is free, where there is one fixed for everybody
     builder = configure_spark_with_delta_pip(SparkSession.builder.remote(remote))
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
