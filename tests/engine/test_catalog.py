@@ -14,6 +14,7 @@ from tests.messages import SECOND, log, message, table
 from windrow import reading, tables
 from windrow.arrow import plain
 from windrow.engine import open_engine
+from windrow.engine.frames import frame_of
 from windrow.errors import EngineUnavailable, TableMissing, TableRefused
 from windrow.runner import Runner
 from windrow.settings import Settings
@@ -48,7 +49,7 @@ def run(settings: Settings, spark: Any, clock: ManualClock) -> Runner:
 
 def publish(spark: Any, name: str, rows: list[dict[str, Any]]) -> None:
     """Append messages to a table by name."""
-    spark.createDataFrame(table(rows).combine_chunks()).write.format("delta").mode("append").saveAsTable(name)
+    frame_of(spark, table(rows)).write.format("delta").mode("append").saveAsTable(name)
 
 
 def test_whole_way(spark: Any, schema: str, settings: Settings, clock: ManualClock, embedded: EngineFactory) -> None:

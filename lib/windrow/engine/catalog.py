@@ -13,6 +13,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
 from windrow import tables
+from windrow.engine.frames import frame_of
 from windrow.errors import TableMissing, TableRefused, first_line
 from windrow.locations import is_name, parts, quoted, reference
 
@@ -24,7 +25,7 @@ def create_table(
     session: SparkSession, location: str, rows: pa.Table, properties: Mapping[str, str], comment: str, by: str = ""
 ) -> None:
     """Create a table with its first rows unless it exists. Raises TableMissing when its schema does not exist."""
-    session.createDataFrame(rows.combine_chunks()).createOrReplaceTempView(FIRST)
+    frame_of(session, rows).createOrReplaceTempView(FIRST)
     listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
     try:
         session.sql(

@@ -14,6 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow import messages as message_columns
 from windrow.arrow import plain
+from windrow.engine.frames import frame_of
 from windrow.engine.protocol import Counts, Processed
 from windrow.engine.slices import require_text
 from windrow.floors import Floors
@@ -42,7 +43,7 @@ class ExecutorsSlice:
         The rows are checkpointed locally, because counting and merging would otherwise compute them twice.
         """
         session = self.messages.sparkSession
-        open_rows = session.createDataFrame(_whole(live))
+        open_rows = frame_of(session, live)
         message = F.struct(*[F.col(name) for name in self.messages.columns])
         batch = F.struct(*[F.col(name) for name in open_rows.columns])
         both = _tagged(self.messages, message, None).unionByName(
@@ -66,11 +67,6 @@ def _kept(rows: DataFrame) -> DataFrame:
         if "NOT_SUPPORTED" not in str(error.getCondition()):
             raise
         return rows
-
-
-def _whole(table: pa.Table) -> pa.Table:
-    """Return a table of one chunk: Spark refuses nested columns without any, and loses rows after an empty one."""
-    return table.combine_chunks() if table.num_rows else table.schema.empty_table()
 
 
 def _tagged(frame: DataFrame, message: Column | None, batch: Column | None) -> DataFrame:

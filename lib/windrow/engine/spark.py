@@ -29,6 +29,7 @@ from windrow.commits import Commit
 from windrow.engine import catalog, embedded
 from windrow.engine.configured import configured
 from windrow.engine.embedded import added_rows
+from windrow.engine.frames import frame_of
 from windrow.engine.lock import commit_lock
 from windrow.engine.log import DeltaRsLog, Log, missing, open_table, require_ledger
 from windrow.engine.protocol import Arrivals, Input, Live, Merged, Table
@@ -272,10 +273,10 @@ class SparkEngine:
 
     @staticmethod
     def _source(session: SparkSession, rows: Any, control: pa.Table) -> DataFrame:
-        """Return all rows as one frame. An Arrow table with several chunks would lose rows after an empty one."""
+        """Return all rows as one frame."""
         if isinstance(rows, pa.Table):
-            return session.createDataFrame(pa.concat_tables([rows.drop_columns(["known"]), control]).combine_chunks())
-        return rows.drop("known").unionByName(session.createDataFrame(control.combine_chunks()))
+            return frame_of(session, pa.concat_tables([rows.drop_columns(["known"]), control]))
+        return rows.drop("known").unionByName(frame_of(session, control))
 
     def _log(self, location: str) -> Log:
         path = self._path(location)
