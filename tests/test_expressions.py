@@ -374,6 +374,7 @@ FAILING = [
 
 # Spark has a result for these; better none than another.
 REFUSED = {
+    "a star with exceptions": "to_json(struct(* EXCEPT (text)))",
     "JSON of a double": "to_json(struct(double))",
     "JSON of a time without a zone": "to_json(struct(naive))",
     "JSON of too small a number": "to_json(struct(huge))",
@@ -627,6 +628,24 @@ class TestOf:
             Mapping.of({"source": "lower(topic)"}, COLUMNS)
         assert error.value.hint == "pip install 'windrow[embedded]'"
         assert Mapping.of({}, COLUMNS).spark_select()[1] == "CAST(`key` AS STRING) AS `key`"
+
+
+class TestStar:
+    def test_written_out(self):
+        """A star stands for the columns of the input by their names, whatever else is in the rows of an engine."""
+        texts = {
+            "source": "concat_ws(',', *)",
+            "key": "to_json(struct(topic, *))",
+            "type": "topic",
+            "event_time": "topic",
+        }
+        mapping = Mapping.of(texts, ["topic", "a`b"])
+        assert dict(mapping.expressions)["source"] == "concat_ws(',', `topic`, `a``b`)"
+        assert dict(mapping.expressions)["key"] == "to_json(struct(topic, `topic`, `a``b`))"
+
+    def test_product(self):
+        """A star between two values multiplies."""
+        assert dict(Mapping.of({"sequence": "(n) * n"}, [*COLUMNS, "n"]).expressions)["sequence"] == "(n) * n"
 
 
 class TestSparkSelect:

@@ -38,6 +38,27 @@ class TestSources:
         assert Settings.load().depot == "here"
 
 
+class TestDepot:
+    def test_table_with_columns(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        [depot] names the table beside its columns; a flag names another table, a variable one more column.
+        """
+        file = tmp_path / "windrow.toml"
+        file.write_text('[depot]\ntable = "main.bronze.events"\n[depot.columns]\nkey = "device"\n')
+        monkeypatch.setenv("WINDROW_DEPOT_COLUMNS__TYPE", "'x'")
+        settings = Settings.load(file, depot="other")
+        assert (settings.depot, settings.depot_columns) == ("other", {"key": "device", "type": "'x'"})
+
+    def test_written_and_read_again(self, tmp_path: Path) -> None:
+        """
+        The file that is written for a depot with columns of its own gives the same settings.
+        """
+        settings = Settings(depot="main.bronze.events", depot_columns={"key": 'concat(a, "\'")', "type": "'é'"})
+        file = tmp_path / "windrow.toml"
+        file.write_text(settings_file(settings), encoding="utf-8")
+        assert Settings.load(file).model_dump() == settings.model_dump()
+
+
 class TestMistakes:
     @pytest.mark.parametrize(
         ("content", "says"),

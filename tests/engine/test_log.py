@@ -12,6 +12,7 @@ from tests.messages import log, message, table
 from windrow.engine.log import DeltaRsLog
 from windrow.engine.spark_log import SparkLog
 from windrow.errors import DepotUnreadable
+from windrow.opening import _is_other
 
 
 class TestGone:
@@ -84,3 +85,19 @@ class TestMarks:
             os.utime(file, (1, 1))
         ours, theirs = (DeltaRsLog(str(place)).commits() for place in (world.depot, tmp_path / "copy"))
         assert [commit.mark for commit in ours] == [commit.mark for commit in theirs]
+
+    @pytest.mark.parametrize(
+        ("found", "known", "other"),
+        [
+            ("log:1", "log:2", True),
+            ("log:1", "log:1", False),
+            ("spark:1", "log:2", False),
+            (None, "log:1", False),
+            ("log:1", None, False),
+        ],
+    )
+    def test_compared(self, found: str | None, known: str | None, other: bool) -> None:
+        """
+        Only marks that were found in the same way say that a commit is another one; what is not known says nothing.
+        """
+        assert _is_other(found, known) is other

@@ -20,7 +20,7 @@ from windrow.arrow import plain
 from windrow.engine.embedded import EmbeddedEngine
 from windrow.engine.protocol import Arrivals
 from windrow.engine.rehearsal import Rehearsal
-from windrow.errors import Paused
+from windrow.errors import EngineUnavailable, Paused
 from windrow.settings import Settings
 from windrow.verify import verify
 
@@ -157,3 +157,12 @@ class TestDryRun:
         world.publish(*log(versions=1, seed=9))
         world.runner(engine, Rehearsal(world.engine(engine, **values)), **values).once()
         assert world.version() == version
+
+    def test_in_another_process(self, world: World, embedded: EngineFactory) -> None:
+        """
+        Where reading happens in another process, whose memory is not ours, a dry run is refused at once.
+        """
+        engine = world.engine(embedded)
+        engine.remote = True
+        with pytest.raises(EngineUnavailable, match="Spark Connect"):
+            Rehearsal(engine)

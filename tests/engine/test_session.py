@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests.conftest import EngineFactory
+from tests.engine.world import World
+from tests.messages import log
+from windrow.engine import choose, require_spark
 from windrow.engine.configured import configured
 
 PARTITIONS, STATIC = "spark.sql.shuffle.partitions", "spark.sql.warehouse.dir"
@@ -28,3 +35,36 @@ def test_session_that_takes_none(spark: Any) -> None:
     with configured(spark, {PARTITIONS: "7", STATIC: "/elsewhere"}):
         assert spark.conf.get(PARTITIONS) == before
     assert spark.conf.get(PARTITIONS) == before
+
+
+@pytest.mark.parametrize("name", ["SPARK_REMOTE", "DATABRICKS_RUNTIME_VERSION", "PYSPARK_GATEWAY_PORT"])
+def test_platform_gives_the_session(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """
+    Where a platform gives the session, Spark is chosen, and neither Java nor packages are asked for here.
+    """
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert choose("auto") == "embedded"
+    monkeypatch.setenv(name, "x")
+    assert choose("auto") == "spark"
+    require_spark()
+
+
+def test_paths_on_databricks(
+    world: World, spark_engine: EngineFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """
+    On Databricks nothing is looked at behind Spark's back, because a path there is none of this disk: the ledger is
+    made by Spark, in one commit, and the result is the same. Its streams begin in the directory that `checkpoints`
+    names, a fresh one each.
+    """
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17")
+    world.publish(*log(versions=2))
+    for _ in range(2):
+        world.runner(spark_engine, checkpoints=str(tmp_path / "checkpoints")).once()
+        world.publish(*log(versions=1, seed=3))
+    history = spark_engine.session.sql(f"DESCRIBE HISTORY delta.`{world.ledger}`").orderBy("version").collect()
+    assert [row.operation for row in history] == ["CREATE TABLE AS SELECT", "MERGE", "MERGE"]
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 2
+    assert [row["messages_read"] for row in world.history()] == [60, 30]
+    world.assert_balanced()

@@ -153,6 +153,17 @@ class TestTables:
         with pytest.raises(TableRefused, match="schema version 2"):
             full.runner(embedded)
 
+    def test_ledger_of_the_past(self, full, engine):
+        """
+        A ledger without a column that this Windrow has is refused by the name of the column.
+        """
+        full.runner(engine).once()
+        rows = DeltaTable(full.ledger).to_pyarrow_table().drop_columns(["depot_mark"])
+        shutil.rmtree(full.ledger)
+        write_deltalake(full.ledger, rows, partition_by=["state"])
+        with pytest.raises(TableRefused, match="no column depot_mark"):
+            full.runner(engine)
+
     def test_damaged_ledger(self, full, embedded):
         """
         A ledger without its progress row is refused.

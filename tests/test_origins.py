@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from windrow.origins import effective
+
+
+@pytest.fixture
+def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[str, str]]:
+    """Settings from every source, each beside its origin."""
+    file = tmp_path / "windrow.toml"
+    file.write_text(
+        'retries = 2\nkeep = "10d"\n[rules]\nmax_delay = "3s"\n[depot]\ntable = "d"\n[depot.columns]\nkey = "k"\n'
+    )
+    monkeypatch.setenv("WINDROW_RETRIES", "3")
+    monkeypatch.setenv("windrow_rules__window", "30s")
+    monkeypatch.setenv("WINDROW_DEPOT_COLUMNS__TYPE", "t")
+    monkeypatch.setenv("WINDROW_RUN", '{"every": "5s"}')
+    return {one.name: (one.value, one.origin) for one in effective(file, ledger="here")}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "origin"),
+    [
+        ("ledger", '"here"', "flag --ledger"),
+        ("retries", "3", "variable WINDROW_RETRIES"),
+        ("rules.window", '"30s"', "variable windrow_rules__window"),
+        ("run.every", '"5s"', "variable WINDROW_RUN"),
+        ("depot_columns.type", '"t"', "variable WINDROW_DEPOT_COLUMNS__TYPE"),
+        ("keep", '"10d"', "windrow.toml"),
+        ("rules.max_delay", '"3s"', "windrow.toml"),
+        ("depot", '"d"', "windrow.toml"),
+        ("depot_columns.key", '"k"', "windrow.toml"),
+        ("max_messages", "1000000", "default"),
+        ("rules.max_leap", '"1s"', "default"),
+    ],
+)
+def test_each_source(found: dict[str, tuple[str, str]], name: str, value: str, origin: str) -> None:
+    """
+    A setting stands with the value that holds, as it is written in windrow.toml, and the source that won.
+    """
+    assert found[name][0] == value
+    assert found[name][1].endswith(origin)

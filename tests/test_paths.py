@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from windrow.errors import TableMissing
+from windrow.paths import PathBook
+
+
+def test_what_was_noted_is_found(tmp_path: Path) -> None:
+    """
+    The path of a catalog table is found under its name, beside the settings file, and a newer one replaces it.
+    """
+    config = str(tmp_path / "windrow.toml")
+    PathBook.beside(config).note("plant.ledger", "/old")
+    PathBook.beside(config).note("plant.ledger", "/warehouse/ledger")
+    PathBook.beside(config).note("plant.depot", "/warehouse/depot")
+    book = PathBook.beside(config)
+    assert (book.path("plant.ledger"), book.path("plant.depot")) == ("/warehouse/ledger", "/warehouse/depot")
+    assert book.file == tmp_path / ".windrow" / "paths.json"
+
+
+@pytest.mark.parametrize("path", ["data/ledger", "./plant.ledger", "s3://bucket/ledger"])
+def test_paths_stay(tmp_path: Path, path: str) -> None:
+    """
+    A path is its own place, and nothing is written down for it.
+    """
+    book = PathBook(tmp_path / "paths.json")
+    book.note(path, "/elsewhere")
+    assert book.path(path) == path
+    assert not book.file.exists()
+
+
+def test_nothing_noted(tmp_path: Path) -> None:
+    """
+    A name of which nothing is known is an error that says which command writes it down; so is one in a broken file.
+    """
+    book = PathBook(tmp_path / "paths.json")
+    with pytest.raises(TableMissing, match="windrow init"):
+        book.path("plant.ledger")
+    book.file.write_text("{broken")
+    with pytest.raises(TableMissing, match="windrow init"):
+        book.path("plant.ledger")
+    book.note("plant.ledger", None)
+    assert book.file.read_text() == "{broken"
