@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from windrow import tables
+from windrow.commits import CHANGE
 from windrow.errors import LedgerRestored, TableMissing, TableRefused
 from windrow.locations import is_name
 
@@ -36,7 +37,7 @@ def stream_closed(spark: SparkSession, ledger: str, since: int | None = None) ->
 
     changes = _changes(spark, ledger)
     is_closed = F.col("state") == "closed"
-    arrives = F.col("_change_type").isin("insert", "update_postimage")
+    arrives = F.col(CHANGE).isin("insert", "update_postimage")
     taken_back = F.raise_error(F.lit(TAKEN_BACK)).cast("boolean")
     # The state stands in both conditions: the first prunes files, the second may not raise for an open row.
     kept = F.when(~is_closed, F.lit(False)).when(arrives, F.lit(True)).otherwise(taken_back)

@@ -1,4 +1,4 @@
-"""Commits of a Delta log: how many rows each added, as Spark and delta-rs write it down."""
+"""Commits of a Delta log: how many rows each added, as Spark and delta-rs write it down, and what names its feed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+FEED = "delta.enableChangeDataFeed"
+CHANGE, VERSION = "_change_type", "_commit_version"
+FEED_COLUMNS = (CHANGE, VERSION, "_commit_timestamp")
 ROWS_ADDED = ("numOutputRows", "num_added_rows")
 FILES_REMOVED = ("numRemovedFiles", "num_removed_files")
 APPENDS = ("WRITE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "COPY INTO")

@@ -48,10 +48,6 @@ class Plan:
     depot_mark: str | None
     path: str = "driver"
 
-    def rules(self, recorded: str, chosen: str) -> str:
-        """Return the rules in force after it: the `recorded` ones stay over a pause."""
-        return recorded if self.kind in ("pause", "resume") else chosen
-
     @property
     def messages(self) -> int:
         """Return how many messages it reads."""
@@ -126,32 +122,29 @@ class Microbatch:
 
     def run_tick(self, floors: Floors, kind: Kind = "tick", flush: bool = False) -> Committed:
         """Raise floors without messages, which closes what lies below them; `flush` closes all that is open."""
-        self._begin()
         after = self.primed.sources.floors.raised(floors.source, floors.floor)
-        plan = Plan(
-            kind, SUMMARY.empty_table(), FloorsByVersion.none(after), self.primed.depot_version, self.primed.depot_mark
-        )
-        self._phase("plan_ms")
-        task = Task(self._step, plan.floors, UNKNOWN, self.primed.microbatch + 1, flush)
-        rows, cuts = task(self.primed.no_messages(), self.primed.live)
-        self._phase("process_ms")
-        ticked = self.primed.sources.ticked(after.raised(cuts.source, cuts.floor))
-        return self._commit(plan, Processed(rows, Counts.of(rows), cuts), ticked, after if flush else None)
+        return self._run_alone(kind, after, self.primed.live, flush)
 
     def run_switch(self, paused: bool) -> Committed:
         """Pause or resume the ledger: a commit that moves nothing else, so that whoever is at work is fenced.
 
         The recorded rules stay in force as well. Other rules may only come with the floors that go with them.
         """
+        return self._run_alone(
+            "pause" if paused else "resume", self.primed.sources.floors, self.primed.live.slice(0, 0)
+        )
+
+    def _run_alone(self, kind: Kind, after: Floors, live: pa.Table, flush: bool = False) -> Committed:
+        """Process some of the live rows, without messages, at the floors that hold `after`."""
         self._begin()
-        kind: Kind = "pause" if paused else "resume"
-        floors = FloorsByVersion.none(self.primed.sources.floors)
-        plan = Plan(kind, SUMMARY.empty_table(), floors, self.primed.depot_version, self.primed.depot_mark)
+        primed = self.primed
+        plan = Plan(kind, SUMMARY.empty_table(), FloorsByVersion.none(after), primed.depot_version, primed.depot_mark)
         self._phase("plan_ms")
-        task = Task(self._step, floors, UNKNOWN, self.primed.microbatch + 1)
-        rows, cuts = task(self.primed.no_messages(), self.primed.live.slice(0, 0))
+        task = Task(self._step, plan.floors, UNKNOWN, primed.microbatch + 1, flush)
+        rows, cuts = task(primed.no_messages(), live)
         self._phase("process_ms")
-        return self._commit(plan, Processed(rows, Counts.of(rows), cuts), self.primed.sources.ticked(floors.after))
+        ticked = primed.sources.ticked(after.raised(cuts.source, cuts.floor))
+        return self._commit(plan, Processed(rows, Counts.of(rows), cuts), ticked, after if flush else None)
 
     def _commit(self, plan: Plan, processed: Processed, moved: Sources, flushed_at: Floors | None = None) -> Committed:
         """Write the microbatch in one commit.
@@ -168,7 +161,7 @@ class Microbatch:
             "depot_mark": plan.depot_mark,
             "token": token,
             "paused": plan.kind == "pause",
-            "rules": plan.rules(self.primed.rules, self._step.settings),
+            "rules": self._rules(plan),
         }
         control = control_rows(self.primed, moved, advanced)
         history = self._history(plan, counts, moved, flushed_at, token)
@@ -196,6 +189,10 @@ class Microbatch:
             **self._phases,
         )
 
+    def _rules(self, plan: Plan) -> str:
+        """Return the rules in force afterwards: a pause leaves those that were."""
+        return self.primed.rules if plan.kind in ("pause", "resume") else self._step.settings
+
     def _history(self, plan: Plan, counts: Counts, moved: Sources, flushed_at: Floors | None, token: str) -> pa.Table:
         """Return the history row: what was read, decided and moved, under which rules, and how long it took.
 
@@ -216,7 +213,7 @@ class Microbatch:
             "closed": counts.closed,
             "depot_version": plan.depot_version,
             "clocks": _one_list(_clocks(moved, flushed_at), tables.CLOCKS),
-            "rules": plan.rules(self.primed.rules, self._step.settings),
+            "rules": self._rules(plan),
             "columns": self._engine.columns,
             "engine": self._engine.name,
             "path": plan.path,

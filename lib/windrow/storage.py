@@ -1,4 +1,4 @@
-"""What goes wrong with tables on disk, in words of our own: two contexts, one around reading and one around writing.
+"""Tables opened, and what goes wrong with them on disk, in words of our own: contexts around reading and writing.
 
 Whatever delta-rs, Arrow or the operating system raise inside becomes TableUnreadable or TableUnwritable with the place
 and the cause. Our own errors pass.
@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from windrow.errors import TableUnreadable, TableUnwritable, first_line
+from windrow.errors import TableMissing, TableUnreadable, TableUnwritable, first_line
+from windrow.locations import local_path
 
 FAULTS = (DeltaError, pa.ArrowException, OSError)
 
@@ -49,3 +51,21 @@ def unwritable(location: str, role: str, error: Exception) -> TableUnwritable:
         f"the {role} at {location} cannot be written: {first_line(error)}",
         "Nothing of it counts. See that there is space and the right to write, and run again.",
     )
+
+
+def open_table(location: str, role: str) -> DeltaTable:
+    """Open a table at a path. Raises TableMissing, TableUnreadable."""
+    try:
+        return DeltaTable(location)
+    except TableNotFoundError as error:
+        raise missing(location, role) from error
+    except FAULTS as error:
+        raise unreadable(location, role, error) from error
+
+
+def missing(location: str, role: str) -> TableMissing:
+    """Return the error for a table that is not there."""
+    creates = "`windrow init` creates it" if role == "ledger" else "`windrow init` or `windrow ingest` creates it"
+    path = local_path(location)
+    place = f"{location} ({path.resolve()})" if path is not None and not path.is_absolute() else location
+    return TableMissing(f"there is no {role} at {place}", f"{creates}; or name another with --{role}.")

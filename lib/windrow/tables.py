@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import messages as message_columns
+from windrow.commits import FEED
 from windrow.durations import microseconds
 from windrow.messages import TIME
 
@@ -24,7 +25,7 @@ PROGRESS = "progress"
 
 DEPOT_COMMENT = "Windrow depot: messages, appended and never changed"
 LEDGER_COMMENT = "Windrow ledger: batches, rejections, progress and history"
-PROPERTIES = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "false"}
+PROPERTIES = {FEED: "true", "delta.enableDeletionVectors": "false"}
 
 
 def retention(keep: str) -> dict[str, str]:

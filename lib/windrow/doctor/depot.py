@@ -10,15 +10,15 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from windrow.arrow import plain
+from windrow.commits import CHANGE, FEED, VERSION
 from windrow.doctor.finding import Finding, Level, error, ok, warning
 from windrow.doctor.opened import OpenDepot
 from windrow.errors import WindrowError, first_line
 from windrow.expressions import DEPOT, Mapping
 from windrow.messages import COLUMNS, DEFAULTS
-from windrow.reading.log import FEED, earliest_readable, kept
+from windrow.reading.log import earliest_readable, kept
 
 REMOVED = "delta.deletedFileRetentionDuration"
-FEED_COLUMNS = ["_change_type", "_commit_version"]
 MENDED = "ALTER TABLE ... SET TBLPROPERTIES"
 
 
@@ -129,9 +129,9 @@ def check_changes(depot: OpenDepot) -> Iterator[Finding]:
     if first > depot.table.version() or not _in_feed(depot.table, first):
         return
     other = "_change_type <> 'insert'"
-    stream = depot.table.load_cdf(starting_version=first, columns=FEED_COLUMNS, predicate=other)
+    stream = depot.table.load_cdf(starting_version=first, columns=[CHANGE, VERSION], predicate=other)
     try:
-        versions = pa.RecordBatchReader.from_stream(stream).read_all()["_commit_version"]
+        versions = pa.RecordBatchReader.from_stream(stream).read_all()[VERSION]
     except (DeltaError, pa.ArrowException, OSError) as failed:
         what = f"the changes of versions {first} to {depot.table.version()} cannot all be read: {first_line(failed)}"
         yield error("depot-changes", what, "Was the change data feed off for some of them? The next run stops there.")
@@ -151,7 +151,7 @@ def check_changes(depot: OpenDepot) -> Iterator[Finding]:
 def _in_feed(table: DeltaTable, version: int) -> bool:
     """Tell whether the changes of a version can be read, also where the version itself cannot be opened any more."""
     try:
-        stream = table.load_cdf(starting_version=version, ending_version=version, columns=FEED_COLUMNS)
+        stream = table.load_cdf(starting_version=version, ending_version=version, columns=[CHANGE, VERSION])
         pa.RecordBatchReader.from_stream(stream).read_all()
     except (DeltaError, pa.ArrowException, OSError):
         return False

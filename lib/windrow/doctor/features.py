@@ -17,9 +17,9 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from deltalake.exceptions import DeltaError
 
+from windrow.commits import FEED
 from windrow.doctor.finding import Finding, error, ok, warning
 from windrow.errors import first_line
-from windrow.reading.log import FEED
 
 FAILURES = (DeltaError, pa.ArrowException, OSError, ValueError)
 

@@ -9,8 +9,9 @@ from deltalake import DeltaTable
 from windrow.doctor.finding import Finding, error, ok, warning
 from windrow.errors import TableMissing, WindrowError
 from windrow.locations import is_name
-from windrow.reading.delta import Ledger, Progress, open_depot, open_ledger, open_table
+from windrow.reading.delta import Ledger, Progress, open_depot, open_ledger
 from windrow.settings import Settings
+from windrow.storage import open_table
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import shutil
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from windrow.engine.protocol import Engine
+from windrow.engine.protocol import Engine, WholeEngine
 from windrow.errors import EngineUnavailable, MissingExtra
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def choose(engine: str, session: Any = None) -> str:
     return "spark" if ready else "embedded"
 
 
-def open_engine(settings: Settings, session: Any = None) -> Engine:
+def open_engine(settings: Settings, session: Any = None) -> WholeEngine:
     """Return the engine that the settings ask for. Raises MissingExtra or EngineUnavailable."""
     if choose(settings.engine, session) == "embedded":
         from windrow.engine.embedded import EmbeddedEngine

@@ -13,11 +13,11 @@ from pyarrow.parquet import ParquetFile
 
 from windrow import tables
 from windrow.arrow import plain
-from windrow.commits import Commit
+from windrow.commits import CHANGE, FEED_COLUMNS, VERSION, Commit
 from windrow.engine.lock import commit_lock
-from windrow.engine.log import DeltaRsLog, missing, open_table, payload_type, require_ledger
+from windrow.engine.log import DeltaRsLog, payload_type, require_ledger
 from windrow.engine.protocol import Arrivals, Input, Live, Merged, Slice, Table, next_versions
-from windrow.engine.slices import CHANGE, FEED_COLUMNS, VERSION, cut, mapping_of, messages_of, recorded
+from windrow.engine.slices import cut, mapping_of, messages_of
 from windrow.errors import (
     DepotUnreadable,
     EngineUnavailable,
@@ -28,9 +28,10 @@ from windrow.errors import (
     first_line,
 )
 from windrow.expressions import Mapping as ColumnMapping
+from windrow.expressions import recorded_text
 from windrow.locations import is_name, local_path
 from windrow.settings import Settings
-from windrow.storage import reading, writing
+from windrow.storage import missing, open_table, reading, writing
 
 MATCH = "t.state IN ('open', 'progress', 'partial') AND t.id = s.id"
 
@@ -136,7 +137,7 @@ class EmbeddedEngine:
     @property
     def columns(self) -> str | None:
         """Return `[depot.columns]` as the history records it."""
-        return recorded(self._settings.depot_columns)
+        return recorded_text(self._settings.depot_columns)
 
     def create_views(self) -> list[str]:
         """Create nothing: a path has no views."""

@@ -14,16 +14,13 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
 
 from windrow.arrow import plain_type
-from windrow.commits import Commit, rows_added
+from windrow.commits import FEED, Commit, rows_added
 from windrow.engine.protocol import Table
-from windrow.errors import DepotUnreadable, TableMissing, TableRefused
-from windrow.locations import local_path
-from windrow.storage import FAULTS, reading, unreadable
+from windrow.errors import DepotUnreadable, TableRefused
+from windrow.storage import open_table, reading
 
-FEED = "delta.enableChangeDataFeed"
 SAID = ("timestamp", "operation", "operationMetrics", "engineInfo", "txnId")
 
 
@@ -66,24 +63,6 @@ class DeltaRsLog:
         with reading(self.location, "depot"):
             history = table.history(None if since is None else max(table.version() - since + 1, 1))
         return commits(history, lambda stamp: int(stamp) * 1_000, SAID, "log")
-
-
-def open_table(location: str, role: str) -> DeltaTable:
-    """Open a table at a path. Raises TableMissing, TableUnreadable."""
-    try:
-        return DeltaTable(location)
-    except TableNotFoundError as error:
-        raise missing(location, role) from error
-    except FAULTS as error:
-        raise unreadable(location, role, error) from error
-
-
-def missing(location: str, role: str) -> TableMissing:
-    """Return the error for a table that is not there."""
-    creates = "`windrow init` creates it" if role == "ledger" else "`windrow init` or `windrow ingest` creates it"
-    path = local_path(location)
-    place = f"{location} ({path.resolve()})" if path is not None and not path.is_absolute() else location
-    return TableMissing(f"there is no {role} at {place}", f"{creates}; or name another with --{role}.")
 
 
 def require_ledger(location: str, columns: Iterable[str], schema: pa.Schema) -> None:

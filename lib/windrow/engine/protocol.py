@@ -154,10 +154,6 @@ class Engine(Protocol):
         """Return the ledger's identity, None when there is none yet. Raises TableRefused for a foreign table."""
         ...
 
-    def create_depot(self, payload: pa.DataType, keep: str) -> None:
-        """Create an empty depot unless it exists; `keep` is how long its log and removed files stay."""
-        ...
-
     def create_ledger(self, first: pa.Table, keep: str) -> None:
         """Create the ledger with its first rows in one commit, unless it exists."""
         ...
@@ -177,6 +173,33 @@ class Engine(Protocol):
 
     def live(self) -> Live:
         """Read the live rows. Raises TableMissing."""
+        ...
+
+    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> pa.Table | None:
+        """Give `handle` what the depot added in the versions after `after`, up to `upto` or later.
+
+        Where `handle` had to run in another process, returns the history of what it committed (`tables.HISTORY`).
+        """
+        ...
+
+    def merge(self, rows: Any, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
+        """Commit the rows in one MERGE, unless the live rows changed since `live` was read with `token`.
+
+        `note` becomes the commit's user metadata, which DESCRIBE HISTORY shows.
+        Returns None when the table does not say whether it committed. Raises LedgerMoved.
+        """
+        ...
+
+
+class Intake(Protocol):
+    """What ingest needs from an engine: files in, and a depot to append them to."""
+
+    def depot(self) -> Table:
+        """Return the depot's identity and latest version. Raises TableMissing."""
+        ...
+
+    def create_depot(self, payload: pa.DataType, keep: str) -> None:
+        """Create an empty depot unless it exists; `keep` is how long its log and removed files stay."""
         ...
 
     def open_input(self, file: str, format_: str) -> Input:
@@ -201,20 +224,9 @@ class Engine(Protocol):
         """
         ...
 
-    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> pa.Table | None:
-        """Give `handle` what the depot added in the versions after `after`, up to `upto` or later.
 
-        Where `handle` had to run in another process, returns the history of what it committed (`tables.HISTORY`).
-        """
-        ...
-
-    def merge(self, rows: Any, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
-        """Commit the rows in one MERGE, unless the live rows changed since `live` was read with `token`.
-
-        `note` becomes the commit's user metadata, which DESCRIBE HISTORY shows.
-        Returns None when the table does not say whether it committed. Raises LedgerMoved.
-        """
-        ...
+class WholeEngine(Engine, Intake, Protocol):
+    """What Spark and the embedded engine are: all that microbatches and ingest need."""
 
 
 def next_versions(counts: Mapping[int, int | None], after: int, max_messages: int) -> list[int]:

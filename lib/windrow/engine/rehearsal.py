@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 from windrow import tables
 from windrow.arrow import plain
 from windrow.commits import Commit
-from windrow.engine.protocol import Arrivals, Engine, Input, Live, Merged, Table
+from windrow.engine.protocol import Arrivals, Engine, Live, Merged, Table
 from windrow.errors import EngineUnavailable
-from windrow.expressions import Mapping as ColumnMapping
 
 
 class Rehearsal:
@@ -47,9 +46,6 @@ class Rehearsal:
         """Return the ledger's identity; the depot's stands for one that was made here."""
         return self._engine.ledger() if self._live is None else self._engine.depot()
 
-    def create_depot(self, payload: pa.DataType, keep: str) -> None:
-        """Make nothing."""
-
     def create_ledger(self, first: pa.Table, keep: str) -> None:
         """Begin with these rows."""
         self._live = first
@@ -61,25 +57,6 @@ class Rehearsal:
     def path_of(self, table: str) -> str | None:
         """Return where the files of a table lie."""
         return self._engine.path_of(table)
-
-    def open_input(self, file: str, format_: str) -> Input:
-        """Open a file to ingest."""
-        return self._engine.open_input(file, format_)
-
-    def transaction(self, application: str) -> int | None:
-        """Return what the depot's log recorded."""
-        return self._engine.transaction(application)
-
-    def append(
-        self,
-        given: Input,
-        mapping: ColumnMapping,
-        transaction: tuple[str, int],
-        after: int | None,
-        progress: Callable[[int], None],
-    ) -> int:
-        """Refuse: a rehearsal only runs."""
-        raise EngineUnavailable("a dry run ingests nothing", "Leave --dry-run away.")
 
     def live(self) -> Live:
         """Return the live rows as the microbatches so far would have left them."""

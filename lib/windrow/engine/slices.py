@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,14 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import messages as message_columns
+from windrow.commits import CHANGE, FEED_COLUMNS, VERSION
 from windrow.engine.protocol import Counts, Processed
 from windrow.errors import DepotChanged, DepotUnreadable, ExpressionError, first_line
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.step import Task
 
-CHANGE, VERSION = "_change_type", "_commit_version"
 TIMES = ("event_time", "received_at")
-FEED_COLUMNS = (CHANGE, VERSION, "_commit_timestamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +77,6 @@ def mapping_of(columns: Mapping[str, str], schema: pa.Schema) -> ColumnMapping |
                 f'Map it: {name} = "timestamp_seconds({name})", timestamp_millis or timestamp_micros.',
             )
     return mapping
-
-
-def recorded(columns: Mapping[str, str]) -> str | None:
-    """Return a mapping as the history records it, None without one."""
-    return json.dumps(dict(columns), sort_keys=True, ensure_ascii=False) if columns else None
 
 
 def refuse_changes(changes: pa.Table) -> None:

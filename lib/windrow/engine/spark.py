@@ -25,23 +25,24 @@ from pyspark.sql import functions as F
 
 from windrow import tables
 from windrow.arrow import plain
-from windrow.commits import Commit
+from windrow.commits import CHANGE, FEED_COLUMNS, VERSION, Commit
 from windrow.engine import catalog, embedded
 from windrow.engine.configured import configured
 from windrow.engine.embedded import added_rows
 from windrow.engine.frames import frame_of
 from windrow.engine.lock import commit_lock
-from windrow.engine.log import DeltaRsLog, Log, missing, open_table, require_ledger
+from windrow.engine.log import DeltaRsLog, Log, require_ledger
 from windrow.engine.protocol import Arrivals, Input, Live, Merged, Table
-from windrow.engine.slices import CHANGE, FEED_COLUMNS, VERSION, mapping_of, recorded
+from windrow.engine.slices import mapping_of
 from windrow.engine.spark_errors import translated
 from windrow.engine.spark_log import SparkLog, detail
 from windrow.engine.stream import SparkArrivals, Take, failure_in
 from windrow.errors import ExpressionError, FileRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
+from windrow.expressions import recorded_text
 from windrow.locations import is_name, local_path, reference
 from windrow.settings import Settings
-from windrow.storage import unreadable, unwritable
+from windrow.storage import missing, open_table, unreadable, unwritable
 
 EVERY_FILE = 2_147_483_647  # a rate limit would split commits, and what is read by version would lose the second half
 
@@ -113,7 +114,7 @@ class SparkEngine:
     @property
     def columns(self) -> str | None:
         """Return `[depot.columns]` as the history records it."""
-        return recorded(self._settings.depot_columns)
+        return recorded_text(self._settings.depot_columns)
 
     def create_views(self) -> list[str]:
         """Create the views over a catalog ledger and return their names; a path has none."""

@@ -9,8 +9,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from windrow.arrow import plain
-from windrow.commits import Commit
-from windrow.engine.log import FEED, added, commits, payload_type
+from windrow.commits import FEED, Commit
+from windrow.engine.log import added, commits, payload_type
 from windrow.engine.protocol import Table
 from windrow.errors import TableRefused
 

@@ -14,9 +14,10 @@ from pyspark.sql import functions as F
 
 from windrow import errors
 from windrow.arrow import plain
+from windrow.commits import CHANGE, FEED_COLUMNS, VERSION
 from windrow.engine.executors import ExecutorsSlice
 from windrow.engine.protocol import Arrivals, Slice, next_versions
-from windrow.engine.slices import CHANGE, FEED_COLUMNS, VERSION, cut, messages_of, refuse_changes
+from windrow.engine.slices import cut, messages_of, refuse_changes
 from windrow.errors import WindrowError, first_line
 
 if TYPE_CHECKING:

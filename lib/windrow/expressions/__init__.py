@@ -9,6 +9,7 @@ value is the same on both engines, or an error; never quietly another one.
 from __future__ import annotations
 
 import importlib
+import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -164,6 +165,11 @@ class Mapping:
             reason, hint = refused.args
             line = " ".join(f"[{self.section}] {name} = {text}: {reason}".split())
             raise ExpressionError(line, hint) from refused.__cause__
+
+
+def recorded_text(columns: dict[str, str]) -> str | None:
+    """Return `[depot.columns]` as the history records it: JSON that is equal where they are, None without any."""
+    return json.dumps(columns, sort_keys=True, ensure_ascii=False) if columns else None
 
 
 def _default(name: str, columns: Sequence[str]) -> str | None:

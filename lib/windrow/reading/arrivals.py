@@ -11,7 +11,9 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 
 from windrow.arrow import plain
+from windrow.commits import CHANGE, FEED_COLUMNS, VERSION
 from windrow.errors import NotFound
+from windrow.messages import DEFAULTS
 from windrow.reading.delta import quoted
 from windrow.reading.log import earliest_readable
 from windrow.reading.values import records, time_text
@@ -23,9 +25,6 @@ Row = dict[str, Any]
 Asked = dict[str, str | None]
 
 CONTENT = ("source", "type", "received_at", "sequence", "payload")
-DEFAULTS = {"source": "", "sequence": None, "payload": None}
-CHANGE, VERSION = "_change_type", "_commit_version"
-FEED_COLUMNS = (CHANGE, VERSION, "_commit_timestamp")
 UNREADABLE = (DeltaError, pa.ArrowException, OSError)
 
 

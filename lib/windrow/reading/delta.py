@@ -12,11 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError
 
 from windrow import tables
-from windrow.errors import NotFound, OtherDepot, TableMissing, TableRefused
-from windrow.storage import FAULTS, reading, unreadable
+from windrow.errors import NotFound, OtherDepot, TableRefused
+from windrow.storage import open_table, reading
 
 DAMAGED = "It was damaged from outside. RESTORE it to an earlier version, or replay the depot into a new ledger."
 LEDGER_COLUMNS = {"id", "state", "messages", "messages_read", "token"}
@@ -117,17 +117,6 @@ def open_ledger(location: str, version: int | None = None) -> Ledger:
     except DeltaError as error:
         raise unreadable from error
     return Ledger(table, location)
-
-
-def open_table(location: str, role: str) -> DeltaTable:
-    """Open a table at a path. Raises TableMissing, TableUnreadable."""
-    try:
-        return DeltaTable(location)
-    except FAULTS as error:
-        if not isinstance(error, TableNotFoundError):
-            raise unreadable(location, role, error) from error
-        creates = "`windrow init` creates it" if role == "ledger" else "`windrow init` or `windrow ingest` creates it"
-        raise TableMissing(f"there is no {role} at {location}", f"{creates}; or name another with --{role}.") from error
 
 
 def open_depot(location: str, ledger: Ledger, progress: Progress) -> DeltaTable:

@@ -14,12 +14,11 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileType, PyFileSystem
 
 from windrow import durations, tables
-from windrow.commits import rows_added
+from windrow.commits import FEED, rows_added
 from windrow.errors import WindrowError
 
 PROGRESS_FILES = f"state={tables.PROGRESS}/"
 KEPT = "delta.logRetentionDuration"
-FEED = "delta.enableChangeDataFeed"
 
 
 @dataclass(frozen=True, slots=True)

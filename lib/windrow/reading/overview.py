@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from windrow import durations
 from windrow.errors import TableMissing
 from windrow.locations import local_path
-from windrow.reading.delta import Ledger, Progress, open_depot, open_ledger, open_table, recorded_rules
+from windrow.reading.delta import Ledger, Progress, open_depot, open_ledger, recorded_rules
 from windrow.reading.figures import (
     ClosedBatches,
     DepotState,
@@ -29,6 +29,7 @@ from windrow.reading.figures import (
 )
 from windrow.reading.log import earliest_readable, kept, waiting_versions
 from windrow.reading.values import records, time_text
+from windrow.storage import open_table
 
 LAST_MICROBATCHES = 10
 

@@ -10,15 +10,12 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from windrow.commits import CHANGE, FEED_COLUMNS, VERSION
 from windrow.errors import MessagesError, first_line
-from windrow.expressions import Mapping
+from windrow.expressions import Mapping, recorded_text
+from windrow.messages import COLUMNS, DEFAULTS
 from windrow.verify.columns import MESSAGE, as_messages, plain
 
-VERSION_OF = "version"
-CHANGE, VERSION = "_change_type", "_commit_version"
-FEED_COLUMNS = (CHANGE, VERSION, "_commit_timestamp")
-REQUIRED = ("key", "type", "event_time", "received_at")
-DEFAULTS = {"source": ""}
 UNREADABLE = (DeltaError, pa.ArrowException, OSError)
 
 
@@ -38,7 +35,7 @@ class Depot:
     @classmethod
     def unread(cls, first: int, last: int, why: str) -> Depot:
         """Return a depot of which nothing could be read."""
-        messages = pa.schema([*MESSAGE.items(), (VERSION_OF, pa.int64())]).empty_table()
+        messages = pa.schema([*MESSAGE.items(), ("version", pa.int64())]).empty_table()
         return cls(as_messages(messages), first, last + 1, last, why)
 
     def upto(self, version: int) -> pa.Table:
@@ -63,7 +60,7 @@ def read_depot(
     """
     last = min(last, table.version())
     names = [field.name for field in table.schema().fields]
-    ways = {text: _way(names, text) for text in set(recorded.values()) or {_text(columns)}}
+    ways = {text: _way(names, text) for text in set(recorded.values()) or {recorded_text(columns)}}
     present = None if any(ways.values()) else [name for name in MESSAGE if name in names]
     readable = first
     try:
@@ -76,19 +73,15 @@ def read_depot(
     versions = added[VERSION].unique().to_pylist()
     alike: dict[str | None, list[int]] = {text: [] for text in ways}
     for version in versions:
-        alike.setdefault(recorded.get(version, _text(columns)), []).append(version)
+        alike.setdefault(recorded.get(version, recorded_text(columns)), []).append(version)
     parts = [_part(added, alike[text], ways[text] if text in ways else _way(names, text)) for text in alike]
     return Depot(pa.concat_tables(parts), first, readable, last)
-
-
-def _text(columns: dict[str, str]) -> str | None:
-    return json.dumps(columns, sort_keys=True, ensure_ascii=False) if columns else None
 
 
 def _way(names: list[str], text: str | None) -> Mapping | None:
     """Return how rows become messages by a mapping as the history records it."""
     columns = json.loads(text or "{}")
-    missing = [name for name in REQUIRED if name not in [given.lower() for given in names]]
+    missing = [name for name in COLUMNS if name not in DEFAULTS and name not in [given.lower() for given in names]]
     if missing and not columns:
         raise MessagesError(
             f"the depot has no column {missing[0]!r}", "Map its columns under [depot.columns] in windrow.toml."

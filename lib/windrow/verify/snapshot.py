@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.errors import NotFound, TableUnreadable, WindrowError, first_line
-from windrow.reading.delta import Ledger, Progress, open_ledger, open_table, rule
+from windrow.reading.delta import Ledger, Progress, open_ledger, rule
+from windrow.storage import open_table
 from windrow.verify.columns import MESSAGE, Ints, as_messages, exploded, numbers, plain
 
 BATCH = (
