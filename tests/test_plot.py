@@ -301,7 +301,7 @@ class TestSave:
         """
         Without altair the error names what to install.
         """
-        monkeypatch.setattr(plot, "find_spec", lambda _: None)
+        monkeypatch.setattr(plot.files, "find_spec", lambda _: None)
         with pytest.raises(MissingExtra, match=r"pip install 'windrow\[plot\]'"):
             plot.timeline(result.batches, result.rejected)
 

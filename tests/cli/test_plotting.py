@@ -54,7 +54,7 @@ class TestPlot:
         """
         Without the packages that draw, the error names the extra before anything is read.
         """
-        monkeypatch.setattr(plot, "find_spec", lambda name: None if name == "altair" else find_spec(name))
+        monkeypatch.setattr(plot.files, "find_spec", lambda name: None if name == "altair" else find_spec(name))
         said = filled("plot", "--out", "p.html", "--ledger", "nowhere")
         assert said.status == 2
         assert "windrow[plot]" in said.err

@@ -7,16 +7,15 @@ at its `received_at`, a rejected one at its processing time. The pictures are Ve
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.errors import MissingExtra, NotFound, SettingsError
+from windrow.errors import NotFound
 from windrow.messages import EARLIEST, LATEST, microseconds, times
+from windrow.plot.files import require
 
 if TYPE_CHECKING:
     import altair as alt
@@ -57,7 +56,7 @@ def timeline(
     The `max_streams` streams with the most messages have a row each; above `max_lines` messages bands and bars stand
     for lines, above as many batches there are no boxes. Raises MissingExtra, or NotFound when there is no message.
     """
-    _require("altair")
+    require("altair")
     import altair as alt
 
     boxes, messages = _boxes(batches), _messages(batches, rejected)
@@ -88,23 +87,6 @@ def timeline(
     data |= {"bands": _bands(messages, end - begin, max_lines)} if dense else {"messages": messages}
     chart.datasets = {name: _values(table) for name, table in data.items()}  # afterwards, so that none is copied
     return chart
-
-
-def save(chart: alt.TopLevelMixin, path: str | Path) -> None:
-    """Write a .html (it needs no network), .png, .svg or .json file. Raises what `require_picture` does."""
-    require_picture(path)
-    try:
-        chart.save(str(path), inline=str(path).endswith(".html"), scale_factor=2, json_kwds={"cls": _Harmless})
-    except OSError as error:
-        raise SettingsError(f"{str(path)!r} cannot be written: {error.strerror}", "Name another file.") from error
-
-
-def require_picture(path: str | Path) -> None:
-    """Raise SettingsError unless `path` names a kind of picture, MissingExtra unless it can be drawn."""
-    if Path(path).suffix not in {".html", ".png", ".svg", ".json"}:
-        raise SettingsError(f"{str(path)!r} is no kind of picture", "Name a file .html, .png, .svg or .json.")
-    _require("altair")
-    _require("vl_convert")
 
 
 def busiest_rejections(rejected: pa.Table) -> tuple[str, str, int, int]:
@@ -296,13 +278,3 @@ def _facts(boxes: pa.Table, messages: pa.Table, left_out: dict[str, int]) -> str
     drawn = f"{messages.num_rows - rejected:,} messages in {boxes.num_rows:,} batches ({still_open:,} open)"
     missing = "".join(f" Not drawn: {count:,} {what}." for what, count in left_out.items() if count)
     return f"{drawn}, {rejected:,} rejected.{missing}"
-
-
-class _Harmless(json.JSONEncoder):  # a name that reads `</script>` must not end the script that holds it
-    def encode(self, o: Any) -> str:
-        return super().encode(o).replace("<", "\\u003c")
-
-
-def _require(package: str) -> None:
-    if find_spec(package) is None:
-        raise MissingExtra(f"pictures need {package}", "pip install 'windrow[plot]'")
