@@ -78,6 +78,14 @@ class RunPart(Part):
     every: Duration = Field("10s", description="with run --every: time between two looks at the depot")  # type: ignore[assignment]
 
 
+class MaintainPart(Part):
+    """`[maintain]`: what `windrow maintain` looks after."""
+
+    depot: Literal["own", "always", "never"] = Field(
+        "own", description="a depot is maintained: own, if Windrow made it"
+    )
+
+
 class LogPart(Part):
     """`[log]`: what a run writes on standard error."""
 
@@ -125,6 +133,7 @@ class Settings(BaseSettings):
     rules: RulesPart = RulesPart()
     ingest: IngestPart = IngestPart()
     run: RunPart = RunPart()
+    maintain: MaintainPart = MaintainPart()
     log: LogPart = LogPart()
     metrics: MetricsPart = MetricsPart()
 

@@ -12,7 +12,18 @@ from typing import Any
 
 import typer
 
-from windrow.cli import configuring, demo, examining, exporting, looking, plotting, running, standing, writing
+from windrow.cli import (
+    configuring,
+    demo,
+    examining,
+    exporting,
+    looking,
+    maintaining,
+    plotting,
+    running,
+    standing,
+    writing,
+)
 from windrow.errors import UsageError, WindrowError, first_line
 
 app = typer.Typer(
@@ -22,7 +33,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (demo, writing, running, standing, looking, plotting, exporting, configuring, examining):
+for group in (demo, writing, running, standing, looking, plotting, exporting, configuring, examining, maintaining):
     group.add_to(app)
 
 

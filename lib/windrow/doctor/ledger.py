@@ -46,7 +46,7 @@ def check_files(ledger: OpenLedger) -> Iterator[Finding]:
     if files <= MANY_FILES:
         yield ok("ledger-files", f"{files:,} files")
     else:
-        todo = "Compact it, which disturbs no run: OPTIMIZE in Spark SQL, or DeltaTable(...).optimize.compact()."
+        todo = "`windrow maintain` makes few large ones of them, which disturbs no run."
         yield warning("ledger-files", f"{files:,} files make every microbatch slower", todo)
 
 
@@ -72,8 +72,7 @@ def check_retention(ledger: OpenLedger) -> Iterator[Finding]:
         "ledger-retention",
         f"the ledger keeps its log and removed files for {has or 'as long as Delta does (30 and 7 days)'}, "
         f"keep says {wants}",
-        "keep counts when the ledger is made: set delta.logRetentionDuration and delta.deletedFileRetentionDuration of "
-        "the table, or keep to what it has.",
+        "keep counts when the ledger is made; `windrow maintain` gives the table what the settings say now.",
     )
 
 

@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+# Spark's default counts nanoseconds in 96 bits: a time beyond 1677 to 2262, in a rejection, comes back as another one.
+WHOLE_TIMES = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+
 
 @contextmanager
 def configured(session: SparkSession, settings: dict[str, str]) -> Iterator[None]:

@@ -16,8 +16,9 @@ from windrow.arrow import plain
 from windrow.commits import CHANGE, FEED_COLUMNS, VERSION, Commit
 from windrow.engine.lock import commit_lock
 from windrow.engine.log import DeltaRsLog, payload_type, require_ledger
-from windrow.engine.protocol import Arrivals, Input, Live, Merged, Slice, Table, next_versions
+from windrow.engine.protocol import Arrivals, Input, Live, Merged, Slice, Table, Upkeep, next_versions
 from windrow.engine.slices import cut, mapping_of, messages_of
+from windrow.engine.upkeep import DeltaRsUpkeep
 from windrow.errors import (
     DepotUnreadable,
     EngineUnavailable,
@@ -143,9 +144,13 @@ class EmbeddedEngine:
         """Create nothing: a path has no views."""
         return []
 
-    def path_of(self, table: str) -> str | None:
+    def path_of(self, table: str) -> str:
         """Return where the files of `depot` or `ledger` lie."""
         return self._depot if table == "depot" else self._ledger
+
+    def upkeep(self, table: str) -> Upkeep:
+        """Return what looks after the files of `depot` or `ledger`."""
+        return DeltaRsUpkeep(self.path_of(table), table)
 
     def open_input(self, file: str, format_: str) -> Input:
         """Open a file or Delta table to ingest."""

@@ -81,6 +81,14 @@ class Merged:
 
 
 @dataclass(frozen=True, slots=True)
+class Compacted:
+    """How many files a compaction replaced by how many (None: only done will tell)."""
+
+    removed: int
+    added: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """A Delta table: identity, latest version, columns, the type its payload has as a message, its change feed."""
 
@@ -225,8 +233,40 @@ class Intake(Protocol):
         ...
 
 
+class Upkeep(Protocol):
+    """Looks after the files of one table. No row ever changes by it."""
+
+    def description(self) -> str:
+        """Return the table's comment, which says who made it."""
+        ...
+
+    def properties(self) -> Mapping[str, str]:
+        """Return the table's properties."""
+        ...
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Set properties in a commit of its own."""
+        ...
+
+    def compact(self, state: str | None, dry_run: bool) -> Compacted | None:
+        """Make large files of small ones, in one partition `state` or in all; None: a dry run cannot tell."""
+        ...
+
+    def vacuum(self, dry_run: bool) -> int:
+        """Delete files that no version within the table's retention needs, and return how many."""
+        ...
+
+    def trim_log(self) -> None:
+        """Write a checkpoint, and delete what of the log is older than the table's retention."""
+        ...
+
+
 class WholeEngine(Engine, Intake, Protocol):
-    """What Spark and the embedded engine are: all that microbatches and ingest need."""
+    """What Spark and the embedded engine are: all that microbatches, ingest and maintenance need."""
+
+    def upkeep(self, table: str) -> Upkeep:
+        """Return what looks after the files of `depot` or `ledger`."""
+        ...
 
 
 def next_versions(counts: Mapping[int, int | None], after: int, max_messages: int) -> list[int]:

@@ -17,7 +17,8 @@ from windrow.errors import EngineUnavailable
 
 LOOPBACK = "127.0.0.1"
 
-# 2 partitions: a MERGE of a few thousand rows takes 0.4 s instead of the 3 to 7 s of Spark's and Delta's defaults.
+# 2 partitions: a MERGE of a few thousand rows takes 0.4 s instead of the 3 to 7 s of Spark's and Delta's defaults. With
+# the default of 10,000 tasks to list directories one VACUUM takes minutes.
 SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -25,6 +26,7 @@ SETTINGS = {
     "spark.driver.bindAddress": LOOPBACK,
     "spark.driver.memory": "2g",
     "spark.sql.shuffle.partitions": "2",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -63,7 +65,7 @@ def local_session(application: str = "windrow", master: str = "local[*]", catalo
         builder = builder.config(name, value)
     log = scratch / f"windrow-spark-{os.getpid()}.log"
     try:
-        with _standard_error_to(log):
+        with _output_to(log):
             session = configure_spark_with_delta_pip(builder).getOrCreate()
     except Exception as error:
         raise EngineUnavailable(
@@ -81,15 +83,19 @@ LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 @contextmanager
-def _standard_error_to(file: Path) -> Iterator[None]:
-    """Let a child process that is started inside write its standard error to `file`."""
-    sys.stderr.flush()
-    kept = os.dup(2)
+def _output_to(file: Path) -> Iterator[None]:
+    """Let a child process that is started inside write all it says to `file`: Delta's VACUUM prints what it did."""
+    streams = (sys.stdout, sys.stderr)
+    kept = [os.dup(number) for number in (1, 2)]
+    for stream in streams:
+        stream.flush()
     with file.open("wb") as log:
-        os.dup2(log.fileno(), 2)
+        for number in (1, 2):
+            os.dup2(log.fileno(), number)
     try:
         yield
     finally:
-        sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
+        for number, (stream, descriptor) in enumerate(zip(streams, kept, strict=True), 1):
+            stream.flush()
+            os.dup2(descriptor, number)
+            os.close(descriptor)

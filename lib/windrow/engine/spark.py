@@ -27,16 +27,18 @@ from windrow import tables
 from windrow.arrow import plain
 from windrow.commits import CHANGE, FEED_COLUMNS, VERSION, Commit
 from windrow.engine import catalog, embedded
-from windrow.engine.configured import configured
+from windrow.engine.configured import WHOLE_TIMES, configured
 from windrow.engine.embedded import added_rows
 from windrow.engine.frames import frame_of
 from windrow.engine.lock import commit_lock
 from windrow.engine.log import DeltaRsLog, Log, require_ledger
-from windrow.engine.protocol import Arrivals, Input, Live, Merged, Table
+from windrow.engine.protocol import Arrivals, Input, Live, Merged, Table, Upkeep
 from windrow.engine.slices import mapping_of
 from windrow.engine.spark_errors import translated
 from windrow.engine.spark_log import SparkLog, detail
+from windrow.engine.spark_upkeep import SparkUpkeep
 from windrow.engine.stream import SparkArrivals, Take, failure_in
+from windrow.engine.upkeep import DeltaRsUpkeep
 from windrow.errors import ExpressionError, FileRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.expressions import recorded_text
@@ -129,6 +131,14 @@ class SparkEngine:
             found = detail(self._session, reference(location))
             location = found["location"] if found else ""
         return str(local_path(location) or location) if location else None
+
+    def upkeep(self, table: str) -> Upkeep:
+        """Return what looks after the files of `depot` or `ledger`: delta-rs on a disk of this machine."""
+        location = self._depot if table == "depot" else self._ledger
+        path = self._path(location)
+        if path is not None:
+            return DeltaRsUpkeep(str(path), table)
+        return SparkUpkeep(self._session, reference(location), table, lambda: self._lock(location))
 
     def open_input(self, file: str, format_: str) -> Input:
         """Open a file or Delta table to ingest."""
@@ -311,8 +321,6 @@ SOURCE = "windrow_rows"
 # Expressions give the same values whatever the session is set to: what they read without a zone is UTC.
 ALIKE = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
 NOTE = "spark.databricks.delta.commitInfo.userMetadata"
-# Spark's default counts nanoseconds in 96 bits: a time beyond 1677 to 2262, in a rejection, comes back as another one.
-WHOLE_TIMES = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 TXN_ID, TXN_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 
 

@@ -1,0 +1,68 @@
+"""Looking after a table with Spark SQL: for tables whose storage only Spark can reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from windrow.engine.configured import WHOLE_TIMES, configured
+from windrow.engine.protocol import Compacted
+from windrow.storage import unwritable
+
+
+@dataclass(frozen=True, slots=True)
+class SparkUpkeep:
+    """Looks after a table that Spark knows by `reference`, such as ``delta.`path` ``; `lock` is held meanwhile."""
+
+    session: SparkSession
+    reference: str
+    role: str
+    lock: Callable[[], AbstractContextManager[None]]
+
+    def description(self) -> str:
+        """Return the table's comment."""
+        return str(self._detail()["description"] or "")
+
+    def properties(self) -> Mapping[str, str]:
+        """Return the table's properties."""
+        found: dict[str, str] = self._detail()["properties"]
+        return found
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Set properties in a commit of its own."""
+        pairs = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+        self._rows(f"ALTER TABLE {self.reference} SET TBLPROPERTIES ({pairs})")
+
+    def compact(self, state: str | None, dry_run: bool) -> Compacted | None:
+        """Make large files of small ones; what a dry run would do, Spark does not say."""
+        if dry_run:
+            return None
+        where = "" if state is None else f" WHERE state = '{state}'"
+        metrics = self._rows(f"OPTIMIZE {self.reference}{where}")[0]["metrics"]
+        return Compacted(int(metrics["numFilesRemoved"]), int(metrics["numFilesAdded"]))
+
+    def vacuum(self, dry_run: bool) -> int:
+        """Delete files that no version within the table's retention needs, and return how many: at most 1,000."""
+        found = self._rows(f"VACUUM {self.reference} DRY RUN")
+        if not dry_run:
+            self._rows(f"VACUUM {self.reference}")
+        return sum("." in row["path"].rpartition("/")[2] for row in found)  # the others are directories
+
+    def trim_log(self) -> None:
+        """Do nothing: Spark's Delta writes a checkpoint every ten commits and trims the log with it."""
+
+    def _detail(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._rows(f"DESCRIBE DETAIL {self.reference}")[0]
+        return found
+
+    def _rows(self, statement: str) -> list[dict[str, Any]]:
+        try:
+            with self.lock(), configured(self.session, WHOLE_TIMES):
+                return [row.asDict() for row in self.session.sql(statement).collect()]
+        except PySparkException as error:
+            raise unwritable(self.reference, self.role, error) from error

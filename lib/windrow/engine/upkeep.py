@@ -1,0 +1,96 @@
+"""Looking after a table at a path with delta-rs: small files made large, old ones removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+
+from windrow.engine.lock import commit_lock
+from windrow.engine.protocol import Compacted
+from windrow.storage import open_table, reading, writing
+
+TARGET_SIZE = 100 * 1024 * 1024  # octets, what delta-rs compacts to unless the table has a property of its own
+ATTEMPTS = 5
+Done = TypeVar("Done")
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaRsUpkeep:
+    """Looks after a table at a path, without a JVM."""
+
+    location: str
+    role: str
+
+    def description(self) -> str:
+        """Return the table's comment."""
+        return str(open_table(self.location, self.role).metadata().description or "")
+
+    def properties(self) -> Mapping[str, str]:
+        """Return the table's properties."""
+        configuration: dict[str, str] = open_table(self.location, self.role).metadata().configuration
+        return configuration
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Set properties in a commit of its own."""
+        self._commit(lambda table: table.alter.set_table_properties(dict(properties)))
+
+    def compact(self, state: str | None, dry_run: bool) -> Compacted:
+        """Make large files of small ones.
+
+        A microbatch that commits meanwhile would make it fail: on this disk it waits for the lock, elsewhere the
+        compaction tries again.
+        """
+        if dry_run:
+            return Compacted(self._small_files(state), None)
+        chosen = None if state is None else [("state", "=", state)]
+        metrics = self._commit(lambda table: table.optimize.compact(chosen))
+        return Compacted(int(metrics["numFilesRemoved"]), int(metrics["numFilesAdded"]))
+
+    def vacuum(self, dry_run: bool) -> int:
+        """Delete files that no version within the table's retention needs, and return how many.
+
+        All files that are there are looked at. To go by the log alone would leave those of the change feed, those of
+        commits that failed, and for ever those of which a checkpoint has forgotten that they were removed.
+        """
+        with reading(self.location, self.role):
+            found = open_table(self.location, self.role).vacuum(dry_run=True, full=True)
+        if dry_run or not found:
+            return len(found)  # with nothing to delete there would be two commits that say so
+        return len(self._commit(lambda table: table.vacuum(dry_run=False, full=True)))
+
+    def trim_log(self) -> None:
+        """Write a checkpoint, and delete what is older than the last one that the table's retention no longer needs."""
+
+        def trim(table: DeltaTable) -> None:
+            table.create_checkpoint()
+            table.cleanup_metadata()
+
+        self._commit(trim)
+
+    def _commit(self, change: Callable[[DeltaTable], Done]) -> Done:
+        """Change the table as it is now, again when somebody else's commit came between."""
+        left = ATTEMPTS
+        while True:
+            left -= 1
+            with commit_lock(self.location), writing(self.location, self.role):
+                try:
+                    return change(open_table(self.location, self.role))
+                except CommitFailedError:
+                    if not left:
+                        raise
+
+    def _small_files(self, state: str | None) -> int:
+        """Return how many files are small enough to be put together with another one of their partition."""
+        table = open_table(self.location, self.role)
+        with reading(self.location, self.role):
+            files = pa.table(pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all())
+        if state is not None:
+            files = files.filter(pc.equal(files["partition.state"].cast(pa.string()), state))
+        small = int(pc.sum(pc.less(files["size_bytes"], TARGET_SIZE)).as_py() or 0)
+        return small if small > 1 else 0

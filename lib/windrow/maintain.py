@@ -1,0 +1,151 @@
+"""Maintenance: fewer and larger files, and no more of the past than `keep` asks for. No row is ever deleted.
+
+What microbatches write is many small files, of which every reader opens all. Compaction makes large ones of those that
+hold final rows (of a depot: of all), so it never competes with a microbatch for live rows. What it replaces, and what
+microbatches replaced, stays on the disk for `keep`: so far back reach replay, verify, RESTORE and a downstream stream
+that was behind. Afterwards it is deleted, together with the log's entries of that time.
+
+A depot's past is the log of messages, and a ledger reads it by version. So a depot is left alone while the ledger has
+yet to read a version of it that is older than `keep`; and one that Windrow did not make is left to its owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from windrow import tables
+from windrow.durations import microseconds
+from windrow.engine.protocol import Compacted, Upkeep, WholeEngine
+from windrow.progress import prime
+from windrow.reading import time_text
+from windrow.settings import Settings
+
+Role = Literal["ledger", "depot"]
+ROLES: tuple[Role, ...] = ("ledger", "depot")
+FINAL = ("closed", "rejected", "microbatch")
+Progress = Callable[[Role, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Maintained:
+    """What was done to one table, in a dry run what would be; None where the table does not tell.
+
+    `keep` is the retention that it has now, None for a table left alone; `keep_changed` tells whether it had another
+    one. `compacted_files` became `compacted_into`, `vacuumed_files` are gone; `left_alone` says why a table was left.
+    """
+
+    table: Role
+    location: str
+    keep: str | None = None
+    keep_changed: bool = False
+    compacted_files: int | None = 0
+    compacted_into: int | None = 0
+    vacuumed_files: int = 0
+    left_alone: str | None = None
+
+
+def maintain(
+    engine: WholeEngine,
+    settings: Settings,
+    now: int,
+    only: Role | None = None,
+    dry_run: bool = False,
+    progress: Progress = lambda table, step: None,
+) -> list[Maintained]:
+    """Look after ledger and depot (or `only` one), beside whoever runs them, and return what was done to each.
+
+    `now` is the wall time in microseconds. A dry run changes nothing. `progress` is told each step before it is done.
+    Raises TableMissing, TableUnreadable, TableUnwritable, and TableLocked when a writer holds a table for long.
+    """
+    chosen: tuple[Role, ...] = ROLES if only is None else (only,)
+    return [
+        _maintained(engine, _Table(role, engine.upkeep(role), settings, dry_run, partial(progress, role)), now)
+        for role in chosen
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """One of the tables, and how it is to be looked after."""
+
+    role: Role
+    upkeep: Upkeep
+    settings: Settings
+    dry_run: bool
+    progress: Callable[[str], None]
+
+    def maintained(self, partitions: Sequence[str | None]) -> Maintained:
+        """Do the steps in an order in which none removes what another one made."""
+        changed = self._set_retention()
+        compacted = [self._compact(partition) for partition in partitions]
+        self.progress("removing old files")
+        vacuumed = self.upkeep.vacuum(self.dry_run)
+        self.progress("trimming the log")
+        if not self.dry_run:
+            self.upkeep.trim_log()
+        return Maintained(
+            self.role,
+            self.location,
+            self.settings.keep,
+            changed,
+            _sum([None if one is None else one.removed for one in compacted]),
+            _sum([None if one is None else one.added for one in compacted]),
+            vacuumed,
+        )
+
+    @property
+    def location(self) -> str:
+        """Return where the table is, as the settings have it."""
+        return self.settings.ledger if self.role == "ledger" else self.settings.depot
+
+    def _set_retention(self) -> bool:
+        """Bring the table's retention in line with `keep`, and tell whether it was not."""
+        self.progress("retention")
+        wanted = tables.retention(self.settings.keep)
+        changed = not wanted.items() <= self.upkeep.properties().items()
+        if changed and not self.dry_run:
+            self.upkeep.set_properties(wanted)
+        return changed
+
+    def _compact(self, partition: str | None) -> Compacted | None:
+        self.progress(f"compacting {partition or 'files'}")
+        return self.upkeep.compact(partition, self.dry_run)
+
+
+def _maintained(engine: WholeEngine, table: _Table, now: int) -> Maintained:
+    """Maintain a ledger, or a depot that is ours to maintain, and of that clean up only what was read."""
+    if table.role == "ledger":
+        prime(engine)  # raises for a table that only has the place of one
+        return table.maintained(FINAL)
+    why = _left_alone(engine, table, now)
+    return table.maintained((None,)) if why is None else Maintained("depot", table.location, left_alone=why)
+
+
+def _left_alone(engine: WholeEngine, table: _Table, now: int) -> str | None:
+    """Say why a depot must be left alone: it is its owner's to maintain, or a version older than `keep` is unread.
+
+    Even a compaction would be too much for that one: with each commit Delta may trim the log.
+    """
+    engine.depot()
+    wanted, keep = table.settings.maintain.depot, table.settings.keep
+    if wanted == "never":
+        return "as [maintain] depot says"
+    if wanted == "own" and table.upkeep.description() != tables.DEPOT_COMMENT:
+        return "Windrow did not make it ([maintain] depot)"
+    reached = prime(engine).depot_version if engine.ledger() else -1
+    before = now - microseconds(keep, "keep")
+    commits = engine.depot_commits(reached + 1)
+    unread = (commit for commit in commits if commit.version > reached and commit.rows != 0)
+    oldest = next((commit for commit in unread if commit.committed_at < before), None)
+    if oldest is None:
+        return None
+    return f"version {oldest.version} of {time_text(oldest.committed_at)} is older than {keep} and yet to be read"
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    """Return the sum, None when one of them is not known."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None

@@ -1,0 +1,50 @@
+import pytest
+
+from tests.cli.conftest import Command
+
+
+class TestMaintain:
+    def test_says_what_it_did(self, filled: Command) -> None:
+        """
+        The command says for each table what it did, or in a dry run would do; afterwards the ledger is verified.
+        """
+        for _ in range(2):
+            filled("flush")
+        would = filled("maintain", "--dry-run")
+        assert would.status == 0, would.err
+        done = filled("maintain")
+        assert done.status == 0, done.err
+        assert "files would be compacted" in would.out
+        assert done.out.splitlines()[0].endswith("4 small files compacted into 2.")
+        assert filled("maintain").out.count("nothing to do") == 2
+        assert filled("verify").status == 0
+
+    def test_json(self, filled: Command) -> None:
+        """
+        With --json one document has what was done to each table, or to the one that was asked for.
+        """
+        assert [table["table"] for table in filled("maintain", "--json").json()["tables"]] == ["ledger", "depot"]
+        document = filled("maintain", "--only", "depot", "--dry-run", "--json").json()
+        assert document["dry_run"]
+        assert [table["table"] for table in document["tables"]] == ["depot"]
+
+    def test_left_alone(self, filled: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        What was left alone is said, with the reason.
+        """
+        monkeypatch.setenv("WINDROW_MAINTAIN__DEPOT", "never")
+        assert "left alone, as [maintain] depot says" in filled("maintain", "--only", "depot").out
+
+    def test_wrong_table(self, filled: Command) -> None:
+        """
+        Another word than ledger or depot is wrong usage.
+        """
+        said = filled("maintain", "--only", "both")
+        assert (said.status, "Say ledger or depot" in said.err) == (2, True)
+
+    def test_no_tables(self, windrow: Command) -> None:
+        """
+        Without a ledger there is an error and no table is made.
+        """
+        said = windrow("maintain")
+        assert (said.status, "WINDROW-TABLE-MISSING" in said.err) == (3, True)

@@ -1,0 +1,323 @@
+"""Maintenance takes files away, and nothing else."""
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+import windrow
+from tests.clocks import NOW, ManualClock
+from tests.conftest import EngineFactory
+from tests.engine.probe import Point, once
+from tests.engine.world import World
+from tests.faults.mishaps import assert_whole, data_files
+from tests.messages import HOUR, log, message
+from windrow import reading, tables
+from windrow.engine.lock import commit_lock
+from windrow.engine.spark_upkeep import SparkUpkeep
+from windrow.engine.upkeep import DeltaRsUpkeep
+from windrow.errors import TableRefused
+from windrow.maintain import Maintained, maintain
+from windrow.wall import WallClock
+
+DAY = 24 * HOUR
+STAMPS = re.compile(r'"(timestamp|modificationTime|deletionTimestamp)":(\d{13})')
+OLD = 100  # days, and keep is 90
+
+
+@pytest.fixture
+def world(tmp_path: Path, clock: ManualClock) -> World:
+    """An empty depot and a ledger that does not exist yet."""
+    return World(tmp_path, clock)
+
+
+@pytest.fixture
+def batched(world: World, embedded: EngineFactory) -> World:
+    """A ledger that read ten depot versions, each in a microbatch of its own."""
+    world.publish(*log(versions=10))
+    world.runner(embedded, max_messages=1).once()
+    return world
+
+
+def maintained(world: World, factory: EngineFactory, **given: Any) -> dict[str, Maintained]:
+    """Maintain the tables and return what was done to each."""
+    settings = {name: given.pop(name) for name in ("maintain", "keep") if name in given}
+    engine, chosen = world.engine(factory), world.settings(factory, **settings)
+    return {done.table: done for done in maintain(engine, chosen, WallClock().now(), **given)}
+
+
+def age(table: str, since: int = 0) -> None:
+    """Let all files of a table look as if they were old, and so what its commits from a version on say of the time."""
+    for file in Path(table, "_delta_log").glob("*.json"):
+        if int(file.stem) >= since:
+            older = STAMPS.sub(lambda found: f'"{found[1]}":{int(found[2]) - OLD * 86_400_000}', file.read_text())
+            file.write_text(older)
+    for checkpoint in Path(table, "_delta_log").glob("*checkpoint*"):
+        checkpoint.unlink()  # it has the stamps as they were
+    DeltaTable(table).create_checkpoint()
+    for path in Path(table).rglob("*.*"):
+        if path.is_file():
+            os.utime(path, (time.time() - OLD * 86_400,) * 2)
+
+
+def disk(*tables_: str) -> dict[str, bytes]:
+    """Return every file of some tables."""
+    return {str(file): file.read_bytes() for table in tables_ for file in Path(table).rglob("*") if file.is_file()}
+
+
+class TestCompaction:
+    def test_fewer_files_same_rows(self, batched: World, embedded: EngineFactory) -> None:
+        """
+        Compaction leaves one file for each final state, and no row changes; a second time there is nothing to do.
+        """
+        before, files = batched.canonical(), len(DeltaTable(batched.ledger).file_uris())
+        done = maintained(batched, embedded)
+        assert done["ledger"].compacted_files == files - len(DeltaTable(batched.ledger).file_uris()) + 3
+        assert {done["ledger"].compacted_into, done["depot"].compacted_into} == {3, 1}
+        assert len(DeltaTable(batched.depot).file_uris()) == 1
+        assert batched.canonical() == before
+        assert_whole(batched)
+        again = maintained(batched, embedded)
+        assert again["ledger"] == Maintained("ledger", batched.ledger, "90d")
+        assert again["depot"] == Maintained("depot", batched.depot, "90d")
+
+    def test_live_rows_stay_where_they_are(self, batched: World, embedded: EngineFactory) -> None:
+        """
+        Files of live rows are not touched, so a microbatch that is at work commits afterwards.
+        """
+        live = data_files(batched.ledger, "state=open/*") | data_files(batched.ledger, "state=progress/*")
+        maintained(batched, embedded)
+        assert data_files(batched.ledger, "state=open/*") | data_files(batched.ledger, "state=progress/*") == live
+
+    def test_beside_a_microbatch(self, batched: World, engine: EngineFactory, embedded: EngineFactory) -> None:
+        """
+        A microbatch between prime and commit is not disturbed: it commits at its first attempt.
+        """
+        batched.publish(log(versions=1, seed=5, begin=NOW + 10_000_000)[0])
+        at = once(Point.BEFORE_COMMIT, lambda: maintained(batched, embedded))
+        batched.probed(engine, at, retries=0).once()
+        assert batched.history()[-1]["attempt"] == 1
+        assert_whole(batched)
+
+    def test_beside_a_batcher(self, batched: World, embedded: EngineFactory) -> None:
+        """
+        Maintenance again and again beside a driver that commits again and again: both come to their end.
+        """
+        stop = Event()
+
+        def publish_and_run() -> None:
+            for seed in range(15):
+                batched.publish(log(versions=1, seed=seed, begin=NOW + 10_000_000 * seed)[0])
+                batched.runner(embedded).once()
+            stop.set()
+
+        driver = Thread(target=publish_and_run)
+        driver.start()
+        rounds = 0
+        while not stop.wait(0.02):
+            maintained(batched, embedded)
+            rounds += 1
+            assert driver.is_alive() or stop.is_set(), "the driver failed"
+        driver.join()
+        assert rounds > 1
+        assert_whole(batched)
+
+    def test_commit_in_between(self, batched: World, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        When somebody who takes no lock commits during a compaction, it is done again.
+        """
+        upkeep = DeltaRsUpkeep(batched.ledger, "ledger")
+        left = [NOW + DAY]
+
+        def compact(table: DeltaTable) -> Any:
+            if left:
+                batched.runner(embedded).tick(to=left.pop())
+            return table.optimize.compact(partition_filters=[("state", "=", "closed")])
+
+        monkeypatch.setattr("windrow.engine.upkeep.commit_lock", lambda _: commit_lock(f"{batched.ledger}-other"))
+        assert upkeep._commit(compact)["numFilesAdded"] == 1
+        assert not left
+        batched.assert_balanced()
+
+
+class TestCleanUp:
+    def test_young_files_stay(self, batched: World, embedded: EngineFactory) -> None:
+        """
+        What is younger than `keep` stays: every version of the ledger can still be read, and verified.
+        """
+        maintained(batched, embedded)
+        assert reading.status(batched.depot, batched.ledger, NOW).reach.ledger_version == 0
+        batched.assert_balanced()
+
+    def test_old_ledger(self, batched: World, embedded: EngineFactory) -> None:
+        """
+        What is older than `keep` goes: files of the past, the change feed's, strangers and the log; the ledger goes on.
+        """
+        for state in ("closed", "rejected", "microbatch"):
+            DeltaTable(batched.ledger).optimize.compact([("state", "=", state)])
+        stranger = Path(batched.ledger, "state=closed", "part-left-by-a-crash.parquet")
+        stranger.write_bytes(b"")
+        age(batched.ledger)
+        before = batched.canonical()
+        done = maintained(batched, embedded, only="ledger")["ledger"]
+        assert done.vacuumed_files > 20
+        assert not Path(batched.ledger, "_delta_log", f"{1:020}.json").exists()
+        assert not stranger.exists()
+        assert not data_files(batched.ledger, "_change_data/**/*.parquet")
+        assert data_files(batched.ledger, "state=*/*.parquet") == set(map(Path, local_files(batched.ledger)))
+        assert batched.canonical() == before
+        batched.publish(log(versions=1, seed=5, begin=NOW + 10_000_000)[0])
+        batched.runner(embedded).once()
+        assert batched.canonical() == batched.expected()
+
+    def test_old_depot(self, world: World, engine: EngineFactory) -> None:
+        """
+        Of a depot that was read, old log and files go; what comes then is read as if nothing had happened.
+        """
+        world.publish(*log(versions=6))
+        world.runner(engine).once()
+        whole = world.expected()
+        last = DeltaTable(world.depot).version()
+        DeltaTable(world.depot).optimize.compact()
+        age(world.depot, since=last + 1)
+        done = maintained(world, engine)["depot"]
+        assert (done.vacuumed_files, done.left_alone) == (6, None)
+        assert len(data_files(world.depot, "*.parquet")) == 1
+        assert not Path(world.depot, "_delta_log", f"{1:020}.json").exists()
+        assert world.canonical() == whole
+        world.publish([message("late", NOW + DAY, NOW + DAY)])
+        assert world.runner(engine).once().total("messages") == 1
+        world.assert_balanced()
+
+    def test_unread_versions_stay(self, world: World, embedded: EngineFactory) -> None:
+        """
+        While the ledger has yet to read a version older than `keep`, nothing of the depot's past goes; then it does.
+        Holds the guard of unread versions: the depot's files and log would be gone, and with them messages.
+        """
+        world.publish(*log(versions=3))
+        world.runner(embedded).once()
+        world.publish(*log(versions=2, seed=5, begin=NOW + 10_000_000))
+        DeltaTable(world.depot).optimize.compact()
+        age(world.depot, since=4)
+        before = disk(world.depot)
+        assert "version 4 of" in maintained(world, embedded, only="depot")["depot"].left_alone
+        assert disk(world.depot) == before
+        world.runner(embedded).once()
+        assert_whole(world)
+        assert maintained(world, embedded, only="depot")["depot"].vacuumed_files == 5
+
+    def test_depot_without_a_ledger(self, world: World, embedded: EngineFactory) -> None:
+        """
+        A depot that nobody has read yet is left alone when it is old, and maintained when it is not.
+        """
+        world.publish(*log(versions=3))
+        assert maintained(world, embedded, only="depot", dry_run=True)["depot"].compacted_files == 3
+        age(world.depot)
+        assert "version 1 of" in maintained(world, embedded, only="depot")["depot"].left_alone
+        world.runner(embedded).once()
+        assert_whole(world)
+
+    def test_closed_readers(self, batched: World, embedded: EngineFactory) -> None:
+        """
+        Whoever reads closed batches goes on from a position of before, and gets each batch once.
+        """
+        half = windrow.read_closed(batched.ledger, batches_at_once=5)
+        maintained(batched, embedded)
+        age(batched.ledger)
+        maintained(batched, embedded)
+        rest = windrow.read_closed(batched.ledger, since=half.upto)
+        ids = half.batches["id"].to_pylist() + rest.batches["id"].to_pylist()
+        assert sorted(ids) == sorted(row["id"] for row in batched.rows("closed"))
+
+
+class TestTables:
+    def test_other_depots(self, batched: World, embedded: EngineFactory, tmp_path: Path) -> None:
+        """
+        A depot that Windrow did not make is left to its owner, unless the settings say otherwise.
+        """
+        other = str(tmp_path / "bronze")
+        for _ in range(3):
+            write_deltalake(other, batched.arrived(), mode="append", configuration=tables.PROPERTIES)
+        batched.depot = other
+        before = disk(other)
+        assert "did not make it" in maintained(batched, embedded, only="depot")["depot"].left_alone
+        assert disk(other) == before
+        always = maintained(batched, embedded, only="depot", maintain={"depot": "always"})["depot"]
+        assert (always.compacted_files, always.compacted_into) == (3, 1)
+        never = maintained(batched, embedded, only="depot", maintain={"depot": "never"})["depot"]
+        assert never.left_alone == "as [maintain] depot says"
+
+    def test_no_ledger(self, batched: World, embedded: EngineFactory) -> None:
+        """
+        A table that is no ledger is refused before anything is touched.
+        """
+        before = disk(batched.depot)
+        other = World(Path(batched.depot).parent, batched.clock, ledger="depot")
+        other.depot = batched.ledger
+        with pytest.raises(TableRefused):
+            maintained(other, embedded)
+        assert disk(batched.depot) == before
+
+    def test_keep(self, batched: World, embedded: EngineFactory) -> None:
+        """
+        A `keep` that was changed in the settings becomes the tables' own, and is reported once.
+        """
+        assert maintained(batched, embedded, keep="30d")["ledger"].keep_changed
+        properties = DeltaTable(batched.ledger).metadata().configuration
+        assert tables.retention("30d").items() <= properties.items()
+        assert not maintained(batched, embedded, keep="30d")["ledger"].keep_changed
+        batched.publish(log(versions=1, seed=5, begin=NOW + 10_000_000)[0])
+        batched.runner(embedded).once()
+        assert_whole(batched)
+
+    def test_dry_run(self, batched: World, embedded: EngineFactory) -> None:
+        """
+        A dry run says what would be done and changes no file.
+        """
+        age(batched.ledger)
+        before = disk(batched.depot, batched.ledger)
+        would = maintained(batched, embedded, keep="30d", dry_run=True)
+        assert disk(batched.depot, batched.ledger) == before
+        done = maintained(batched, embedded, keep="30d")
+        for table, one in would.items():
+            assert one == replace(done[table], compacted_into=None)
+
+
+class TestSpark:
+    @pytest.fixture
+    def through_sql(self, batched: World, spark: Any) -> Iterator[SparkUpkeep]:
+        """Return what looks after the ledger where only Spark reaches it."""
+        return SparkUpkeep(spark, f"delta.`{batched.ledger}`", "ledger", lambda: commit_lock(batched.ledger))
+
+    def test_steps(self, batched: World, through_sql: SparkUpkeep, embedded: EngineFactory) -> None:
+        """
+        Spark SQL does the same: comment, properties, compaction, clean-up; times of any age stay what they are.
+        """
+        ancient = message("ancient", -20_000 * DAY, NOW + DAY)
+        batched.publish([ancient])
+        batched.runner(embedded).once()
+        before = batched.canonical()
+        assert through_sql.description() == tables.LEDGER_COMMENT
+        through_sql.set_properties(tables.retention("30d"))
+        assert tables.retention("30d").items() <= through_sql.properties().items()
+        assert through_sql.compact("closed", dry_run=True) is None
+        for state in ("closed", "rejected", "microbatch"):
+            assert through_sql.compact(state, dry_run=False).added == 1
+        age(batched.ledger)
+        found = through_sql.vacuum(dry_run=True)
+        assert found > 20
+        assert through_sql.vacuum(dry_run=False) == found
+        assert through_sql.vacuum(dry_run=True) == 0
+        assert batched.canonical() == before == batched.expected()
+
+
+def local_files(table: str) -> list[str]:
+    """Return the paths of the files of a table's latest version."""
+    return [uri.removeprefix("file://") for uri in DeltaTable(table).file_uris()]
