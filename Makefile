@@ -6,6 +6,8 @@ ENGINE ?= spark
 PYTHONS = $(or $(PYTHON),python3.11 python3.12 python3 python)
 PIP_INSTALL = .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
 INSTALLED = .venv/.installed
+# One process has the Spark session and the tests that use it, the other one the rest.
+IN_PARALLEL = -n 2 --dist loadgroup
 
 .PHONY: help
 help: ## list the targets
@@ -22,11 +24,11 @@ demo: $(if $(filter spark,$(ENGINE)),require-java) $(INSTALLED) ## batch the bun
 
 .PHONY: test
 test: require-java $(INSTALLED) ## run the tests
-	@.venv/bin/python -m pytest
+	@.venv/bin/python -m pytest $(IN_PARALLEL)
 
 .PHONY: test-all
 test-all: require-java $(INSTALLED) ## run the tests, the slow ones too
-	@.venv/bin/python -m pytest -m "slow or not slow"
+	@.venv/bin/python -m pytest $(IN_PARALLEL) -m "slow or not slow"
 
 .PHONY: check
 check: $(INSTALLED) ## lint, check format, types and who imports whom

@@ -75,6 +75,7 @@ class TestFiles:
         assert row["event_time"] == row["received_at"]
         assert row["event_time"].timestamp() * 1_000 == pytest.approx(1_700_000_000_123)
 
+    @pytest.mark.slow_on_spark
     def test_binary_payload_stays_binary(self, into: Ingest, depot: str, tmp_path: Path) -> None:
         """
         A payload that no text can hold comes through octet by octet.
@@ -84,6 +85,7 @@ class TestFiles:
         into(file)
         assert [row["payload"] for row in rows(depot)] == [b"\xff\x00"]
 
+    @pytest.mark.slow_on_spark
     def test_empty_file(self, into: Ingest, depot: str, tmp_path: Path) -> None:
         """
         A file without rows adds none.
@@ -119,6 +121,7 @@ class TestDelta:
 
 
 class TestRefusals:
+    @pytest.mark.slow_on_spark
     def test_nothing_is_appended_when_one_file_is_wrong(self, into: Ingest, depot: str, tmp_path: Path) -> None:
         """
         Files and expressions are checked before the first commit.
@@ -133,6 +136,7 @@ class TestRefusals:
             into(good, columns={"key": "no_such_column"})
         assert not DeltaTable.is_deltatable(depot)
 
+    @pytest.mark.slow_on_spark
     def test_directory_says_what_to_do(self, into: Ingest, tmp_path: Path) -> None:
         """
         A directory is no parquet file; the hint names --format delta for a Delta table.

@@ -111,6 +111,7 @@ class TestMapped:
 
 
 class TestRefused:
+    @pytest.mark.slow_on_spark
     def test_unmapped(self, bronze: World, engine: EngineFactory) -> None:
         """
         A depot without the columns of a message, and without a mapping, is refused with what to write; no ledger is
@@ -146,6 +147,7 @@ class TestRefused:
         world.runner(embedded, depot_columns={"event_time": "timestamp_seconds(event_time)"}).once()
         assert world.history()[0]["messages_read"] == 30
 
+    @pytest.mark.slow_on_spark
     def test_other_in_every_run(self, bronze: World, engine: EngineFactory) -> None:
         """
         An expression that may differ from run to run is refused, because a retry would give other batches.

@@ -45,6 +45,7 @@ class TestCommit:
             commit_at(started, microbatch, NOW + 2 * HOUR)
         assert (started.rows(*ALL), started.version()) == (before, version)
 
+    @pytest.mark.slow_on_spark
     def test_microbatch_in_between(self, started, engine, embedded):
         """
         When another driver commits messages between prime and commit, the commit raises LedgerMoved.
@@ -118,6 +119,7 @@ class TestRunner:
         assert world.canonical() == world.expected()
         world.assert_balanced()
 
+    @pytest.mark.slow_on_spark
     def test_goes_on_with_the_rest(self, world, engine, embedded):
         """
         A driver that was overtaken by one microbatch of another processes the versions that are left.

@@ -56,6 +56,7 @@ class Breaking(Probed):
 
 
 class TestAttempts:
+    @pytest.mark.slow_on_spark
     def test_counted_and_backed_off(self, full, engine):
         """
         A commit that fails twice succeeds at the third attempt, which the history records; the pauses double and go
@@ -128,6 +129,7 @@ class TestLostReply:
         assert full.canonical() == full.expected()
         full.assert_balanced()
 
+    @pytest.mark.slow_on_spark
     def test_empty_result(self, full, engine):
         """
         An empty result of a commit that took place counts as committed, because the progress row holds its token.
@@ -136,6 +138,7 @@ class TestLostReply:
         assert [committed.messages for committed in summary.microbatches] == [90]
         assert full.canonical() == full.expected()
 
+    @pytest.mark.slow_on_spark
     def test_of_the_last_microbatch(self, full, engine):
         """
         A failure after everything was read and committed is retried although nothing is left to read.

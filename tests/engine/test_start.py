@@ -64,6 +64,7 @@ class TestStartFrom:
         ("start_from", "read"),
         [("timestamp:2000-01-01", [1, 2, 3, 4]), ("records-ago:60", [2, 3, 4]), ("days-ago:3", [1, 2, 3, 4])],
     )
+    @pytest.mark.slow_on_spark
     def test_forms(self, full, engine, clock, start_from, read):
         """
         The forms that ask the depot's log find the same version on either engine. What they meant is recorded: the
@@ -92,6 +93,7 @@ class TestStartFrom:
         with pytest.raises(StartFromChanged, match="version:2"):
             full.runner(embedded, start_from="end")
 
+    @pytest.mark.slow_on_spark
     def test_changed_before_anything_was_read(self, full, engine):
         """
         While nothing was read, another `start_from` is taken: who made a ledger with a wrong one begins elsewhere.
@@ -135,6 +137,7 @@ class TestTables:
     @pytest.mark.parametrize(
         "columns", [{"x": [1]}, {"id": ["progress"], "state": ["progress"]}], ids=["other", "alike"]
     )
+    @pytest.mark.slow_on_spark
     def test_no_ledger(self, full, engine, columns):
         """
         A Delta table that is no ledger is refused and left alone.
@@ -153,6 +156,7 @@ class TestTables:
         with pytest.raises(TableRefused, match="schema version 2"):
             full.runner(embedded)
 
+    @pytest.mark.slow_on_spark
     def test_ledger_of_the_past(self, full, engine):
         """
         A ledger without a column that this Windrow has is refused by the name of the column.
@@ -201,6 +205,7 @@ class TestDepotChanged:
         with pytest.raises(DepotChanged, match="version 4"):
             full.runner(embedded).once()
 
+    @pytest.mark.slow_on_spark
     def test_feed_switched_on_later(self, tmp_path, engine, clock):
         """
         Versions from before the change feed was switched on are never skipped: delta-rs reads them, Spark cannot and

@@ -246,6 +246,7 @@ class TestCleanedUp:
 
 
 class TestFeed:
+    @pytest.mark.slow_on_spark
     def test_of_a_depot_without_one(self, tmp_path: Path, world: World, engine: EngineFactory) -> None:
         """
         A depot that never had a change feed is refused with what switches it on, and no ledger is made.
@@ -256,6 +257,7 @@ class TestFeed:
             run(world, engine)
         assert not DeltaTable.is_deltatable(world.ledger)
 
+    @pytest.mark.slow_on_spark
     def test_switched_off_in_between(self, read: World, engine: EngineFactory) -> None:
         """
         What was appended while the feed was off is read from the appended files, or the run stops; it is never passed
@@ -291,6 +293,7 @@ class TestFeed:
             run(read, engine)
         assert read.version() == version
 
+    @pytest.mark.slow_on_spark
     def test_deletion_while_off_is_not_ignored(self, read: World, engine: EngineFactory) -> None:
         """
         Also with `on_depot_delete = "ignore"`: the rows that the deletion kept, and wrote anew, would be read again.
