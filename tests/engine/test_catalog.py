@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ from tests.conftest import EngineFactory
 from tests.messages import SECOND, log, message, table
 from windrow import reading, tables
 from windrow.arrow import plain
+from windrow.cli import main
 from windrow.engine import open_engine
 from windrow.engine.frames import frame_of
 from windrow.errors import EngineUnavailable, TableMissing, TableRefused
@@ -155,3 +159,37 @@ def test_embedded(schema: str, settings: Settings) -> None:
     """
     with pytest.raises(EngineUnavailable, match="DESCRIBE DETAIL"):
         open_engine(settings.model_copy(update={"engine": "embedded"}))
+
+
+def test_as_a_job_of_a_platform(
+    spark: Any,
+    schema: str,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """
+    A job takes the session of the platform, tables, views and checkpoints from its flags and the rest from its file,
+    in a thread that hears no signals; where nothing can be written beside that file, the run says so and succeeds.
+    """
+    open_engine(settings, spark).create_depot(table([]).schema.field("payload").type, "90d")
+    publish(spark, settings.depot, [message("a"), message("b")])
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "19")
+    (tmp_path / "windrow.toml").write_text('engine = "spark"\n[rules]\nwindow = "7s"\n')
+    (tmp_path / ".windrow").touch()
+    flags = {
+        "config": tmp_path / "windrow.toml",
+        "depot": settings.depot,
+        "ledger": settings.ledger,
+        "views": schema,
+        "checkpoints": tmp_path / "checkpoints",
+    }
+    with ThreadPoolExecutor() as thread:
+        job = thread.submit(main, ["run", *(f"--{name}={value}" for name, value in flags.items())])
+        assert job.result() == 0
+    warnings = [line for line in map(json.loads, capfd.readouterr().err.splitlines()) if line["level"] == "warning"]
+    assert {line["event"] for line in warnings} == {"paths not noted"}
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 1
+    [microbatch] = spark.sql(f"SELECT messages, rules FROM {schema}.microbatches").collect()
+    assert (microbatch.messages, json.loads(microbatch.rules)["window"]) == (2, 7 * SECOND)

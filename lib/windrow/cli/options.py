@@ -23,6 +23,10 @@ Config = Annotated[
 Depot = Annotated[str | None, typer.Option("--depot", help="Depot: the Delta table of messages.")]
 Ledger = Annotated[str | None, typer.Option("--ledger", help="Ledger: the Delta table of batches.")]
 Engine = Annotated[str | None, typer.Option("--engine", help="spark, embedded (no JVM) or auto.")]
+Views = Annotated[str | None, typer.Option("--views", help="Schema of the views over a catalog ledger.")]
+Checkpoints = Annotated[
+    str | None, typer.Option("--checkpoints", help="Directory for Spark's checkpoints, where the platform wants one.")
+]
 LogFormat = Annotated[
     str | None, typer.Option("--log-format", help="auto (pretty on a terminal, else JSON lines), pretty or json.")
 ]
@@ -70,11 +74,16 @@ def reading(config: str | None, **flags: Any) -> Settings:
 
 
 def note_paths(config: str | None, chosen: Settings, engine: AnyEngine) -> None:
-    """Write down where tables by name lie, for commands without a JVM."""
+    """Write down where tables by name lie, for commands without a JVM, if there is a place to write it to."""
+    from windrow.observing.log import log
+
     book = paths.PathBook.beside(config)
     for name in ("depot", "ledger"):
         if is_name(getattr(chosen, name)):
-            book.note(getattr(chosen, name), engine.path_of(name))
+            try:
+                book.note(getattr(chosen, name), engine.path_of(name))
+            except OSError as error:
+                log.warning("paths not noted", file=str(book.file), error=str(error))
 
 
 def table(**flags: str | None) -> dict[str, str] | None:

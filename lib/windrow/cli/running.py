@@ -10,7 +10,20 @@ import typer
 
 from windrow import moments
 from windrow.cli import options
-from windrow.cli.options import Config, Debug, Depot, Engine, Json, Ledger, LogFormat, LogLevel, aside, say
+from windrow.cli.options import (
+    Checkpoints,
+    Config,
+    Debug,
+    Depot,
+    Engine,
+    Json,
+    Ledger,
+    LogFormat,
+    LogLevel,
+    Views,
+    aside,
+    say,
+)
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -38,6 +51,8 @@ def run(
     config: Config = None,
     depot: Depot = None,
     ledger: Ledger = None,
+    views: Views = None,
+    checkpoints: Checkpoints = None,
     engine: Engine = None,
     log_format: LogFormat = None,
     log_level: LogLevel = None,
@@ -50,7 +65,8 @@ def run(
     if dry_run and every is not None:
         raise SettingsError("--dry-run and --every exclude each other", "A dry run looks once.")
     log = options.table(format=log_format, level=log_level)
-    chosen = options.running(config, depot=depot, ledger=ledger, engine=engine, log=log)
+    flags = {"depot": depot, "ledger": ledger, "views": views, "checkpoints": checkpoints, "engine": engine}
+    chosen = options.running(config, **flags, log=log)
     pause = chosen.run.every if every is None else _microseconds(every)
     _run(chosen, lambda runner: runner.once() if every is None else runner.every(pause), json, config, dry_run)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -18,7 +19,13 @@ from windrow.wall import WallClock
 
 @contextmanager
 def stopping(clock: WallClock) -> Iterator[Callable[[], None]]:
-    """Let SIGINT and SIGTERM ask for a stop; a second SIGINT interrupts. Gives a function that installs them again."""
+    """Let SIGINT and SIGTERM ask for a stop; a second SIGINT interrupts. Gives a function that installs them again.
+
+    Signals are the main thread's: in another one, as some platforms run a job, whoever owns the process decides.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
 
     def stop(number: int, _: object) -> None:
         log.info("stopping after this microbatch", signal=signal.Signals(number).name)
