@@ -42,6 +42,12 @@ format: $(INSTALLED) ## sort imports and format
 	.venv/bin/ruff check --quiet --select I --fix
 	.venv/bin/ruff format
 
+.PHONY: wheel
+wheel: $(INSTALLED) ## build dist/windrow-VERSION-py3-none-any.whl, the same octets from the same sources
+	@.venv/bin/python -m pip wheel --quiet --disable-pip-version-check --no-input --no-deps \
+	    --build-constraint constraints.txt --wheel-dir dist .
+	@ls dist/*.whl
+
 .PHONY: clean
 clean: ## remove .venv, builds and caches (tables under data/ and demo/ stay)
 	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
