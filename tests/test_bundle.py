@@ -22,6 +22,7 @@ from windrow.settings import Settings
 
 JOBS = ROOT / "jobs"
 COMMANDS = {"run_batches": "run"}
+WITHOUT_JVM = ["run_batches"]
 TARGETS = sorted(bundle()["targets"])
 COMPUTE = {"environment_key": "environments", "job_cluster_key": "job_clusters"}
 PLATFORM = {"workspace.file_path", "workspace.current_user.userName", "workspace.current_user.short_name"}
@@ -237,32 +238,52 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
     return tmp_path
 
 
-@pytest.mark.parametrize("job", COMMANDS)
 class TestScripts:
+    @pytest.mark.parametrize("job", WITHOUT_JVM)
     def test_success_just_ends(self, here: Path, job: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """
         A job that succeeds raises no SystemExit, which a platform may take for a failure.
         """
-        monkeypatch.setattr(sys, "argv", [job, "--config=windrow.toml", "--depot=depot", "--ledger=ledger"])
-        runpy.run_path(str(JOBS / f"{job}.py"), run_name="__main__")
+        started(job, monkeypatch, "--config=windrow.toml", "--depot=depot", "--ledger=ledger")
 
+    @pytest.mark.parametrize("job", WITHOUT_JVM)
     @pytest.mark.parametrize(
-        ("flag", "status", "reason"),
-        [
-            ("--depot=depot", 0, ""),
-            ("--config=nowhere.toml", 2, "WINDROW-SETTINGS: nowhere.toml cannot be read"),
-            ("--dept=depot", 2, "WINDROW-USAGE: No such option: --dept"),
-            ("--depot=nowhere", 3, "WINDROW-"),
-        ],
+        ("flags", "status", "reason"),
+        [("--depot=depot", 0, ""), ("--depot=nowhere --ledger=none", 3, "WINDROW-TABLE-MISSING")],
     )
-    def test_status(self, here: Path, job: str, flag: str, status: int, reason: str) -> None:
+    def test_status(self, here: Path, job: str, flags: str, status: int, reason: str) -> None:
         """
         A job ends with the status of its command, and the reason of a failure stands on standard error.
         """
-        command = [sys.executable, str(JOBS / f"{job}.py"), flag]
-        ended = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
-        assert ended.returncode == status, ended.stderr
-        assert reason in ended.stderr
+        assert_ends(here, job, flags, status, reason)
+
+    @pytest.mark.parametrize("job", COMMANDS)
+    @pytest.mark.parametrize(
+        ("flags", "reason"),
+        [
+            ("--config=nowhere.toml", "WINDROW-SETTINGS: nowhere.toml cannot be read"),
+            ("--ledgr=ledger", "WINDROW-USAGE: No such option: --ledgr"),
+        ],
+    )
+    def test_mistakes(self, here: Path, job: str, flags: str, reason: str) -> None:
+        """
+        So it does where it was started wrong, before anything else.
+        """
+        assert_ends(here, job, flags, 2, reason)
+
+
+def started(job: str, monkeypatch: pytest.MonkeyPatch, *given: str) -> None:
+    """Start a script in this process, as a platform does."""
+    monkeypatch.setattr(sys, "argv", [job, *given])
+    runpy.run_path(str(JOBS / f"{job}.py"), run_name="__main__")
+
+
+def assert_ends(here: Path, job: str, given: str, status: int, reason: str) -> None:
+    """Start a script in a process of its own, and look how it ends."""
+    command = [sys.executable, str(JOBS / f"{job}.py"), *given.split()]
+    ended = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
+    assert ended.returncode == status, ended.stderr
+    assert reason in ended.stderr
 
 
 def packages(job: Node, task: Node) -> list[str]:
