@@ -8,12 +8,14 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 import typer
 from databricks.bundles.jobs import Job
 from databricks.bundles.volumes import Volume
+from deltalake import DeltaTable
 
 from tests.bundle import ROOT, Node, bundle, deployed, flags, job_files, jobs, keys, load, project, references, texts
 from tests.messages import SECOND, message, table
@@ -21,8 +23,8 @@ from windrow.cli import app, main
 from windrow.settings import Settings
 
 JOBS = ROOT / "jobs"
-COMMANDS = {"run_batches": "run"}
-WITHOUT_JVM = ["run_batches"]
+COMMANDS = {"run_batches": "run", "check_quality": "check", "maintain_tables": "maintain"}
+WITHOUT_JVM = ["run_batches", "maintain_tables"]
 TARGETS = sorted(bundle()["targets"])
 COMPUTE = {"environment_key": "environments", "job_cluster_key": "job_clusters"}
 PLATFORM = {"workspace.file_path", "workspace.current_user.userName", "workspace.current_user.short_name"}
@@ -270,6 +272,20 @@ class TestScripts:
         So it does where it was started wrong, before anything else.
         """
         assert_ends(here, job, flags, 2, reason)
+
+    @pytest.mark.slow
+    @pytest.mark.spark
+    def test_check_found_something(self, here: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        The check just ends where all holds, and ends with 1 where the books do not balance any more.
+        """
+        flags = ("--config=windrow.toml", "--ledger=ledger")
+        (here / "windrow.toml").write_text('engine = "spark"\n')
+        started("check_quality", monkeypatch, *flags)
+        DeltaTable(here / "ledger").delete("state = 'open'")
+        with pytest.raises(SystemExit) as ended:
+            started("check_quality", monkeypatch, *flags)
+        assert ended.value.code == 1
 
 
 def started(job: str, monkeypatch: pytest.MonkeyPatch, *given: str) -> None:
