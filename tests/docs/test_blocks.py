@@ -1,0 +1,59 @@
+"""Every code block of the README and of docs/ is run, or says in the page why it is not."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from tests.cli.conftest import Command
+from tests.docs import results, worlds
+from tests.docs.following import Following, missing, require_printed, split
+from tests.docs.pages import Page, pages
+
+MOST_NOT_RUN = 12
+
+
+def with_blocks() -> list[Any]:
+    """Return the pages that have blocks; those whose blocks ask for Spark are marked so."""
+    found = [page for page in pages() if page.blocks]
+    spark = pytest.mark.spark
+    return [
+        pytest.param(page, id=page.path, marks=[spark] if any(block.needs_spark for block in page.blocks) else [])
+        for page in found
+    ]
+
+
+@pytest.mark.parametrize("page", with_blocks())
+def test_page(
+    page: Page,
+    windrow: Command,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    measured: Callable[[], Path],
+    request: pytest.FixtureRequest,
+) -> None:
+    """
+    The blocks of a page run one after the other, and its queries give the tables that it shows.
+    """
+    worlds.prepare(page.world, tmp_path, measured)
+    following = Following(windrow, capfd, lambda: request.getfixturevalue("spark"))
+    for block in page.blocks:
+        following.follow(block)
+    if results.WRITE:
+        results.write(page.path, following.found)
+        return
+    for table, result in following.found:
+        assert table.lines == result, f"{page.path}:{table.begin}: the result is another; make reference writes it"
+
+
+def test_few_are_not_run() -> None:
+    """
+    Blocks that are not run are few.
+    """
+    left = [block.place for page in pages() for block in page.blocks if not block.is_run]
+    assert len(left) <= MOST_NOT_RUN, left

@@ -1,0 +1,104 @@
+"""What a page finds in its working directory. Tables lie at data/depot and data/ledger, as the defaults have it.
+
+| `begins with` | what is there |
+|---|---|
+| `nothing` | an empty directory |
+| `messages` | `data/messages.parquet`: a minute of two pumps, of which one stalls; the pages that say nothing have it |
+| `depot` | the same, ingested |
+| `ledger` | the same, ingested and run: closed and open batches, rejected messages |
+| `sample` | the bundled measurements, minute by minute, a pause and a change of rules after them |
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tests.clocks import ManualClock
+from tests.messages import SECOND, Row, message, table
+from windrow import sample
+from windrow.api import opened
+from windrow.engine import open_engine
+from windrow.example import settings_file
+from windrow.ingest import ingest
+from windrow.moments import microseconds
+from windrow.runner import Runner, Summary
+from windrow.settings import Settings
+
+NOON = microseconds("2026-01-31T12:00:00Z", "noon")
+MINUTE = 60 * SECOND
+STALL = range(20, 50)
+
+
+def prepare(world: str, directory: Path, measured: Callable[[], Path]) -> None:
+    """Fill a directory; `measured` gives one that holds the sample's tables."""
+    if world == "sample":
+        shutil.copytree(measured(), directory, dirs_exist_ok=True)
+        return
+    assert world in ("nothing", "messages", "depot", "ledger"), f"nobody knows a world {world!r}"
+    if world == "nothing":
+        return
+    (directory / "data").mkdir()
+    pq.write_table(table(pumps()), directory / "data" / "messages.parquet")
+    if world == "messages":
+        return
+    settings = _settings(directory)
+    _ingest(settings, directory / "data" / "messages.parquet")
+    if world == "ledger":
+        _run(settings, ManualClock(NOON + 2 * MINUTE), Runner.once)
+
+
+def measure(directory: Path) -> None:
+    """Batch the sample as a schedule would: a file, then a run, a minute; then a pause and longer rules."""
+    settings = _settings(directory, ingest={"columns": sample.COLUMNS})
+    whole = pq.read_table(sample.copy_into(directory))
+    minute = pc.divide(whole["received_at_ns"], MINUTE * 1_000)
+    for number in pc.unique(minute).sort().to_pylist():
+        file = directory / "data" / f"{number}.parquet"
+        pq.write_table(whole.filter(pc.equal(minute, number)), file)
+        _ingest(settings, file)
+        _run(settings, ManualClock((number + 1) * MINUTE), Runner.once)
+    later = ManualClock((number + 2) * MINUTE)
+    _run(settings, later, Runner.pause)
+    later.advance(MINUTE)
+    _run(settings, later, Runner.resume)
+    later.advance(MINUTE)
+    _run(_settings(directory, ingest=settings.ingest, rules={"max_delay": "8s"}), later, Runner.once)
+
+
+def pumps() -> list[Row]:
+    """Return a minute of two pumps, one message a second; one is silent for half of it, then sends all at once."""
+    return [
+        message(
+            ("temperature", "pressure")[second % 2],
+            NOON + second * SECOND,
+            NOON + (50 if key == "pump-2" and second in STALL else second) * SECOND + SECOND // 5,
+            source=key,
+            key=key,
+            payload="20.5",
+        )
+        for key in ("pump-1", "pump-2")
+        for second in range(60)
+    ]
+
+
+def _settings(directory: Path, **values: object) -> Settings:
+    """Write the settings file of the directory, and return the settings with paths in full."""
+    told = Settings(idle_grace="never", **values)
+    (directory / "data").mkdir(exist_ok=True)
+    (directory / "windrow.toml").write_text(settings_file(told), encoding="utf-8")
+    here = {name: str(directory / "data" / name) for name in ("depot", "ledger")}
+    return told.model_copy(update={**here, "engine": "embedded"})
+
+
+def _ingest(settings: Settings, file: Path) -> None:
+    assert sum(one.messages for one in ingest(open_engine(settings), [str(file)], settings.ingest.columns))
+
+
+def _run(settings: Settings, clock: ManualClock, work: Callable[[Runner], Summary]) -> None:
+    with opened(open_engine(settings), settings, clock) as runner:
+        work(runner)
