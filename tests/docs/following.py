@@ -10,7 +10,7 @@ import configparser
 import json
 import re
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +114,7 @@ class Following:
             command = block.remarks["output of"]
             real = documents(shell.run(command, self._windrow))
             assert real, f"{block.place}: {command} prints no JSON"
-            lacking = min((missing(shown, one) for one in real), key=len)
+            lacking = nearest(missing(shown, one) for one in real)
             assert not lacking, f"{block.place}: {command} does not print {lacking}"
 
     def _yaml(self, block: Block, text: str) -> None:
@@ -183,5 +183,11 @@ def missing(shown: Any, real: Any, name: str = "") -> list[str]:
     if isinstance(shown, list) and shown:
         if not isinstance(real, list):
             return [name or "a list"]
-        return [lack for one in shown for lack in min((missing(one, other, f"{name}[]") for other in real), key=len, default=[f"{name}[]"])]
+        return [lack for one in shown for lack in nearest(missing(one, other, f"{name}[]") for other in real)]
     return []
+
+
+def nearest(lacking: Iterable[list[str]]) -> list[str]:
+    """Return what the best of several documents lacks: the fewest fields, the deepest ones."""
+    known = list(lacking)
+    return min(known, key=lambda lack: (len(lack), -sum(map(len, lack)))) if known else ["something that has it"]

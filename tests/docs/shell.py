@@ -7,8 +7,6 @@ what needs a shell (`|`, `>`, `&&`), is refused: it belongs into an `sh` block, 
 
 from __future__ import annotations
 
-import glob
-import os
 import re
 import shlex
 import signal
@@ -83,13 +81,15 @@ def _run(name: str, arguments: list[str], command: str, windrow: Command) -> Sai
         done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
         return Said(done.returncode, done.stdout, done.stderr)
     look_up = {"make": _targets, "pip": _extras, "spark-submit": _scripts}.get(name)
-    assert look_up is not None, f"{command}: nobody knows how to run {name!r}; say <!-- not run: why --> above the block"
+    assert look_up is not None, (
+        f"{command}: nobody knows how to run {name!r}; say <!-- not run: why --> above the block"
+    )
     look_up(arguments)
     return DONE
 
 
 def _expanded(word: str) -> list[str]:
-    return sorted(glob.glob(word)) or [word] if "*" in word else [word]
+    return sorted(map(str, Path().glob(word))) or [word] if "*" in word else [word]
 
 
 def _until_it_speaks(arguments: list[str], ends: signal.Signals) -> Said:
@@ -120,4 +120,4 @@ def _scripts(arguments: list[str]) -> None:
     named = [word for word in arguments if word.endswith(".py")]
     assert named, "spark-submit names no script"
     missing = [word for word in named if not (Path(word).exists() or (ROOT / word).exists())]
-    assert not missing, f"there is no {missing} in {os.getcwd()} or {ROOT}"
+    assert not missing, f"there is no {missing} in {Path.cwd()} or {ROOT}"

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from tests.cli.conftest import Command
 from tests.docs import results, worlds
-from tests.docs.following import Following, missing, require_printed, split
+from tests.docs.following import Following
 from tests.docs.pages import Page, pages
 
 MOST_NOT_RUN = 12

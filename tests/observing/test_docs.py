@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import generate_latest
 from rich.console import Console
 
-from tests.messages import log, message
+from tests.messages import log
 from tests.observing.conftest import watch
 from windrow.observing import Lines
 from windrow.observing.log import logging_to
@@ -43,18 +43,3 @@ def test_metrics(page):
     registered = set(re.findall(r"^# TYPE (windrow_\w+)", generate_latest(Metrics().registry).decode(), re.MULTILINE))
     table = "".join(line for line in page.splitlines() if line.startswith("| `windrow_"))
     assert set(re.findall(r"`(windrow_\w+)`", table)) == registered
-
-
-def test_observer(page, world, embedded, tmp_path, monkeypatch, capsys):
-    """
-    The observer of the page runs as it stands, and hears of a microbatch.
-    """
-    [example] = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    monkeypatch.setenv("WINDROW_ENGINE", "embedded")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").mkdir()
-    Path(world.depot).rename(tmp_path / "data" / "depot")
-    world.depot = str(tmp_path / "data" / "depot")
-    world.publish([message("a"), message("a", key=None)])
-    exec(example, {})  # noqa: S102 - our own page
-    assert capsys.readouterr().out == "microbatch 1: {'invalid': 1}\n"

@@ -1,0 +1,76 @@
+"""Links of the pages lead somewhere, all pages are found from the index, and the commands in the prose are there."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.docs.pages import ROOT, pages
+from tests.docs.prose import anchors, inline_code, links, target
+from tests.docs.reference import generate
+
+PAGES = {page.path: page for page in pages()}
+OPTIONS = {name: {word for one in command.params for word in one.opts} for name, command in generate.commands().items()}
+COMMAND = re.compile(r"(?:^|[\s/=\"'`])windrow ([a-z]+)(?= |$|[\"'`])([^\n#|>]*)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_links_resolve(path: str) -> None:
+    """
+    Each link of a page leads to a file that is there, and its anchor to a heading of it.
+    """
+    for link in links(PAGES[path]):
+        file, anchor = target(PAGES[path], link)
+        assert file.exists(), f"{path} leads to {link}, which is not there"
+        known = anchors(file.read_text(encoding="utf-8")) if anchor else set()
+        assert not anchor or anchor in known, f"{path} leads to {link}; {file.name} has {sorted(known)}"
+
+
+def test_index_leads_to_every_page() -> None:
+    """
+    From docs/index.md a reader finds every page.
+    """
+    assert set(PAGES) - reached("docs/index.md") == set()
+
+
+def reached(path: str) -> set[str]:
+    """Return the pages that links lead to from a page."""
+    found, left = set(), [path]
+    while left:
+        page = left.pop()
+        if page in PAGES and page not in found:
+            found.add(page)
+            files = [target(PAGES[page], link)[0] for link in links(PAGES[page])]
+            left += [str(file.relative_to(ROOT)) for file in files if file.is_relative_to(ROOT)]
+    return found
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_commands_are_there(path: str) -> None:
+    """
+    Every command, option and make target that the prose of a page names is there.
+    """
+    for code in inline_code(PAGES[path]):
+        require_commands(code, path)
+        for name in re.findall(r"^make ([a-z-]+)", code):
+            makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+            assert f"\n{name}:" in makefile, f"{path}: there is no `make {name}`"
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_blocks_that_only_show_commands(path: str) -> None:
+    """
+    Where a block is not run but names commands (units, workflows, pictures), these have the options that it gives them.
+    """
+    for block in PAGES[path].blocks:
+        if block.language not in ("console", "sh", "bash", "python", "json") or not block.is_run:
+            require_commands(block.text, block.place)
+
+
+def require_commands(text: str, place: str) -> None:
+    """Raise when a text names a command or an option of one that there is not."""
+    for name, arguments in COMMAND.findall(text):
+        assert name in OPTIONS, f"{place}: there is no command {name!r}"
+        unknown = set(re.findall(r"(?<!\S)--[a-z-]+", arguments)) - OPTIONS[name] - {"--help"}
+        assert not unknown, f"{place}: windrow {name} has no {unknown}"
