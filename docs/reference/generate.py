@@ -89,6 +89,10 @@ def _statuses(known: dict[str, Any]) -> Table:
     ]
 
 
+def _ends(command: Any) -> str:
+    return f"which ends with 0, {'1, ' if ends_with_1(command) else ''}2 or 3"
+
+
 def ends_with_1(command: Any) -> bool:
     """Tell whether a command gives an exit status of its own, as checks do."""
     return signature(unwrap(command.callback)).return_annotation in {"int", int}
@@ -100,7 +104,7 @@ def _command(name: str, command: Any, shared: Table) -> str:
     own = [one for one in options if _option(one) not in shared]
     others = ", ".join(f"`{one.opts[0]}`" for one in options if _option(one) in shared)
     usage = " ".join([f"windrow {name}", *map(_metavar, arguments), "[OPTIONS]"])
-    parts = [f"## windrow {name}", _prose(command.help), f"Usage: `{usage}`"]
+    parts = [f"## windrow {name}", _prose(command.help), f"Usage: `{usage}`, {_ends(command)}."]
     if arguments:
         parts.append(_table(("argument", "type", ""), [_argument(one) for one in arguments]))
     if own:

@@ -56,8 +56,11 @@ class Following:
             if block.language not in PARSED:
                 return
         run(self, block, text)
-        if "prints" in block.remarks:
-            require_printed(block.place, [block.remarks["prints"]], self._printed)
+        for told in ("prints", "prints once"):
+            require_printed(block.place, [block.remarks.get(told, "")], self._printed)
+        if "prints once" in block.remarks:
+            run(self, block, text)
+            assert not self._printed, f"{block.place}: run a second time it prints {self._printed}"
 
     def _console(self, block: Block, text: str) -> None:
         allowed = int(block.remarks.get("ends with", 0))

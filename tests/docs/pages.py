@@ -5,13 +5,17 @@ What a block needs to be told stands in HTML comments right before it, which rea
     <!-- not run: REASON -->       it cannot be run here, and why
     <!-- file: NAME -->            it is the content of this file
     <!-- prints: TEXT -->          its output has this line; `...` stands for anything
+    <!-- prints once: TEXT -->     the same; run a second time, it prints nothing
     <!-- ends with: STATUS -->     its last command ends with this exit status, instead of 0
     <!-- output of: COMMAND -->    json: every field of it is one that the command prints
     <!-- output -->                text: what the block before it printed, line by line; `...` stands for anything
     <!-- result -->                a table: what the query before it gives (make reference writes it)
     <!-- result, but for: NAMES -->  the same; these columns differ from run to run and are left out
 
-and once in a page `<!-- begins with: WORLD -->`: what its working directory holds at its beginning (worlds.py).
+A page says once, anywhere:
+
+    <!-- begins with: WORLD -->                 what its working directory holds at its beginning (worlds.py)
+    <!-- run by tests/FILE.py: LANGUAGES -->    its blocks of these languages are run there
 """
 
 from __future__ import annotations
@@ -24,12 +28,13 @@ from itertools import takewhile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-REMARKS = {"not run", "file", "prints", "ends with", "output of", "output"}
+REMARKS = {"not run", "file", "prints", "prints once", "ends with", "output of", "output"}
 
 FENCE = re.compile(r" *(```+|~~~+) *([\w+-]*)(.*)")
 REMARK = re.compile(r"<!-- *([a-z ]+?)(?:: *(.*?))? *-->")
 RESULT = re.compile(r"<!-- result(?:, but for: (.*?))? -->")
 WORLD = re.compile(r"^<!-- begins with: (\w+) -->$", re.MULTILINE)
+ELSEWHERE = re.compile(r"^<!-- run by (tests/[\w/]+\.py): (.*) -->$", re.MULTILINE)
 SPARK = {"sql": "", "python": r"\bspark\b", "console": r"--engine spark"}
 
 
@@ -85,9 +90,19 @@ class Page:
         return declared[0] if declared else "messages"
 
     @property
-    def blocks(self) -> list[Block]:
+    def elsewhere(self) -> dict[str, str]:
+        """Return the languages whose blocks are run by a test of their own, and the file of it."""
+        return {one: file for file, languages in ELSEWHERE.findall(self.text) for one in languages.split(", ")}
+
+    @property
+    def every_block(self) -> list[Block]:
         """Return its code blocks, in their order."""
         return list(_blocks(self.path, self.text.splitlines()))
+
+    @property
+    def blocks(self) -> list[Block]:
+        """Return the blocks that are not run elsewhere."""
+        return [block for block in self.every_block if block.language not in self.elsewhere]
 
 
 def pages() -> list[Page]:

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Command
 from tests.docs import results, worlds
 from tests.docs.following import Following
-from tests.docs.pages import Page, pages
+from tests.docs.pages import ROOT, Page, pages
 
 MOST_NOT_RUN = 12
 
@@ -47,6 +47,17 @@ def test_page(
         return
     for table, result in following.found:
         assert table.lines == result, f"{page.path}:{table.begin}: the result is another; make reference writes it"
+
+
+def test_what_runs_elsewhere() -> None:
+    """
+    A test that a page names for some of its blocks is there and reads the page, and the page has such blocks.
+    """
+    for page in pages():
+        languages = {block.language for block in page.every_block}
+        for language, file in page.elsewhere.items():
+            assert language in languages, f"{page.path} has no block of {language}"
+            assert Path(page.path).name in (ROOT / file).read_text(encoding="utf-8"), f"{file} reads no {page.path}"
 
 
 def test_few_are_not_run() -> None:

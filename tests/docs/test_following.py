@@ -36,6 +36,7 @@ def follow(windrow: Command, tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
         ("<!-- not runn: it needs a workspace -->\n```scala\nval x = 1\n```", "nobody knows the remark"),
         ("```python\nassert False, 'in python'\n```", "in python"),
         ("<!-- prints: 2 -->\n```python\nprint(1)\n```", "'2' is not printed"),
+        ("<!-- prints once: 1 -->\n```python\nprint(1)\n```", "a second time it prints 1"),
         ("```console\nwindrow status\n```", "windrow status: 3"),
         ("<!-- ends with: 3 -->\n```console\nwindrow init\n```", "windrow init: 0"),
         ("```console\nwindrow init | cat\n```", "stands in an sh block"),
