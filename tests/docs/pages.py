@@ -40,9 +40,10 @@ SPARK = {"sql": "", "python": r"\bspark\b", "console": r"--engine spark"}
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The table that shows the result of a query: where it begins in the page, its lines, what it leaves out."""
+    """The table that shows the result of a query: its place in the page, its lines, the columns that it leaves out."""
 
     begin: int
+    end: int
     lines: tuple[str, ...]
     varying: tuple[str, ...]
 
@@ -142,5 +143,7 @@ def _result(lines: list[str], at: int) -> Table | None:
     remark = None if here is None else RESULT.fullmatch(lines[here].strip())
     if here is None or remark is None:
         return None
-    rows = takewhile(lambda line: line.startswith("|"), lines[here + 1 :])
-    return Table(here + 1, tuple(rows), tuple((remark[1] or "").split(", ")))
+    begin = here + 1
+    first = begin + (lines[begin : begin + 1] == [""])
+    rows = tuple(takewhile(lambda line: line.startswith("|"), lines[first:]))
+    return Table(begin, first + len(rows) if rows else begin, rows, tuple((remark[1] or "").split(", ")))
