@@ -12,6 +12,7 @@ import typing
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
 from importlib import import_module
 from inspect import cleandoc, signature, unwrap
 from pathlib import Path
@@ -140,7 +141,8 @@ def _argument(argument: Any) -> tuple[str, ...]:
 def _option(option: Any) -> tuple[str, ...]:
     flag = bool(getattr(option, "is_flag", False))
     names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
-    default = "" if flag or option.default is None else f"`{option.default}`"
+    value = option.default.value if isinstance(option.default, Enum) else option.default
+    default = "" if flag or value is None else f"`{value}`"
     return names, "flag" if flag else _written(option), "required" if option.required else default, option.help or ""
 
 
@@ -260,6 +262,8 @@ def type_name(hint: Any) -> str:
         return "list of objects" if is_dataclass(arguments[0]) else f"list of {type_name(arguments[0])}"
     if origin is not None:
         return f"map of text to {type_name(arguments[1])}"
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return ", ".join(f"`{one.value}`" for one in hint)
     return "object" if is_dataclass(hint) else TYPES[hint]
 
 

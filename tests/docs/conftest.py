@@ -9,13 +9,13 @@ from tests.docs import worlds
 
 
 @pytest.fixture(scope="session")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
-    """Give a directory with the tables of the sample, which is made when somebody first asks for it."""
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Give a directory with a world, which is made when somebody first asks for it."""
 
     @cache
-    def made() -> Path:
-        directory = tmp_path_factory.mktemp("sample")
-        worlds.measure(directory)
+    def made(world: str) -> Path:
+        directory = tmp_path_factory.mktemp(world)
+        worlds.MADE[world](directory)
         return directory
 
     return made

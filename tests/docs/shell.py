@@ -1,8 +1,9 @@
 """The lines of a `console` block: one command each, with what it prints if the block shows prompts (`$ `).
 
 `windrow` runs; one that goes on for ever (`--every`, `--watch`) until it has said something. `python` runs a file of
-the page. Targets of `make`, extras of `pip install` and scripts of `spark-submit` are looked up. Anything else, and
-what needs a shell (`|`, `>`, `&&`), is refused: it belongs into an `sh` block, or needs a reason not to be run.
+the page or of the repository. Targets of `make`, extras of `pip install` and scripts of `spark-submit` are looked up.
+Anything else, and what needs a shell (`|`, `>`, `&&`), is refused: it belongs into an `sh` block, or needs a reason not
+to be run.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def run(command: str, windrow: Command) -> Said:
             environment.setenv(given[1], given[2])
             words = words[1:]
         name, *arguments = [found for word in words for found in _expanded(word)]
-        return _run(name, arguments, command, windrow)
+        return _run(Path(name).name, arguments, command, windrow)
 
 
 def script(text: str) -> Said:
@@ -78,7 +79,8 @@ def _run(name: str, arguments: list[str], command: str, windrow: Command) -> Sai
         ends = next((number for flag, number in FOR_EVER.items() if flag in arguments[::-1]), None)
         return windrow(*arguments) if ends is None else _until_it_speaks(arguments, ends)
     if name == "python":
-        done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
+        given = [str(ROOT / word) if not Path(word).exists() and (ROOT / word).exists() else word for word in arguments]
+        done = subprocess.run([sys.executable, *given], capture_output=True, text=True, check=False)
         return Said(done.returncode, done.stdout, done.stderr)
     look_up = {"make": _targets, "pip": _extras, "spark-submit": _scripts}.get(name)
     assert look_up is not None, (

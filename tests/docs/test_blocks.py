@@ -32,13 +32,13 @@ def test_page(
     windrow: Command,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
-    measured: Callable[[], Path],
+    made: Callable[[str], Path],
     request: pytest.FixtureRequest,
 ) -> None:
     """
     The blocks of a page run one after the other, and its queries give the tables that it shows.
     """
-    worlds.prepare(page.world, tmp_path, measured)
+    worlds.prepare(page.world, tmp_path, made)
     following = Following(windrow, capfd, lambda: request.getfixturevalue("spark"))
     for block in page.blocks:
         following.follow(block)

@@ -15,9 +15,9 @@ from tests.docs.pages import Page
 
 
 @pytest.fixture
-def follow(windrow: Command, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Any:
+def follow(windrow: Command, tmp_path: Path, capfd: pytest.CaptureFixture[str], made: Any) -> Any:
     """Follow a page of this text, in a directory with messages."""
-    worlds.prepare("messages", tmp_path, lambda: tmp_path)
+    worlds.prepare("messages", tmp_path, made)
 
     def follow(text: str) -> None:
         following = Following(windrow, capfd, lambda: pytest.fail("nothing here needs Spark"))

@@ -7,12 +7,14 @@
 | `depot` | the same, ingested |
 | `ledger` | the same, ingested and run: closed and open batches, rejected messages |
 | `sample` | the bundled measurements, minute by minute, a pause and a change of rules after them |
+| `demo` | `demo/`, as `make demo ENGINE=embedded` leaves it |
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -22,6 +24,7 @@ from tests.clocks import ManualClock
 from tests.messages import SECOND, Row, message, table
 from windrow import sample
 from windrow.api import opened
+from windrow.cli import main
 from windrow.engine import open_engine
 from windrow.example import settings_file
 from windrow.ingest import ingest
@@ -34,10 +37,10 @@ MINUTE = 60 * SECOND
 STALL = range(20, 50)
 
 
-def prepare(world: str, directory: Path, measured: Callable[[], Path]) -> None:
-    """Fill a directory; `measured` gives one that holds the sample's tables."""
-    if world == "sample":
-        shutil.copytree(measured(), directory, dirs_exist_ok=True)
+def prepare(world: str, directory: Path, made: Callable[[str], Path]) -> None:
+    """Fill a directory; `made` gives one in which a world is that takes long to make."""
+    if world in MADE:
+        shutil.copytree(made(world), directory, dirs_exist_ok=True)
         return
     assert world in ("nothing", "messages", "depot", "ledger"), f"nobody knows a world {world!r}"
     if world == "nothing":
@@ -68,6 +71,15 @@ def measure(directory: Path) -> None:
     _run(settings, later, Runner.resume)
     later.advance(MINUTE)
     _run(_settings(directory, ingest=settings.ingest, rules={"max_delay": "8s"}), later, Runner.once)
+
+
+def demonstrate(directory: Path) -> None:
+    """Run the demo."""
+    with chdir(directory):
+        assert main(["demo", "--engine", "embedded", "--json"]) == 0
+
+
+MADE = {"sample": measure, "demo": demonstrate}
 
 
 def pumps() -> list[Row]:
