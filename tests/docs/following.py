@@ -82,6 +82,7 @@ class Following:
         if block.needs_spark:
             self._names["spark"] = self._spark()
             text = RELATIVE.sub(f"{self._here}/", text)
+        exec(compile(block.remarks.get("given", ""), block.place, "exec"), self._names)  # noqa: S102 - our own pages
         self._capfd.readouterr()
         exec(compile(text, block.place, "exec"), self._names)  # noqa: S102 - our own pages
         self._printed = "".join(self._capfd.readouterr())

@@ -4,6 +4,7 @@ What a block needs to be told stands in HTML comments right before it, which rea
 
     <!-- not run: REASON -->       it cannot be run here, and why
     <!-- file: NAME -->            it is the content of this file
+    <!-- given: PYTHON -->         python: a statement before it, for names that the reader has and the page does not make
     <!-- prints: TEXT -->          its output has this line; `...` stands for anything
     <!-- prints once: TEXT -->     the same; run a second time, it prints nothing
     <!-- ends with: STATUS -->     its last command ends with this exit status, instead of 0
@@ -28,7 +29,7 @@ from itertools import takewhile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-REMARKS = {"not run", "file", "prints", "prints once", "ends with", "output of", "output"}
+REMARKS = {"not run", "file", "given", "prints", "prints once", "ends with", "output of", "output"}
 
 FENCE = re.compile(r" *(```+|~~~+) *([\w+-]*)(.*)")
 REMARK = re.compile(r"<!-- *([a-z ]+?)(?:: *(.*?))? *-->")

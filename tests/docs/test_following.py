@@ -74,6 +74,7 @@ def test_refuses(follow: Any, text: str, says: str) -> None:
         "```console\n$ windrow init\nWrote windrow.toml. ... there.\n```",
         "```console\nwindrow ingest data/*.parquet  # a comment\nWINDROW_RULES__WINDOW=20s windrow run\n```",
         "<!-- file: job.py -->\n```python\nprint(6 * 7)\n```\n<!-- prints: 42 -->\n```console\npython job.py\n```",
+        "<!-- given: x = 7 -->\n<!-- prints: 8 -->\n```python\nprint(x + 1)\n```",
         "```python\nx = 1\n```\n```python\nprint(x)\n```\n<!-- output -->\n```text\n1\n```",
         "```sh\nwindrow init > said\n```",
         '<!-- output of: windrow init --json -->\n```json\n{"written": false}\n```',
