@@ -4,7 +4,7 @@ What a block needs to be told stands in HTML comments right before it, which rea
 
     <!-- not run: REASON -->       it cannot be run here, and why
     <!-- file: NAME -->            it is the content of this file
-    <!-- given: PYTHON -->         python: a statement before it, for names that the reader has and the page does not make
+    <!-- given: PYTHON -->         python: what is done before it, for names that the reader has already
     <!-- prints: TEXT -->          its output has this line; `...` stands for anything
     <!-- prints once: TEXT -->     the same; run a second time, it prints nothing
     <!-- ends with: STATUS -->     its last command ends with this exit status, instead of 0
