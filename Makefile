@@ -42,7 +42,56 @@ format: $(INSTALLED) ## sort imports and format
 	.venv/bin/ruff check --quiet --select I --fix
 	.venv/bin/ruff format
 
+.PHONY: wheel
+wheel: $(INSTALLED) ## build dist/windrow-VERSION-py3-none-any.whl, the same octets from the same sources
+	@.venv/bin/python -m pip wheel --quiet --disable-pip-version-check --no-input --no-deps \
+	    --build-constraint constraints.txt --wheel-dir dist .
+	@ls dist/*.whl
+
 .PHONY: reference
 reference: require-java $(INSTALLED) ## write what the docs take from the code: docs/reference, results of queries
 	.venv/bin/python docs/reference/generate.py
 	WRITE_DOCS=1 .venv/bin/python -m pytest -q tests/docs/test_blocks.py
+
+.PHONY: clean
+clean: ## remove .venv, builds and caches (tables under data/ and demo/ stay)
+	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf derby.log metastore_db spark-warehouse
+	find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# The stamp comes last, so that a setup that was interrupted starts again.
+$(INSTALLED): pyproject.toml constraints.txt
+	@for python in $(PYTHONS); do \
+	    version=$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null); \
+	    case $$version in 3.11|3.12) break ;; esac; \
+	    version=; \
+	done; \
+	if [ -z "$$version" ]; then \
+	    echo "Windrow needs Python 3.11 or 3.12, and found neither under the name of: $(PYTHONS)."; \
+	    echo "Install one (Debian 12, Ubuntu 24.04: apt-get install python3 python3-venv; macOS: brew install python@3.12)"; \
+	    echo "or say where it is: make setup PYTHON=/path/to/python3.11"; \
+	    exit 1; \
+	fi >&2; \
+	if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
+	    echo "$$python cannot make a virtual environment, its venv module is missing."; \
+	    echo "Install it (Debian, Ubuntu: apt-get install python$$version-venv)."; \
+	    exit 1; \
+	fi >&2; \
+	echo "Setting up .venv with Python $$version; the first time takes a few minutes."; \
+	.venv/bin/python -m pip --version 2>/dev/null | grep -qF "(python $$version)" || "$$python" -m venv --clear .venv
+	@$(PIP_INSTALL) pip
+	@$(PIP_INSTALL) --build-constraint constraints.txt -e '.[all]' --group test --group check
+	@touch $@
+
+# Spark starts the Java of JAVA_HOME, or else the one on the path.
+.PHONY: require-java
+require-java:
+	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; \
+	version=$$("$$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1); \
+	if [ "$${version:-0}" -lt 17 ]; then \
+	    if [ -n "$$version" ]; then echo "Spark needs Java 17 or later, and $$java is older."; \
+	    else echo "Spark needs Java 17 or later, and $$java does not start."; fi; \
+	    echo "Install it (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17)."; \
+	    echo "Without Java: make demo ENGINE=embedded, or after make setup .venv/bin/pytest -m 'not slow and not spark'"; \
+	    exit 1; \
+	fi >&2
