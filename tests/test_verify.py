@@ -21,6 +21,7 @@ from tests.engine.world import World
 from tests.messages import SECOND, Row, log, message
 from windrow import tables
 from windrow.errors import NotFound, OtherDepot, TableMissing, TableRefused
+from windrow.invariants import INVARIANTS
 from windrow.verify import Report, verify
 
 RULES = {"max_batch_bytes": 40}
@@ -57,8 +58,8 @@ def check(world: World) -> Report:
 
 
 def found(report: Report) -> set[str]:
-    """Return the names of the checks that found a difference."""
-    return {difference.check for difference in report.differences}
+    """Return the names of the checks that found a difference, but for the invariants, which tests/quality looks at."""
+    return {difference.check for difference in report.differences} - INVARIANTS.keys()
 
 
 def rewrite(world: World, change: Callable[[list[Row]], list[Row] | None]) -> Report:

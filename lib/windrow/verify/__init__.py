@@ -1,7 +1,8 @@
 """Verify a ledger: its books at any version, and every message of the depot against what became of it.
 
 Nothing of the code that wrote the ledger is used, and no clock: the tables alone decide, read by delta-rs. Two runs
-over the same versions give the same report.
+over the same versions give the same report. Where DuckDB is installed, the invariants that `windrow check` looks at on
+Spark are checked as well, by their own SQL.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from windrow.verify.depot import Depot, read_depot
 from windrow.verify.finals import check_finals
 from windrow.verify.history import check_history, messages_read
 from windrow.verify.ids import check_ids
+from windrow.verify.invariants import UNCHECKED, can_check, check_invariants
 from windrow.verify.messages import Matched, check_messages, check_rejected_from, check_versions, match
 from windrow.verify.rejections import check_rejections
 from windrow.verify.report import Books, Difference, Report
@@ -55,12 +57,15 @@ def verify(
         snapshot = read_snapshot(ledger, version)
         matched = match(snapshot, read)
         differences += _differences(snapshot, read, matched)
+        if can_check():
+            differences += check_invariants(snapshot)
         if before is not None:
             differences += check_finals(book.table, before, snapshot)
         books.append(_books(snapshot, read, matched))
         before = snapshot
         progress(f"ledger version {version}", len(books) + 1, len(wanted) + 1)
-    return Report(depot, ledger, tuple(books), tuple(differences), (*findings, *read.findings()))
+    findings += [*read.findings(), *([] if can_check() else [UNCHECKED])]
+    return Report(depot, ledger, tuple(books), tuple(differences), tuple(findings))
 
 
 def _recorded(ledger: Ledger) -> dict[int, str | None]:
