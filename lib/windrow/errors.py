@@ -29,6 +29,7 @@
         ├── LedgerRestored         WINDROW-LEDGER-RESTORED
         ├── TableLocked            WINDROW-TABLE-LOCKED
         ├── MicrobatchFailed       WINDROW-MICROBATCH-FAILED
+        ├── ExpectationBroken      WINDROW-EXPECTATION-BROKEN
         └── BrokenPromise          WINDROW-BROKEN-PROMISE
 
 An error carries what happened and what to do next; it is put into words once, at the edge.
@@ -217,6 +218,12 @@ class MicrobatchFailed(OutsideError):
     """A microbatch failed as often as `retries` allows."""
 
     code = "WINDROW-MICROBATCH-FAILED"
+
+
+class ExpectationBroken(OutsideError):
+    """An expectation could not be run, so that nobody knows whether it holds."""
+
+    code = "WINDROW-EXPECTATION-BROKEN"
 
 
 class BrokenPromise(OutsideError):

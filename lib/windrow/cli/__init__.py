@@ -13,6 +13,7 @@ from typing import Any
 import typer
 
 from windrow.cli import (
+    checking,
     configuring,
     demo,
     examining,
@@ -33,7 +34,19 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (demo, writing, running, standing, looking, plotting, exporting, configuring, examining, maintaining):
+for group in (
+    demo,
+    writing,
+    running,
+    standing,
+    looking,
+    plotting,
+    exporting,
+    checking,
+    maintaining,
+    configuring,
+    examining,
+):
     group.add_to(app)
 
 

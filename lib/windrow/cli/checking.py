@@ -1,0 +1,157 @@
+"""The command that checks the quality of a ledger by Great Expectations on Spark: check."""
+
+from __future__ import annotations
+
+import json as json_text
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.markup import escape
+
+from windrow.cli import options
+from windrow.cli.options import Config, Debug, Engine, Json, Ledger, aside, count, people, say
+from windrow.errors import EngineUnavailable, SettingsError
+
+if TYPE_CHECKING:
+    from windrow.quality import Checked, Outcome
+
+Severity = Literal["critical", "warning", "info"]
+COLOURS = {"critical": "red", "warning": "yellow", "info": "cyan"}
+SHOWN = 5
+NAMES = {"closed": "closed batches", "open": "open batches", "rejected": "rejected messages"}
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command of this file."""
+    app.command(epilog="Example: windrow check --fail-on warning --docs quality   or   windrow check --sql")(check)
+
+
+def check(
+    fail_on: Annotated[
+        Severity, typer.Option("--fail-on", help="End with status 1 when an expectation of this severity fails.")
+    ] = "critical",
+    max_rejected: Annotated[
+        float | None, typer.Option("--max-rejected", help="Warn above this share of rejected messages. Default: 0.05.")
+    ] = None,
+    docs: Annotated[str | None, typer.Option("--docs", help="Directory for Data Docs, static HTML pages.")] = None,
+    sql: Annotated[bool, typer.Option("--sql", help="Only print the invariants, as SQL to paste into an editor.")] = (
+        False
+    ),
+    config: Config = None,
+    ledger: Ledger = None,
+    engine: Engine = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Check what must hold in a ledger, with Great Expectations on Spark. Exit status 1 when something critical fails.
+
+    It changes nothing. `windrow verify` checks the same invariants without Spark, and each message of the depot.
+    """
+    if max_rejected is not None and not 0 <= max_rejected <= 1:
+        raise SettingsError(f"--max-rejected {max_rejected:g} is no share", "Give a number from 0 to 1.")
+    chosen = options.settings(config, ledger=ledger, engine=engine)
+    if sql:
+        _print_sql(chosen.ledger)
+        return 0
+    if chosen.engine == "embedded":
+        raise EngineUnavailable(
+            "`windrow check` needs Spark", "`windrow verify` checks the same invariants without: or say --engine spark."
+        )
+    checked = _checked(chosen.ledger, max_rejected, docs)
+    if json:
+        options.print_json(checked.to_dict())
+    else:
+        _print(checked)
+    return 1 if checked.failures(fail_on) else 0
+
+
+def _checked(ledger: str, max_rejected: float | None, docs: str | None) -> Checked:
+    """Start Spark, when there is none, and check."""
+    from windrow import quality
+    from windrow.engine import require_spark
+    from windrow.locations import is_name
+    from windrow.quality.library import library
+
+    library()  # says what is missing before Spark starts
+    require_spark()
+    from windrow.engine.session import find_session
+
+    share = quality.MAX_REJECTED if max_rejected is None else max_rejected
+    with _progress() as progress:
+        spark = find_session(catalog=is_name(ledger))
+        return quality.check(spark, ledger, max_rejected=share, docs=docs, progress=progress)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    """Say on a terminal what was done."""
+    with aside.status("starting Spark") as spinner:
+        yield lambda what, done, total: spinner.update(f"checked {what}, step {done} of {total}")
+
+
+def _print_sql(ledger: str) -> None:
+    """Print each invariant as a statement that selects the rows that fail."""
+    from pathlib import Path
+
+    from windrow.invariants import SUITES, views
+    from windrow.locations import local_path, reference
+
+    here = local_path(ledger)
+    over = views(reference(ledger if here is None else str(Path(here).absolute())))
+    for suite, invariants in SUITES.items():
+        print(f"-- {suite}: each statement selects the rows that fail\n")
+        for invariant in invariants:
+            print(f"-- {invariant.name} ({invariant.severity}): {invariant.about}\n{invariant.statement(over)};\n")
+
+
+def _print(checked: Checked) -> None:
+    """Print a table of the expectations, the rows that fail, and what there was to look at."""
+    from rich import box
+    from rich.table import Table
+
+    title = f"{checked.ledger}, version {checked.ledger_version}"
+    table = Table("expectation", "severity", "result", "rows", title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for one in checked.outcomes:
+        colour = "green" if one.holds else COLOURS[one.severity]
+        result = f"[{colour}]{'holds' if one.holds else 'fails'}[/{colour}]"
+        failed = "" if one.holds or one.failed is None else f"{one.failed:,}"
+        table.add_row(escape(one.name), one.severity, result, failed)
+    people.print(table)
+    for one in checked.failures("info"):
+        _print_failure(one)
+    for line in _lines(checked):
+        say(line, markup=False)
+
+
+def _print_failure(one: Outcome) -> None:
+    """Print an expectation that fails, in words, and the first of its rows."""
+    colour = COLOURS[one.severity]
+    say(f"[{colour}]{one.severity}[/{colour}]  {escape(one.name)}: {escape(one.about)}")
+    for row in one.rows[:SHOWN]:
+        say("    " + "  ".join(f"{name}={_figure(value)}" for name, value in row.items()), markup=False)
+    more = (one.failed or 0) - SHOWN
+    if one.rows and more > 0:
+        say(f"    and {count(more, 'row')} more", markup=False)
+    people.print()
+
+
+def _figure(value: Any) -> str:
+    return value if isinstance(value, str) and value.strip() else json_text.dumps(value, default=str)
+
+
+def _lines(checked: Checked) -> list[str]:
+    """Return what stands at the end."""
+    failed = checked.failures("info")
+    grave = [f"{sum(one.severity == severity for one in failed)} {severity}" for severity in COLOURS]
+    looked = ", ".join(f"{checked.rows[state]:,} {noun}" for state, noun in NAMES.items())
+    empty = [NAMES[state] for state in checked.empty if state in NAMES]
+    return [
+        f"looked at {looked}, {count(checked.rows['microbatch'], 'microbatch')}",
+        *([f"nothing to look at: no {', no '.join(empty)}"] if empty else []),
+        *([f"Data Docs: {checked.docs}"] if checked.docs else []),
+        f"{count(len(checked.outcomes), 'expectation')}, {', '.join(grave)} failed"
+        if failed
+        else f"{count(len(checked.outcomes), 'expectation')}, all hold",
+    ]

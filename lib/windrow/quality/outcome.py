@@ -1,0 +1,99 @@
+"""What a check found: the outcome of each expectation, with the rows that failed, and what there was to look at."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from windrow.errors import ExpectationBroken, first_line
+
+SEVERITIES = ("info", "warning", "critical")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """An expectation of a suite: whether it holds, else how many rows fail, with up to 20 of them."""
+
+    suite: str
+    name: str
+    severity: str
+    about: str
+    holds: bool
+    failed: int | None
+    rows: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The result of `check`: the ledger version, how many rows of each state it has, the outcomes, and the docs."""
+
+    ledger: str
+    ledger_version: int
+    rows: dict[str, int]
+    outcomes: tuple[Outcome, ...]
+    docs: str | None = None
+
+    @property
+    def empty(self) -> tuple[str, ...]:
+        """Return the states without rows: what is expected of them holds because there is nothing to look at."""
+        return tuple(state for state, count in self.rows.items() if not count)
+
+    def failures(self, severity: str = "critical") -> tuple[Outcome, ...]:
+        """Return what does not hold, of this severity or a graver one."""
+        least = SEVERITIES.index(severity)
+        return tuple(one for one in self.outcomes if not one.holds and SEVERITIES.index(one.severity) >= least)
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether everything critical holds."""
+        return not self.failures()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON knows it."""
+        failed = {severity: sum(one.severity == severity for one in self.failures("info")) for severity in SEVERITIES}
+        return {"ok": self.ok, "failed": failed, "empty": list(self.empty), **asdict(self)}
+
+
+def outcome_of(suite: str, result: Any) -> Outcome:
+    """Return the outcome of one validated expectation. Raises ExpectationBroken for one that did not run."""
+    config = result.expectation_config
+    meta = config.meta or {}
+    name = str(meta.get("name") or config.type)
+    raised = _raised(result.exception_info or {})
+    if raised:
+        raise ExpectationBroken(
+            f"the expectation {name} of {suite} did not run: {first_line(Exception(raised))}",
+            "An expectation of your own: mend its query. One of Windrow's: is this table a ledger of this version?",
+        )
+    found = result.result or {}
+    failed = found.get("observed_value", found.get("unexpected_count"))
+    details = found.get("details") or {}
+    rows = tuple(_plain(row) for row in details.get("unexpected_rows") or () if isinstance(row, dict))
+    return Outcome(
+        suite=suite,
+        name=name,
+        severity=str(getattr(config.severity, "value", config.severity)),
+        about=config.description or name,
+        holds=bool(result.success),
+        failed=failed if isinstance(failed, int) else None,
+        rows=() if result.success else rows[:20],
+    )
+
+
+def _raised(info: dict[str, Any]) -> str:
+    """Return what was raised: one exception for the expectation, or one for each of its metrics."""
+    parts = [info, *(part for part in info.values() if isinstance(part, dict))]
+    said = [part.get("exception_message") for part in parts if part.get("raised_exception")]
+    return str(said[0]) if said else ""
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: _value(value) for name, value in row.items()}
+
+
+def _value(value: Any) -> Any:
+    """Return a value as JSON knows it; Spark gives times in the zone of this machine, without saying so."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
