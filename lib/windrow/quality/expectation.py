@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from great_expectations.core.metric_domain_types import MetricDomainTypes
-from great_expectations.execution_engine import SparkDFExecutionEngine
-from great_expectations.expectations.core import UnexpectedRowsExpectation
+from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
+from great_expectations.expectations.core.unexpected_rows_expectation import UnexpectedRowsExpectation
+from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
 
@@ -21,7 +22,7 @@ EXAMPLES = 20
 OVER = views("{batch}")  # where Great Expectations puts the ledger
 
 
-class FailingRows(TableMetricProvider):  # type: ignore[misc]
+class FailingRows(TableMetricProvider):
     """For each invariant of a relation how many rows fail, and the first of them."""
 
     metric_name = "windrow.failing_rows"
@@ -41,7 +42,7 @@ class FailingRows(TableMetricProvider):  # type: ignore[misc]
         return failing([one for one in INVARIANTS.values() if one.relation.name == relation], ledger)
 
 
-class ExpectInvariant(UnexpectedRowsExpectation):  # type: ignore[misc]
+class ExpectInvariant(UnexpectedRowsExpectation):
     """No row of a ledger fails an invariant; `unexpected_rows_query` is the query that finds those that do."""
 
     invariant: str
@@ -76,7 +77,7 @@ def expectation(invariant: Invariant) -> ExpectInvariant:
         invariant=invariant.name,
         relation=invariant.relation.name,
         unexpected_rows_query=invariant.statement(OVER),
-        severity=invariant.severity,
+        severity=FailureSeverity(invariant.severity),
         description=invariant.about,
         meta={"name": invariant.name},
     )

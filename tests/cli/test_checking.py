@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import builtins
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.cli.conftest import Command
+from windrow.invariants import INVARIANTS
+
+
+class TestCheck:
+    def test_warnings_end_with_0(self, filled: Command, spark: Any) -> None:
+        """
+        A sound ledger ends with 0 although a warning fails, of which the rows are shown.
+        """
+        said = filled("check", "--engine", "spark")
+        assert said.status == 0, said.err
+        assert "books_balance" in said.out
+        assert "warning  rejected_share: The share of rejected messages" in said.out
+        assert "rejected=1  messages_read=5  share=0.2" in said.out
+        assert "looked at 2 closed batches, 1 open batches, 1 rejected messages, 1 microbatch" in said.out
+        assert "expectations, 0 critical, 1 warning, 0 info failed" in said.out
+
+    def test_fail_on(self, filled: Command, spark: Any, tmp_path: Path) -> None:
+        """
+        With --fail-on warning the same ledger ends with 1, --max-rejected makes the warning go away, and --json
+        prints one document.
+        """
+        said = filled("check", "--engine", "spark", "--fail-on", "warning", "--json")
+        assert (said.status, said.json()["ok"], said.json()["failed"]["warning"]) == (1, True, 1)
+        said = filled("check", "--engine", "spark", "--fail-on", "info", "--max-rejected", "0.2", "--docs", "site")
+        assert (said.status, f"Data Docs: {tmp_path / 'site' / 'index.html'}" in said.out) == (0, True), said.out
+
+    def test_critical_ends_with_1(self, filled: Command, spark: Any, tmp_path: Path) -> None:
+        """
+        A batch that disappeared from the ledger ends with 1, and the books are shown.
+        """
+        DeltaTable(tmp_path / "data" / "ledger").delete("state = 'closed'")
+        said = filled("check", "--engine", "spark")
+        assert said.status == 1
+        assert "critical  closed_batches_there:" in said.out
+        assert "nothing to look at: no closed batches" in said.out
+
+
+class TestWithoutSpark:
+    def test_sql(self, windrow: Command, tmp_path: Path) -> None:
+        """
+        With --sql each invariant is printed as a statement over this ledger.
+        """
+        said = windrow("check", "--sql", "--ledger", "some/ledger")
+        assert said.status == 0
+        assert said.out.count(";\n") == len(INVARIANTS)
+        assert f"FROM delta.`{tmp_path}/some/ledger` WHERE state = 'rejected'" in said.out
+        assert "{" not in said.out
+
+    @pytest.mark.parametrize(
+        ("arguments", "says"),
+        [
+            (("--engine", "embedded"), "WINDROW-ENGINE: `windrow check` needs Spark"),
+            (("--max-rejected", "5"), "--max-rejected 5 is no share"),
+            (("--fail-on", "sometimes"), "WINDROW-USAGE"),
+        ],
+    )
+    def test_mistakes(self, windrow: Command, arguments: tuple[str, ...], says: str) -> None:
+        """
+        What cannot be checked is wrong usage, said in words.
+        """
+        said = windrow("check", *arguments)
+        assert (said.status, says in said.err) == (2, True), said.err
+
+    def test_missing_extra(self, windrow: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        Without Great Expectations the error names the extra.
+        """
+        found = builtins.__import__
+
+        def without(name: str, *arguments: Any) -> Any:
+            if name.startswith("great_expectations"):
+                raise ImportError(name)
+            return found(name, *arguments)
+
+        monkeypatch.setattr(builtins, "__import__", without)
+        said = windrow("check", "--engine", "spark")
+        assert (said.status, "windrow[quality]" in said.err) == (2, True), said.err

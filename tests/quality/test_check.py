@@ -1,0 +1,158 @@
+"""`quality.check` on Spark: what it finds, what it says of empty ledgers, and what does not run."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import EngineFactory
+from tests.engine.world import World
+from tests.quality.damages import DAMAGES, damage
+from windrow import quality
+from windrow.errors import ExpectationBroken, OutputRefused, TableMissing, TableRefused
+from windrow.invariants import INVARIANTS, SUITES
+from windrow.quality import Checked
+from windrow.quality.library import library
+from windrow.verify import verify
+
+PAGE = (Path(__file__).parents[2] / "docs" / "quality.md").read_text(encoding="utf-8")
+GHOST = {"id": "ghost", "state": "ghost"}
+# What each has a relation of its own for, or is told apart from what looks like it.
+CHOSEN = (
+    "message_once",
+    "books_balance",
+    "id_once",
+    "batch_windows_apart",
+    "batch_message_count",
+    "batch_messages_inside",
+    "batch_messages_sorted",
+    "batch_closed_filled",
+    "batch_timeout",
+    "type_once_in_window",
+    "closed_batches_there",
+    "rejected_duplicate",
+    "microbatch_numbers",
+    "microbatch_closed",
+    "version_once",
+    "source_clock",
+)
+
+
+def look(spark: Any, world: World, *names: str) -> Checked:
+    """Check a ledger by some of the expectations."""
+    gx = library()
+    from windrow.quality.expectation import expectation
+
+    chosen = [expectation(INVARIANTS[name]) for name in names]
+    return quality.check(spark, world.ledger, suites=[gx.ExpectationSuite(name="some", expectations=chosen)])
+
+
+class TestClean:
+    def test_everything_critical_holds(self, world: World, spark: Any, tmp_path: Path) -> None:
+        """
+        A ledger as it was written passes all suites, warnings do not change that, Data Docs have a page for each
+        suite, and the result is JSON that names every expectation.
+        """
+        steps: list[tuple[str, int, int]] = []
+        checked = quality.check(spark, world.ledger, docs=tmp_path / "docs", progress=lambda *step: steps.append(step))
+        failures = [one.name for one in checked.failures("info")]
+        assert failures == ["rejected_clock_ahead", "rejected_not_invalid", "rejected_share"]
+        assert (checked.ok, checked.empty, checked.ledger_version) == (True, (), world.version())
+        assert [one.name for one in checked.outcomes if one.name != "rejected_share"] == list(INVARIANTS)
+        assert [what for what, _, _ in steps] == ["rows", *SUITES]
+        assert checked.docs == str(tmp_path / "docs" / "index.html")
+        pages = "".join(page.read_text(encoding="utf-8") for page in (tmp_path / "docs").rglob("*.html"))
+        assert all(INVARIANTS[name].about in pages for name in ("books_balance", "message_once", "rejected_id"))
+        document = json.loads(json.dumps(checked.to_dict()))
+        assert (document["ok"], document["failed"]["critical"], document["rows"]["closed"]) == (True, 0, 40)
+        (ahead,) = [one for one in document["outcomes"] if one["name"] == "rejected_clock_ahead"]
+        assert (ahead["holds"], ahead["failed"], ahead["rows"][0]["reason"]) == (False, 5, "clock_ahead")
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_found(world: World, spark: Any, name: str) -> None:
+    """
+    A ledger that was damaged in this way fails the check, which shows the rows, and `verify` as well.
+    """
+    damage(world, DAMAGES[name])
+    (found,) = look(spark, world, name).failures()
+    assert (found.name, found.severity) == (name, "critical")
+    assert found.failed
+    assert found.rows
+    assert name in {difference.check for difference in verify(world.depot, world.ledger).differences}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DAMAGES)
+def test_found_by_the_suites(world: World, spark: Any, name: str) -> None:
+    """
+    Every damage is found by the suites as they are.
+    """
+    damage(world, DAMAGES[name])
+    assert name in {one.name for one in quality.check(spark, world.ledger).failures()}
+
+
+class TestEmpty:
+    def test_new(self, world: World, spark: Any, tmp_path: Path, clock: Any, embedded: EngineFactory) -> None:
+        """
+        A ledger that has read nothing holds, and the result says what was empty.
+        """
+        new = World(tmp_path / "new", clock)
+        new.runner(embedded)
+        checked = quality.check(spark, new.ledger, suites=[quality.books()])
+        assert (checked.ok, checked.empty) == (True, ("microbatch", "open", "closed", "rejected"))
+
+    def test_nothing_left(self, world: World, spark: Any) -> None:
+        """
+        A ledger without a row fails, where an expectation over no rows would hold.
+        """
+        damage(world, lambda rows: [GHOST])
+        assert "one_progress_row" in {one.name for one in look(spark, world, "one_progress_row").failures()}
+
+
+class TestRefused:
+    def test_an_expectation_that_does_not_run(self, world: World, spark: Any) -> None:
+        """
+        An expectation whose query Spark refuses is an error that names it, not a check that failed.
+        """
+        broken = library().expectations.UnexpectedRowsExpectation(
+            unexpected_rows_query="SELECT nothing_like_it FROM {batch}", meta={"name": "mine"}
+        )
+        suite = library().ExpectationSuite(name="own", expectations=[broken])
+        with pytest.raises(ExpectationBroken, match=r"mine of own did not run: .*nothing_like_it"):
+            quality.check(spark, world.ledger, suites=[suite])
+
+    def test_other_tables(self, world: World, spark: Any, tmp_path: Path) -> None:
+        """
+        A table that is missing or no ledger is refused, and so is a file in the place of the docs.
+        """
+        with pytest.raises(TableMissing, match="no ledger at"):
+            quality.check(spark, str(tmp_path / "nowhere"))
+        with pytest.raises(TableRefused, match="no ledger"):
+            quality.check(spark, world.depot)
+        (tmp_path / "file").touch()
+        with pytest.raises(OutputRefused, match="is a file"):
+            quality.check(spark, world.ledger, docs=tmp_path / "file")
+
+
+class TestPage:
+    def test_every_expectation_has_its_row(self) -> None:
+        """
+        The table of the page is the one that the code makes.
+        """
+        rows = [f"| `{one.name}` | {one.severity} | {one.about} |" for one in INVARIANTS.values()]
+        assert [line for line in PAGE.splitlines() if line.startswith("| `") and "rejected_share" not in line] == rows
+
+    def test_python(self, world: World, spark: Any) -> None:
+        """
+        The Python of the page runs, with an expectation of one's own that fails.
+        """
+        (block,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+        found: dict[str, Any] = {"spark": spark}
+        exec(block.replace("/srv/data/ledger", world.ledger), found)  # noqa: S102 - our own page
+        (own,) = [one for one in found["checked"].outcomes if one.name == "pumps_only"]
+        assert (own.severity, own.holds, own.failed) == ("warning", False, 41)
