@@ -141,7 +141,9 @@ DAMAGES: dict[str, Damage] = {
     "batch_bytes": setting("closed", bytes=plus("bytes", 1)),
     "batch_first_event_time": setting("closed", first_event_time=plus("first_event_time", SECOND)),
     "batch_last_event_time": setting("closed", last_event_time=None),
-    "batch_messages_inside": setting("closed", window_end=lambda row: row["last_event_time"]),
+    "batch_messages_inside": setting(
+        "closed", lambda row: row["key"] == "m", window_end=lambda row: row["last_event_time"]
+    ),
     "batch_messages_complete": incomplete,
     "batch_messages_sorted": reverse,
     "batch_size": setting("closed", oversize=True),

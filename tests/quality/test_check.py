@@ -4,42 +4,59 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.clocks import ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.world import World
-from tests.quality.damages import DAMAGES, damage
+from tests.quality.damages import DAMAGES, damage, dropping
 from windrow import quality
 from windrow.errors import ExpectationBroken, OutputRefused, TableMissing, TableRefused
 from windrow.invariants import INVARIANTS, SUITES
 from windrow.quality import Checked
 from windrow.quality.library import library
-from windrow.verify import verify
+from windrow.verify import Report, verify
 
 PAGE = (Path(__file__).parents[2] / "docs" / "quality.md").read_text(encoding="utf-8")
+SHARE = (
+    "| `rejected_share` | warning | The share of rejected messages among those read is at most max_rejected (0.05). |"
+)
 GHOST = {"id": "ghost", "state": "ghost"}
-# What each has a relation of its own for, or is told apart from what looks like it.
-CHOSEN = (
-    "message_once",
+# Damages that one ledger can have together: every relation of the invariants fails.
+TOGETHER = (
+    "closed_batches_there",
     "books_balance",
-    "id_once",
+    "batch_timeout",
     "batch_windows_apart",
-    "batch_message_count",
     "batch_messages_inside",
     "batch_messages_sorted",
-    "batch_closed_filled",
-    "batch_timeout",
     "type_once_in_window",
-    "closed_batches_there",
+    "batch_message_count",
+    "batch_closed_filled",
+    "message_once",
     "rejected_duplicate",
+    "rejected_reason",
     "microbatch_numbers",
-    "microbatch_closed",
     "version_once",
+    "microbatch_closed",
     "source_clock",
+    "id_once",
 )
+
+
+@pytest.fixture(scope="module")
+def broken(written: Path, tmp_path_factory: pytest.TempPathFactory, spark: Any) -> tuple[Checked, Report]:
+    """What check and verify say of a ledger that has all these damages."""
+    root = tmp_path_factory.mktemp("broken")
+    shutil.copytree(written, root, dirs_exist_ok=True)
+    world = World(root, ManualClock())
+    for name in TOGETHER:
+        damage(world, dropping("closed") if name == "closed_batches_there" else DAMAGES[name])
+    return quality.check(spark, world.ledger), verify(world.depot, world.ledger)
 
 
 def look(spark: Any, world: World, *names: str) -> Checked:
@@ -73,17 +90,26 @@ class TestClean:
         assert (ahead["holds"], ahead["failed"], ahead["rows"][0]["reason"]) == (False, 5, "clock_ahead")
 
 
-@pytest.mark.parametrize("name", CHOSEN)
-def test_found(world: World, spark: Any, name: str) -> None:
-    """
-    A ledger that was damaged in this way fails the check, which shows the rows, and `verify` as well.
-    """
-    damage(world, DAMAGES[name])
-    (found,) = look(spark, world, name).failures()
-    assert (found.name, found.severity) == (name, "critical")
-    assert found.failed
-    assert found.rows
-    assert name in {difference.check for difference in verify(world.depot, world.ledger).differences}
+class TestDamaged:
+    @pytest.mark.parametrize("name", TOGETHER)
+    def test_found(self, broken: tuple[Checked, Report], name: str) -> None:
+        """
+        What was damaged in this way is found by check, which shows rows, and by verify.
+        """
+        checked, report = broken
+        (found,) = [one for one in checked.failures() if one.name == name]
+        assert found.failed
+        assert found.rows
+        assert name in {difference.check for difference in report.differences}
+
+    def test_both_alike(self, broken: tuple[Checked, Report]) -> None:
+        """
+        Spark and DuckDB find the same invariants to fail, for as many rows.
+        """
+        checked, report = broken
+        by_spark = {one.name: f"{one.failed} rows" for one in checked.failures()}
+        by_duckdb = {one.check: one.found for one in report.differences if one.check in INVARIANTS}
+        assert by_spark == by_duckdb
 
 
 @pytest.mark.slow
@@ -103,7 +129,7 @@ class TestEmpty:
         """
         new = World(tmp_path / "new", clock)
         new.runner(embedded)
-        checked = quality.check(spark, new.ledger, suites=[quality.books()])
+        checked = look(spark, new, "one_progress_row", "closed_batches_there")
         assert (checked.ok, checked.empty) == (True, ("microbatch", "open", "closed", "rejected"))
 
     def test_nothing_left(self, world: World, spark: Any) -> None:
@@ -145,7 +171,9 @@ class TestPage:
         The table of the page is the one that the code makes.
         """
         rows = [f"| `{one.name}` | {one.severity} | {one.about} |" for one in INVARIANTS.values()]
-        assert [line for line in PAGE.splitlines() if line.startswith("| `") and "rejected_share" not in line] == rows
+        last = list(INVARIANTS).index("rejected_not_invalid")
+        rows.insert(last + 1, SHARE)
+        assert [line for line in PAGE.splitlines() if re.match(r"\| `\w+` \| (critical|warning|info)", line)] == rows
 
     def test_python(self, world: World, spark: Any) -> None:
         """
@@ -154,5 +182,5 @@ class TestPage:
         (block,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
         found: dict[str, Any] = {"spark": spark}
         exec(block.replace("/srv/data/ledger", world.ledger), found)  # noqa: S102 - our own page
-        (own,) = [one for one in found["checked"].outcomes if one.name == "pumps_only"]
-        assert (own.severity, own.holds, own.failed) == ("warning", False, 41)
+        (own,) = [one for one in found["checked"].outcomes if one.name == "none_of_ours"]
+        assert (own.severity, own.holds, own.failed) == ("critical", False, 5)
