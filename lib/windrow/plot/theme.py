@@ -1,0 +1,64 @@
+"""The look that all pictures share: colours by what they mean, one width, one type, and the config of Vega-Lite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+Spec = dict[str, Any]
+
+WIDTH = 1_100
+INK, MUTED, FAINT, GRID = "#1f2937", "#5b6470", "#c9d0d9", "#e8ecf1"
+ACCEPTED, REJECTED, LIMIT = "#5b6b82", "#e02b20", "#111827"
+# What became of a message; a reason that is not here is OTHER.
+OUTCOMES = {"accepted": ACCEPTED, "too_old": REJECTED, "duplicate": "#ff8552", "too_futuristic": "#c2185b"}
+OTHER = "#7a0019"
+# Neighbouring windows take turns: fill, edge.
+WINDOWS = (("#a9cbea", "#2f6ea5"), ("#f1dc9b", "#a8780a"))
+PHASES = {"prime": "#b8c4d6", "plan": "#7f9cc0", "process": "#2f6ea5", "commit": "#e0a526"}
+KINDS = {"tick": "#2f6ea5", "flush": "#0f8b6d", "rules": "#a8780a", "pause": "#7a5195", "resume": "#7a5195"}
+
+FONT = "Arial, Liberation Sans, Helvetica, sans-serif"
+CONFIG: Spec = {
+    "font": FONT,
+    "background": "#ffffff",
+    "padding": 14,
+    "view": {"stroke": None},
+    "title": {
+        "anchor": "start", "frame": "group", "color": INK, "fontSize": 19, "offset": 14,
+        "subtitleColor": MUTED, "subtitleFontSize": 13, "subtitleLineHeight": 18, "subtitlePadding": 6,
+    },
+    "axis": {
+        "labelColor": INK, "labelFontSize": 12, "titleColor": MUTED, "titleFontSize": 12, "titleFontWeight": "normal",
+        "domainColor": MUTED, "tickColor": MUTED, "gridColor": GRID, "labelOverlap": True,
+    },
+    "legend": {
+        "title": None, "orient": "top", "direction": "horizontal", "labelColor": INK, "labelFontSize": 13,
+        "labelLimit": 0, "symbolSize": 120, "symbolOpacity": 1, "symbolStrokeWidth": 0, "columnPadding": 18,
+    },
+    "text": {"color": INK, "fontSize": 12},
+}  # fmt: skip
+
+
+def titled(text: str, *subtitle: str) -> Spec:
+    """Return the title of a picture and the lines below it, which say how to read it and what it holds."""
+    return {"text": text, "subtitle": list(subtitle)}
+
+
+def panel(text: str) -> Spec:
+    """Return the title of one panel of a picture, a statement of what its marks mean."""
+    return {"text": text, "fontSize": 13, "fontWeight": "bold", "offset": 8}
+
+
+def outcomes(found: Iterable[str]) -> dict[str, str]:
+    """Return the colour of each outcome found, accepted first; the order is that of legends and stacks."""
+    there = set(found)
+    return {name: colour for name, colour in OUTCOMES.items() if name in there} | dict.fromkeys(
+        sorted(there - OUTCOMES.keys()), OTHER
+    )
+
+
+def coloured(field: str, colours: dict[str, str], **legend: Any) -> Spec:
+    """Return the encoding that colours a field by a table of colours; `legend` adds to what the config says."""
+    scale = {"domain": list(colours), "range": list(colours.values())}
+    return {"field": field, "type": "nominal", "scale": scale, "legend": {"symbolType": "square", **legend}}
