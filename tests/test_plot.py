@@ -1,3 +1,4 @@
+import itertools
 import json
 import re
 from pathlib import Path
@@ -86,11 +87,11 @@ class TestLines:
 
     def test_vega_draws_each_window_as_a_box(self, result, drawing):
         """
-        As many boxes are drawn as there are batches, in two colours that take turns.
+        Each batch is a box above, and below two of which the second ends at the timeout, in colours that take turns.
         """
         blue, sand = (len(re.findall(rf'<path[^>]*fill="{colour}"', drawing)) for colour in (BLUE, SAND))
-        assert blue + sand == result.batches.num_rows
-        assert 0 <= blue - sand <= 1
+        assert blue + sand == 3 * result.batches.num_rows
+        assert 0 <= blue - sand <= 3
 
     def test_rejected_messages_are_red_on_both_lines(self, result, drawing):
         """
@@ -99,14 +100,26 @@ class TestLines:
         assert result.rejected.num_rows > 0
         assert circles(drawing, RED) == 2 * result.rejected.num_rows
 
-    def test_closed_batches_have_a_tick_and_open_ones_are_dashed(self, result, drawing):
+    def test_closed_batches_have_a_mark_and_open_ones_are_dashed(self, result, drawing):
         """
-        There is a tick for each closed batch and a dashed box for each open one.
+        There is a mark where each closed batch closed, and the boxes of each open one are dashed.
         """
         states = result.batches["state"].to_pylist()
-        ticks = re.findall(r'<line[^>]*stroke="#(?:2f6ea5|a8780a)"', drawing)
-        assert (len(ticks), drawing.count('stroke-dasharray="5,3"')) == (states.count("closed"), states.count("open"))
+        marks = re.findall(r'<line[^>]*stroke="#(?:2f6ea5|a8780a)"', drawing)
+        dashed = drawing.count('stroke-dasharray="5,3"')
+        assert (len(marks), dashed) == (states.count("closed"), 3 * states.count("open"))
         assert states.count("open") > 0
+
+    def test_batches_that_are_open_together_have_levels(self, chart):
+        """
+        Below, no two batches of a stream on one level are open at the same time.
+        """
+        batches = sorted(chart.to_dict()["datasets"]["batches"], key=lambda row: row["window_start"])
+        levels = {row["level"] for row in batches}
+        assert len(levels) > 1
+        for level in levels:
+            mine = [row for row in batches if row["level"] == level]
+            assert all(one["timeout"] <= other["window_start"] for one, other in itertools.pairwise(mine))
 
     def test_times_are_exact(self):
         """
@@ -134,7 +147,7 @@ class TestLines:
         result = windrow.batch(table([message(f"type{number}") for number in range(3)]), rules, flush=True)
         assert result.batches.num_rows == 3
         drawing = svg(plot.timeline(result.batches, result.rejected), tmp_path)
-        assert len(re.findall(rf'<path[^>]*fill="(?:{BLUE}|{SAND})"', drawing)) == 3
+        assert len(re.findall(rf'<path[^>]*fill="(?:{BLUE}|{SAND})"', drawing)) == 3 * 3
 
 
 class TestBands:
@@ -155,13 +168,25 @@ class TestBands:
         drawing = svg(plot.timeline(result.batches, result.rejected, max_lines=29), tmp_path)
         assert len(re.findall(rf'<path[^>]*fill="{RED}"', drawing)) >= 2
 
-    def test_too_many_windows_are_left_out_and_said_so(self, result):
+    def test_too_many_windows_become_stretches(self, result):
         """
-        Above as many batches there are no boxes, and the picture says it.
+        Above as many batches there are no boxes, but stretches that count every window, with a gap where there is none.
         """
-        picture = drawn(result, max_lines=3)
-        assert picture["datasets"]["batches"] == []
-        assert "windows, which are too many" in facts(picture)
+        data = drawn(result, max_lines=3)["datasets"]
+        assert "batches" not in data
+        assert sum(row["windows"] for row in data["stretches"]) == result.batches.num_rows
+        starts, ends = (sorted(result.batches[name].to_pylist()) for name in ("window_start", "window_end"))
+        gaps = sum(start > end for start, end in zip(starts[1:], ends, strict=False))
+        assert len(data["stretches"]) == 1 + gaps
+
+    def test_open_batches_are_counted(self, result):
+        """
+        Above as many batches it is counted how many are open, at each moment between their window and their timeout.
+        """
+        batches = result.batches.select(["window_start", "timeout"]).to_pylist()
+        times = [(row["window_start"].timestamp() * 1e3, row["timeout"].timestamp() * 1e3) for row in batches]
+        for row in drawn(result, max_lines=3)["datasets"]["open"]:
+            assert row["open"] == sum(start <= row["moment"] < end for start, end in times)
 
 
 class TestStretch:

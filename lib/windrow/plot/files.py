@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windrow.errors import MissingExtra, SettingsError
+from windrow.plot.png import smaller
 
 if TYPE_CHECKING:
     import altair as alt
@@ -16,8 +17,11 @@ if TYPE_CHECKING:
 def save(chart: alt.TopLevelMixin, path: str | Path) -> None:
     """Write a .html (it needs no network), .png, .svg or .json file. Raises what `require_picture` does."""
     require_picture(path)
+    file = Path(path)
     try:
-        chart.save(str(path), inline=str(path).endswith(".html"), scale_factor=2, json_kwds={"cls": _Harmless})
+        chart.save(str(file), inline=file.suffix == ".html", scale_factor=2, json_kwds={"cls": _Harmless})
+        if file.suffix == ".png":
+            file.write_bytes(smaller(file.read_bytes()))
     except OSError as error:
         raise SettingsError(f"{str(path)!r} cannot be written: {error.strerror}", "Name another file.") from error
 

@@ -1,43 +1,39 @@
 """Timelines: event time above, processing time below, and each message a line from one to the other.
 
-Windows are boxes on the event time line, ticks below the other mark when batches closed. A message in a batch is drawn
-at its `received_at`, a rejected one at its processing time. The pictures are Vega-Lite; altair checks and saves them.
+Windows are boxes on the event time line; below the other they go on to their timeouts, where batches close. A message
+in a batch is drawn at its `received_at`, a rejected one at its processing time. Here is what is drawn, in `marks` how.
 """
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.errors import NotFound
 from windrow.messages import EARLIEST, LATEST, microseconds, times
+from windrow.plot import marks
 from windrow.plot.files import require
+from windrow.plot.marks import BATCH, LANES
+from windrow.plot.theme import titled
 
 if TYPE_CHECKING:
     import altair as alt
 
-Spec = dict[str, Any]
 LINES = "Each line joins a message's event time (above) to its processing time (below): what leans came late."
 BANDS = "Each band joins event time (above) to processing time (below), and bars count: what leans came late."
-BOXES = "Boxes are windows, dashed while open; a tick below marks when the batch of that colour closed."
-ACCEPTED, OTHER = "accepted", "#7a0019"
-COLOURS = {ACCEPTED: "#5b6b82", "too_old": "#e02b20", "duplicate": "#ff8552", "too_futuristic": "#c2185b"}
-FILL = {"condition": {"test": "datum.odd", "value": "#f1dc9b"}, "value": "#a9cbea"}
-STROKE = {"condition": {"test": "datum.odd", "value": "#a8780a"}, "value": "#2f6ea5"}
-FACE = "time(datum.value) % 864e5 ? time(datum.value) % 1e3 ? '%H:%M:%S.%L' : '%H:%M:%S' : '%d %b'"
-LANES, WINDOW = ("event_time", "processing_time"), ("window_start", "window_end", "timeout", "closed_at")
-MOMENTS = {*LANES, *WINDOW}
-BATCH = ("id", "state", *WINDOW, "close_reason", "opened_by", "message_count", "bytes")
-MESSAGE, COUNT = ("type", "outcome", *LANES, "delay_seconds", "id"), ("outcome", "messages")
+BOXES = (
+    "Boxes are windows and how many messages they hold; dashed: still open. "
+    "Below, each goes on, lighter, to its timeout; a mark is where the batch closed."
+)
+COVERED = "Shaded above is what windows cover, below how many batches are open; a shorter stretch shows each of them."
+Moments = npt.NDArray[np.int64]
 STREAM, BY_STREAM = ["source", "key"], [("source", "ascending"), ("key", "ascending")]
-# Where things stand in a row, from its foot to the next row's.
-HEIGHTS = {"box_top": 0.93, "above": 0.8, "box_bottom": 0.67, "name": 0.46, "below": 0.23, "bars": 0.13, "tick": 0.04}
 STEPS = [factor * 10**power for power in range(18) for factor in (1, 2, 5)]
-BINS, FEW, MOST_LINES = 300, 200, 3_000
+BINS, MOST_LINES, MOST_LEVELS = 300, 3_000, 6
 STALL_BUCKET, STALL_LONGEST, STALL_MARGIN = 10_000_000, 60_000_000, 5_000_000  # microseconds
 
 
@@ -76,16 +72,18 @@ def timeline(
     left_out = {
         "rejected before they were processed": _between(unplaced, "received_at", "received_at", begin, end).num_rows,
         "streams with fewer messages": streams.num_rows - rows.num_rows,
-        "windows, which are too many": 0 if boxed else boxes.num_rows,
     }
-    subtitle = [BANDS if dense else LINES, BOXES, _facts(boxes, messages, left_out)]
-    spec = _spec(rows.num_rows, begin, end, title, subtitle)
-    marks = _band_marks(messages) if dense else _line_marks(messages)
-    spec["layer"] += [_windows(few=boxes.num_rows <= FEW, dense=dense), marks]
-    chart = alt.LayerChart.from_dict(spec, validate=False)  # saving does
-    data = {"streams": rows, "batches": boxes if boxed else boxes.slice(0, 0)}
+    data = {"streams": rows}
+    data |= (
+        {"batches": _levelled(boxes)} if boxed else {"stretches": _stretches(boxes), "open": _open(boxes, begin, end)}
+    )
     data |= {"bands": _bands(messages, end - begin, max_lines)} if dense else {"messages": messages}
-    chart.datasets = {name: _values(table) for name, table in data.items()}  # afterwards, so that none is copied
+    how = [BANDS if dense else LINES, BOXES if boxed else COVERED, _facts(boxes, messages, left_out)]
+    spec = marks.frame(rows.num_rows, begin, end, "until timeout" if boxed else "open batches")
+    spec["layer"] += [marks.windows(boxes.num_rows, end - begin, dense=dense)] if boxed else marks.coverage()
+    spec["layer"] += [marks.bands(messages) if dense else marks.lines(messages)]
+    chart = alt.LayerChart.from_dict(spec | {"title": titled(title, *how)}, validate=False)  # saving does
+    chart.datasets = {name: marks.values(table) for name, table in data.items()}  # afterwards, so that none is copied
     return chart
 
 
@@ -113,6 +111,49 @@ def _boxes(batches: pa.Table) -> pa.Table:
     return table.append_column("odd", pa.array(np.arange(table.num_rows) % 2 == 1))
 
 
+def _levelled(boxes: pa.Table) -> pa.Table:
+    """Give each batch a level below those of its stream that are still open when its window begins."""
+    ordered = boxes.sort_by([("foot", "ascending"), ("window_start", "ascending"), ("part", "ascending")])
+    foot, begins, ends = (microseconds(ordered[name]) for name in ("foot", "window_start", "timeout"))
+    streams, first, stream = np.unique(foot, return_index=True, return_inverse=True)
+    place = np.arange(len(foot)) - first[stream]
+    levels = np.ones(len(streams), np.int64)
+    for number in range(len(streams)):
+        mine = stream == number
+        still_open = place[mine] - np.searchsorted(np.sort(ends[mine]), begins[mine], "right") + 1
+        levels[number] = np.clip(still_open.max(), 1, MOST_LEVELS)
+    level = {"level": place % levels[stream], "levels": levels[stream]}
+    return pa.table({name: ordered[name] for name in ordered.column_names} | level).sort_by("part")
+
+
+def _stretches(boxes: pa.Table) -> pa.Table:
+    """Return the stretches of each stream that windows cover without a gap, and how many windows each holds."""
+    ordered = boxes.sort_by([("foot", "ascending"), ("window_start", "ascending")])
+    foot, begins, ends = (microseconds(ordered[name]) for name in ("foot", "window_start", "window_end"))
+    apart = np.ones(len(foot), np.bool_)
+    apart[1:] = (foot[1:] != foot[:-1]) | (begins[1:] > ends[:-1])
+    first = np.flatnonzero(apart)
+    counted = np.diff(np.append(first, len(foot)))
+    times_ = {"window_start": times(begins[first]), "window_end": times(np.maximum.reduceat(ends, first))}
+    return pa.table({"foot": foot[first], "windows": counted} | times_)
+
+
+def _open(boxes: pa.Table, begin: int, end: int) -> pa.Table:
+    """Return how many batches of each stream are open at moments of the stretch; `share` is of the most at one time."""
+    moments = np.linspace(begin, end, BINS, endpoint=False).astype(np.int64)
+    foot, begins, ends = (microseconds(boxes[name]) for name in ("foot", "window_start", "timeout"))
+    streams = np.unique(foot)
+    counts = np.stack([_reached(begins[foot == stream], ends[foot == stream], moments) for stream in streams])
+    columns = {"foot": np.repeat(streams, BINS), "moment": times(np.tile(moments, len(streams)))}
+    columns |= {"open": counts.ravel(), "share": (counts / np.maximum(counts.max(axis=1, keepdims=True), 1)).ravel()}
+    return pa.table(columns | {"step": np.full(counts.size, (end - begin) / BINS / 1e3)})
+
+
+def _reached(begins: Moments, ends: Moments, moments: Moments) -> Moments:
+    begun, ended = (np.searchsorted(np.sort(each), moments, "right") for each in (begins, ends))
+    return begun - ended
+
+
 def _messages(batches: pa.Table, rejected: pa.Table) -> pa.Table:
     """Return the messages in batches and the rejected ones that have both times; the others have no place."""
     lists = batches["messages"].combine_chunks()
@@ -123,7 +164,7 @@ def _messages(batches: pa.Table, rejected: pa.Table) -> pa.Table:
     table = pa.concat_tables([accepted, refused], promote_options="permissive")
     table = table.filter(pc.and_(pc.is_valid(table["event_time"]), pc.is_valid(table["processing_time"])))
     delay = pc.divide(pc.subtract(table["processing_time"], table["event_time"]).cast(pa.int64()), 1e6)
-    outcome = pc.fill_null(table["reason"], ACCEPTED)
+    outcome = pc.fill_null(table["reason"], "accepted")
     columns = {"outcome": outcome, "rejected": pc.is_valid(table["reason"]), "delay_seconds": delay}
     return pa.table({name: table[name] for name in accepted.column_names} | columns)
 
@@ -146,122 +187,6 @@ def _bands(messages: pa.Table, span: int, max_lines: int) -> pa.Table:
         if bands.num_rows <= max_lines or step >= span / 20:
             break
     return bands.append_column("step", pa.array(np.full(bands.num_rows, step / 1e3))).sort_by("rejected")
-
-
-def _spec(rows: int, begin: int, end: int, title: str, subtitle: list[str]) -> Spec:
-    """Return the picture with the two time lines of each stream, and the scales that all marks share."""
-    days = " to ".join(sorted({day[:10] for day in times(np.array([begin, end])).cast(pa.string()).to_pylist()}))
-    time = {"datum": begin / 1e3, "type": "temporal", "scale": {"type": "utc", "domain": [begin / 1e3, end / 1e3]}}
-    height = {"type": "quantitative", "axis": None, "scale": {"domain": [0, rows]}}
-    look: Spec = {"align": "right", "clip": False, "limit": 220, "x": -10}
-    marks = [_mark("text", {"y": height | {"field": "name"}, "text": {"field": "stream"}}, fontWeight="bold", **look)]
-    for place, orient, word in (("above", "top", "Event time"), ("below", "bottom", "Processing time")):
-        axis: Spec = {"orient": orient, "labelExpr": f"utcFormat(datum.value, {FACE})", "gridColor": "#edf0f4"}
-        axis |= {"title": f"{word} (UTC, {days})", "tickCount": 10, "grid": orient == "top"}
-        y = height | {"field": place}
-        line = {"x": time | {"axis": axis}, "x2": {"datum": end / 1e3}, "y": y}
-        label = {"y": y, "text": {"value": word.lower()}}
-        marks += [_mark("rule", line, color="#2d3748"), _mark("text", label, **look)]
-    zoom = {"name": "zoom", "bind": "scales", "select": {"type": "interval", "encodings": ["x"]}, "views": ["ways"]}
-    return {
-        "title": {"text": title, "subtitle": subtitle, "anchor": "start", "frame": "group", "fontSize": 18},
-        "width": 1_100,
-        "height": 300 if rows == 1 else 190 * rows,
-        "params": [zoom],
-        "layer": [_group("streams", marks) | {"resolve": {"axis": {"x": "independent"}}}],
-        "resolve": {"axis": {"x": "independent"}},
-        "config": {"view": {"stroke": None}},
-    }
-
-
-def _windows(*, few: bool, dense: bool) -> Spec:
-    """Draw the window of each batch, with parts in front of each other, and a tick where it closed."""
-    box = _span("window_start", "low", "window_end", "box_top") | {"fill": FILL, "stroke": STROKE}
-    tick = _span("closed_at", "bars" if dense else "below", None, "tick" if dense else "bars") | {"color": STROKE}
-    marks = [
-        _mark("rect", box, "datum.state != 'open'", fillOpacity=0.85, strokeWidth=int(few)),
-        _mark("rect", box, "datum.state == 'open'", fillOpacity=0.15, strokeDash=[5, 3], strokeWidth=1.5),
-        _mark("rule", tick, "isValid(datum.closed_at)", strokeWidth=1 + few),
-    ]
-    return _group("batches", marks, {"low": "datum.box_bottom + 0.04 * min(datum.part, 5)"}, tooltip=_tips(*BATCH))
-
-
-def _line_marks(messages: pa.Table) -> Spec:
-    """Draw each message as a point on both lines, and the line between them."""
-    faint = float(np.clip(8 / np.sqrt(messages.num_rows), 0.15, 0.7))
-    opacity = {"condition": {"test": "datum.rejected", "value": 0.9}, "value": faint}
-    point: Spec = {"size": 45 if messages.num_rows <= FEW else 18, "fillOpacity": 0.9}
-    marks = [
-        _mark("rule", _span(LANES[0], "above", LANES[1], "below") | {"strokeOpacity": opacity}) | {"name": "ways"},
-        _mark("circle", _span(LANES[0], "above"), **point),
-        _mark("circle", _span(LANES[1], "below"), **point),
-    ]
-    return _group("messages", marks, color=_colour(messages), tooltip=_tips(*MESSAGE))
-
-
-def _band_marks(messages: pa.Table) -> Spec:
-    """Draw messages that share their way as one band, and bars that count them on both lines."""
-    middles = {f"{name}_middle": f"datum.{name} + datum.step / 2" for name in LANES}
-    size = {"field": "messages", "type": "quantitative", "scale": {"type": "sqrt", "range": [0.4, 4]}, "legend": None}
-    way = _span("event_time_middle", "box_bottom", "processing_time_middle", "below") | {"size": size}
-    marks = [_mark("rule", way | {"tooltip": _tips(*COUNT, *LANES)}, strokeOpacity=0.45) | {"name": "ways"}]
-    for lane, bottom, top in ((LANES[0], "box_bottom", "above"), (LANES[1], "below", "bars")):
-        place = ["stream", bottom, top, lane, f"{lane}_text", "step"]
-        level = f"datum.{bottom} + 0.8 * (datum.{top} - datum.{bottom}) / datum.tallest * datum"
-        total = {"op": "sum", "field": "messages", "as": "messages"}
-        bar = _mark("rect", _span(lane, "low", "until", "high") | {"tooltip": _tips(*COUNT, lane)})
-        bar["transform"] = [
-            {"aggregate": [total], "groupby": [*place, "outcome", "rejected"]},
-            {"stack": "messages", "as": ["less", "more"], "groupby": place, "sort": [{"field": "rejected"}]},
-            {"joinaggregate": [{"op": "max", "field": "more", "as": "tallest"}], "groupby": ["stream"]},
-            *_calculated({"low": f"{level}.less", "high": f"{level}.more", "until": f"datum.{lane} + datum.step"}),
-        ]
-        marks.append(bar)
-    return _group("bands", marks, middles, color=_colour(messages))
-
-
-def _group(data: str, marks: list[Spec], more: dict[str, str] | None = None, **encoding: Any) -> Spec:
-    places = _calculated({name: f"datum.foot + {height}" for name, height in HEIGHTS.items()} | (more or {}))
-    return {"data": {"name": data}, "transform": places, "encoding": encoding, "layer": marks}
-
-
-def _calculated(expressions: dict[str, str]) -> list[Spec]:
-    return [{"calculate": expression, "as": name} for name, expression in expressions.items()]
-
-
-def _mark(kind: str, encoding: Spec, only: str = "true", **look: Any) -> Spec:
-    return {"mark": {"type": kind, "clip": True, **look}, "encoding": encoding, "transform": [{"filter": only}]}
-
-
-def _span(x: str, y: str, x2: str | None = None, y2: str | None = None) -> Spec:
-    """Return the encoding of a place, or of what reaches from one place to another."""
-    place: Spec = {"x": {"field": x, "type": "temporal", "axis": None}, "y": {"field": y, "type": "quantitative"}}
-    return place | {name: {"field": field} for name, field in (("x2", x2), ("y2", y2)) if field}
-
-
-def _colour(messages: pa.Table) -> Spec:
-    """Colour messages by what became of them; the legend counts them."""
-    counted = {count["values"]: count["counts"] for count in messages["outcome"].value_counts().to_pylist()}
-    order = [name for name in COLOURS if name in counted] + sorted(counted.keys() - COLOURS.keys())
-    labels = {name: f"{'' if name == ACCEPTED else 'rejected: '}{name} ({counted[name]:,})" for name in order}
-    legend = {"title": None, "orient": "top", "labelExpr": f"({json.dumps(labels)})[datum.label]", "labelLimit": 0}
-    legend |= {"labelFontSize": 12, "symbolType": "circle", "symbolOpacity": 1, "symbolStrokeWidth": 0}
-    scale = {"domain": order, "range": [COLOURS.get(name, OTHER) for name in order]}
-    return {"field": "outcome", "type": "nominal", "scale": scale, "legend": legend}
-
-
-def _tips(*names: str) -> list[Spec]:
-    fields = {name: f"{name}_text" if name in MOMENTS else name for name in names}
-    return [{"field": field, "type": "nominal", "title": name.replace("_", " ")} for name, field in fields.items()]
-
-
-def _values(table: pa.Table) -> list[Spec]:
-    """Return the rows for Vega, which counts milliseconds; times also as text, to the microsecond."""
-    columns = {name: table[name] for name in table.column_names}
-    for name in MOMENTS & columns.keys():
-        milliseconds = pc.divide(columns[name].cast(pa.int64()), 1e3)
-        columns |= {name: milliseconds, f"{name}_text": columns[name].cast(pa.string())}
-    return list(pa.table(columns).to_pylist())
 
 
 def _between(table: pa.Table, first: str, last: str, begin: int, end: int) -> pa.Table:
