@@ -15,6 +15,7 @@ OUTCOMES = {"accepted": ACCEPTED, "too_old": REJECTED, "duplicate": "#ff8552", "
 OTHER = "#7a0019"
 # Neighbouring windows take turns: fill, edge.
 WINDOWS = (("#a9cbea", "#2f6ea5"), ("#f1dc9b", "#a8780a"))
+CLOSINGS = {"timeout": "#2f6ea5", "flush": "#0f8b6d", "still open": "#a9cbea"}
 PHASES = {"prime": "#b8c4d6", "plan": "#7f9cc0", "process": "#2f6ea5", "commit": "#e0a526"}
 KINDS = {"tick": "#2f6ea5", "flush": "#0f8b6d", "rules": "#a8780a", "pause": "#7a5195", "resume": "#7a5195"}
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from windrow.reading.details import batch, batches, rejection, rejections
 from windrow.reading.figures import NeededDelay, Status
+from windrow.reading.history import history
 from windrow.reading.overview import needed_delay, status, waiting
+from windrow.reading.spread import Spread, spread
 from windrow.reading.stretch import Stretch, stretch
 from windrow.reading.trace import Arrival, trace
 from windrow.reading.values import time_text
@@ -15,13 +17,16 @@ from windrow.reading.values import time_text
 __all__ = [
     "Arrival",
     "NeededDelay",
+    "Spread",
     "Status",
     "Stretch",
     "batch",
     "batches",
+    "history",
     "needed_delay",
     "rejection",
     "rejections",
+    "spread",
     "status",
     "stretch",
     "time_text",

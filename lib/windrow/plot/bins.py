@@ -1,0 +1,117 @@
+"""Histograms in numpy: edges that people read easily, and counts stacked on each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Numbers = npt.NDArray[Any]
+
+BINS, FEWEST = 50, 9  # of a histogram; fewer are drawn with room beside them
+WIDE = 40  # times the median: from there on a logarithm shows more
+STEPS = [factor * 10**power for power in range(18) for factor in (1, 2, 5)]
+NEAR = 20.0  # milliseconds: nearer to 0 the scale of times is even, beyond it logarithmic
+UNITS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+LADDER = [1, 10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000, 86_400_000]
+LADDER += [864_000_000 * 10**power for power in range(6)]
+
+
+# How axes of counts and of milliseconds are labelled, in Vega's expressions.
+SHORT_COUNTS = "format(datum.value, '~s')"
+SHORT_TIMES = "datum.value < 1000 ? datum.value + ' ms' : format(datum.value / 1000, ',') + ' s'"
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """Where bins begin, and the last ends; `scale` is Vega's."""
+
+    at: Numbers
+    scale: dict[str, Any]
+
+
+def counts(values: Numbers) -> Edges:
+    """Return edges for counts, whole numbers from 0: even, or logarithmic where the largest is far from the median."""
+    low, high, middle = int(values.min()), int(values.max()), float(np.median(values))
+    if high > WIDE * max(middle, 1):
+        at = np.unique(np.rint(np.geomspace(max(low, 1), high + 1, BINS)).astype(np.int64))
+        return Edges(np.unique(np.append(at, low)), {"type": "symlog", "constant": 1, "nice": False})
+    return even(low, high)
+
+
+def even(low: int, high: int) -> Edges:
+    """Return even edges from a whole number to another."""
+    step = next(step for step in STEPS if step * BINS > high - low)
+    at = np.arange(low // step * step, high + step, step)
+    at = np.append(at, at[-1] + step) if at[-1] <= high else at
+    room = max(0, FEWEST - len(at) + 1) * step // 2
+    return Edges(at, {"domain": [max(0, int(at[0]) - room) if low >= 0 else int(at[0]), int(at[-1]) + room]})
+
+
+def times(low: float, high: float, borders: Sequence[float] = ()) -> Edges:
+    """Return edges in whole milliseconds, logarithmic on both sides of 0, with some of them at the borders."""
+    first, last, *at_borders = _bent(np.array([low, high, *borders]))
+    places = np.linspace(first, last, BINS + 10)
+    gap = (places[1] - places[0]) / 2
+    apart = np.abs(places[:, None] - np.array(at_borders)[None, :]).min(axis=1, initial=np.inf) > gap
+    spaced = np.rint(np.sign(places) * np.expm1(np.abs(places)) * NEAR)[apart]
+    at = np.unique(np.concatenate([spaced, np.floor([low]), np.floor([high]) + 1, np.asarray(borders, np.float64)]))
+    scale = {"type": "symlog", "constant": NEAR, "domain": [float(at[0]), float(at[-1])], "nice": False, "zero": False}
+    return Edges(at, scale)
+
+
+def _bent(milliseconds: Numbers) -> Numbers:
+    """Return where times stand on the scale, as Vega's symlog bends it."""
+    return np.sign(milliseconds) * np.log1p(np.abs(milliseconds) / NEAR)
+
+
+def ticks(low: float, high: float, least: int = 1) -> dict[str, Any]:
+    """Return an axis of milliseconds: the round times between low and high, `least` the shortest, as words."""
+    ladder = [at for at in LADDER if at >= least]
+    around = [0, *ladder, *(-at for at in ladder)]
+    there = sorted(at for at in around if low <= at <= high)
+    words = "{" + ", ".join(f"'{at}': '{time_text(at)}'" for at in there) + "}"
+    return {"values": there, "labelExpr": f"({words})[datum.value]", "labelOverlap": "greedy"}
+
+
+def time_text(milliseconds: float) -> str:
+    """Return a time as people say it: `250 ms`, `7.2 s`, `3 min`."""
+    if not milliseconds:
+        return "0"
+    size = abs(milliseconds)
+    unit = max((unit for unit in UNITS if UNITS[unit] <= size), key=UNITS.__getitem__, default="ms")
+    return f"{milliseconds / UNITS[unit]:.3g} {unit}".replace("-", "\N{MINUS SIGN}")
+
+
+def stacked(values: Numbers, names: Numbers, order: Sequence[str], weights: Numbers, edges: Edges) -> pa.Table:
+    """Return a row for each bin and name with something in it: low, high, name, count, and base and top in the stack.
+
+    Each value has a name and a weight; `order` is that of the stack, from its foot.
+    """
+    kinds = np.arange(max(len(order), 1) + 1) - 0.5
+    sorter = np.argsort(np.array(order, np.str_))
+    code = sorter[np.searchsorted(np.array(order, np.str_), names.astype(np.str_), sorter=sorter)]
+    counted, _, _ = np.histogram2d(code, values, (kinds, edges.at), weights=weights)
+    tops = counted.cumsum(axis=0)
+    kind, place = np.nonzero(counted)
+    return pa.table(
+        {
+            "low": edges.at[place].astype(np.float64),
+            "high": edges.at[place + 1].astype(np.float64),
+            "name": np.array(order, np.str_)[kind],
+            "count": counted[kind, place].astype(np.int64),
+            "base": (tops - counted)[kind, place].astype(np.int64),
+            "top": tops[kind, place].astype(np.int64),
+        }
+    )
+
+
+def quantile(values: Numbers, weights: Numbers, share: float) -> float:
+    """Return the value below which a share of the weight lies."""
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(reached, share * reached[-1])])
