@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,12 +11,26 @@ import typer
 from windrow import moments
 from windrow.cli import options
 from windrow.cli.options import Config, Debug, Json, Ledger, aside, count, say
+from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
+    import altair as alt
+
     from windrow.reading import Stretch
 
 FEW_NAMES = 4
 EXAMPLE = "Example: windrow plot --key pump-1 --from 2026-01-31T12:00 --to 2026-01-31T12:05 --out pump-1.html"
+
+Document = dict[str, Any]
+Drawn = tuple["alt.TopLevelMixin", Document, list[str]]
+
+
+class What(StrEnum):
+    """What a picture shows."""
+
+    TIMELINE = "timeline"
+    BATCHES = "batches"
+    MICROBATCHES = "microbatches"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -25,13 +40,24 @@ def add_to(app: typer.Typer) -> None:
 
 def plot(
     out: Annotated[Path, typer.Option("--out", help="The file to write: .html (to zoom in), .png, .svg or .json.")],
+    what: Annotated[
+        What,
+        typer.Option(
+            "--what",
+            help="timeline: messages and windows in time. batches: sizes, delays and waits. "
+            "microbatches: messages, phases and lag of each.",
+        ),
+    ] = What.TIMELINE,
     key: Annotated[
         str | None, typer.Option("--key", help="Draw this key. Default: the streams with the most messages.")
     ] = None,
     source: Annotated[str | None, typer.Option("--source", help="Only this source.")] = None,
     from_: Annotated[str | None, typer.Option("--from", help="Begin of the range, ISO 8601. Default: all.")] = None,
     to: Annotated[str | None, typer.Option("--to", help="End of the range, ISO 8601. Default: all.")] = None,
-    streams: Annotated[int, typer.Option("--streams", min=1, max=40, help="How many streams to draw at most.")] = 6,
+    streams: Annotated[
+        int | None,
+        typer.Option("--streams", min=1, max=40, help="How many streams a timeline draws at most. Default: 6."),
+    ] = None,
     config: Config = None,
     ledger: Ledger = None,
     json: Json = False,
@@ -40,27 +66,57 @@ def plot(
     """Draw event time above, processing time below, each message a line between them, windows as boxes.
 
     Rejected messages are red. Where there are too many lines, bands stand for them. Times without a zone are UTC.
+    With --what: how batches and delays are spread, or what microbatches did and how long they took.
     """
     from windrow import plot as picture
-    from windrow import reading
 
     begin = None if from_ is None else moments.microseconds(from_, "--from")
     end = None if to is None else moments.microseconds(to, "--to")
     picture.require_picture(out)
-    chosen = options.reading(config, ledger=ledger)
-    with aside.status("reading"):
-        found = reading.stretch(chosen.ledger, key, source, begin, end, streams)
+    _refuse(what, {"--key": key, "--source": source, "--streams": streams})
+    place = options.reading(config, ledger=ledger).ledger
+    if what is What.TIMELINE:
+        chart, document, lines = _timeline(place, key, source, begin, end, streams or 6)
+    elif what is What.BATCHES:
+        chart, document, lines = _batches(place, key, source, begin, end)
+    else:
+        chart, document, lines = _microbatches(place, begin, end)
     with aside.status("drawing"):
-        chart = picture.timeline(
-            found.batches, found.rejected, title=_title(found), begin=begin, end=end, max_streams=streams
-        )
         picture.save(chart, out)
     if json:
-        options.print_json(_document(found, out))
+        options.print_json({"file": str(out), "what": what.value, **document})
         return
-    say(f"Wrote {out}: {count(len(found.chosen), 'stream')} of {found.streams:,} with {_holds(found)}.")
-    if found.batches.num_rows > picture.MOST_LINES:
-        say("The windows are too many to draw; a shorter range (--from, --to) or one --key shows them.")
+    say(f"Wrote {out}: {lines[0]}", markup=False)
+    for line in lines[1:]:
+        say(line)
+
+
+def _refuse(what: What, given: dict[str, object]) -> None:
+    """Refuse flags that say nothing about the picture asked for."""
+    known = {What.TIMELINE: set(given), What.BATCHES: {"--key", "--source"}, What.MICROBATCHES: set()}
+    wrong = [flag for flag, value in given.items() if value is not None and flag not in known[what]]
+    if wrong:
+        raise SettingsError(f"{' and '.join(wrong)} cannot narrow --what {what.value}", "Leave it out.")
+
+
+def _timeline(
+    ledger: str, key: str | None, source: str | None, begin: int | None, end: int | None, streams: int
+) -> Drawn:
+    from windrow import plot as picture
+    from windrow import reading
+
+    with aside.status("reading"):
+        found = reading.stretch(ledger, key, source, begin, end, streams)
+    chart = picture.timeline(
+        found.batches, found.rejected, title=_title(found), begin=begin, end=end, max_streams=streams
+    )
+    batches, rejected = found.batches.num_rows, found.rejected.num_rows
+    holds = f"{count(batches, 'batch')} and {count(rejected, 'rejected message')}"
+    lines = [f"{count(len(found.chosen), 'stream')} of {found.streams:,} with {holds}."]
+    if batches > picture.MOST_LINES:
+        lines.append("The windows are too many for a box each; a shorter range (--from, --to) or one --key shows them.")
+    drawn = [{"source": source, "key": key} for source, key in found.chosen]
+    return chart, {"streams": found.streams, "drawn": drawn, "batches": batches, "rejected": rejected}, lines
 
 
 def _title(found: Stretch) -> str:
@@ -73,16 +129,35 @@ def _title(found: Stretch) -> str:
     return f"{what}: from event time to processing time"
 
 
-def _holds(found: Stretch) -> str:
-    batches, rejected = found.batches.num_rows, found.rejected.num_rows
-    return f"{count(batches, 'batch')} and {count(rejected, 'rejected message')}"
+def _batches(ledger: str, key: str | None, source: str | None, begin: int | None, end: int | None) -> Drawn:
+    from windrow import plot as picture
+    from windrow import reading
+
+    with aside.status("reading"):
+        found = reading.spread(ledger, key, source, begin, end)
+    of = " of ".join(name for name in (key, source) if name is not None)
+    chart = picture.batches(
+        found.sizes,
+        found.delays,
+        found.waits,
+        title=f"{of or 'All streams'}: batches and delays",
+        by=found.by,
+        max_delay=found.max_delay_us,
+        max_leap=found.max_leap_us,
+    )
+    outcomes = found.messages()
+    rejected = sum(outcomes.values()) - outcomes.get("accepted", 0)
+    document = {"batches": found.sizes.num_rows, "messages": outcomes.get("accepted", 0), "rejected": rejected}
+    return chart, document, [f"{count(found.sizes.num_rows, 'batch')} and {count(rejected, 'rejected message')}."]
 
 
-def _document(found: Stretch, out: Path) -> dict[str, Any]:
-    return {
-        "file": str(out),
-        "streams": found.streams,
-        "drawn": [{"source": source, "key": key} for source, key in found.chosen],
-        "batches": found.batches.num_rows,
-        "rejected": found.rejected.num_rows,
-    }
+def _microbatches(ledger: str, begin: int | None, end: int | None) -> Drawn:
+    from windrow import plot as picture
+    from windrow import reading
+
+    with aside.status("reading"):
+        found = reading.history(ledger, begin, end)
+    chart = picture.microbatches(found)
+    first, last = (found["microbatch"][place].as_py() for place in (0, -1))
+    document = {"microbatches": found.num_rows, "first": first, "last": last}
+    return chart, document, [f"{count(found.num_rows, 'microbatch')}, from {first:,} to {last:,}."]

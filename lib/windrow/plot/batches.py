@@ -92,7 +92,7 @@ def _sizes(sizes: pa.Table, data: Data) -> list[Spec]:
         edges = bins.counts(values)
         data[what] = _rows(bins.stacked(values, how, order, np.ones(len(values)), edges))
         largest = f"median {np.median(values):,.0f}, largest {values.max():,}"
-        bars = _bars(what, edges, {"labelExpr": SHORT_COUNTS, "tickCount": 6}, ("batches", what), _closing(order))
+        bars = _bars(what, edges, edges.axis | {"labelExpr": SHORT_COUNTS}, ("batches", what), _closing(order))
         panels.append(bars | {"title": panel(f"{text} in a batch: {largest}"), "width": THIRD, "height": 150})
     return panels
 
@@ -105,8 +105,9 @@ def _waits(waits: pa.Table, data: Data) -> list[Spec]:
     edges = bins.even(int(values.min()), int(values.max()))
     data["waits"] = _rows(bins.stacked(values, np.full(len(values), "accepted"), ["accepted"], weights, edges))
     median, most = (time_text(bins.quantile(values, weights, share)) for share in (0.5, 1.0))
-    axis = {"labelExpr": SHORT_TIMES, "tickCount": 6}
-    bars = _bars("waits", edges, axis, ("messages", "wait in ms"), {"value": ACCEPTED})
+    bars = _bars(
+        "waits", edges, edges.axis | {"labelExpr": SHORT_TIMES}, ("messages", "wait in ms"), {"value": ACCEPTED}
+    )
     text = f"Wait until closed: median {median}, longest {most}"
     return [bars | {"title": panel(text), "width": THIRD, "height": 150}]
 
@@ -122,7 +123,6 @@ def _delays(delays: pa.Table, data: Data, by: str, rules: dict[str, int | None])
     outcome = delays["outcome"].to_numpy(zero_copy_only=False)
     low, high = min(values.min(), 0, *limits.values()), max(values.max(), 0, *limits.values()) * 1.2 + 1
     edges = bins.times(low, high, list(limits.values()))
-    axis = bins.ticks(edges.at[0], edges.at[-1], least=10) | {"labelSeparation": 8}
     data["limits"] = [{"at": at, "name": name, "label": f"{name} {time_text(abs(at))}"} for name, at in limits.items()]
     late = outcome != "accepted"
     panels = []
@@ -132,14 +132,14 @@ def _delays(delays: pa.Table, data: Data, by: str, rules: dict[str, int | None])
             stack = bins.stacked(values[mine], outcome[mine], list(colours), weights[mine], edges)
             data[name] = _rows(stack)
             legend: Spec = {"value": ACCEPTED} if name == "accepted" else coloured("name", colours)
-            bars = _bars(name, edges, axis, ("messages", "delay in ms"), legend)
+            bars = _bars(name, edges, edges.axis, ("messages", "delay in ms"), legend)
             text = f"Delay on arrival of the {weights[mine].sum():,} {name} messages"
             layer = [bars, *_limits(edges)]
             panels.append({"title": panel(text), "width": WIDTH - MARGIN, "height": height, "layer": layer})
-    return [*panels, _names(delays, data, by, edges, axis)]
+    return [*panels, _names(delays, data, by, edges)]
 
 
-def _names(delays: pa.Table, data: Data, by: str, edges: Edges, axis: Spec) -> Spec:
+def _names(delays: pa.Table, data: Data, by: str, edges: Edges) -> Spec:
     """Draw median, 99% and longest delay of those with the most rejections, or else the longest delays."""
     counted = _by_name(delays)
     order = [("rejected", "descending"), ("p99", "descending"), ("name", "ascending")]
@@ -148,7 +148,7 @@ def _names(delays: pa.Table, data: Data, by: str, edges: Edges, axis: Spec) -> S
     which = f"The {MOST_NAMES} latest of {counted.num_rows:,} {by}s" if counted.num_rows > MOST_NAMES else f"By {by}"
     text = f"{which}: median (dot), up to 99% of the messages (bar), longest (mark)"
     y = {"field": "name", "type": "nominal", "sort": None, "axis": {"title": None, "labelLimit": 280, "grid": True}}
-    x = {"type": "quantitative", "scale": edges.scale, "axis": axis | {"title": "delay on arrival"}}
+    x = {"type": "quantitative", "scale": edges.scale, "axis": edges.axis | {"title": "delay on arrival"}}
     p50, longest = x | {"field": "p50"}, x | {"field": "longest"}
     red = {"condition": {"test": "datum.rejected > 0", "value": REJECTED}, "value": MUTED}
     marks = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,18 +28,21 @@ SHORT_TIMES = "datum.value < 1000 ? datum.value + ' ms' : format(datum.value / 1
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """Where bins begin, and the last ends; `scale` is Vega's."""
+    """Where bins begin, and the last ends; `scale` and `axis` are Vega's."""
 
     at: Numbers
     scale: dict[str, Any]
+    axis: dict[str, Any] = field(default_factory=lambda: {"tickCount": 6})
 
 
 def counts(values: Numbers) -> Edges:
     """Return edges for counts, whole numbers from 0: even, or logarithmic where the largest is far from the median."""
     low, high, middle = int(values.min()), int(values.max()), float(np.median(values))
     if high > WIDE * max(middle, 1):
-        at = np.unique(np.rint(np.geomspace(max(low, 1), high + 1, BINS)).astype(np.int64))
-        return Edges(np.unique(np.append(at, low)), {"type": "symlog", "constant": 1, "nice": False})
+        at = np.unique(np.rint(np.geomspace(max(low, 1), high + 1, BINS // 2)).astype(np.int64))
+        powers = [10**power for power in range(19) if low <= 10**power <= high]
+        scale = {"type": "symlog", "constant": 1, "domain": [low, high + 1], "nice": False}
+        return Edges(np.unique(np.append(at, low)), scale, {"values": powers})
     return even(low, high)
 
 
@@ -61,7 +64,7 @@ def times(low: float, high: float, borders: Sequence[float] = ()) -> Edges:
     spaced = np.rint(np.sign(places) * np.expm1(np.abs(places)) * NEAR)[apart]
     at = np.unique(np.concatenate([spaced, np.floor([low]), np.floor([high]) + 1, np.asarray(borders, np.float64)]))
     scale = {"type": "symlog", "constant": NEAR, "domain": [float(at[0]), float(at[-1])], "nice": False, "zero": False}
-    return Edges(at, scale)
+    return Edges(at, scale, ticks(at[0], at[-1], least=10) | {"labelSeparation": 8})
 
 
 def _bent(milliseconds: Numbers) -> Numbers:
@@ -73,9 +76,19 @@ def ticks(low: float, high: float, least: int = 1) -> dict[str, Any]:
     """Return an axis of milliseconds: the round times between low and high, `least` the shortest, as words."""
     ladder = [at for at in LADDER if at >= least]
     around = [0, *ladder, *(-at for at in ladder)]
-    there = sorted(at for at in around if low <= at <= high)
+    return _worded(sorted(at for at in around if low <= at <= high)) | {"labelOverlap": "greedy"}
+
+
+def even_ticks(high: float) -> dict[str, Any]:
+    """Return an axis of milliseconds from 0 on an even scale: a few round times, as words."""
+    sizes = [number * size for size in UNITS.values() for number in (1, 2, 5, 10, 20, 30, 100, 200, 500)]
+    step = min((size for size in sizes if size * 5 >= high), default=high)
+    return _worded([place * step for place in range(int(high // step) + 1)])
+
+
+def _worded(there: Sequence[float]) -> dict[str, Any]:
     words = "{" + ", ".join(f"'{at}': '{time_text(at)}'" for at in there) + "}"
-    return {"values": there, "labelExpr": f"({words})[datum.value]", "labelOverlap": "greedy"}
+    return {"values": there, "labelExpr": f"({words})[datum.value]"}
 
 
 def time_text(milliseconds: float) -> str:

@@ -158,9 +158,10 @@ def _phases(bars: pa.Table, each_took: Floats, x: Spec) -> Spec:
 def _lag(bars: pa.Table, x: Spec) -> Spec:
     """Draw how old the newest message read was, of the source furthest ahead and of the one furthest behind."""
     newest, oldest = _known(bars, "newest_ms"), _known(bars, "oldest_ms")
-    low, high = min(0.0, float(newest.min())), max(10_000.0, 1.3 * float(oldest.max()))
-    scale = {"type": "symlog", "constant": 1_000, "domain": [low, high], "nice": False}
-    axis = bins.ticks(low, high, least=1_000) | {"title": None, "labelSeparation": 4}
+    low, high = min(0.0, float(newest.min())), max(1_000.0, 1.3 * float(oldest.max()))
+    wide = low < 0 or high > bins.WIDE * max(float(np.median(oldest)), 1.0)
+    scale = {"domain": [low, high], "nice": False} | ({"type": "symlog", "constant": 1_000} if wide else {})
+    axis = (bins.ticks(low, high, least=1_000) if wide else bins.even_ticks(high)) | {"title": None}
     near, far = ({"field": name, "type": "quantitative", "scale": scale, "axis": axis} for name in LAGS)
     ends = {"x": x | {"field": "bar"}, "x2": {"field": "next"}}
     there = {"filter": "isValid(datum.newest_ms)"}

@@ -43,6 +43,11 @@ class Spread:
     max_delay_us: int
     max_leap_us: int
 
+    def messages(self) -> dict[str, int]:
+        """Return how many messages have which outcome; without both times they are not counted."""
+        counted = self.delays.group_by("outcome").aggregate([("messages", "sum")])
+        return dict(zip(*(counted[name].to_pylist() for name in ("outcome", "messages_sum")), strict=True))
+
 
 def spread(
     ledger: str, key: str | None = None, source: str | None = None, begin: int | None = None, end: int | None = None
