@@ -53,6 +53,10 @@ reference: require-java $(INSTALLED) ## write what the docs take from the code: 
 	.venv/bin/python docs/reference/generate.py
 	WRITE_DOCS=1 .venv/bin/python -m pytest -q tests/docs/test_blocks.py
 
+.PHONY: pictures
+pictures: $(INSTALLED) ## make the pictures of docs/pictures.md from the bundled measurements
+	@.venv/bin/python docs/pictures/make_pictures.py
+
 .PHONY: clean
 clean: ## remove .venv, builds and caches (tables under data/ and demo/ stay)
 	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -26,9 +26,27 @@ class TestPlot:
         pytest.importorskip("altair")
         document = filled("plot", "--out", "p.json", "--json").json()
         drawn = [{"source": "", "key": "k"}]
-        assert document == {"file": "p.json", "streams": 1, "drawn": drawn, "batches": 3, "rejected": 1}
+        kind = {"file": "p.json", "what": "timeline"}
+        assert document == kind | {"streams": 1, "drawn": drawn, "batches": 3, "rejected": 1}
         within = ("--from", "1970-01-01T00:02:40Z", "--to", "1970-01-01T00:03")
         assert filled("plot", "--out", "p.json", "--json", *within).json()["batches"] == 1
+
+    @pytest.mark.parametrize(
+        ("what", "holds", "said"),
+        [
+            ("batches", {"batches": 3, "messages": 4, "rejected": 1}, "3 batches and 1 rejected message"),
+            ("microbatches", {"microbatches": 1, "first": 1, "last": 1}, "1 microbatch, from 1 to 1"),
+        ],
+    )
+    def test_what(self, filled: Command, what: str, holds: dict[str, int], said: str) -> None:
+        """
+        With --what other pictures are drawn, and with --json one document says what they hold.
+        """
+        pytest.importorskip("altair")
+        assert said in filled("plot", "--what", what, "--out", "p.png").out
+        assert Path("p.png").read_bytes().startswith(b"\x89PNG")
+        document = filled("plot", "--what", what, "--out", "p.json", "--json").json()
+        assert document == {"file": "p.json", "what": what} | holds
 
     @pytest.mark.parametrize(
         ("arguments", "says"),
@@ -38,6 +56,11 @@ class TestPlot:
             (("--out", "p.html", "--key", "nobody"), "no message of key 'nobody'"),
             (("--out", "p.html", "--to", "1970-01-01"), "in this range"),
             (("--out", "p.html", "--from", "noon"), "--from 'noon' is no time"),
+            (("--out", "p.html", "--what", "batches", "--key", "nobody"), "no batch and no rejected message"),
+            (("--out", "p.html", "--what", "batches", "--streams", "2"), "--streams cannot narrow --what batches"),
+            (("--out", "p.html", "--what", "microbatches", "--key", "k"), "--key cannot narrow --what microbatches"),
+            (("--out", "p.html", "--what", "microbatches", "--to", "1970-01-01"), "no microbatch there"),
+            (("--out", "p.html", "--what", "pies"), "'timeline', 'batches', 'microbatches'"),
             ((), "--out"),
         ],
     )

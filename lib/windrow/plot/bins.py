@@ -17,6 +17,8 @@ WIDE = 40  # times the median: from there on a logarithm shows more
 STEPS = [factor * 10**power for power in range(18) for factor in (1, 2, 5)]
 NEAR = 20.0  # milliseconds: nearer to 0 the scale of times is even, beyond it logarithmic
 UNITS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+EVEN = {"ms": (1, 2, 5, 10, 20, 50, 100, 200, 500), "s": (1, 2, 5, 10, 15, 30), "min": (1, 2, 5, 10, 15, 30)}
+EVEN |= {"h": (1, 2, 3, 6, 12), "d": (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)}
 LADDER = [1, 10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000, 86_400_000]
 LADDER += [864_000_000 * 10**power for power in range(6)]
 
@@ -81,8 +83,8 @@ def ticks(low: float, high: float, least: int = 1) -> dict[str, Any]:
 
 def even_ticks(high: float) -> dict[str, Any]:
     """Return an axis of milliseconds from 0 on an even scale: a few round times, as words."""
-    sizes = [number * size for size in UNITS.values() for number in (1, 2, 5, 10, 20, 30, 100, 200, 500)]
-    step = min((size for size in sizes if size * 5 >= high), default=high)
+    sizes = [number * UNITS[unit] for unit, numbers in EVEN.items() for number in numbers]
+    step = next((size for size in sizes if size * 5 >= high), high)
     return _worded([place * step for place in range(int(high // step) + 1)])
 
 
