@@ -105,9 +105,8 @@ def _waits(waits: pa.Table, data: Data) -> list[Spec]:
     edges = bins.even(int(values.min()), int(values.max()))
     data["waits"] = _rows(bins.stacked(values, np.full(len(values), "accepted"), ["accepted"], weights, edges))
     median, most = (time_text(bins.quantile(values, weights, share)) for share in (0.5, 1.0))
-    bars = _bars(
-        "waits", edges, edges.axis | {"labelExpr": SHORT_TIMES}, ("messages", "wait in ms"), {"value": ACCEPTED}
-    )
+    axis = edges.axis | {"labelExpr": SHORT_TIMES}
+    bars = _bars("waits", edges, axis, ("messages", "wait in ms"), {"value": ACCEPTED})
     text = f"Wait until closed: median {median}, longest {most}"
     return [bars | {"title": panel(text), "width": THIRD, "height": 150}]
 
@@ -117,7 +116,8 @@ def _delays(delays: pa.Table, data: Data, by: str, rules: dict[str, int | None])
     if not delays.num_rows:
         return []
     values, weights = (delays[name].to_numpy() for name in ("delay_ms", "messages"))
-    limits = {name: value / 1e3 * (-1 if name == "max_leap" else 1) for name, value in rules.items() if value}
+    sign = {"max_delay": 1, "max_leap": -1}
+    limits = {name: sign[name] * value / 1e3 for name, value in rules.items() if value is not None}
     if values.min() > limits.get("max_leap", 0) / 2:
         limits.pop("max_leap", None)  # where no message comes near it, it only takes room
     outcome = delays["outcome"].to_numpy(zero_copy_only=False)
@@ -182,9 +182,7 @@ def _by_name(delays: pa.Table) -> pa.Table:
 
 def _words(row: Spec, late: float) -> Spec:
     """Return what is written of a name: its times, and how many were rejected; from `over` on its bar is too late."""
-    share = (
-        f"{row['rejected']:,} of {row['messages']:,} rejected" if row["rejected"] else f"of {row['messages']:,} none"
-    )
+    share = f"{row['rejected']:,} of {row['messages']:,} rejected"
     over = max(late, row["p50"]) if row["p99"] > late else None
     return {"words": share, "over": over} | {f"{name}_text": time_text(row[name]) for name in SHARES}
 
@@ -225,7 +223,7 @@ def _tips(*names: str) -> list[Spec]:
 
 
 def _closing(order: list[str]) -> Spec:
-    names = {name: "still open" if name == STILL_OPEN else f"closed by {name}" for name in order}
+    names = {name: name if name == STILL_OPEN else f"closed by {name}" for name in order}
     label = f"({json.dumps(names)})[datum.label]"
     return coloured("name", {name: CLOSINGS[name] for name in order}, labelExpr=label, orient="bottom")
 

@@ -43,18 +43,14 @@ Floats = npt.NDArray[np.float64]
 MOST_BARS, MOST_TICKS, FEWEST, DAY = 200, 10, 12, 86_400_000_000
 MESSAGES = {"accepted": ACCEPTED, "rejected": REJECTED}
 COUNTED = ("messages", *MESSAGES, "opened", "closed")
-AGAIN, UP = "tried again", "'↑ '"
+AGAIN, UP = "tried again", "'\N{UPWARDS ARROW} '"
 LAGS, TOLD = ("newest_ms", "oldest_ms"), ("first_number", "last_number", "started_at", *COUNTED)
 # Bars leave room between them, and what goes on over them does not.
 SIDES = [
     {"calculate": f"datum.bar + {place}", "as": name}
     for name, place in {"left": 0.06, "middle": 0.5, "right": 0.94, "next": 1}.items()
 ]
-USUAL, FAR, NAMED = (
-    0.9,
-    3,
-    3,
-)  # share of bars that are usual, times of that which are cut off, how many of these are named
+USUAL, FAR, NAMED = 0.9, 3, 3  # this share of bars is usual; beyond so many times that they are cut off, so many named
 
 
 def microbatches(history: pa.Table, *, title: str = "Microbatches") -> alt.VConcatChart:
@@ -90,9 +86,8 @@ def _bars(history: pa.Table, each: int) -> pa.Table:
     first = np.arange(0, history.num_rows, each)
     last = np.append(first[1:], history.num_rows) - 1
     columns: dict[str, Any] = {"bar": np.arange(len(first))}
-    columns |= {
-        f"{name}_number": history["microbatch"].to_numpy()[at] for name, at in (("first", first), ("last", last))
-    }
+    number = history["microbatch"].to_numpy()
+    columns |= {"first_number": number[first], "last_number": number[last]}
     columns["started_at"] = history["started_at"].cast(pa.string()).take(pa.array(first))
     columns |= {name: np.add.reduceat(history[name].to_numpy(), first) for name in COUNTED}
     for name in PHASES:
@@ -124,9 +119,8 @@ def _events(history: pa.Table, each: int) -> pa.Table:
     of_kind = pa.table({"bar": bar, "name": history["kind"]}).filter(pc.not_equal(history["kind"], "data"))
     again = pa.table({"bar": bar, "name": pa.repeat(AGAIN, history.num_rows)}).filter(pc.greater(history["attempt"], 1))
     counted = pa.concat_tables([of_kind, again]).group_by(["bar", "name"]).aggregate([([], "count_all")])
-    return counted.rename_columns(["bar", "name", "microbatches"]).sort_by(
-        [("bar", "ascending"), ("name", "ascending")]
-    )
+    named = counted.rename_columns(["bar", "name", "microbatches"])
+    return named.sort_by([("bar", "ascending"), ("name", "ascending")])
 
 
 def _messages(bars: pa.Table, x: Spec) -> Spec:
@@ -141,10 +135,8 @@ def _phases(bars: pa.Table, each_took: Floats, x: Spec) -> Spec:
     took = bars["took_ms"].to_numpy()
     usual = float(np.quantile(took, USUAL, method="lower")) or float(took.max())
     top = 1.5 * usual if took.max() > FAR * usual else float(took.max()) * 1.05
-    y = {
-        "axis": {"title": None, "labelExpr": SHORT_TIMES, "tickCount": 4},
-        "scale": {"domain": [0, top], "nice": False},
-    }
+    axis = {"title": None, "labelExpr": SHORT_TIMES, "tickCount": 4}
+    y = {"axis": axis, "scale": {"domain": [0, top], "nice": False}}
     least = float(np.sort(took)[-NAMED:].min())
     beyond = {"filter": f"datum.took_ms > {top} && datum.took_ms >= {least}"}
     said = {"calculate": f"{UP} + format(datum.took_ms / 1000, '.3~r') + ' s'", "as": "word"}
@@ -221,13 +213,11 @@ def _axis(bars: pa.Table, history: pa.Table, each: int) -> Spec:
     begun = microseconds(history["started_at"])
     days = (begun[-1] // DAY) - (begun[0] // DAY)
     face = "%d %b %H:%M" if days else "%H:%M:%S"
-    shown = bars.take(pa.array(np.arange(0, bars.num_rows, step)))
+    shown = np.arange(0, bars.num_rows, step)
     whole = history["started_at"].cast(pa.timestamp("s", tz="UTC"), safe=False)
-    at = pc.strftime(whole.take(pc.multiply(shown["bar"], each)), face).to_pylist()
-    numbers = [f"{number:,}" for number in shown["first_number"].to_pylist()]
-    words = {
-        f"{bar + 0.5}": [number, time] for bar, number, time in zip(shown["bar"].to_pylist(), numbers, at, strict=True)
-    }
+    at = pc.strftime(whole.take(pa.array(shown * each)), face).to_pylist()
+    numbers = bars["first_number"].take(pa.array(shown)).to_pylist()
+    words = {f"{bar + 0.5}": [f"{number:,}", time] for bar, number, time in zip(shown, numbers, at, strict=True)}
     day = "" if days else f", {pc.strftime(history['started_at'][0], '%Y-%m-%d').as_py()}"
     return {
         "values": [float(place) for place in words],
@@ -248,9 +238,7 @@ def _facts(history: pa.Table, each: int) -> list[str]:
         facts.append(f"Each bar stands for {each:,} microbatches: the sum of their messages, the mean of their phases.")
     unknown = history["commit_ms"].null_count
     if unknown:
-        facts.append(
-            f"Of {unknown:,} microbatches Delta's log no longer says when they were committed: no commit is drawn."
-        )
+        facts.append(f"No commit is drawn of {unknown:,} microbatches: Delta's log no longer says when they were.")
     return facts
 
 

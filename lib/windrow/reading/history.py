@@ -44,8 +44,9 @@ def history(ledger: str, begin: int | None = None, end: int | None = None) -> pa
 def _lags(rows: pa.Table) -> tuple[pa.Array, pa.Array]:
     """Return how far the clocks that microbatches of data moved were behind, the least and the most."""
     lists = rows["clocks"].combine_chunks()
-    clocks = microseconds(pc.struct_field(pc.list_flatten(lists), "clock"))
-    parents = pc.list_parent_indices(lists).to_numpy()
+    moved = pc.struct_field(pc.list_flatten(lists), "clock")
+    known = pc.is_valid(moved)
+    clocks, parents = microseconds(moved.filter(known)), pc.list_parent_indices(lists).filter(known).to_numpy()
     started = microseconds(rows["started_at"])
     behind = (started[parents] - clocks) / 1e3
     least, most = (np.full(rows.num_rows, start) for start in (np.inf, -np.inf))
