@@ -25,7 +25,7 @@ LADDER += [864_000_000 * 10**power for power in range(6)]
 
 # How axes of counts and of milliseconds are labelled, in Vega's expressions.
 SHORT_COUNTS = "format(datum.value, '~s')"
-SHORT_TIMES = "datum.value < 1000 ? datum.value + ' ms' : format(datum.value / 1000, ',') + ' s'"
+SHORT_TIMES = "datum.value < 1000 ? datum.value + (datum.value ? ' ms' : '') : format(datum.value / 1000, ',') + ' s'"
 
 
 @dataclass(frozen=True, slots=True)

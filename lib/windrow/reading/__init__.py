@@ -1,4 +1,4 @@
-"""What `windrow status` and `windrow show` say, read from the tables by delta-rs: no JVM, no engine, no batching code.
+"""What `windrow status`, `show` and `plot` say, read from the tables by delta-rs: no JVM, no engine, no batching code.
 
 Nothing here writes. Only the files of the states asked for are opened, and of these only the columns needed.
 """

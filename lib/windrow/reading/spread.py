@@ -61,16 +61,15 @@ def spread(
     asked = [f"{name} = {quoted(value)}" for name, value in (("key", key), ("source", source)) if value is not None]
     in_batches, refused = (" AND ".join(asked + _within(column, begin, end)) or "true" for column in TIMES)
     sizes = plain(book.rows(("open", "closed"), ", ".join(SIZES), in_batches))
-    rejected = plain(book.rows("rejected", "source, type, reason, event_time, received_at", refused))
-    if not sizes.num_rows + rejected.num_rows:
-        raise NotFound("the ledger has no batch and no rejected message there", "Ask for less: `windrow show` lists.")
-    sources = pa.concat_tables([sizes.select(["source"]), rejected.select(["source"])])["source"]
+    refusing = plain(book.rows("rejected", "DISTINCT source", refused))
+    if not sizes.num_rows + refusing.num_rows:
+        raise NotFound("the ledger has no batch and no rejected message there", "`windrow show` lists what there is.")
+    sources = pa.concat_tables([sizes.select(["source"]), refusing])["source"]
     by = "source" if pc.count_distinct(sources).as_py() > 1 else "type"
-    delays, waits = _counted(book, in_batches, by)
-    late = _delays(rejected, by, rejected["reason"])
+    accepted, waits = _accepted(book, in_batches, by)
     return Spread(
         sizes=sizes,
-        delays=_sum(pa.concat_tables([delays, late])),
+        delays=_sum(pa.concat_tables([*accepted, *_rejected(book, refused, by)])),
         waits=waits,
         by=by,
         max_delay_us=rules["max_delay"],
@@ -86,19 +85,25 @@ def _within(column: str, begin: int | None, end: int | None) -> list[str]:
     return [f"CAST({column} AS BIGINT) {compare} {bound:d}" for compare, bound in bounds if bound is not None]
 
 
-def _counted(book: Ledger, where: str, by: str) -> tuple[pa.Table, pa.Table]:
+def _accepted(book: Ledger, where: str, by: str) -> tuple[list[pa.Table], pa.Table]:
     """Count the messages in batches by delay, and those in closed ones by wait."""
     delays, waits = [DELAYS.empty_table()], [WAITS.empty_table()]
-    for messages in _messages(book, where):
+    for messages in _pieces(book, ("open", "closed"), MESSAGE, where):
         delays.append(_delays(messages, by, pa.scalar("accepted")))
         closed = messages.filter(pc.is_valid(messages["closed_at"]))
         wait = {"wait_ms": _milliseconds(closed, "received_at", "closed_at"), "messages": _ones(closed)}
         waits.append(_sum(pa.table(wait)))
-    return _sum(pa.concat_tables(delays)), _sum(pa.concat_tables(waits))
+    return delays, _sum(pa.concat_tables(waits))
 
 
-def _messages(book: Ledger, where: str) -> Iterator[pa.Table]:
-    for piece in book.pieces(("open", "closed"), MESSAGE, where):
+def _rejected(book: Ledger, where: str, by: str) -> Iterator[pa.Table]:
+    """Count the rejected messages by delay."""
+    for messages in _pieces(book, ("rejected",), "source, type, reason, event_time, received_at", where):
+        yield _delays(messages, by, messages["reason"])
+
+
+def _pieces(book: Ledger, states: tuple[str, ...], columns: str, where: str) -> Iterator[pa.Table]:
+    for piece in book.pieces(states, columns, where):
         yield plain(pa.Table.from_batches([piece]))
 
 
