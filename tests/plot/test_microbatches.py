@@ -110,6 +110,14 @@ class TestPhases:
         plot.save(chart, tmp_path / "picture.svg")
         assert "\N{UPWARDS ARROW} 7.63 s" in (tmp_path / "picture.svg").read_text()
 
+    def test_words_do_not_overlap(self):
+        """
+        Of neighbours far beyond the others the longest says how long it took.
+        """
+        slow = {3: 8_000.0, 4: 9_000.0, 5: 7_000.0, 90: 6_000.0}
+        _, words = drawn(history(100, process_ms=slow))["vconcat"][1]["layer"]
+        assert {"filter": "indexof([4, 90], datum.bar) >= 0"} in words["transform"]
+
 
 class TestLag:
     def test_from_the_nearest_to_the_furthest(self):

@@ -50,7 +50,8 @@ SIDES = [
     {"calculate": f"datum.bar + {place}", "as": name}
     for name, place in {"left": 0.06, "middle": 0.5, "right": 0.94, "next": 1}.items()
 ]
-USUAL, FAR, NAMED = 0.9, 3, 3  # this share of bars is usual; beyond so many times that they are cut off, so many named
+USUAL, FAR = 0.9, 3  # the share of bars that are usual, and how many times as long one may take that is not cut off
+NAMED, WORDS = 3, 18  # of those that are, so many say how long they took; there is room for so many words
 
 
 def microbatches(history: pa.Table, *, title: str = "Microbatches") -> alt.VConcatChart:
@@ -137,14 +138,22 @@ def _phases(bars: pa.Table, each_took: Floats, x: Spec) -> Spec:
     top = 1.5 * usual if took.max() > FAR * usual else float(took.max()) * 1.05
     axis = {"title": None, "labelExpr": SHORT_TIMES, "tickCount": 4}
     y = {"axis": axis, "scale": {"domain": [0, top], "nice": False}}
-    least = float(np.sort(took)[-NAMED:].min())
-    beyond = {"filter": f"datum.took_ms > {top} && datum.took_ms >= {least}"}
+    beyond = {"filter": f"indexof({_named(took, top)}, datum.bar) >= 0"}
     said = {"calculate": f"{UP} + format(datum.took_ms / 1000, '.3~r') + ' s'", "as": "word"}
     word = {"x": x | {"field": "left"}, "y": {"value": 0}, "text": {"field": "word"}}
     over = _mark("bars", "text", word, beyond, said, baseline="bottom", dy=-2, align="left")
     median, longest = time_text(float(np.median(each_took))), time_text(each_took.max())
     text = f"How long a microbatch took: median {median}, longest {longest}"
     return _panel(text, 170, _stack("phases", x, y, PHASES), over)
+
+
+def _named(took: Floats, top: float) -> list[int]:
+    """Return the longest bars beyond the top that have room for a word beside each other."""
+    room, named = max(len(took), FEWEST) / WORDS, list[int]()
+    for bar in np.argsort(-took, kind="stable")[: int((took > top).sum())].tolist():
+        if len(named) < NAMED and all(abs(bar - other) >= room for other in named):
+            named.append(bar)
+    return named
 
 
 def _lag(bars: pa.Table, x: Spec) -> Spec:
