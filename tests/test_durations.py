@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.durations import LONGEST, microseconds, text
+from windrow.durations import LONGEST, enough, microseconds, span, text
 from windrow.errors import SettingsError
 
 
@@ -34,3 +34,34 @@ def test_text_is_read_back(duration: int) -> None:
     What is written for people reads as the same number of microseconds.
     """
     assert microseconds(text(duration)) == duration
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "text"),
+    [
+        (0, "0 s"),
+        (1, "0.000001 s"),
+        (7_200_000, "7.2 s"),
+        (100_000_000, "100 s"),
+        (120_000_000, "2m"),
+        (8_000_500_000, "2h13m20s"),
+        (-8_000_500_000, "-2h13m20s"),
+        (-1, "-0.000001 s"),
+    ],
+)
+def test_span(microseconds: int, text: str) -> None:
+    """
+    A length of time is exact below two minutes, and to the second above.
+    """
+    assert span(microseconds) == text
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "setting"),
+    [(7_200_000, "8s"), (8_000_000, "8s"), (8_000_001, "9s"), (999_001, "1s"), (250_000, "250ms"), (1, "1ms")],
+)
+def test_enough(microseconds: int, setting: str) -> None:
+    """
+    What would have kept a message is never shorter than it needs, and less than a unit longer.
+    """
+    assert enough(microseconds) == setting

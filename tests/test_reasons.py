@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.messages import HOUR, MILLISECOND, SECOND
-from windrow.reading.reasons import Refused, enough, explain, span
+from windrow.reading.reasons import Refused, explain
 
 DELAY, LEAP = 5 * SECOND, SECOND
 EVENT = 100 * SECOND
@@ -84,34 +82,3 @@ class TestExplain:
         An invalid message is told which column makes it so.
         """
         assert explain(refused("invalid", detail="type is NULL"), DELAY, LEAP).why.endswith(": type is NULL")
-
-
-@pytest.mark.parametrize(
-    ("microseconds", "text"),
-    [
-        (0, "0 s"),
-        (1, "0.000001 s"),
-        (7_200_000, "7.2 s"),
-        (100_000_000, "100 s"),
-        (120_000_000, "2m"),
-        (8_000_500_000, "2h13m20s"),
-        (-8_000_500_000, "-2h13m20s"),
-        (-1, "-0.000001 s"),
-    ],
-)
-def test_span(microseconds: int, text: str) -> None:
-    """
-    A length of time is exact below two minutes, and to the second above.
-    """
-    assert span(microseconds) == text
-
-
-@pytest.mark.parametrize(
-    ("microseconds", "setting"),
-    [(7_200_000, "8s"), (8_000_000, "8s"), (8_000_001, "9s"), (999_001, "1s"), (250_000, "250ms"), (1, "1ms")],
-)
-def test_enough(microseconds: int, setting: str) -> None:
-    """
-    What would have kept a message is never shorter than it needs, and less than a unit longer.
-    """
-    assert enough(microseconds) == setting

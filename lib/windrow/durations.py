@@ -8,6 +8,7 @@ from windrow.errors import SettingsError
 
 UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 LONGEST = 36_500 * UNITS["d"]
+MILLISECOND, SECOND, LONG = UNITS["ms"], UNITS["s"], 2 * UNITS["m"]
 
 _PART = re.compile(r"(\d+)(us|ms|s|m|h|d)")
 
@@ -33,6 +34,20 @@ def text(microseconds: int) -> str:
         if count:
             parts.append(f"{count}{unit}")
     return "".join(parts) or "0s"
+
+
+def span(microseconds: int) -> str:
+    """Return a length of time for reading: `7.2 s`, above two minutes `2h13m20s`."""
+    if abs(microseconds) < LONG:
+        return f"{microseconds / SECOND:.6f}".rstrip("0").rstrip(".") + " s"
+    sign = "-" if microseconds < 0 else ""
+    return sign + text(abs(microseconds) // SECOND * SECOND)
+
+
+def enough(microseconds: int) -> str:
+    """Return the setting that is long enough: whole seconds, below one whole milliseconds."""
+    unit = SECOND if microseconds > SECOND else MILLISECOND
+    return text(-(-microseconds // unit) * unit)
 
 
 def _parse(duration: str, name: str) -> int:

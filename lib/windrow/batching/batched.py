@@ -50,7 +50,7 @@ def batch(
 
     Raises MessagesError when a column is missing or of another type.
     """
-    given = _by_version(message_columns.conform(messages))
+    given = by_version(message_columns.conform(messages))
     before = state or _nothing(given)
     version = given["version"].to_numpy()
     fault = message_columns.faults(given).combine_chunks()
@@ -75,7 +75,7 @@ def batch(
     )
 
 
-def _by_version(messages: pa.Table) -> pa.Table:
+def by_version(messages: pa.Table) -> pa.Table:
     """Return the messages in the order of their versions; without versions each row is one of its own."""
     if "version" not in messages.column_names:
         return messages.append_column("version", pa.array(np.arange(messages.num_rows)))

@@ -80,7 +80,7 @@ def decide(
     """
     columns = encode(messages, processing_time, version, batches)
     sweep = now(columns.stream_source)
-    windows, fate, off_by = _run(columns, rules, sweep)
+    windows, fate, off_by = run(columns, rules, sweep)
     cuts = _flush(columns, windows, rules, sweep) if flush else Floors.empty()
     rows, of_row = _rows(columns, windows, rules, fate == kernel.ACCEPTED, microbatch)
     known = (of_row < columns.batches.num_rows) & (rows["part"].to_numpy() == 0)
@@ -107,8 +107,11 @@ def refused(decision: Decision, row: Ints, processing_time: Ints) -> Refusals:
     )
 
 
-def _run(columns: Columns, rules: Rules, sweep: Ints) -> tuple[Windows, Ints, Ints]:
-    """Call the kernel; fate and how far off are per row, open messages (always accepted) first."""
+def run(columns: Columns, rules: Rules, sweep: Ints) -> tuple[Windows, Ints, Ints]:
+    """Call the kernel; fate and how far off are per row, open messages (always accepted) first.
+
+    `columns` do not depend on the rules, so one encoding serves any number of them.
+    """
     rows = columns.octets.size
     room = columns.batches.num_rows + columns.time_at.size
     start, end, first, last, weight, opened_by, closed_at = np.empty((7, room), np.int64)
@@ -159,10 +162,14 @@ def _flush(columns: Columns, windows: Windows, rules: Rules, now: Ints) -> Floor
     return Floors(source_of.dictionary.take(pa.array(sources)), cut[sources] + rules.max_delay)
 
 
-def _rows(
-    columns: Columns, windows: Windows, rules: Rules, accepted: Bools, microbatch: int | None
-) -> tuple[pa.Table, Ints]:
-    """Return the batches as ledger rows, by stream and window, and the window of each row."""
+def emitted(
+    columns: Columns, windows: Windows, rules: Rules, accepted: Bools
+) -> tuple[Ints, Ints, Ints, Ints, Ints, Bools]:
+    """List the accepted rows batch by batch.
+
+    Returns the rows, where each batch begins among them (and at the end where the last one ends), and for each batch
+    its window, part, octets and whether it is oversize.
+    """
     room = columns.octets.size
     members = np.empty(room, np.int64)
     begin = np.empty(room + 1, np.int64)
@@ -173,8 +180,14 @@ def _rows(
         windows.at, windows.first, windows.closed_at, rules.max_batch_bytes,
         members, begin, window, part, weight, oversize,
     )  # fmt: skip
-    members, begin = members[: begin[count]], begin[: count + 1]
-    window, part = window[:count], part[:count]
+    return members[: begin[count]], begin[: count + 1], window[:count], part[:count], weight[:count], oversize[:count]
+
+
+def _rows(
+    columns: Columns, windows: Windows, rules: Rules, accepted: Bools, microbatch: int | None
+) -> tuple[pa.Table, Ints]:
+    """Return the batches as ledger rows, by stream and window, and the window of each row."""
+    members, begin, window, part, weight, oversize = emitted(columns, windows, rules, accepted)
     content = columns.content.take(pa.array(members))
     listed = pa.ListArray.from_arrays(pa.array(begin, pa.int32()), _struct(content))
     event_time = microseconds(content["event_time"])
@@ -197,16 +210,16 @@ def _rows(
         "closed_at": times(windows.closed_at[window], ~still_open),
         "close_reason": pa.array(np.where(windows.flushed[window], "flush", "timeout"), mask=still_open),
         "message_count": np.diff(begin),
-        "bytes": weight[:count],
-        "oversize": oversize[:count],
+        "bytes": weight,
+        "oversize": oversize,
         "first_event_time": times(event_time[begin[:-1]]),
         "last_event_time": times(event_time[begin[1:] - 1]),
         "messages": listed,
         "opened_in": _opened_in(columns, window, microbatch),
-        "closed_in": pa.array(np.full(count, microbatch or 0), mask=still_open | (microbatch is None)),
+        "closed_in": pa.array(np.full(window.size, microbatch or 0), mask=still_open | (microbatch is None)),
     }
     schema = pa.schema(tables.batch_fields(columns.content.schema.field("payload").type))
-    return tables.rows(schema, values, count), window
+    return tables.rows(schema, values, window.size), window
 
 
 def _opened_in(columns: Columns, window: Ints, microbatch: int | None) -> pa.ChunkedArray:

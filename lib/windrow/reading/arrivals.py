@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 
-from windrow.arrow import plain
-from windrow.commits import CHANGE, FEED_COLUMNS, VERSION
+from windrow.commits import CHANGE, VERSION
 from windrow.errors import NotFound
 from windrow.messages import DEFAULTS
+from windrow.reading import feed
 from windrow.reading.delta import quoted
 from windrow.reading.log import earliest_readable
 from windrow.reading.values import records, time_text
@@ -50,7 +50,7 @@ def not_found(log: DeltaTable, asked: Asked, at: int, mapped: bool) -> NotFound:
     what = f"the depot has no message of {of} at {time_text(at)}, in versions up to {log.version()}"
     if mapped:
         return NotFound(what, "`windrow show --key` lists the batches of a key.")
-    same = equal(asked if "source" in _names(log) else asked | {"source": None})
+    same = equal(asked if "source" in feed.names(log) else asked | {"source": None})
     nearest = f"ORDER BY abs(CAST(event_time AS BIGINT) - {at:d}), event_time LIMIT 3"
     statement = ["SELECT event_time FROM depot WHERE", same, "AND event_time IS NOT NULL", nearest]
     stream = QueryBuilder().register("depot", log).execute(" ".join(statement))
@@ -68,13 +68,13 @@ def equal(columns: Asked) -> str:
 def _feed(log: DeltaTable, first: int, asked: Asked, at: int, columns: dict[str, str]) -> pa.Table:
     from windrow.expressions import Mapping
 
-    mapping = Mapping.of_depot(columns, _names(log))
+    mapping = Mapping.of_depot(columns, feed.names(log))
     return _plain(log, first, asked, at) if mapping is None else _mapped(log, first, asked, at, mapping)
 
 
 def _plain(log: DeltaTable, first: int, asked: Asked, at: int) -> pa.Table:
     """Let the feed find the messages: it opens only files that may have them."""
-    names = [name for name in CONTENT if name in _names(log)]
+    names = [name for name in CONTENT if name in feed.names(log)]
     if "source" not in names:
         if asked["source"]:
             return _empty()
@@ -87,22 +87,14 @@ def _plain(log: DeltaTable, first: int, asked: Asked, at: int) -> pa.Table:
 
 
 def _mapped(log: DeltaTable, first: int, asked: Asked, at: int, mapping: Mapping) -> pa.Table:
-    """Map everything, batch by batch, and keep what has the key and time: nobody knows where the files have it.
-
-    All columns are read, because delta-rs finds no column whose name has a dot by its name.
-    """
-    stream = log.load_cdf(starting_version=first, allow_out_of_range=True)
+    """Map everything, piece by piece, and keep what has the key and time: nobody knows where the files have it."""
 
     def kept() -> Iterator[pa.Table]:
-        for batch in pa.RecordBatchReader.from_stream(stream):
-            feed = plain(pa.Table.from_batches([batch]))
-            added = feed.filter(pc.equal(feed[CHANGE], "insert"))
-            rows = added.drop_columns([name for name in FEED_COLUMNS if name in added.column_names])
-            messages = mapping.apply(rows, mapping.payload_type(rows.schema)).read_all()
+        for messages in feed.mapped(log, first, mapping):
             mask = pc.equal(messages["event_time"].cast(pa.int64()), at)
             for name, value in asked.items():
                 mask = mask if value is None else pc.and_(mask, pc.equal(messages[name], value))
-            yield messages.append_column("version", added[VERSION]).filter(mask).select([*CONTENT, "version"])
+            yield messages.filter(mask).select([*CONTENT, "version"])
 
     parts = list(kept())
     return pa.concat_tables(parts) if parts else _empty()
@@ -110,7 +102,3 @@ def _mapped(log: DeltaTable, first: int, asked: Asked, at: int, mapping: Mapping
 
 def _empty() -> pa.Table:
     return pa.schema([*((name, pa.string()) for name in CONTENT), ("version", pa.int64())]).empty_table()
-
-
-def _names(log: DeltaTable) -> list[str]:
-    return [field.name for field in log.schema().fields]

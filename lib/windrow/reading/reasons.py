@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windrow import durations
+from windrow.durations import enough, span
 from windrow.reading.values import time_text
-
-SECOND, MILLISECOND, LONG = 1_000_000, 1_000, 120_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +55,6 @@ def explain(refused: Refused, max_delay: int, max_leap: int, first: str | None =
         "whoever writes the depot, or the mapping of its columns, must give every message "
         "source, key, type, event_time and received_at",
     )
-
-
-def span(microseconds: int) -> str:
-    """Return a length of time for reading: `7.2 s`, above two minutes `2h13m20s`."""
-    if abs(microseconds) < LONG:
-        return f"{microseconds / SECOND:.6f}".rstrip("0").rstrip(".") + " s"
-    sign = "-" if microseconds < 0 else ""
-    return sign + durations.text(abs(microseconds) // SECOND * SECOND)
-
-
-def enough(microseconds: int) -> str:
-    """Return the setting that is long enough: whole seconds, below one whole milliseconds."""
-    unit = SECOND if microseconds > SECOND else MILLISECOND
-    return durations.text(-(-microseconds // unit) * unit)
 
 
 def _too_old(refused: Refused, max_delay: int) -> Why:

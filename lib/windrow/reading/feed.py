@@ -1,0 +1,57 @@
+"""The depot's change feed as messages, piece by piece, without Spark: what was added, with the `version` it came in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from windrow.arrow import plain
+from windrow.commits import CHANGE, FEED_COLUMNS, VERSION
+from windrow.messages import COLUMNS
+
+if TYPE_CHECKING:
+    from windrow.expressions import Mapping
+
+
+def messages(log: DeltaTable, first: int, columns: dict[str, str]) -> Iterator[pa.Table]:
+    """Yield the messages that versions from `first` on added; `columns` maps those of a depot that has others.
+
+    Raises ExpressionError or MissingExtra for a mapping that does not run without Spark.
+    """
+    from windrow.expressions import Mapping
+
+    mapping = Mapping.of_depot(columns, names(log))
+    return _plain(log, first) if mapping is None else mapped(log, first, mapping)
+
+
+def mapped(log: DeltaTable, first: int, mapping: Mapping) -> Iterator[pa.Table]:
+    """Yield what a mapping makes of the rows that were added.
+
+    All columns are read, because delta-rs finds no column whose name has a dot by its name.
+    """
+    for added in _added(log, first, None):
+        rows = added.drop_columns([name for name in FEED_COLUMNS if name in added.column_names])
+        found = mapping.apply(rows, mapping.payload_type(rows.schema)).read_all()
+        yield found.append_column("version", added[VERSION])
+
+
+def names(log: DeltaTable) -> list[str]:
+    """Return the columns of a table."""
+    return [field.name for field in log.schema().fields]
+
+
+def _plain(log: DeltaTable, first: int) -> Iterator[pa.Table]:
+    own = [name for name in COLUMNS if name in names(log)]
+    for added in _added(log, first, [*own, CHANGE, VERSION]):
+        yield added.select([*own, VERSION]).rename_columns([*own, "version"])
+
+
+def _added(log: DeltaTable, first: int, wanted: list[str] | None) -> Iterator[pa.Table]:
+    stream = log.load_cdf(starting_version=first, columns=wanted, allow_out_of_range=True)
+    for batch in pa.RecordBatchReader.from_stream(stream):
+        feed = plain(pa.Table.from_batches([batch]))
+        yield feed.filter(pc.equal(feed[CHANGE], "insert"))

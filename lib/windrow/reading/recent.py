@@ -1,0 +1,95 @@
+"""The last messages of a depot, for those who try something on them: as many as one asks for, and no more in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from windrow.commits import rows_added
+from windrow.errors import NotFound
+from windrow.messages import conform, microseconds, schema
+from windrow.reading import feed
+from windrow.reading.arrivals import UNREADABLE
+from windrow.reading.log import earliest_readable
+from windrow.storage import open_table, reading
+
+MOST = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """Messages with their `version`, from the depot versions `first` to `last`; `cut` says that there were more."""
+
+    messages: pa.Table
+    first: int
+    last: int
+    cut: bool
+
+
+def recent(
+    depot: str,
+    columns: dict[str, str] | None = None,
+    most: int = MOST,
+    begin: int | None = None,
+    end: int | None = None,
+) -> Recent:
+    """Read the last `most` messages of a depot, of those received in [begin, end) (microseconds) if given.
+
+    `columns` maps the columns of a depot that has others than a message. Raises NotFound when there is none,
+    TableMissing, TableUnreadable, MessagesError; ExpressionError or MissingExtra for a mapping that does not run
+    without Spark.
+    """
+    log = open_table(depot, "depot")
+    bounded = begin is not None or end is not None
+    wanted = 0 if bounded else _first_needed(log, most)
+    with reading(depot, "depot"):
+        try:
+            first, found = wanted, _read(log, wanted, columns or {}, begin, end)
+        except UNREADABLE:
+            first = max(wanted, earliest_readable(log, depot=True))
+            found = _read(log, first, columns or {}, begin, end)
+    if not found.num_rows:
+        raise NotFound(
+            f"the depot {depot} has no message{' in this range' if bounded else ''}",
+            "Choose another range." if bounded else "`windrow ingest` brings some.",
+        )
+    kept = _last(found, most)
+    versions = pc.min_max(kept["version"])
+    cut = kept.num_rows < found.num_rows or (first > 0 and not bounded)
+    return Recent(kept, versions["min"].as_py(), versions["max"].as_py(), cut)
+
+
+def _first_needed(log: DeltaTable, most: int) -> int:
+    """Return the latest version from which on at least `most` messages were added, by what the commits say."""
+    counted = 0
+    for commit in log.history():
+        counted += rows_added(commit) or 0
+        if counted >= most:
+            return int(commit["version"])
+    return 0
+
+
+def _read(log: DeltaTable, first: int, columns: dict[str, str], begin: int | None, end: int | None) -> pa.Table:
+    parts = []
+    for piece in feed.messages(log, first, columns):
+        part = conform(piece)
+        received_at = microseconds(part["received_at"])
+        mask = np.ones(part.num_rows, np.bool_)
+        if begin is not None:
+            mask &= received_at >= begin
+        if end is not None:
+            mask &= received_at < end
+        parts.append(part.filter(pa.array(mask)))
+    return pa.concat_tables(parts) if parts else schema().append(pa.field("version", pa.int64())).empty_table()
+
+
+def _last(messages: pa.Table, most: int) -> pa.Table:
+    """Return the messages that came last: in the latest versions, and of one version those received last."""
+    if messages.num_rows <= most:
+        return messages
+    order = pc.sort_indices(messages, sort_keys=[("version", "ascending"), ("received_at", "ascending")])
+    return messages.take(order[-most:])
