@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from windrow.closed import stream_closed
     from windrow.reading.closed import Closed, read_closed
     from windrow.settings import Settings
+    from windrow.tuning import tune
 
 __version__ = VERSION
 
@@ -26,8 +27,9 @@ _HOMES = {
     "read_closed": "reading.closed",
     "run": "api",
     "stream_closed": "closed",
+    "tune": "tuning",
 }
-__all__ = ["Batched", "Closed", "Rules", "Settings", "State", "batch", "read_closed", "run", "stream_closed"]
+__all__ = ["Batched", "Closed", "Rules", "Settings", "State", "batch", "read_closed", "run", "stream_closed", "tune"]
 
 
 def __getattr__(name: str) -> Any:

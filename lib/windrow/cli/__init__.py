@@ -23,6 +23,7 @@ from windrow.cli import (
     plotting,
     running,
     standing,
+    tuning,
     writing,
 )
 from windrow.errors import UsageError, WindrowError, first_line
@@ -41,6 +42,7 @@ for group in (
     standing,
     looking,
     plotting,
+    tuning,
     exporting,
     checking,
     maintaining,

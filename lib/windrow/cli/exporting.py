@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -63,7 +61,7 @@ def export(
     choice = Choice(what, key, begin, end, since)
     chosen = options.reading(config, ledger=ledger)
     try:
-        with _progress(quiet=json) as progress:
+        with options.progress("export", quiet=json) as progress:
             done = write(chosen.ledger, out, choice, format_, overwrite, progress)
     except BrokenPipeError:  # who read standard output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -72,17 +70,6 @@ def export(
         options.print_json(done)
     else:
         _tell(done)
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on a terminal, unless `quiet`."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=aside, disable=quiet or not aside.is_terminal, transient=True) as bar:
-        task = bar.add_task("export", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _tell(done: Exported) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -102,3 +104,14 @@ def count(number: int, noun: str) -> str:
     """Return `1 message`, `2 messages`, `3 batches`."""
     plural = noun + ("es" if noun.endswith(("ch", "s")) else "s")
     return f"{number:,} {noun if number == 1 else plural}"
+
+
+@contextmanager
+def progress(what: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """Show a progress bar on a terminal, unless `quiet`; it is told how much is done of how much."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=aside, disable=quiet or not aside.is_terminal, transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -6,5 +6,15 @@ from windrow.plot.batches import batches
 from windrow.plot.files import require_picture, save
 from windrow.plot.microbatches import microbatches
 from windrow.plot.timeline import MOST_LINES, busiest_rejections, timeline
+from windrow.plot.tuning import tuning
 
-__all__ = ["MOST_LINES", "batches", "busiest_rejections", "microbatches", "require_picture", "save", "timeline"]
+__all__ = [
+    "MOST_LINES",
+    "batches",
+    "busiest_rejections",
+    "microbatches",
+    "require_picture",
+    "save",
+    "timeline",
+    "tuning",
+]

@@ -67,4 +67,4 @@ def _too_long(rules: Rules, max_delay: int) -> list[str]:
     if rules.window_start != "arrival" or rules.window > max_delay + rules.max_leap:
         return []
     least = span(max_delay + rules.max_leap)
-    return [f'the window should be longer than max_delay + max_leap, {least}; or choose window_start = "event_time"']
+    return [f'then let the window be longer than {least} (max_delay + max_leap), or set window_start = "event_time"']

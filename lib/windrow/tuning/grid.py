@@ -9,7 +9,7 @@ from windrow.batching.rules import Rules
 from windrow.durations import UNITS, enough, microseconds
 from windrow.tuning.trial import Trial
 
-SHARES = (0.5, 0.9, 0.99, 0.999)
+SHARES = (0.5, 0.8, 0.95, 0.99, 0.999)
 _COUNTS = {"ms": (1, 2, 5, 10, 20, 50, 100, 200, 500), "s": (1, 2, 5, 10, 20, 30), "m": (1, 2, 5, 10, 20, 30)}
 ROUND = sorted(
     count * UNITS[unit] for unit, counts in {**_COUNTS, "h": (1, 2, 6, 12), "d": (1, 2, 7)}.items() for count in counts

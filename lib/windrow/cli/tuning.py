@@ -1,0 +1,156 @@
+"""The command that tries other rules on what was recorded: tune."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from windrow import moments
+from windrow.cli import options
+from windrow.cli.options import Config, Debug, Depot, Json, aside, count, people, say
+from windrow.durations import text
+from windrow.errors import SettingsError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from windrow.batching import Rules
+    from windrow.reading.recent import Recent
+    from windrow.tuning import Advice, Trial
+
+MOST = 1_000_000
+Durations = Annotated[str | None, typer.Option(help="Durations with commas between. Default: to suit the messages.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command of this file."""
+    app.command(epilog="Example: windrow tune --windows 5s,10s,30s --delays 1s,5s,20s --out tuning.html")(tune)
+
+
+def tune(
+    windows: Durations = None,
+    delays: Durations = None,
+    keep: Annotated[
+        float, typer.Option("--keep", min=0, max=100, help="Percent of messages that should not be too old.")
+    ] = 99.0,
+    key: Annotated[str | None, typer.Option("--key", help="Only this key.")] = None,
+    source: Annotated[str | None, typer.Option("--source", help="Only this source.")] = None,
+    from_: Annotated[str | None, typer.Option("--from", help="Messages received at this time or later.")] = None,
+    to: Annotated[str | None, typer.Option("--to", help="Messages received before this time, ISO 8601.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Try the last so many messages.")] = MOST,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="A picture of it as well: .html, .png, .svg or .json.")
+    ] = None,
+    config: Config = None,
+    depot: Depot = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Try windows and delays on the messages of the depot: batches, rejections, and how long a message waits.
+
+    Nothing is written to a table. The other rules are those of the settings.
+    """
+    from windrow import plot, tuning
+    from windrow.reading.recent import recent
+    from windrow.wall import WallClock
+
+    if out is not None:
+        plot.require_picture(out)
+    begin = None if from_ is None else moments.microseconds(from_, "--from")
+    end = None if to is None else moments.microseconds(to, "--to")
+    chosen = options.reading(config, depot=depot)
+    rules = chosen.rules.build()
+    with aside.status("reading"):
+        found = recent(chosen.depot, chosen.depot_columns, limit, begin, end)
+        trial = tuning.Trial.of(found.messages, key, source, WallClock().now() + chosen.max_clock_skew)
+    with options.progress("pairs", quiet=json) as progress:
+        tuned = tuning.sweep(trial, _listed(windows, "--windows"), _listed(delays, "--delays"), rules, progress)
+    advice = tuning.advise(trial, rules, keep)
+    if out is not None:
+        plot.save(plot.tuning(tuned, rules), out)
+    if json:
+        options.print_json(_document(found, trial, rules, tuned, advice, out))
+        return
+    _tell(found, trial, rules, tuned, advice)
+    if out is not None:
+        say(f"Wrote {out}.", markup=False)
+
+
+def _listed(durations: str | None, flag: str) -> list[str] | None:
+    """Return the durations of a flag, None without it. Raises SettingsError when it names none."""
+    if durations is None:
+        return None
+    parts = [part.strip() for part in durations.split(",") if part.strip()]
+    if not parts:
+        raise SettingsError(f"{flag} names no duration", "Write them like 5s,10s,1m.")
+    return parts
+
+
+def _document(
+    found: Recent, trial: Trial, rules: Rules, tuned: pa.Table, advice: Advice, out: Path | None
+) -> dict[str, Any]:
+    return {
+        "messages": trial.messages,
+        "read": found.messages.num_rows,
+        "cut": found.cut,
+        "depot_versions": [found.first, found.last],
+        "rules": asdict(rules),
+        "pairs": tuned.to_pylist(),
+        "advice": asdict(advice),
+        "file": None if out is None else str(out),
+    }
+
+
+def _tell(found: Recent, trial: Trial, rules: Rules, tuned: pa.Table, advice: Advice) -> None:
+    """Print what was tried, a line for each pair, and the advice with its reason."""
+    from rich import box
+    from rich.table import Table
+
+    say(f"{count(trial.messages, 'message')} of depot versions {found.first} to {found.last}.{_cut(found)}")
+    for reason, number in trial.refused.items():
+        say(f"  {number:,} are {reason} under any rules")
+    heads = ("window", "max_delay", "rejected", "too old", "batches", "open", "messages in one", "wait, half", "95 %")
+    table = Table(*heads, "longest", "", box=box.SIMPLE_HEAD)
+    for column in table.columns[:-1]:
+        column.justify = "right"
+    best = _best(tuned, advice)
+    for row in tuned.to_pylist():
+        now = (row["window_us"], row["max_delay_us"]) == (rules.window, rules.max_delay)
+        style = "bold" if now else "green" if row["max_delay_us"] == best else None
+        notes = [*["as it is"] * now, *[f"keeps {advice.keep_percent:g} %"] * (row["max_delay_us"] == best)]
+        table.add_row(*_cells(row), ", ".join([*notes, *["short window"] * bool(row["warning"])]), style=style)
+    people.print(table)
+    for line in advice.why:
+        say(line, markup=False)
+    if any(row is not None for row in tuned["warning"].to_pylist()):
+        say("short window: no longer than max_delay + max_leap; messages far from the clock start windows of their own")
+
+
+def _cut(found: Recent) -> str:
+    if not found.cut:
+        return ""
+    return f" There are more: these are the last {found.messages.num_rows:,} (--limit; --from and --to choose others)."
+
+
+def _best(tuned: pa.Table, advice: Advice) -> int | None:
+    """Return the shortest delay of the table that keeps as many messages as the advice is about."""
+    return min((delay for delay in tuned["max_delay_us"].to_pylist() if delay >= advice.max_delay_us), default=None)
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    percent = f"{row['rejected_percent']:.2f} %"
+    counts = [f"{row[name]:,}" for name in ("too_old", "batches", "open_batches")]
+    waits = [_seconds(row[f"wait_seconds_{name}"]) for name in ("median", "p95", "longest")]
+    return [text(row["window_us"]), text(row["max_delay_us"]), percent, *counts, _mean(row), *waits]
+
+
+def _mean(row: dict[str, Any]) -> str:
+    mean = row["batch_messages_mean"]
+    return "" if mean is None else f"{mean:,.1f}"
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:,.1f} s"

@@ -1,0 +1,85 @@
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+from windrow import plot
+
+PAIRS = ("--windows", "5s,10s", "--delays", "5s,11s")
+
+
+class TestTune:
+    def test_says_what_each_pair_does(self, filled: Command) -> None:
+        """
+        A line a pair with what it rejects; the rules as they are and the delay that keeps enough are marked.
+        """
+        said = filled("tune", *PAIRS, "--keep", "100")
+        assert said.status == 0, said.err
+        lines = {tuple(line.split()[:2]): line for line in said.out.splitlines() if line.startswith("  ")}
+        assert "as it is" in lines["10s", "5s"]
+        assert "20.00 %" in lines["10s", "5s"]
+        assert "keeps 100 %" in lines["10s", "11s"]
+        assert "0.00 %" in lines["10s", "11s"]
+        assert "short window" in lines["5s", "5s"]
+        assert "max_delay = 11s rejects 0 of 5 as too old; 5s, as it is, 1" in said.out
+
+    def test_json(self, filled: Command) -> None:
+        """
+        With --json one document has the pairs, the rules in force and the advice; a range and a key choose messages.
+        """
+        document = filled("tune", *PAIRS, "--json").json()
+        assert document["messages"] == document["read"] == 5
+        assert document["rules"]["window"] == 10_000_000
+        assert [(row["window_us"], row["max_delay_us"], row["too_old"]) for row in document["pairs"]] == [
+            (5_000_000, 5_000_000, 1),
+            (5_000_000, 11_000_000, 0),
+            (10_000_000, 5_000_000, 1),
+            (10_000_000, 11_000_000, 0),
+        ]
+        assert document["advice"]["max_delay_us"] == 11_000_000
+        early = ("--key", "k", "--to", "1970-01-01T00:02:11Z", "--from", "1970-01-01T00:01:41Z")
+        assert filled("tune", "--json", *early).json()["messages"] == 2
+
+    def test_cut_is_said(self, filled: Command) -> None:
+        """
+        When the limit leaves messages out, that is said aloud.
+        """
+        said = filled("tune", *PAIRS, "--limit", "2")
+        assert "There are more: these are the last 2 (--limit; --from and --to choose others)." in said.out
+        assert filled("tune", *PAIRS, "--limit", "2", "--json").json()["cut"] is True
+
+    def test_picture(self, filled: Command, tmp_path: Path) -> None:
+        """
+        The picture is written in the format that its name asks for.
+        """
+        pytest.importorskip("altair")
+        said = filled("tune", *PAIRS, "--out", "t.png")
+        assert said.status == 0, said.err
+        assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
+
+    @pytest.mark.parametrize(
+        ("arguments", "says"),
+        [
+            (("--windows", "soon"), "window = 'soon' is not a duration"),
+            (("--windows", ","), "--windows names no duration"),
+            (("--out", "t.gif"), "no kind of picture"),
+            (("--key", "nobody"), "no message of key 'nobody'"),
+            (("--to", "1970-01-01"), "no message in this range"),
+            (("--keep", "101"), "--keep"),
+        ],
+    )
+    def test_mistakes(self, filled: Command, arguments: tuple[str, ...], says: str) -> None:
+        """
+        What cannot be tried is wrong usage, said in words.
+        """
+        said = filled("tune", *arguments)
+        assert (said.status, says in said.err) == (2, True), said.err
+
+    def test_missing_extra(self, filled: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        Without the packages that draw, only the picture is missing: the error names the extra before anything is read.
+        """
+        monkeypatch.setattr(plot.files, "find_spec", lambda name: None if name == "altair" else find_spec(name))
+        assert "windrow[plot]" in filled("tune", "--out", "t.png", "--depot", "nowhere").err
+        assert filled("tune", *PAIRS).status == 0

@@ -1,0 +1,250 @@
+"""Windows and delays tried on messages: each row against `windrow.batch` with the same rules."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import windrow
+from tests.clocks import NOW
+from tests.messages import HOUR, MILLISECOND, SECOND, Row, log, message, table
+from windrow.batching import Rules
+from windrow.errors import NotFound, RulesError, SettingsError
+from windrow.tuning import Trial, advise, suggested, sweep, tune
+
+WINDOWS, DELAYS = ["2s", "10s"], ["1s", "4s", "9s"]
+LONG = Rules(window="1h", max_delay="5s")
+
+
+def recorded(versions: int = 30, **given: Any) -> pa.Table:
+    """Return a log as it was read from a depot, with everything that happens to messages but stamps an hour ahead."""
+    kept = [[row for row in rows if row["key"] != "ahead"] for rows in log(versions, **given)]
+    parts = [table(rows).append_column("version", pa.array([at] * len(rows))) for at, rows in enumerate(kept)]
+    return pa.concat_tables(parts)
+
+
+def late(*ages: int) -> pa.Table:
+    """Return messages a second apart, each of another type, that arrived so many microseconds after their time."""
+    rows: list[Row] = []
+    for number, age in enumerate(ages):
+        at = NOW + number * SECOND
+        rows.append(message(f"t{number}", at - age, at, source=str(number)))
+    return table(rows)
+
+
+@pytest.fixture(scope="module")
+def messages() -> pa.Table:
+    """Return the log that the sweeps try."""
+    return recorded()
+
+
+@pytest.fixture(scope="module")
+def tuned(messages: pa.Table) -> pa.Table:
+    """Return what six pairs of rules make of it."""
+    return tune(messages, WINDOWS, DELAYS)
+
+
+def expected(messages: pa.Table, rules: Rules) -> Row:
+    """Return the same figures from the batches and rejections of `windrow.batch`."""
+    result = windrow.batch(messages, rules)
+    closed = result.batches.filter(pc.equal(result.batches["state"], "closed"))
+    lists = closed["messages"].combine_chunks()
+    stamps = pc.struct_field(pc.list_flatten(lists), "received_at").cast(pa.int64()).to_numpy()
+    closed_at = closed["closed_at"].cast(pa.int64()).to_numpy()
+    wait = (np.repeat(closed_at, closed["message_count"].to_numpy()) - stamps) / SECOND
+    sizes = result.batches["message_count"].to_numpy()
+    reasons = result.rejected["reason"].to_pylist()
+    return {
+        "messages": messages.num_rows,
+        "accepted": int(sizes.sum()),
+        "rejected": len(reasons),
+        **{name: reasons.count(name) for name in ("too_old", "too_futuristic", "duplicate", "invalid")},
+        "batches": sizes.size,
+        "open_batches": result.batches.num_rows - closed.num_rows,
+        "batch_messages_mean": sizes.mean(),
+        "batch_messages_median": np.median(sizes),
+        "batch_messages_largest": sizes.max(),
+        "wait_seconds_median": np.median(wait),
+        "wait_seconds_p95": np.percentile(wait, 95),
+        "wait_seconds_longest": wait.max(),
+    }
+
+
+class TestSweep:
+    def test_each_row_is_what_batch_does(self, messages: pa.Table, tuned: pa.Table) -> None:
+        """
+        Every figure of every pair is that of `windrow.batch` with the same rules over the same messages.
+        """
+        rows = tuned.to_pylist()
+        assert [(row["window_us"], row["max_delay_us"]) for row in rows] == [
+            (window * SECOND, delay * SECOND) for window in (2, 10) for delay in (1, 4, 9)
+        ]
+        for row in rows:
+            with pytest.warns(windrow.batching.ShortWindowWarning) if row["warning"] else nullcontext():
+                rules = Rules(row["window_us"], row["max_delay_us"])
+            figures = expected(messages, rules)
+            assert figures["accepted"] > figures["rejected"] > 0
+            assert {name: row[name] for name in figures} == pytest.approx(figures)
+            assert row["rejected_percent"] == pytest.approx(100 * row["rejected"] / row["messages"])
+
+    def test_octets_count(self, messages: pa.Table) -> None:
+        """
+        The other rules hold as they are given: a small max_batch_bytes makes as many batches as it does in `batch`.
+        """
+        small = Rules(window="1m", max_batch_bytes=20)
+        row = tune(messages, ["1m"], ["5s"], small).to_pylist()[0]
+        assert row["batches"] == windrow.batch(messages, small).batches.num_rows
+        assert row["batches"] > tune(messages, ["1m"], ["5s"])["batches"][0].as_py()
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_the_window_rejects_nothing(self, seed: int) -> None:
+        """
+        What is rejected follows from max_delay and max_leap alone, whatever the window is: the picture says so.
+        """
+        found = tune(recorded(10, seed=seed), ["10ms", "1s", "10s", "1h"], DELAYS, Rules(max_batch_bytes=30))
+        by_delay = found.group_by("max_delay_us").aggregate(
+            [(name, "count_distinct") for name in ("rejected", "too_old", "duplicate", "too_futuristic")]
+        )
+        assert by_delay.drop_columns("max_delay_us").to_pylist() == [
+            {f"{name}_count_distinct": 1 for name in ("rejected", "too_old", "duplicate", "too_futuristic")}
+        ] * len(DELAYS)
+
+    def test_warnings(self, tuned: pa.Table) -> None:
+        """
+        A window no longer than max_delay + max_leap has the warning that Rules gives, any other has none.
+        """
+        short = [row["window_us"] <= row["max_delay_us"] + SECOND for row in tuned.to_pylist()]
+        assert [warning is not None for warning in tuned["warning"].to_pylist()] == short
+        assert "window (2s) is not longer than max_delay + max_leap (10s)" in tuned["warning"][2].as_py()
+        free = tune(late(0), ["2s"], ["9s"], Rules(window_start="event_time"))
+        assert free["warning"].to_pylist() == [None]
+
+    def test_nothing_closed(self) -> None:
+        """
+        Where the clock reaches no timeout all batches are open, and nobody can say how long messages wait.
+        """
+        row = tune(late(0, 0), ["1h"], ["5s"]).to_pylist()[0]
+        assert (row["batches"], row["open_batches"]) == (2, 2)
+        assert row["wait_seconds_median"] is None
+
+    def test_progress(self, messages: pa.Table) -> None:
+        """
+        Whoever waits is told each pair that is done, and the end.
+        """
+        told: list[tuple[int, int]] = []
+        tune(messages, ["2s"], DELAYS, progress=lambda done, total: told.append((done, total)))
+        assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
+
+    @pytest.mark.parametrize(
+        ("windows", "delays", "error", "says"),
+        [
+            (["0s"], ["1s"], RulesError, "window is 0"),
+            (["soon"], ["1s"], SettingsError, "window = 'soon' is not a duration"),
+            (["1s"], ["-1s"], SettingsError, "max_delay"),
+        ],
+    )
+    def test_mistakes(self, windows: list[str], delays: list[str], error: type[Exception], says: str) -> None:
+        """
+        A duration that is none, or no window, is an error that names it.
+        """
+        with pytest.raises(error, match=says):
+            tune(late(0), windows, delays)
+
+
+class TestTrial:
+    def test_a_key_keeps_the_clock_of_its_source(self) -> None:
+        """
+        Tried alone, a key has the rejections that it has among the others, because they move the clock of its source.
+        """
+        rows = [message("a", NOW + 9 * SECOND, NOW + 9 * SECOND, key="ahead"), message("a", NOW, NOW, key="k")]
+        alone = sweep(Trial.of(table(rows), key="k"), ["10s"], ["5s"]).to_pylist()[0]
+        assert (alone["messages"], alone["too_old"]) == (1, 1)
+
+    def test_by_source(self, messages: pa.Table) -> None:
+        """
+        Sources tried apart add up to all of them, but for the messages that have none.
+        """
+        apart = [Trial.of(messages, source=source).messages for source in ("", "s/1", "s%2")]
+        assert sum(apart) == messages.num_rows - messages["source"].null_count
+
+    def test_a_stamp_ahead_moves_no_clock(self) -> None:
+        """
+        A message stamped later than the latest time allowed is refused by itself, and makes no other too old.
+        """
+        rows = [message("a", NOW, NOW + HOUR), message("b", NOW, NOW)]
+        row = sweep(Trial.of(table(rows), latest=NOW), ["10s"], ["5s"]).to_pylist()[0]
+        assert (row["clock_ahead"], row["too_old"], row["accepted"]) == (1, 0, 1)
+        assert tune(table(rows), ["10s"], ["5s"])["too_old"].to_pylist() == [2]
+
+    @pytest.mark.parametrize("given", [{"key": "nobody"}, {"source": "nobody"}])
+    def test_nobody(self, messages: pa.Table, given: dict[str, str]) -> None:
+        """
+        A key or source without a message is an error that names it.
+        """
+        with pytest.raises(NotFound, match="'nobody'"):
+            Trial.of(messages, **given)
+
+
+class TestSuggested:
+    def test_suits_the_messages(self) -> None:
+        """
+        The windows lie around the time between two messages of a type, the longest delay keeps every message.
+        """
+        rows = [message("a", NOW + n * 2 * SECOND, NOW + n * 2 * SECOND + 300 * MILLISECOND) for n in range(50)]
+        rows.insert(1, message("b", NOW - 7 * SECOND, NOW + 300 * MILLISECOND))
+        windows, delays = suggested(Trial.of(table(rows)), Rules())
+        assert [window / SECOND for window in windows] == [1, 2, 5, 10]
+        assert [delay / SECOND for delay in delays] == [0.5, 5, 8]
+        assert tune(table(rows), windows, delays)["too_old"].to_pylist()[-1] == 0
+
+    def test_one_message(self) -> None:
+        """
+        Of a single message nothing follows but the rules as they are.
+        """
+        windows, delays = suggested(Trial.of(late(0)), Rules())
+        assert 10 * SECOND in windows
+        assert 5 * SECOND in delays
+
+
+class TestAdvise:
+    def test_is_the_shortest_that_keeps_enough(self, messages: pa.Table) -> None:
+        """
+        The advice keeps as many as it promises, and a unit less than what it was rounded up from would not.
+        """
+        trial = Trial.of(messages)
+        for percent in (50.0, 90.0, 99.0, 100.0):
+            advice = advise(trial, LONG, percent)
+            exact = sweep(trial, ["1h"], [advice.max_delay_us]).to_pylist()[0]["too_old"]
+            assert exact == advice.too_old <= (1 - percent / 100) * trial.age.size
+            unit = SECOND if advice.max_delay_us > SECOND else MILLISECOND
+            shorter = sweep(trial, ["1h"], [advice.max_delay_us - unit]).to_pylist()[0]["too_old"]
+            assert shorter > (1 - percent / 100) * trial.age.size
+
+    def test_says_why(self) -> None:
+        """
+        The reason names the ages it goes by, what it costs, and what the rules in force reject.
+        """
+        advice = advise(Trial.of(late(0, 0, 0, 7 * SECOND, 60 * SECOND)), LONG, 80)
+        assert (advice.max_delay_us, advice.too_old, advice.now_too_old) == (7 * SECOND, 1, 2)
+        assert advice.why == (
+            "80 % of the messages were at most 7 s old when they were processed, the oldest 60 s",
+            "max_delay = 7s rejects 1 of 5 as too old; 5s, as it is, 2",
+        )
+
+    def test_clocks_that_others_moved(self) -> None:
+        """
+        When messages came in time and are too old because others share their clock, the advice says what mends that.
+        """
+        rows = [message("a", NOW + HOUR, NOW + HOUR), *(message(f"t{n}", NOW + n, NOW + n) for n in range(9))]
+        assert "9 of these are too old only because others moved" in advise(Trial.of(table(rows)), LONG, 10).why[2]
+
+    def test_short_window(self) -> None:
+        """
+        Where the delay does not fit the window, the advice says how long the window should be.
+        """
+        assert "longer than 61 s (max_delay + max_leap)" in advise(Trial.of(late(60 * SECOND)), Rules()).why[-1]
