@@ -112,21 +112,23 @@ def _tell(found: Recent, trial: Trial, rules: Rules, tuned: pa.Table, advice: Ad
     say(f"{count(trial.messages, 'message')} of depot versions {found.first} to {found.last}.{_cut(found)}")
     for reason, number in trial.refused.items():
         say(f"  {number:,} are {reason} under any rules")
-    heads = ("window", "max_delay", "rejected", "too old", "batches", "open", "messages in one", "wait, half", "95 %")
-    table = Table(*heads, "longest", "", box=box.SIMPLE_HEAD)
+    heads = ("window", "max_delay", "rejected", "batches", "in one", "wait", "95 %")
+    table = Table(*heads, "", box=box.SIMPLE_HEAD)
     for column in table.columns[:-1]:
         column.justify = "right"
     best = _best(tuned, advice)
     for row in tuned.to_pylist():
         now = (row["window_us"], row["max_delay_us"]) == (rules.window, rules.max_delay)
-        style = "bold" if now else "green" if row["max_delay_us"] == best else None
-        notes = [*["as it is"] * now, *[f"keeps {advice.keep_percent:g} %"] * (row["max_delay_us"] == best)]
-        table.add_row(*_cells(row), ", ".join([*notes, *["short window"] * bool(row["warning"])]), style=style)
+        enough = row["max_delay_us"] == best
+        notes = {"now": now, "enough": enough, "short": row["warning"] is not None}
+        style = "bold" if now else "green" if enough else None
+        table.add_row(*_cells(row), ", ".join(note for note, holds in notes.items() if holds), style=style)
     people.print(table)
+    say(f"now: the rules in force; enough: the shortest max_delay here that keeps {advice.keep_percent:g} %;")
+    say("short: a window no longer than max_delay + max_leap; in one: messages in a batch, on average;")
+    say("wait: how long messages wait at least until their batch closes, half of them and 95 %.")
     for line in advice.why:
         say(line, markup=False)
-    if any(row is not None for row in tuned["warning"].to_pylist()):
-        say("short window: no longer than max_delay + max_leap; messages far from the clock start windows of their own")
 
 
 def _cut(found: Recent) -> str:
@@ -141,15 +143,15 @@ def _best(tuned: pa.Table, advice: Advice) -> int | None:
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    percent = f"{row['rejected_percent']:.2f} %"
-    counts = [f"{row[name]:,}" for name in ("too_old", "batches", "open_batches")]
-    waits = [_seconds(row[f"wait_seconds_{name}"]) for name in ("median", "p95", "longest")]
-    return [text(row["window_us"]), text(row["max_delay_us"]), percent, *counts, _mean(row), *waits]
-
-
-def _mean(row: dict[str, Any]) -> str:
     mean = row["batch_messages_mean"]
-    return "" if mean is None else f"{mean:,.1f}"
+    return [
+        text(row["window_us"]),
+        text(row["max_delay_us"]),
+        f"{row['rejected_percent']:.2f} %",
+        f"{row['batches']:,}",
+        "" if mean is None else f"{mean:,.1f}",
+        *(_seconds(row[f"wait_seconds_{name}"]) for name in ("median", "p95")),
+    ]
 
 
 def _seconds(value: float | None) -> str:

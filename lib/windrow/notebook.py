@@ -1,0 +1,175 @@
+"""What the notebooks share: parameters, tables as views, and how something is shown, wherever they run.
+
+On Databricks parameters are widgets, elsewhere environment variables: `NOTEBOOK_KEY=pump-1`. Databricks and Jupyter
+show tables and pictures in the notebook; in plain Python tables are printed and pictures become files.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import tempfile
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from windrow import tables
+from windrow.batching.rules import Rules
+from windrow.locations import local_path, reference
+from windrow.opening import recorded_rules
+from windrow.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MOST_MESSAGES, MOST_ROWS = 1_000_000, 20
+
+
+class Notebook:
+    """A notebook that runs. What a platform puts among its names (`globals()`) says which one it is."""
+
+    def __init__(self, names: Mapping[str, Any]) -> None:
+        self._names = names
+        self.parameters: dict[str, str] = {}
+
+    def parameter(self, name: str, default: str = "") -> str:
+        """Return a parameter: a widget's value on Databricks, else an environment variable, else the default."""
+        widgets = getattr(self._names.get("dbutils"), "widgets", None)
+        if widgets is not None:
+            widgets.text(name, default)
+        given = os.environ.get(f"NOTEBOOK_{name.upper()}", default) if widgets is None else widgets.get(name)
+        self.parameters[name] = str(given)
+        return self.parameters[name]
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings: parameters `depot` and `ledger` over those of the file that `config` names."""
+        file = self.parameter("config") or None
+        known = Settings.load(file)
+        given = {name: self.parameter(name, getattr(known, name)) for name in ("depot", "ledger")}
+        return Settings.load(file, **given)
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """The session of the notebook, else the running one, else a local one."""
+        from windrow.engine.session import find_session
+
+        return self._names.get("spark") or find_session()
+
+    def views(self) -> None:
+        """Make temporary views: `ledger` with all rows, and those of `docs/tables.md`, such as `closed_batches`."""
+        ledger = reference(_absolute(self.settings.ledger))
+        for name, query in {"ledger": f"SELECT * FROM {ledger}", **tables.views(ledger)}.items():  # noqa: S608
+            self.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {query}")
+
+    @property
+    def rules(self) -> Rules:
+        """The rules that the ledger has in force."""
+        if _is_here(self.settings.ledger):
+            from windrow.reading.delta import open_ledger
+
+            return recorded_rules(open_ledger(self.settings.ledger).progress().rules)
+        return recorded_rules(self._progress("rules"))
+
+    def messages(self, most: int = MOST_MESSAGES) -> pa.Table:
+        """Return the last messages of the depot with the `version` they came in; without Spark where it is a path."""
+        if _is_here(self.settings.depot):
+            from windrow.reading.recent import recent
+
+            return recent(self.settings.depot, self.settings.depot_columns, most).messages
+        return self.messages_by_spark(most)
+
+    def messages_by_spark(self, most: int = MOST_MESSAGES) -> pa.Table:
+        """Return the same, read by Spark: for tables that only Spark reaches."""
+        from pyspark.sql import functions as F
+
+        from windrow.arrow import plain
+        from windrow.commits import CHANGE, VERSION
+        from windrow.expressions import Mapping as Columns
+        from windrow.messages import COLUMNS
+
+        place, path = self.settings.depot, local_path(self.settings.depot)
+        reader = self.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0)
+        feed = reader.load(str(path.resolve())) if path else reader.table(place)
+        mapping = Columns.of_depot(self.settings.depot_columns, feed.columns)
+        own = [name for name in COLUMNS if name in feed.columns]
+        added = feed.where(f"{CHANGE} = 'insert'")
+        read = added.selectExpr(*(mapping.spark_select() if mapping else own), f"{VERSION} AS version")
+        last = read.orderBy(F.desc("version"), F.desc("received_at")).limit(most)
+        return plain(last.toArrow())
+
+    def waiting(self) -> pa.Table:
+        """Return the depot's versions that wait: `version`, `committed_at`, `messages` (NULL: not said), in order."""
+        from windrow.engine.spark_log import SparkLog
+        from windrow.messages import TIME
+
+        read = self._progress("depot_version")
+        log = SparkLog(self.spark, reference(_absolute(self.settings.depot)))
+        commits = [one for one in log.commits(read) if one.version > read and one.rows != 0]
+        columns = {
+            "version": pa.array([one.version for one in commits], pa.int64()),
+            "committed_at": pa.array([one.committed_at for one in commits], pa.int64()).cast(TIME),
+            "messages": pa.array([one.rows for one in commits], pa.int64()),
+        }
+        return pa.table(columns)
+
+    def show(self, thing: Any, name: str = "picture") -> None:
+        """Show a picture, a frame, an Arrow table or a text; `name` is for the file of a picture."""
+        if hasattr(thing, "to_dict") and hasattr(thing, "save"):
+            self._show_picture(thing, name)
+        elif isinstance(thing, str):
+            print(thing)  # noqa: T201 - a notebook shows what it is told
+        else:
+            self._show_table(thing)
+
+    def _progress(self, column: str) -> Any:
+        """Return a column of the ledger's progress row, read by Spark."""
+        ledger = reference(_absolute(self.settings.ledger))
+        return self.spark.sql(f"SELECT {column} FROM {ledger} WHERE id = '{tables.PROGRESS}'").collect()[0][0]  # noqa: S608
+
+    def _show_picture(self, chart: Any, name: str) -> None:
+        from windrow import plot
+
+        file = Path(tempfile.mkdtemp(prefix="windrow-")) / f"{name}.html"
+        plot.save(chart, file)
+        if "displayHTML" in self._names:
+            self._names["displayHTML"](file.read_text(encoding="utf-8"))
+        elif hasattr(builtins, "display"):  # what Jupyter puts there
+            builtins.display(chart)
+        else:
+            print(f"{name}: {file}")  # noqa: T201 - the same
+
+    def _show_table(self, table: DataFrame | pa.Table) -> None:
+        display = self._names.get("display") or getattr(builtins, "display", None)
+        if display is not None:
+            display(table.to_pandas() if isinstance(table, pa.Table) else table)
+        elif isinstance(table, pa.Table):
+            _print(table)
+        else:
+            table.show(MOST_ROWS, truncate=60)
+
+
+def _print(table: pa.Table) -> None:
+    """Print the first rows of an Arrow table."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(*table.column_names, box=box.SIMPLE_HEAD)
+    for row in table.slice(0, MOST_ROWS).to_pylist():
+        shown.add_row(*("" if value is None else str(value) for value in row.values()))
+    Console(highlight=False).print(shown)
+
+
+def _absolute(location: str) -> str:
+    path = local_path(location)
+    return str(path.resolve()) if path else location
+
+
+def _is_here(location: str) -> bool:
+    """Tell whether a table is a path on this file system, which needs no Spark."""
+    path = local_path(location)
+    return path is not None and path.exists()

@@ -1,0 +1,124 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Explore closed batches
+# MAGIC
+# MAGIC A closed batch is one row, with its messages inside. This notebook looks at them in SQL and as frames, takes
+# MAGIC them apart, and draws a stretch of one key. It changes nothing.
+# MAGIC
+# MAGIC Parameters: `ledger` (path or catalog name), `key`, `begin` (ISO 8601, UTC) and `seconds` for the picture. The
+# MAGIC columns are told in [tables.md](../docs/tables.md).
+
+# COMMAND ----------
+
+from windrow import moments, plot
+from windrow.arrow import plain
+from windrow.notebook import Notebook
+
+at = Notebook(globals())
+spark = at.spark
+at.views()  # closed_batches, open_batches, closed_messages, rejected_messages, microbatches, ledger
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## How many, how large, how long
+# MAGIC
+# MAGIC `opened_by` says why a window begins where it does: with a message, or because a second message of a type
+# MAGIC (`conflict`) or too many octets (`size`) split the one before.
+
+# COMMAND ----------
+
+# MAGIC %sql
+# MAGIC SELECT
+# MAGIC   key,
+# MAGIC   count(*) AS batches,
+# MAGIC   count_if(opened_by = 'conflict') AS split,
+# MAGIC   sum(message_count) AS messages,
+# MAGIC   round(avg(message_count), 1) AS messages_each,
+# MAGIC   sum(bytes) AS bytes,
+# MAGIC   min(window_start) AS first_window,
+# MAGIC   max(window_end) AS last_window
+# MAGIC FROM closed_batches
+# MAGIC GROUP BY key
+# MAGIC ORDER BY batches DESC
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## The messages inside
+# MAGIC
+# MAGIC `closed_messages` is the same with one row a message. The frame below does it by hand: what arrives late, by
+# MAGIC type?
+
+# COMMAND ----------
+
+# MAGIC %sql
+# MAGIC SELECT key, window_start, type, event_time, received_at, payload
+# MAGIC FROM closed_messages
+# MAGIC ORDER BY key, window_start, event_time, type
+# MAGIC LIMIT 20
+
+# COMMAND ----------
+
+from pyspark.sql import functions as F
+
+messages = spark.table("closed_batches").select("key", F.explode("messages").alias("message"))
+delay = F.unix_millis("message.received_at") - F.unix_millis("message.event_time")
+by_type = (
+    messages.groupBy("key", "message.type")
+    .agg(
+        F.count("*").alias("messages"),
+        F.median(delay).alias("delay_ms"),
+        F.max(delay).alias("longest_delay_ms"),
+    )
+    .orderBy(F.desc("longest_delay_ms"), "key", "type")
+)
+at.show(by_type)
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## What is in no batch
+# MAGIC
+# MAGIC The share by source. [why_rejected](why_rejected.py) goes on from here.
+
+# COMMAND ----------
+
+# MAGIC %sql
+# MAGIC WITH counted AS (
+# MAGIC   SELECT source, 'in a batch' AS outcome, sum(message_count) AS messages
+# MAGIC   FROM ledger WHERE state IN ('open', 'closed') GROUP BY source
+# MAGIC   UNION ALL
+# MAGIC   SELECT source, reason, count(*) FROM rejected_messages GROUP BY source, reason
+# MAGIC )
+# MAGIC SELECT *, round(100 * messages / sum(messages) OVER (PARTITION BY source), 2) AS percent
+# MAGIC FROM counted
+# MAGIC ORDER BY source, messages DESC
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## A picture of one key
+# MAGIC
+# MAGIC Event time above, processing time below, each message a line between them, windows as boxes. Without
+# MAGIC parameters it is the key with the most batches, from its first window on.
+
+# COMMAND ----------
+
+batches = spark.sql("SELECT * FROM ledger WHERE state IN ('open', 'closed')")
+rejected = spark.table("rejected_messages")
+
+streams = batches.groupBy("key").agg(F.count("*").alias("batches"), F.min(F.unix_micros("window_start")).alias("begin"))
+asked = at.parameter("key")
+found = streams.where(F.col("key") == asked) if asked else streams
+key, _, first = found.orderBy(F.desc("batches"), "key").first()
+begin = moments.microseconds(at.parameter("begin"), "begin") if at.parameter("begin") else first
+end = begin + int(at.parameter("seconds", "20")) * 1_000_000
+
+of_key = batches.where(F.col("key") == key)
+within = of_key.where((F.unix_micros("timeout") >= begin) & (F.unix_micros("window_start") < end))
+beside = rejected.where((F.col("key") == key) & (F.unix_micros("event_time").between(begin, end)))
+chart = plot.timeline(
+    plain(within.toArrow()), plain(beside.toArrow()), title=f"{key}: from event time to arrival", begin=begin, end=end
+)
+at.show(chart, "timeline")

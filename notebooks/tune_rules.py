@@ -1,0 +1,77 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Which window, which max_delay?
+# MAGIC
+# MAGIC The messages of the depot under other rules: how many batches, how many rejections, how long a message waits.
+# MAGIC The algorithm alone runs here, on the driver, over as many of the last messages as `messages` says; no table
+# MAGIC is written. For a depot that is a path no Spark is needed either.
+# MAGIC
+# MAGIC Parameters: `depot`, `ledger`, `windows` and `delays` (durations with commas between; empty: to suit the
+# MAGIC messages), `keep` (percent of messages that should not be too old), `messages`. How to read it:
+# MAGIC [tune.md](../docs/howto/tune.md).
+
+# COMMAND ----------
+
+from windrow import plot
+from windrow.notebook import Notebook
+from windrow.tuning import Trial, advise, sweep
+
+at = Notebook(globals())
+messages = at.messages(int(at.parameter("messages", "1000000")))
+rules = at.rules  # those that the ledger has in force
+at.show(f"{messages.num_rows:,} messages; {rules.to_json()}")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## A row for each pair of rules
+# MAGIC
+# MAGIC `too_old` follows from `max_delay` alone; the window says what belongs together, and with `max_delay` how long
+# MAGIC one waits for it.
+
+# COMMAND ----------
+
+windows, delays = (
+    [part.strip() for part in at.parameter(name).split(",") if part.strip()] for name in ("windows", "delays")
+)
+trial = Trial.of(messages)
+tuned = sweep(trial, windows, delays, rules)
+columns = [
+    "window_us", "max_delay_us", "rejected_percent", "too_old", "batches", "batch_messages_mean", "wait_seconds_median",
+    "wait_seconds_p95",
+]  # fmt: skip
+at.show(tuned.select(columns))
+
+# COMMAND ----------
+
+chart = plot.tuning(tuned, rules)
+at.show(chart, "tuning")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## The shortest max_delay that keeps enough
+
+# COMMAND ----------
+
+advice = advise(trial, rules, float(at.parameter("keep", "99")))
+at.show("\n".join(advice.why))
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## One pair, batch by batch
+# MAGIC
+# MAGIC `windrow.batch` is the algorithm itself: a pure function from messages to batches. Under the advised
+# MAGIC `max_delay`:
+
+# COMMAND ----------
+
+from dataclasses import replace
+
+import windrow
+
+long_enough = max(rules.window, advice.max_delay_us + rules.max_leap + 1_000_000)
+advised = replace(rules, max_delay=advice.max_delay_us, window=long_enough)
+result = windrow.batch(messages, advised)
+at.show(result.batches.select(["key", "window_start", "window_end", "state", "message_count"]).slice(0, 20))

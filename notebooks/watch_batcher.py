@@ -1,0 +1,110 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Watch a running batcher
+# MAGIC
+# MAGIC Where the ledger stands, what waits, how long microbatches take, and whether something needs somebody to look.
+# MAGIC Run it again to look again. It changes nothing.
+# MAGIC
+# MAGIC Parameters: `depot`, `ledger` (paths or catalog names), `minutes` for the pictures (0: all). `windrow status
+# MAGIC --watch` is the same for a terminal, `windrow status --fail-if` for alarms:
+# MAGIC [operations.md](../docs/operations.md).
+
+# COMMAND ----------
+
+from windrow.notebook import Notebook
+
+at = Notebook(globals())
+spark = at.spark
+at.views()
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Where it stands
+
+# COMMAND ----------
+
+# MAGIC %sql
+# MAGIC SELECT
+# MAGIC   depot_version,
+# MAGIC   microbatch,
+# MAGIC   paused,
+# MAGIC   start_from,
+# MAGIC   get_json_object(rules, '$.window') / 1e6 AS window_seconds,
+# MAGIC   get_json_object(rules, '$.max_delay') / 1e6 AS max_delay_seconds
+# MAGIC FROM ledger
+# MAGIC WHERE state = 'progress' AND source IS NULL
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## What waits
+# MAGIC
+# MAGIC The depot's versions that no microbatch has read yet, as its log has them.
+
+# COMMAND ----------
+
+waiting = at.waiting()
+at.show(waiting)
+at.show(f"{waiting.num_rows} versions wait.")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Clocks
+# MAGIC
+# MAGIC A source that stands far behind the others is silent or late; its batches close `idle_grace` after they are
+# MAGIC due.
+
+# COMMAND ----------
+
+# MAGIC %sql
+# MAGIC SELECT
+# MAGIC   source, clock, floor, seen_at,
+# MAGIC   round((unix_millis(seen_at) - unix_millis(clock)) / 1e3, 3) AS behind_seconds
+# MAGIC FROM ledger
+# MAGIC WHERE state = 'progress' AND source IS NOT NULL
+# MAGIC ORDER BY clock
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## The last microbatches
+
+# COMMAND ----------
+
+# MAGIC %sql
+# MAGIC SELECT
+# MAGIC   microbatch, kind, attempt, depot_version, messages, accepted, rejected, opened, closed, engine, path,
+# MAGIC   started_at, round(prime_ms) AS prime_ms, round(plan_ms) AS plan_ms, round(process_ms) AS process_ms
+# MAGIC FROM microbatches
+# MAGIC ORDER BY microbatch DESC
+# MAGIC LIMIT 10
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Does somebody need to look?
+# MAGIC
+# MAGIC The limits are examples: put your own. A job that runs this cell and fails on a row is an alarm.
+
+# COMMAND ----------
+
+# MAGIC %sql
+# MAGIC WITH lately AS (SELECT * FROM microbatches ORDER BY microbatch DESC LIMIT 10),
+# MAGIC figures AS (
+# MAGIC   SELECT 'the ledger is paused' AS what, CAST(paused AS INT) AS figure, 0 AS at_most
+# MAGIC   FROM ledger WHERE state = 'progress' AND source IS NULL
+# MAGIC   UNION ALL
+# MAGIC   SELECT 'rejected in the last 10 microbatches, percent', 100 * sum(rejected) / sum(messages), 1 FROM lately
+# MAGIC   UNION ALL
+# MAGIC   SELECT 'attempts of a microbatch', max(attempt), 1 FROM lately
+# MAGIC   UNION ALL
+# MAGIC   SELECT 'open batches', count(*), 1000 FROM open_batches
+# MAGIC   UNION ALL
+# MAGIC   SELECT 'slowest of the last 10 microbatches, seconds', max(prime_ms + plan_ms + process_ms) / 1000, 60
+# MAGIC   FROM lately
+# MAGIC )
+# MAGIC SELECT what, round(figure, 2) AS figure, at_most, coalesce(figure > at_most, false) AS look
+# MAGIC FROM figures
+# MAGIC ORDER BY look DESC, what

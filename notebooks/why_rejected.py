@@ -1,0 +1,145 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Why was my message rejected?
+# MAGIC
+# MAGIC A message is in exactly one batch, or in `rejected_messages` with the reason. This notebook looks one up: what
+# MAGIC happened to it, by how much it missed, what would have kept it, and a picture of that stretch. It changes
+# MAGIC nothing.
+# MAGIC
+# MAGIC Parameters: `ledger` (path or catalog name), `key`, `type`, and `time` (the message's event time, ISO 8601,
+# MAGIC UTC). What is left empty stands for any; then the message that missed most is taken. The rules are told in
+# MAGIC [batching.md](../docs/batching.md).
+
+# COMMAND ----------
+
+from pyspark.sql import functions as F
+
+from windrow import moments, plot
+from windrow.arrow import plain
+from windrow.notebook import Notebook
+
+at = Notebook(globals())
+spark = at.spark
+at.views()
+
+key, type_, time = at.parameter("key"), at.parameter("type"), at.parameter("time")
+asked = spark.table("rejected_messages")
+for name, value in (("key", key), ("type", type_)):
+    asked = asked.where(F.col(name) == value) if value else asked
+if time:
+    asked = asked.where(F.unix_micros("event_time") == moments.microseconds(time, "time"))
+asked.createOrReplaceTempView("asked")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## The reasons
+# MAGIC
+# MAGIC `by_others` are messages that came in time themselves, when others had moved the clock of their source: give
+# MAGIC each device a `source` of its own.
+
+# COMMAND ----------
+
+# MAGIC %sql
+# MAGIC SELECT
+# MAGIC   source,
+# MAGIC   reason,
+# MAGIC   count(*) AS messages,
+# MAGIC   count_if(raised_by_us > 0) AS by_others,
+# MAGIC   round(max(off_by_us) / 1e6, 3) AS missed_by_seconds_at_most,
+# MAGIC   min(event_time) AS first,
+# MAGIC   max(event_time) AS last
+# MAGIC FROM asked
+# MAGIC GROUP BY source, reason
+# MAGIC ORDER BY messages DESC
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Every arrival of the message
+# MAGIC
+# MAGIC The same key, type and event time may have arrived more than once: the first one wins.
+
+# COMMAND ----------
+
+mine = asked.orderBy(F.desc("off_by_us"), "id").first()
+
+if mine is None:
+    at.show("Nothing was rejected of what the parameters ask for. `windrow show --key K --at TIME` finds any message.")
+else:
+    in_batches = spark.sql(
+        "SELECT source, key, state AS outcome, id, message.* FROM ledger "
+        "LATERAL VIEW explode(messages) AS message WHERE state IN ('open', 'closed')"
+    )
+    columns = ["outcome", "event_time", "received_at", "sequence", "payload", "id"]
+    arrivals = in_batches.unionByName(
+        spark.table("rejected_messages").withColumn("outcome", F.col("reason")), allowMissingColumns=True
+    )
+    for name in ("source", "key", "type", "event_time"):
+        arrivals = arrivals.where(F.col(name).eqNullSafe(F.lit(mine[name])))
+    at.show(arrivals.select(columns).orderBy("received_at"))
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Why, and what would have kept it
+
+# COMMAND ----------
+
+from windrow.reading.reasons import Refused, explain
+
+if mine is not None:
+    row = asked.where(F.col("id") == mine["id"])
+    times = row.select(*(F.unix_micros(name) for name in ("event_time", "received_at", "processing_time"))).first()
+    then = spark.table("microbatches").where(F.col("microbatch") == mine["microbatch"])
+    rules = then.select(F.get_json_object("rules", "$.max_delay"), F.get_json_object("rules", "$.max_leap")).first()
+    refused = Refused(mine["reason"], mine["detail"], mine["off_by_us"] or 0, mine["source"], *times)
+    answer = explain(refused, *(int(value) for value in rules))
+    at.show(f"{mine['key']} {mine['type']} at {mine['event_time']}: {mine['reason']}\n{answer.why};\n{answer.remedy}.")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## What `max_delay` would have kept
+# MAGIC
+# MAGIC Of the messages that were too old, by how old they were when they were processed. It is what
+# MAGIC [tune_rules](tune_rules.py) tries on all messages.
+
+# COMMAND ----------
+
+# MAGIC %sql
+# MAGIC WITH late AS (
+# MAGIC   SELECT source, (unix_micros(processing_time) - unix_micros(event_time)) / 1e6 AS age
+# MAGIC   FROM asked
+# MAGIC   WHERE reason = 'too_old'
+# MAGIC )
+# MAGIC SELECT
+# MAGIC   source,
+# MAGIC   count(*) AS too_old,
+# MAGIC   round(percentile(age, 0.5), 1) AS half_needs_seconds,
+# MAGIC   round(percentile(age, 0.9), 1) AS most_need_seconds,
+# MAGIC   ceil(max(age)) AS all_need_seconds
+# MAGIC FROM late
+# MAGIC GROUP BY source
+# MAGIC ORDER BY too_old DESC
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## A picture of that stretch
+
+# COMMAND ----------
+
+chart = None
+if mine is not None and mine["processing_time"] is not None:
+    margin = 10_000_000
+    begin, end = min(times[0], times[2]) - margin, max(times[0], times[2]) + margin
+    stream = (F.col("source") == mine["source"]) & (F.col("key") == mine["key"])
+    batches = spark.sql("SELECT * FROM ledger WHERE state IN ('open', 'closed')").where(stream)
+    batches = batches.where((F.unix_micros("timeout") >= begin) & (F.unix_micros("window_start") < end))
+    beside = spark.table("rejected_messages").where(stream)
+    beside = beside.where((F.unix_micros("processing_time") >= begin) & (F.unix_micros("event_time") < end))
+    chart = plot.timeline(
+        plain(batches.toArrow()), plain(beside.toArrow()), title=f"Around {mine['id']}", begin=begin, end=end
+    )
+    at.show(chart, "rejected")
