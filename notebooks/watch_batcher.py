@@ -108,3 +108,34 @@ at.show(f"{waiting.num_rows} versions wait.")
 # MAGIC SELECT what, round(figure, 2) AS figure, at_most, coalesce(figure > at_most, false) AS look
 # MAGIC FROM figures
 # MAGIC ORDER BY look DESC, what
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Pictures: messages, phases, lag
+# MAGIC
+# MAGIC `newest_ms` and `oldest_ms` say how long before a microbatch the newest message had arrived, of the source
+# MAGIC furthest ahead and of the one furthest behind. A backlog that is worked off is a line that falls.
+
+# COMMAND ----------
+
+from windrow import plot
+from windrow.arrow import plain
+
+history = plain(
+    spark.sql("""
+        SELECT
+          microbatch, kind, attempt, messages, accepted, rejected, opened, closed, engine, started_at,
+          prime_ms, plan_ms, process_ms, CAST(NULL AS DOUBLE) AS commit_ms,
+          if(kind = 'data', unix_millis(started_at) - unix_millis(array_max(clocks.clock)), NULL) AS newest_ms,
+          if(kind = 'data', unix_millis(started_at) - unix_millis(array_min(clocks.clock)), NULL) AS oldest_ms
+        FROM microbatches
+        ORDER BY microbatch
+    """).toArrow()
+)
+minutes = int(at.parameter("minutes", "60"))
+if minutes:
+    last = history["started_at"].cast("int64").to_numpy()
+    history = history.filter(last >= last.max() - minutes * 60_000_000)
+chart = plot.microbatches(history)
+at.show(chart, "microbatches")

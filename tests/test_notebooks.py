@@ -170,6 +170,9 @@ def test_watch_batcher(run: Callable[..., Done], sample: Path) -> None:
     looks = {row["what"]: (row["figure"], row["look"]) for row in figures}
     assert looks["rejected in the last 10 microbatches, percent"] == (6.07, True)
     assert looks["the ledger is paused"] == (0, False)
+    bars = done.names["chart"].to_dict()["datasets"]["bars"]
+    assert [(bar["messages"], bar["rejected"]) for bar in bars] == [(51_004, 3_096)]
+    assert 0 < bars[0]["newest_ms"] < bars[0]["oldest_ms"]
 
 
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)

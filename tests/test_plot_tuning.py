@@ -85,6 +85,13 @@ class TestTuning:
         open_ = plot.tuning(tune(late(0, 0), ["1h"], ["5s"])).to_dict()
         assert open_["datasets"]["pairs"][0]["wait_seconds_median_text"] == "none closed"
 
+    def test_title(self, tuned: pa.Table, picture: dict[str, Any]) -> None:
+        """
+        The title names whose messages were tried, when they are not all.
+        """
+        assert picture["title"]["text"] == "Which window, which max_delay?"
+        assert plot.tuning(tuned, of="pump-1").to_dict()["title"]["text"].startswith("pump-1: ")
+
     def test_no_pair(self, tuned: pa.Table) -> None:
         """
         A table without a row is nothing to draw.

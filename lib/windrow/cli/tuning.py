@@ -70,7 +70,7 @@ def tune(
         tuned = tuning.sweep(trial, _listed(windows, "--windows"), _listed(delays, "--delays"), rules, progress)
     advice = tuning.advise(trial, rules, keep)
     if out is not None:
-        plot.save(plot.tuning(tuned, rules), out)
+        plot.save(plot.tuning(tuned, rules, of=key or source), out)
     if json:
         options.print_json(_document(found, trial, rules, tuned, advice, out))
         return

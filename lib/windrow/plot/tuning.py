@@ -37,12 +37,13 @@ FIGURES = (
     "window", "max_delay", "rejected", "too_old", "too_futuristic", "duplicate", "batches", "open_batches",
     "batch_messages_mean", "batch_messages_largest", "wait_seconds_median", "wait_seconds_p95", "wait_seconds_longest",
 )  # fmt: skip
-CELL, DARK, LONG = 36, 0.55, 120
+CELL, DARK, LONG = 36, 0.72, 120
 
 
-def tuning(tuned: pa.Table, rules: Rules | None = None, *, title: str = TITLE) -> alt.VConcatChart:
+def tuning(tuned: pa.Table, rules: Rules | None = None, *, of: str | None = None) -> alt.VConcatChart:
     """Return the picture of a sweep (the table of `windrow.tune`); the pair of `rules` is framed, if it is there.
 
+    `of` says whose messages were tried, such as a key, for the title.
     Raises MissingExtra, or NotFound when the table has no row.
     """
     require("altair")
@@ -59,7 +60,7 @@ def tuning(tuned: pa.Table, rules: Rules | None = None, *, title: str = TITLE) -
     alone = [pair | {"chosen": pair["max_delay_us"] == (rules and rules.max_delay)} for pair in alone]
     names = list(PANELS)
     spec = {
-        "title": titled(title, *subtitle, f"{pairs[0]['messages']:,} messages were tried."),
+        "title": titled(f"{of}: {TITLE}" if of else TITLE, *subtitle, f"{pairs[0]['messages']:,} messages were tried."),
         "vconcat": [
             _panel(names[0], "delays", delays, None),
             *(_panel(name, "pairs", delays, windows, labelled=name == names[-1]) for name in names[1:]),
