@@ -6,7 +6,7 @@
 # MAGIC The algorithm alone runs here, on the driver, over as many of the last messages as `messages` says; no table
 # MAGIC is written. For a depot that is a path no Spark is needed either.
 # MAGIC
-# MAGIC Parameters: `depot`, `ledger`, `windows` and `delays` (durations with commas between; empty: to suit the
+# MAGIC Parameters: `depot`, `ledger`, `key`, `windows` and `delays` (durations with commas between; empty: to suit the
 # MAGIC messages), `keep` (percent of messages that should not be too old), `messages`. How to read it:
 # MAGIC [tune.md](../docs/howto/tune.md).
 
@@ -34,7 +34,7 @@ at.show(f"{messages.num_rows:,} messages; {rules.to_json()}")
 windows, delays = (
     [part.strip() for part in at.parameter(name).split(",") if part.strip()] for name in ("windows", "delays")
 )
-trial = Trial.of(messages)
+trial = Trial.of(messages, key=at.parameter("key") or None)
 tuned = sweep(trial, windows, delays, rules)
 columns = [
     "window_us", "max_delay_us", "rejected_percent", "too_old", "batches", "batch_messages_mean", "wait_seconds_median",

@@ -140,6 +140,10 @@ if mine is not None and mine["processing_time"] is not None:
     beside = spark.table("rejected_messages").where(stream)
     beside = beside.where((F.unix_micros("processing_time") >= begin) & (F.unix_micros("event_time") < end))
     chart = plot.timeline(
-        plain(batches.toArrow()), plain(beside.toArrow()), title=f"Around {mine['id']}", begin=begin, end=end
+        plain(batches.toArrow()),
+        plain(beside.toArrow()),
+        title=f"{mine['key']}: around a message that was {mine['reason']}",
+        begin=begin,
+        end=end,
     )
     at.show(chart, "rejected")

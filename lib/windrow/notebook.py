@@ -158,10 +158,18 @@ def _print(table: pa.Table) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from windrow.reading.values import records
+
     shown = Table(*table.column_names, box=box.SIMPLE_HEAD)
-    for row in table.slice(0, MOST_ROWS).to_pylist():
-        shown.add_row(*("" if value is None else str(value) for value in row.values()))
+    for row in records(table.slice(0, MOST_ROWS)):
+        shown.add_row(*(_cell(value) for value in row.values()))
     Console(highlight=False).print(shown)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.2f}" if isinstance(value, float) else str(value)
 
 
 def _absolute(location: str) -> str:
