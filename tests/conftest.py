@@ -3,13 +3,17 @@ import shutil
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.clocks import ManualClock
+from windrow.cli import main
 from windrow.engine import Engine, open_engine
 from windrow.settings import Settings
 
@@ -107,3 +111,12 @@ def engine(request: pytest.FixtureRequest) -> EngineFactory:
 def clock() -> ManualClock:
     """A clock that the test moves."""
     return ManualClock()
+
+
+@pytest.fixture(scope="session")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory `demo` with depot, ledger and settings that `windrow demo` makes, on the embedded engine."""
+    directory = tmp_path_factory.mktemp("sample") / "demo"
+    with redirect_stdout(StringIO()):
+        assert main(["demo", "--engine", "embedded", "--into", str(directory), "--json"]) == 0
+    return directory

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stdout
 from dataclasses import dataclass, field
-from io import StringIO
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,8 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
-
-from windrow.cli import main
 
 pytest.importorskip("altair")
 
@@ -60,15 +56,6 @@ def _cell(text: str) -> Cell:
     language = bare[0].removeprefix("%")
     assert language in {"md", "sql"}, f"no cell of {language!r} is known here"
     return Cell(language, "\n".join(bare[1:]))  # type: ignore[arg-type]
-
-
-@pytest.fixture(scope="module")
-def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a directory with depot and ledger of the bundled sample."""
-    directory = tmp_path_factory.mktemp("notebooks")
-    with redirect_stdout(StringIO()):
-        assert main(["demo", "--engine", "embedded", "--into", str(directory), "--json"]) == 0
-    return directory
 
 
 @pytest.fixture

@@ -1,0 +1,30 @@
+"""docs/howto/tune.md: the numbers in its text are those of the sample."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command, windrow  # noqa: F401 - a fixture
+
+
+def test_numbers(windrow: Command, sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811 - the fixture
+    """
+    The numbers in the page's text are those of the sample.
+    """
+    monkeypatch.chdir(sample.parent)
+    rules = ("--windows", "1s,2s,10s,30s", "--delays", "1s,5s,25s,56s")
+    rows = windrow("tune", "--config", "demo/windrow.toml", *rules, "--json").json()["pairs"]
+    pairs = {(row["window_us"] // 10**6, row["max_delay_us"] // 10**6): row for row in rows}
+    assert [round(pairs[10, delay]["rejected_percent"]) for delay in (1, 5, 25)] == [18, 6, 1]
+    assert pairs[10, 56]["rejected"] == pairs[10, 56]["duplicate"]
+    assert [round(pairs[10, delay]["wait_seconds_median"]) for delay in (1, 5, 25, 56)] == [2, 6, 26, 57]
+    sizes = [(pairs[window, 5]["batches"], round(pairs[window, 5]["batch_messages_mean"])) for window in (1, 2)]
+    assert sizes == [(552, 87), (455, 105)]
+    assert [round(pairs[window, 5]["wait_seconds_longest"]) for window in (10, 30)] == [15, 35]
+    for key, needed in (("edge-a", 23), ("edge-b", 22), ("edge-c", 51)):
+        document = windrow("tune", "--config", "demo/windrow.toml", "--key", key, *rules, "--json").json()
+        assert document["advice"]["max_delay_us"] == needed * 10**6
+    assert round(next(row for row in document["pairs"] if row["max_delay_us"] == 5 * 10**6)["rejected_percent"]) == 42
+    monkeypatch.setenv("WINDROW_RULES__WINDOW_START", "event_time")
+    row = windrow("tune", "--config", "demo/windrow.toml", "--windows", "10s", "--delays", "25s", "--json").json()
+    assert [(pair["batches"], pair["warning"]) for pair in row["pairs"]] == [(474, None)]
