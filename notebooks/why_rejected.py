@@ -35,8 +35,8 @@ asked.createOrReplaceTempView("asked")
 # MAGIC %md
 # MAGIC ## The reasons
 # MAGIC
-# MAGIC `by_others` are messages that came in time themselves, when others had moved the clock of their source: give
-# MAGIC each device a `source` of its own.
+# MAGIC `raised` are messages at whose arrival others, or a tick, had already moved the clock of their source further:
+# MAGIC where these are most, give each device a `source` of its own.
 
 # COMMAND ----------
 
@@ -45,7 +45,7 @@ asked.createOrReplaceTempView("asked")
 # MAGIC   source,
 # MAGIC   reason,
 # MAGIC   count(*) AS messages,
-# MAGIC   count_if(raised_by_us > 0) AS by_others,
+# MAGIC   count_if(raised_by_us > 0) AS raised,
 # MAGIC   round(max(off_by_us) / 1e6, 3) AS missed_by_seconds_at_most,
 # MAGIC   min(event_time) AS first,
 # MAGIC   max(event_time) AS last
@@ -62,7 +62,9 @@ asked.createOrReplaceTempView("asked")
 
 # COMMAND ----------
 
-mine = asked.orderBy(F.desc("off_by_us"), "id").first()
+times = ("event_time", "received_at", "processing_time")
+exact = asked.select("*", *(F.unix_micros(name).alias(f"{name}_us") for name in times))
+mine = exact.orderBy(F.desc("off_by_us"), "id").first()
 
 if mine is None:
     at.show("Nothing was rejected of what the parameters ask for. `windrow show --key K --at TIME` finds any message.")
@@ -75,7 +77,8 @@ else:
     arrivals = in_batches.unionByName(
         spark.table("rejected_messages").withColumn("outcome", F.col("reason")), allowMissingColumns=True
     )
-    for name in ("source", "key", "type", "event_time"):
+    arrivals = arrivals.where(F.unix_micros("event_time").eqNullSafe(F.lit(mine["event_time_us"])))
+    for name in ("source", "key", "type"):
         arrivals = arrivals.where(F.col(name).eqNullSafe(F.lit(mine[name])))
     at.show(arrivals.select(columns).orderBy("received_at"))
 
@@ -89,13 +92,12 @@ else:
 from windrow.reading.reasons import Refused, explain
 
 if mine is not None:
-    row = asked.where(F.col("id") == mine["id"])
-    times = row.select(*(F.unix_micros(name) for name in ("event_time", "received_at", "processing_time"))).first()
     then = spark.table("microbatches").where(F.col("microbatch") == mine["microbatch"])
     rules = then.select(F.get_json_object("rules", "$.max_delay"), F.get_json_object("rules", "$.max_leap")).first()
-    refused = Refused(mine["reason"], mine["detail"], mine["off_by_us"] or 0, mine["source"], *times)
+    moments_us = [mine[f"{name}_us"] for name in times]
+    refused = Refused(mine["reason"], mine["detail"], mine["off_by_us"] or 0, mine["source"], *moments_us)
     answer = explain(refused, *(int(value) for value in rules))
-    at.show(f"{mine['key']} {mine['type']} at {mine['event_time']}: {mine['reason']}\n{answer.why};\n{answer.remedy}.")
+    at.show(f"{mine['key']} {mine['type']}: {mine['reason']}\n{answer.why};\n{answer.remedy}.")
 
 # COMMAND ----------
 
@@ -133,7 +135,8 @@ if mine is not None:
 chart = None
 if mine is not None and mine["processing_time"] is not None:
     margin = 10_000_000
-    begin, end = min(times[0], times[2]) - margin, max(times[0], times[2]) + margin
+    ends = mine["event_time_us"], mine["processing_time_us"]
+    begin, end = min(ends) - margin, max(ends) + margin
     stream = (F.col("source") == mine["source"]) & (F.col("key") == mine["key"])
     batches = spark.sql("SELECT * FROM ledger WHERE state IN ('open', 'closed')").where(stream)
     batches = batches.where((F.unix_micros("timeout") >= begin) & (F.unix_micros("window_start") < end))
