@@ -11,7 +11,6 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -238,7 +237,7 @@ class TestSparkSubmit:
     def command(self) -> list[str]:
         """Return the words of the page's command."""
         [block] = blocks("schedule.md", "console")
-        return shlex.split(block)
+        return shlex.split(block.replace("\\\n", ""))
 
     def test_packages(self) -> None:
         """
@@ -251,7 +250,7 @@ class TestSparkSubmit:
 
     @pytest.mark.slow
     @pytest.mark.spark
-    def test_runs(self, home: Path, spark: Any) -> None:
+    def test_runs(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """
         With a local master the command batches what is new, and its exit status is that of Windrow.
         """
@@ -263,7 +262,8 @@ class TestSparkSubmit:
             for theirs, here in ours.items():
                 word = word.replace(theirs, here)  # noqa: PLW2901 - one after the other
             words.append(word)
-        submit = [str(Path(sys.executable).with_name("spark-submit")), *words]
+        monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+        submit = ["spark-submit", *words]
         (home / "windrow.toml").write_text(f'depot = "{home}/depot"\nledger = "{home}/ledger"\nengine = "spark"\n')
         ended = subprocess.run(submit, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stderr[-4000:]
