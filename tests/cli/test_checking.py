@@ -21,7 +21,7 @@ class TestCheck:
         assert "books_balance" in said.out
         assert "warning  rejected_share: The share of rejected messages" in said.out
         assert "rejected=1  messages_read=5  share=0.2" in said.out
-        assert "looked at 2 closed batches, 1 open batches, 1 rejected messages, 1 microbatch" in said.out
+        assert "looked at 2 closed batches, 1 open batch, 1 rejected message, 1 microbatch" in said.out
         assert "expectations, 0 critical, 1 warning, 0 info failed" in said.out
 
     def test_fail_on(self, filled: Command, spark: Any, tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ class TestCheck:
         said = filled("check", "--engine", "spark")
         assert said.status == 1
         assert "critical  closed_batches_there:" in said.out
-        assert "nothing to look at: no closed batches" in said.out
+        assert "nothing to look at: no closed batch" in said.out
 
 
 class TestWithoutSpark:

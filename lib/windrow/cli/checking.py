@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Severity = Literal["critical", "warning", "info"]
 COLOURS = {"critical": "red", "warning": "yellow", "info": "cyan"}
 SHOWN = 5
-NAMES = {"closed": "closed batches", "open": "open batches", "rejected": "rejected messages"}
+NAMES = {"closed": "closed batch", "open": "open batch", "rejected": "rejected message"}
 
 
 def add_to(app: typer.Typer) -> None:
@@ -145,7 +145,7 @@ def _lines(checked: Checked) -> list[str]:
     """Return what stands at the end."""
     failed = checked.failures("info")
     grave = [f"{sum(one.severity == severity for one in failed)} {severity}" for severity in COLOURS]
-    looked = ", ".join(f"{checked.rows[state]:,} {noun}" for state, noun in NAMES.items())
+    looked = ", ".join(count(checked.rows[state], noun) for state, noun in NAMES.items())
     empty = [NAMES[state] for state in checked.empty if state in NAMES]
     return [
         f"looked at {looked}, {count(checked.rows['microbatch'], 'microbatch')}",
