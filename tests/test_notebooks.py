@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -180,3 +182,36 @@ class TestFormat:
         links = [link for cell in cells(file) if cell.language == "md" for link in LINK.findall(cell.text)]
         assert links
         assert all((file.parent / link).exists() for link in links), links
+
+
+class TestPage:
+    """The blocks of docs/notebooks.md."""
+
+    PAGE = (ROOT / "docs" / "notebooks.md").read_text(encoding="utf-8")
+
+    def blocks(self, language: str) -> list[str]:
+        """Return the blocks of a language."""
+        return re.findall(rf"^```{language}\n(.*?)^```", self.PAGE, re.DOTALL | re.MULTILINE)
+
+    @pytest.mark.slow
+    def test_console(self, sample: Path, tmp_path: Path) -> None:
+        """
+        Each notebook that the page starts runs as a program, with a session of its own, from the project's directory.
+        """
+        lines = [line for line in self.blocks("console")[0].splitlines() if not line.startswith("make ")]
+        assert len(lines) == 2
+        for line in lines:
+            command = line.replace("demo/windrow.toml", str(sample / "windrow.toml"))
+            command = command.replace(".venv/bin/python", sys.executable)
+            done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            assert done.stdout
+
+    def test_python(self, sample: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+        """
+        The Python of the page runs in a notebook of one's own, and shows the streams.
+        """
+        monkeypatch.setenv("NOTEBOOK_CONFIG", str(sample / "windrow.toml"))
+        for block in self.blocks("python"):
+            exec(block, {"spark": spark})  # noqa: S102 - our own page
+        assert "edge-a" in capsys.readouterr().out

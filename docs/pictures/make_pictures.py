@@ -44,6 +44,8 @@ def main() -> None:
         configured = ("--config", "demo/windrow.toml")
         plot(place, "timeline", *STALL, *configured)
         plot(place, "batches", "--what", "batches", *configured)
+        pairs = ("--windows", "1s,2s,5s,10s,30s", "--delays", "1s,2s,5s,10s,25s,56s")
+        run(place, "tune", *pairs, *configured, "--out", str(HERE / "tuning.png"))
         terminal(place, "help", "--help")
         terminal(place, "status", "status", *configured)
         terminal(place, "show", "show", *LATE, *configured)
