@@ -30,6 +30,10 @@ test: require-java $(INSTALLED) ## run the tests
 test-all: require-java $(INSTALLED) ## run the tests, the slow ones too
 	@.venv/bin/python -m pytest $(IN_PARALLEL) -m "slow or not slow"
 
+.PHONY: peers
+peers: require-java $(INSTALLED) ## measure what docs/comparison.md compares, which takes about an hour
+	@.venv/bin/python -m tests.benchmarks.peers
+
 .PHONY: check
 check: $(INSTALLED) ## lint, check format, types and who imports whom
 	.venv/bin/ruff check

@@ -1,0 +1,101 @@
+"""`make peers`: run the peers side by side and print the tables of docs/comparison.md."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterable
+from itertools import chain
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tests.benchmarks.peers import code, inputs, speed
+from tests.benchmarks.peers.counts import PEERS, Counts, three_cuts
+from windrow.engine.session import local_session
+
+COUNTS = ("peer", "batches", "in batches", "on record", "gone", "told", "wait", "mixed", "longest, s")
+CUTS = ("peer", "one by one", "all at once", "other order", "other batches", "gone", "again")
+
+
+def main() -> None:
+    """Measure what is asked for and print it."""
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("--messages", type=int, default=1_000_000, help="messages of the backlog; 0: no speed")
+    asked.add_argument("--steady", type=int, default=2_000, help="messages of a version that is read by itself")
+    asked.add_argument("--rounds", type=int, default=3, help="how often each peer runs")
+    asked.add_argument("--versions", type=int, default=6, help="depot versions of the sample, even; 0: no counts")
+    chosen = asked.parse_args()
+    spark = local_session("windrow-peers", master="local[2]")
+    with tempfile.TemporaryDirectory() as directory:
+        if chosen.versions:
+            print_counts(spark, chosen.versions, Path(directory))
+        if chosen.messages:
+            print_speed(spark, chosen.messages, chosen.steady, chosen.rounds, Path(directory))
+    print_table(("peer", "program", "lines"), ((peer.name, peer.program, code.lines(peer.program)) for peer in PEERS))
+    spark.stop()
+
+
+def print_counts(spark: SparkSession, versions: int, directory: Path) -> None:
+    """Print what came of the bundled sample."""
+    messages = inputs.sample()
+    found = {
+        peer.name: three_cuts(spark, peer, messages, versions, directory / str(number))
+        for number, peer in enumerate(PEERS)
+    }
+    print_table(COUNTS, (count_row(name, cuts["one by one"]) for name, cuts in found.items()))
+    print_table(CUTS, (cut_row(name, cuts) for name, cuts in found.items()))
+
+
+def print_speed(spark: SparkSession, messages: int, steady: int, rounds: int, directory: Path) -> None:
+    """Print how long a backlog takes that is read at once, and a depot that is read version by version."""
+    inputs.write(directory / "backlog", inputs.generated(messages), 10)
+    inputs.write(directory / "steady", inputs.generated(5 * steady), 5)
+    speed.seconds(spark, directory / "steady", directory / "warm", 1_000_000, 1)
+    for depot, at_once in (("backlog", 1_000_000), ("steady", 1)):
+        taken = speed.seconds(spark, directory / depot, directory / "out", at_once, rounds)
+        rows = (
+            (name, f"{ratio:.2f}", *(f"{own:.1f}" for own in taken[name]))
+            for name, ratio in speed.ratios(taken).items()
+        )
+        print_table((depot, "ratio", *(f"round {number + 1}, s" for number in range(rounds))), rows)
+
+
+def count_row(name: str, counts: Counts) -> tuple[object, ...]:
+    """Return what came of one cut."""
+    end = counts.end
+    return (
+        name,
+        end.rows,
+        end.messages,
+        counts.recorded,
+        counts.gone,
+        counts.told,
+        counts.waiting,
+        end.mixed,
+        end.longest_seconds,
+    )
+
+
+def cut_row(name: str, cuts: dict[str, Counts]) -> tuple[object, ...]:
+    """Return how the cuts differ: batches, those of one by one that the others do not have, and what is gone."""
+    base = cuts["one by one"].end.batches
+    others = [len(base - cuts[cut].end.batches) for cut in ("all at once", "other order")]
+    gone = [cut.gone for cut in cuts.values()]
+    return (name, *(cut.end.rows for cut in cuts.values()), others, gone, cuts["all at once"].again)
+
+
+def print_table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> None:
+    """Print a table in Markdown, each row as soon as it is there."""
+    head = list(head)
+    for row in chain((head, ["---"] * len(head)), rows):
+        sys.stdout.write(
+            "| " + " | ".join(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row) + " |\n"
+        )
+        sys.stdout.flush()
+    sys.stdout.write("\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""What the peers batch: the bundled sample, and a larger input of the same kind, as depots of several versions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from deltalake import write_deltalake
+
+TIME = pa.timestamp("us", tz="UTC")
+TIMES = ("event_time", "received_at")
+START = 1_750_000_000_000_000
+SAMPLE = """
+SELECT split_part(topic, '/', 2) AS source, split_part(topic, '/', 2) AS key, topic AS type,
+       CAST(1000000 * CAST(split_part(CAST(payload AS VARCHAR), ':', 1) AS DECIMAL(20, 6)) AS BIGINT) AS event_time,
+       received_at_ns // 1000 AS received_at, CAST(payload AS VARCHAR) AS payload
+FROM read_parquet(?) ORDER BY received_at_ns"""
+
+
+def sample(messages: int | None = None) -> pa.Table:
+    """Return the messages of the bundled sample, or the first of them, as `windrow.sample.COLUMNS` reads them."""
+    with as_file(files("windrow") / "data" / "collectd.parquet") as bundled:
+        found = duckdb.sql(SAMPLE, params=[str(bundled)]).to_arrow_table()
+    return _timed(found.slice(0, messages))
+
+
+def generated(messages: int, keys: int = 100, types: int = 20, seed: int = 1) -> pa.Table:
+    """Return messages of devices that measure every second; one in fifty is late, by up to 8 s."""
+    random = np.random.default_rng(seed)
+    number = np.arange(messages)
+    event_time = START + number // (keys * types) * 1_000_000 + random.integers(0, 900_000, messages)
+    delay = np.where(random.random(messages) < 0.02, random.integers(0, 8_000_000, messages), 50_000)
+    key = pa.array(np.char.add("device-", (number // types % keys).astype(str)))
+    table = pa.table(
+        {
+            "source": key,
+            "key": key,
+            "type": np.char.add("measurement-", (number % types).astype(str)),
+            "event_time": event_time,
+            "received_at": event_time + delay,
+            "payload": np.char.add("value ", random.integers(0, 1_000_000, messages).astype(str)),
+        }
+    )
+    return _timed(table.sort_by("received_at"))
+
+
+def wake_up(after: pa.Table) -> pa.Table:
+    """Return one message of somebody else, an hour later: it moves a watermark, and belongs to no batch of the rest."""
+    last = max(after["received_at"].cast(pa.int64()).to_numpy()) + 3_600_000_000
+    row = {
+        "source": "wake-up",
+        "key": "wake-up",
+        "type": "wake-up",
+        "event_time": last,
+        "received_at": last,
+        "payload": "",
+    }
+    return _timed(pa.Table.from_pylist([row]))
+
+
+def write(depot: Path, messages: pa.Table, versions: int, order: Sequence[int] | None = None) -> None:
+    """Write a depot whose versions are equal parts of the messages, in the order of arrival or another."""
+    ends = np.linspace(0, messages.num_rows, versions + 1).astype(int)
+    for number in order or range(versions):
+        part = messages.slice(ends[number], ends[number + 1] - ends[number])
+        write_deltalake(str(depot), part, mode="append", configuration={"delta.enableChangeDataFeed": "true"})
+
+
+def _timed(table: pa.Table) -> pa.Table:
+    fields = [pa.field(name, TIME if name in TIMES else pa.string()) for name in table.schema.names]
+    return table.cast(pa.schema(fields))
