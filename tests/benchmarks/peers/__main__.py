@@ -16,23 +16,22 @@ from tests.benchmarks.peers.counts import PEERS, Counts, three_cuts
 from windrow.engine.session import local_session
 
 COUNTS = ("peer", "batches", "in batches", "on record", "gone", "told", "wait", "mixed", "longest, s")
-CUTS = ("peer", "one by one", "all at once", "other order", "other batches", "gone", "again")
+CUTS = ("peer: one by one, at once, other order", "batches", "not the same", "gone", "again")
 
 
 def main() -> None:
     """Measure what is asked for and print it."""
     asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--messages", type=int, default=1_000_000, help="messages of the backlog; 0: no speed")
-    asked.add_argument("--steady", type=int, default=2_000, help="messages of a version that is read by itself")
+    asked.add_argument("--messages", type=int, default=200_000, help="messages of the backlog; 0: no speed")
     asked.add_argument("--rounds", type=int, default=3, help="how often each peer runs")
-    asked.add_argument("--versions", type=int, default=6, help="depot versions of the sample, even; 0: no counts")
+    asked.add_argument("--versions", type=int, default=20, help="depot versions of the sample, even; 0: no counts")
     chosen = asked.parse_args()
     spark = local_session("windrow-peers", master="local[2]")
     with tempfile.TemporaryDirectory() as directory:
         if chosen.versions:
             print_counts(spark, chosen.versions, Path(directory))
         if chosen.messages:
-            print_speed(spark, chosen.messages, chosen.steady, chosen.rounds, Path(directory))
+            print_speed(spark, chosen.messages, chosen.rounds, Path(directory))
     print_table(("peer", "program", "lines"), ((peer.name, peer.program, code.lines(peer.program)) for peer in PEERS))
     spark.stop()
 
@@ -48,18 +47,14 @@ def print_counts(spark: SparkSession, versions: int, directory: Path) -> None:
     print_table(CUTS, (cut_row(name, cuts) for name, cuts in found.items()))
 
 
-def print_speed(spark: SparkSession, messages: int, steady: int, rounds: int, directory: Path) -> None:
-    """Print how long a backlog takes that is read at once, and a depot that is read version by version."""
+def print_speed(spark: SparkSession, messages: int, rounds: int, directory: Path) -> None:
+    """Print how long a backlog takes that is read at once; what is compiled or started first is not counted."""
+    inputs.write(directory / "warm", inputs.generated(1_000), 1)
     inputs.write(directory / "backlog", inputs.generated(messages), 10)
-    inputs.write(directory / "steady", inputs.generated(5 * steady), 5)
-    speed.seconds(spark, directory / "steady", directory / "warm", 1_000_000, 1)
-    for depot, at_once in (("backlog", 1_000_000), ("steady", 1)):
-        taken = speed.seconds(spark, directory / depot, directory / "out", at_once, rounds)
-        rows = (
-            (name, f"{ratio:.2f}", *(f"{own:.1f}" for own in taken[name]))
-            for name, ratio in speed.ratios(taken).items()
-        )
-        print_table((depot, "ratio", *(f"round {number + 1}, s" for number in range(rounds))), rows)
+    speed.seconds(spark, directory / "warm", directory / "out", 1)
+    taken = speed.seconds(spark, directory / "backlog", directory / "out", rounds)
+    head = ("peer", "ratio", *(f"round {number + 1}, s" for number in range(rounds)))
+    print_table(head, ((name, ratio, *map(round, taken[name])) for name, ratio in speed.ratios(taken).items()))
 
 
 def count_row(name: str, counts: Counts) -> tuple[object, ...]:
@@ -79,11 +74,12 @@ def count_row(name: str, counts: Counts) -> tuple[object, ...]:
 
 
 def cut_row(name: str, cuts: dict[str, Counts]) -> tuple[object, ...]:
-    """Return how the cuts differ: batches, those of one by one that the others do not have, and what is gone."""
+    """Return how the cuts differ: in batches, in those of one by one that a cut does not have, and in what is gone."""
     base = cuts["one by one"].end.batches
-    others = [len(base - cuts[cut].end.batches) for cut in ("all at once", "other order")]
+    missing = [len(base - cut.end.batches) for cut in cuts.values()]
     gone = [cut.gone for cut in cuts.values()]
-    return (name, *(cut.end.rows for cut in cuts.values()), others, gone, cuts["all at once"].again)
+    batches = [cut.end.rows for cut in cuts.values()]
+    return (name, *(", ".join(map(str, counted)) for counted in (batches, missing, gone)), cuts["all at once"].again)
 
 
 def print_table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> None:

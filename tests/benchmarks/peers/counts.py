@@ -125,7 +125,6 @@ PEERS = (
         stateful.run,
     ),
     _only_windows("`window`, 10 s", "tumbling_windows.py", tumbling_windows.run),
-    _only_windows("`session_window`, gap 1 s", "session_windows.py", partial(session_windows.run, gap="1 second")),
     _only_windows("`session_window`, gap 10 s", "session_windows.py", session_windows.run),
 )
 

@@ -29,10 +29,14 @@ def sample(messages: int | None = None) -> pa.Table:
 
 
 def generated(messages: int, keys: int = 100, types: int = 20, seed: int = 1) -> pa.Table:
-    """Return messages of devices that measure every second; one in fifty is late, by up to 8 s."""
+    """Return messages of devices that measure each second for ten seconds, then pause for twelve, so that sessions end.
+
+    One message in fifty is late, by up to 8 s.
+    """
     random = np.random.default_rng(seed)
     number = np.arange(messages)
-    event_time = START + number // (keys * types) * 1_000_000 + random.integers(0, 900_000, messages)
+    second = number // (keys * types)
+    event_time = START + (second + second // 10 * 12) * 1_000_000 + random.integers(0, 900_000, messages)
     delay = np.where(random.random(messages) < 0.02, random.integers(0, 8_000_000, messages), 50_000)
     key = pa.array(np.char.add("device-", (number // types % keys).astype(str)))
     table = pa.table(

@@ -18,10 +18,10 @@ def batched(messages: DataFrame, gap: str, delay: str) -> DataFrame:
     )
 
 
-def run(spark: SparkSession, depot: Path, into: Path, files_at_once: int, gap: str = "10 seconds") -> list[dict]:
+def run(spark: SparkSession, depot: Path, into: Path, files_at_once: int) -> list[dict]:
     """Batch what is new in the depot and stop; return the progress of each microbatch."""
     messages = spark.readStream.format("delta").option("maxFilesPerTrigger", files_at_once).load(str(depot))
-    query = batched(messages, gap, "5 seconds").writeStream.format("delta").outputMode("append")
+    query = batched(messages, "10 seconds", "5 seconds").writeStream.format("delta").outputMode("append")
     query = query.option("checkpointLocation", str(into / "checkpoint")).trigger(availableNow=True)
     started = query.start(str(into / "batches"))
     started.awaitTermination()

@@ -14,28 +14,28 @@ from tests.benchmarks.peers import windrow_itself
 from tests.benchmarks.peers.counts import PEERS
 
 REFERENCE = PEERS[0].name
+ALL = 1_000_000
 
 
-def seconds(spark: SparkSession, depot: Path, into: Path, at_once: int, rounds: int) -> dict[str, list[float]]:
-    """Return for each peer how long each round took, from the depot to its own table."""
+def seconds(spark: SparkSession, depot: Path, into: Path, rounds: int) -> dict[str, list[float]]:
+    """Return for each peer how long each round took, from the whole depot to its own table in `into`."""
     runs: Mapping[str, Callable[[Path], object]] = {
-        peer.name: lambda out, peer=peer: peer.run(spark, depot, out, at_once) for peer in PEERS
+        peer.name: lambda out, peer=peer: peer.run(spark, depot, out, ALL) for peer in PEERS
     }
-    embedded = {"Windrow embedded, no JVM": lambda out: windrow_itself.run(None, depot, out, at_once)}
+    embedded = {"Windrow embedded, no JVM": lambda out: windrow_itself.run(None, depot, out, ALL)}
     taken: dict[str, list[float]] = {}
-    for number in range(rounds):
+    for _ in range(rounds):
         for name, run in (runs | embedded).items():
-            out = into / f"{name.replace(' ', '-').strip('`')}-{number}"
             begin = time.perf_counter()
-            run(out)
+            run(into)
             taken.setdefault(name, []).append(time.perf_counter() - begin)
-            shutil.rmtree(out)
+            shutil.rmtree(into)
     return taken
 
 
 def ratios(taken: Mapping[str, list[float]]) -> dict[str, float]:
     """Return the median over the rounds of the time of each peer divided by Windrow's of the same round."""
     return {
-        name: statistics.median(own / reference for own, reference in zip(rounds, taken[REFERENCE], strict=True))
+        name: round(statistics.median(own / by for own, by in zip(rounds, taken[REFERENCE], strict=True)), 2)
         for name, rounds in taken.items()
     }
