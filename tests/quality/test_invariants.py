@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tests.clocks import NOW, ManualClock
+from tests.conftest import EngineFactory
 from tests.engine.world import World
+from tests.messages import message
 from tests.quality.damages import DAMAGES, damage
 from windrow import verify as verifying
 from windrow.invariants import INVARIANTS
@@ -43,6 +48,16 @@ def test_clean(world: World) -> None:
     """
     for version in range(world.version() + 1):
         assert list(check_invariants(read_snapshot(world.ledger, version))) == []
+
+
+def test_infinite_times(tmp_path: Path, clock: ManualClock) -> None:
+    """
+    A time that DuckDB takes for infinite is out of range as others are: the message is invalid, and nothing fails.
+    """
+    world, ends = World(tmp_path, clock), (2**63 - 1, 1 - 2**63)
+    world.publish([row for end in ends for row in (message("a", end, NOW), message("a", NOW, end))])
+    assert world.runner(EngineFactory("embedded")).once().total("rejected") == 4
+    assert failing(world) == {}
 
 
 def test_rewriting_changes_nothing(world: World) -> None:

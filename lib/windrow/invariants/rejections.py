@@ -9,7 +9,7 @@ from windrow.messages import EARLIEST, LATEST
 
 MESSAGE = "id, reason, source, key, type, event_time, received_at"
 TIMES = f"{MESSAGE}, processing_time, off_by_us, raised_by_us, microbatch"
-OUT_OF_RANGE = f"unix_micros({{0}}) < {EARLIEST} OR unix_micros({{0}}) >= {LATEST}"
+IN_RANGE = f"unix_micros({{0}}) >= {EARLIEST} AND unix_micros({{0}}) < {LATEST}"
 
 
 def _rejection(name: str, about: str, shows: str, holds: str, severity: Severity = "critical") -> Invariant:
@@ -54,8 +54,8 @@ REJECTIONS = (
         "invalid",
         "An invalid message lacks a column or has a time out of range, and no other does.",
         MESSAGE,
-        "(reason = 'invalid') = (source IS NULL OR key IS NULL OR type IS NULL OR event_time IS NULL OR received_at IS "
-        f"NULL OR {OUT_OF_RANGE.format('event_time')} OR {OUT_OF_RANGE.format('received_at')})",
+        "(reason = 'invalid') = (source IS NULL OR key IS NULL OR type IS NULL OR "
+        f"({IN_RANGE.format('event_time')} AND {IN_RANGE.format('received_at')}) IS NOT TRUE)",
     ),
     _rejection(
         "processing_time",
