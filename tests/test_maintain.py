@@ -213,6 +213,17 @@ class TestCleanUp:
         assert_whole(world)
         assert maintained(world, embedded, only="depot")["depot"].vacuumed_files == 5
 
+    def test_unread_files_that_look_old(self, world: World, embedded: EngineFactory) -> None:
+        """
+        Unread versions stay as well when their files look older than their commits say, as a copy may make them.
+        """
+        world.publish(*log(versions=3))
+        for file in Path(world.depot, "_delta_log").glob("*.json"):
+            os.utime(file, (time.time() - OLD * 86_400,) * 2)
+        assert "version 1 of" in maintained(world, embedded, only="depot")["depot"].left_alone
+        world.runner(embedded).once()
+        assert_whole(world)
+
     def test_depot_without_a_ledger(self, world: World, embedded: EngineFactory) -> None:
         """
         A depot that nobody has read yet is left alone when it is old, and maintained when it is not.

@@ -14,6 +14,7 @@ import windrow
 from tests.clocks import NOW
 from tests.messages import HOUR, MILLISECOND, SECOND, Row, log, message, table
 from windrow.batching import Rules
+from windrow.durations import LONGEST
 from windrow.errors import NotFound, RulesError, SettingsError
 from windrow.tuning import Trial, advise, suggested, sweep, tune
 
@@ -209,6 +210,15 @@ class TestSuggested:
         windows, delays = suggested(Trial.of(late(0)), Rules())
         assert 10 * SECOND in windows
         assert 5 * SECOND in delays
+
+    def test_older_than_any_delay(self) -> None:
+        """
+        A message older than the longest delay that one can set stops nothing: that delay is tried, and advised.
+        """
+        trial = Trial.of(late(0, 2 * LONGEST))
+        assert suggested(trial, Rules())[1][-1] == LONGEST
+        advice = advise(trial, Rules(), 100)
+        assert (advice.max_delay_us, advice.too_old) == (LONGEST, 1)
 
 
 class TestAdvise:

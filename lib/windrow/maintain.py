@@ -127,7 +127,8 @@ def _maintained(engine: WholeEngine, table: _Table, now: int) -> Maintained:
 def _left_alone(engine: WholeEngine, table: _Table, now: int) -> str | None:
     """Say why a depot must be left alone: it is its owner's to maintain, or a version older than `keep` is unread.
 
-    Even a compaction would be too much for that one: with each commit Delta may trim the log.
+    Even a compaction would be too much for that one: with each commit Delta may trim the log. A version is as old as
+    its commit says or as its file looks, whichever is older, because Delta trims by the file.
     """
     engine.depot()
     wanted, keep = table.settings.maintain.depot, table.settings.keep
@@ -138,11 +139,13 @@ def _left_alone(engine: WholeEngine, table: _Table, now: int) -> str | None:
     reached = prime(engine).depot_version if engine.ledger() else -1
     before = now - microseconds(keep, "keep")
     commits = engine.depot_commits(reached + 1)
-    unread = (commit for commit in commits if commit.version > reached and commit.rows != 0)
-    oldest = next((commit for commit in unread if commit.committed_at < before), None)
-    if oldest is None:
-        return None
-    return f"version {oldest.version} of {time_text(oldest.committed_at)} is older than {keep} and yet to be read"
+    for commit in commits:
+        if commit.version > reached and commit.rows != 0:
+            logged_at = table.upkeep.logged_at(commit.version)
+            since = commit.committed_at if logged_at is None else min(commit.committed_at, logged_at)
+            if since < before:
+                return f"version {commit.version} of {time_text(since)} is older than {keep} and yet to be read"
+    return None
 
 
 def _sum(counts: Sequence[int | None]) -> int | None:

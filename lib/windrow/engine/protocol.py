@@ -256,6 +256,10 @@ class Upkeep(Protocol):
         """Delete files that no version within the table's retention needs, and return how many."""
         ...
 
+    def logged_at(self, version: int) -> int | None:
+        """Return when the log got the file of a version (microseconds), by which it is trimmed; None: not told."""
+        ...
+
     def trim_log(self) -> None:
         """Write a checkpoint, and delete what of the log is older than the table's retention."""
         ...

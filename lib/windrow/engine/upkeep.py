@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from deltalake.exceptions import CommitFailedError
 
 from windrow.engine.lock import commit_lock
 from windrow.engine.protocol import Compacted
+from windrow.locations import local_path
 from windrow.storage import open_table, reading, writing
 
 TARGET_SIZE = 100 * 1024 * 1024  # octets, what delta-rs compacts to unless the table has a property of its own
@@ -63,6 +65,14 @@ class DeltaRsUpkeep:
         if dry_run or not found:
             return len(found)  # with nothing to delete there would be two commits that say so
         return len(self._commit(lambda table: table.vacuum(dry_run=False, full=True)))
+
+    def logged_at(self, version: int) -> int | None:
+        """Return when the log's file of a version was written (microseconds), None for a table that is elsewhere."""
+        path = local_path(self.location)
+        if path is None:
+            return None
+        with reading(self.location, self.role):
+            return Path(path, "_delta_log", f"{version:020}.json").stat().st_mtime_ns // 1_000
 
     def trim_log(self) -> None:
         """Write a checkpoint, and delete what is older than the last one that the table's retention no longer needs."""

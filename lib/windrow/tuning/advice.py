@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from windrow.batching.rules import Rules
-from windrow.durations import enough, microseconds, span, text
+from windrow.durations import span, text
+from windrow.tuning.grid import settable
 from windrow.tuning.trial import Trial
 
 MOSTLY = 0.5
@@ -36,7 +37,7 @@ def advise(trial: Trial, rules: Rules | None = None, keep_percent: float = 99.0)
     now, age = rules or Rules(), np.sort(np.maximum(trial.age, 0))
     most = int(age.size * (1 - keep_percent / 100) + 1e-9)
     needed = int(age[age.size - 1 - min(most, age.size - 1)])
-    max_delay = microseconds(enough(needed))
+    max_delay = settable(needed)
     too_old = _older(age, max_delay)
     now_too_old = _older(age, now.max_delay)
     ages = f"{keep_percent:g} % of the messages were at most {span(needed)} old when they were processed"

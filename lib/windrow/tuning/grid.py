@@ -6,7 +6,7 @@ import numpy as np
 
 from windrow.batching.columns import Ints
 from windrow.batching.rules import Rules
-from windrow.durations import UNITS, enough, microseconds
+from windrow.durations import LONGEST, UNITS, enough, microseconds
 from windrow.tuning.trial import Trial
 
 SHARES = (0.5, 0.8, 0.95, 0.99, 0.999)
@@ -20,20 +20,25 @@ def suggested(trial: Trial, rules: Rules) -> tuple[list[int], list[int]]:
     """Return windows and delays (microseconds) that show what the choice does, those of `rules` among them.
 
     Windows go by the time between two messages of one type in a stream, because a second one splits a window; delays
-    by how old messages were when they were processed. The longest delay keeps every message.
+    by how old messages were when they were processed. The longest delay keeps every message, as far as one can set it.
     """
     gaps, age = _gaps(trial), trial.age
     usual = np.quantile(gaps, [0.5, 0.9]).tolist() if gaps.size else [rules.window / 2]
     windows = {rounded(factor * gap) for gap in usual for factor in (0.5, 1, 2, 4)}
     delays = {rounded(late) for late in np.quantile(np.maximum(age, 0), SHARES).tolist()}
-    longest = microseconds(enough(int(age.max(initial=0))))
+    longest = settable(int(age.max(initial=0)))
     shorter = {late for late in delays if late < longest}
     return sorted(windows | {rules.window}), sorted(shorter | {longest, rules.max_delay})
 
 
 def rounded(duration: float) -> int:
     """Return the next round duration that is no shorter, in microseconds."""
-    return next((one for one in ROUND if one >= duration), microseconds(enough(int(duration) + 1)))
+    return next((one for one in ROUND if one >= duration), settable(int(duration) + 1))
+
+
+def settable(duration: int) -> int:
+    """Return the next duration that one would set, in microseconds; the longest there is, if that is too short."""
+    return microseconds(enough(min(duration, LONGEST)))
 
 
 def _gaps(trial: Trial) -> Ints:
