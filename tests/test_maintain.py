@@ -265,6 +265,18 @@ class TestTables:
         never = maintained(batched, embedded, only="depot", maintain={"depot": "never"})["depot"]
         assert never.left_alone == "as [maintain] depot says"
 
+    def test_deletion_vectors(self, tmp_path: Path) -> None:
+        """
+        Of a table that may have deletion vectors no file is deleted, because delta-rs knows none of theirs.
+        """
+        other = str(tmp_path / "bronze")
+        DeltaTable.create(other, tables.depot_schema(), configuration={"delta.enableDeletionVectors": "true"})
+        vector = Path(other, "deletion_vector_of_somebody.bin")
+        vector.write_bytes(b"")
+        age(other)
+        assert DeltaRsUpkeep(other, "depot").vacuum(dry_run=False) == 0
+        assert vector.exists()
+
     def test_no_ledger(self, batched: World, embedded: EngineFactory) -> None:
         """
         A table that is no ledger is refused before anything is touched.

@@ -58,10 +58,14 @@ class DeltaRsUpkeep:
         """Delete files that no version within the table's retention needs, and return how many.
 
         All files that are there are looked at. To go by the log alone would leave those of the change feed, those of
-        commits that failed, and for ever those of which a checkpoint has forgotten that they were removed.
+        commits that failed, and for ever those of which a checkpoint has forgotten that they were removed. Nothing is
+        deleted from a table that may have deletion vectors: delta-rs takes their files for strangers.
         """
+        table = open_table(self.location, self.role)
+        if "deletionVectors" in (table.protocol().reader_features or []):
+            return 0
         with reading(self.location, self.role):
-            found = open_table(self.location, self.role).vacuum(dry_run=True, full=True)
+            found = table.vacuum(dry_run=True, full=True)
         if dry_run or not found:
             return len(found)  # with nothing to delete there would be two commits that say so
         return len(self._commit(lambda table: table.vacuum(dry_run=False, full=True)))
