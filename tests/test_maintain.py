@@ -9,8 +9,10 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.transaction import AddAction
 
 import windrow
 from tests.clocks import NOW, ManualClock
@@ -213,6 +215,20 @@ class TestCleanUp:
         assert_whole(world)
         assert maintained(world, embedded, only="depot")["depot"].vacuumed_files == 5
 
+    def test_read_lately(self, world: World, embedded: EngineFactory, clock: ManualClock) -> None:
+        """
+        Old versions that the ledger read within `keep` stay until it is over, so that a RESTORE of the ledger to any
+        version within `keep` finds them.
+        """
+        clock.set(WallClock().now())
+        world.publish(*log(versions=3))
+        age(world.depot)
+        world.runner(embedded).once()
+        assert "version 1 of" in maintained(world, embedded, only="depot")["depot"].left_alone
+        DeltaTable(world.ledger).restore(0)
+        world.runner(embedded).once()
+        assert [row["messages_read"] for row in world.history()] == [90]
+
     def test_unread_files_that_look_old(self, world: World, embedded: EngineFactory) -> None:
         """
         Unread versions stay as well when their files look older than their commits say, as a copy may make them.
@@ -265,17 +281,34 @@ class TestTables:
         never = maintained(batched, embedded, only="depot", maintain={"depot": "never"})["depot"]
         assert never.left_alone == "as [maintain] depot says"
 
-    def test_deletion_vectors(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("properties", "named"),
+        [
+            ({"delta.enableDeletionVectors": "true"}, "deletionVectors"),
+            ({"delta.columnMapping.mode": "name"}, "columnMapping"),
+        ],
+    )
+    def test_unknown_features(self, tmp_path: Path, properties: dict[str, str], named: str) -> None:
         """
-        Of a table that may have deletion vectors no file is deleted, because delta-rs knows none of theirs.
+        A table with features of which delta-rs does not know the files or cannot write is told, by their names.
         """
         other = str(tmp_path / "bronze")
-        DeltaTable.create(other, tables.depot_schema(), configuration={"delta.enableDeletionVectors": "true"})
-        vector = Path(other, "deletion_vector_of_somebody.bin")
-        vector.write_bytes(b"")
-        age(other)
-        assert DeltaRsUpkeep(other, "depot").vacuum(dry_run=False) == 0
-        assert vector.exists()
+        DeltaTable.create(other, tables.depot_schema(), configuration=properties)
+        assert named in str(DeltaRsUpkeep(other, "depot").obstacle())
+
+    def test_times_in_96_bits(self, batched: World, embedded: EngineFactory) -> None:
+        """
+        A depot with files of times in 96 bits is left alone, because delta-rs would write other times.
+        """
+        rows = batched.arrived().slice(0, 1).select(tables.depot_schema().names)
+        name = "part-of-another-writer.parquet"
+        pq.write_table(rows, Path(batched.depot, name), use_deprecated_int96_timestamps=True)
+        add = AddAction(name, Path(batched.depot, name).stat().st_size, {}, int(time.time() * 1_000), True, "{}")
+        table = DeltaTable(batched.depot)
+        table.create_write_transaction([add], "append", table.schema())
+        before = disk(batched.depot)
+        assert "INT96" in maintained(batched, embedded, only="depot")["depot"].left_alone
+        assert disk(batched.depot) == before
 
     def test_no_ledger(self, batched: World, embedded: EngineFactory) -> None:
         """

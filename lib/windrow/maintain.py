@@ -6,7 +6,8 @@ microbatches replaced, stays on the disk for `keep`: so far back reach replay, v
 that was behind. Afterwards it is deleted, together with the log's entries of that time.
 
 A depot's past is the log of messages, and a ledger reads it by version. So a depot is left alone while the ledger has
-yet to read a version of it that is older than `keep`; and one that Windrow did not make is left to its owner.
+yet to read a version of it that is older than `keep`, or read one so lately that a RESTORE of the ledger would read it
+again; and one that Windrow did not make is left to its owner.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from windrow.settings import Settings
 Role = Literal["ledger", "depot"]
 ROLES: tuple[Role, ...] = ("ledger", "depot")
 FINAL = ("closed", "rejected", "microbatch")
+HEADSTART = 3_600_000_000  # microseconds
 Progress = Callable[[Role, str], None]
 
 
@@ -116,35 +118,46 @@ class _Table:
 
 
 def _maintained(engine: WholeEngine, table: _Table, now: int) -> Maintained:
-    """Maintain a ledger, or a depot that is ours to maintain, and of that clean up only what was read."""
+    """Maintain a ledger, or a depot that is ours to maintain and of which nothing old is needed."""
     if table.role == "ledger":
         prime(engine)  # raises for a table that only has the place of one
-        return table.maintained(FINAL)
-    why = _left_alone(engine, table, now)
-    return table.maintained((None,)) if why is None else Maintained("depot", table.location, left_alone=why)
+        why = table.upkeep.obstacle()
+    else:
+        why = _not_ours(engine, table) or table.upkeep.obstacle() or _still_needed(engine, table, now)
+    if why is not None:
+        return Maintained(table.role, table.location, left_alone=why)
+    return table.maintained(FINAL if table.role == "ledger" else (None,))
 
 
-def _left_alone(engine: WholeEngine, table: _Table, now: int) -> str | None:
-    """Say why a depot must be left alone: it is its owner's to maintain, or a version older than `keep` is unread.
-
-    Even a compaction would be too much for that one: with each commit Delta may trim the log. A version is as old as
-    its commit says or as its file looks, whichever is older, because Delta trims by the file.
-    """
+def _not_ours(engine: WholeEngine, table: _Table) -> str | None:
+    """Say why a depot is its owner's to maintain, None when it is ours."""
     engine.depot()
-    wanted, keep = table.settings.maintain.depot, table.settings.keep
+    wanted = table.settings.maintain.depot
     if wanted == "never":
         return "as [maintain] depot says"
     if wanted == "own" and table.upkeep.description() != tables.DEPOT_COMMENT:
         return "Windrow did not make it ([maintain] depot)"
-    reached = prime(engine).depot_version if engine.ledger() else -1
-    before = now - microseconds(keep, "keep")
-    commits = engine.depot_commits(reached + 1)
-    for commit in commits:
+    return None
+
+
+def _still_needed(engine: WholeEngine, table: _Table, now: int) -> str | None:
+    """Say which version of the depot is older than `keep` and still needed, None when there is none.
+
+    Needed is what the ledger has yet to read, and what it would read again after a RESTORE to any of its versions
+    within `keep`. Even a compaction would be too much then: with each commit Delta may trim the log. A version is as
+    old as its commit says or as its file looks, whichever is older, because Delta trims by the file; and it is old a
+    little before its time, because a compaction takes some.
+    """
+    keep = microseconds(table.settings.keep, "keep")
+    reached = engine.upkeep("ledger").reached(now - keep) if engine.ledger() else -1
+    before = now - keep + min(HEADSTART, keep // 10)
+    for commit in engine.depot_commits(reached + 1):
         if commit.version > reached and commit.rows != 0:
             logged_at = table.upkeep.logged_at(commit.version)
             since = commit.committed_at if logged_at is None else min(commit.committed_at, logged_at)
             if since < before:
-                return f"version {commit.version} of {time_text(since)} is older than {keep} and yet to be read"
+                when = f"version {commit.version} of {time_text(since)} is older than {table.settings.keep}"
+                return f"{when}, and the ledger may have to read it still"
     return None
 
 

@@ -6,12 +6,17 @@ and the cause. Our own errors pass.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from pyarrow.fs import FileType, PyFileSystem
 
 from windrow.errors import TableMissing, TableUnreadable, TableUnwritable, first_line
 from windrow.locations import local_path
@@ -61,6 +66,27 @@ def open_table(location: str, role: str) -> DeltaTable:
         raise missing(location, role) from error
     except FAULTS as error:
         raise unreadable(location, role, error) from error
+
+
+def history(table: DeltaTable, since: int = 0) -> Iterator[dict[str, Any]]:
+    """Yield what the log says of each commit, the last first, back to version `since` or where the log begins.
+
+    `version` is the number of the log's own file. `DeltaTable.history` counts back from the version at which the table
+    was opened, and begins with the newest that there is: one commit in between, and each has the number of another. A
+    commit that says nothing of itself has the time of its file. Raises OSError for an empty file.
+    """
+    store = PyFileSystem(DeltaStorageHandler(table.table_uri))
+    for version in range(table.version(), since - 1, -1):
+        place = f"_delta_log/{version:020}.json"
+        found = store.get_file_info(place)
+        if found.type == FileType.NotFound:
+            return
+        if not found.size:
+            raise OSError(f"{place} is empty")
+        with TextIOWrapper(store.open_input_stream(place), encoding="utf-8") as lines:
+            actions = (json.loads(line) for line in lines if '"commitInfo"' in line)
+            said: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+        yield {"timestamp": found.mtime_ns // 1_000_000} | said | {"version": version}
 
 
 def missing(location: str, role: str) -> TableMissing:

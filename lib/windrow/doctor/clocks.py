@@ -12,6 +12,7 @@ from windrow import durations
 from windrow.doctor.finding import Finding, ok, warning
 from windrow.doctor.opened import OpenDepot, OpenLedger
 from windrow.reading.values import time_text
+from windrow.storage import history
 
 TOLERANCE = 5_000_000
 SILENT = 3_600_000_000
@@ -20,7 +21,7 @@ SECOND, NAMED = 1_000_000, 5
 
 def check_commits(role: str, table: DeltaTable, now: int) -> Iterator[Finding]:
     """No commit can be later than now, unless this clock or that of the writer is wrong."""
-    stamp = table.history(1)[0].get("timestamp")
+    stamp = next(history(table, table.version())).get("timestamp")
     ahead = 0 if stamp is None else int(stamp) * 1_000 - now
     if ahead <= TOLERANCE:
         yield ok("clock-commits", f"the wall clock, {time_text(now)}, is not behind the latest commit of the {role}")

@@ -19,7 +19,7 @@ from windrow.arrow import plain_type
 from windrow.commits import FEED, Commit, rows_added
 from windrow.engine.protocol import Table
 from windrow.errors import DepotUnreadable, TableRefused
-from windrow.storage import open_table, reading
+from windrow.storage import history, open_table, reading
 
 SAID = ("timestamp", "operation", "operationMetrics", "engineInfo", "txnId")
 
@@ -55,14 +55,13 @@ class DeltaRsLog:
         """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say."""
         table = open_table(self.location, "depot")
         with reading(self.location, "depot"):
-            return added(table.history(table.version() - after), after, upto)
+            return added(history(table, after + 1), after, upto)
 
     def commits(self, since: int | None = None) -> list[Commit]:
         """Return what the log says of its commits in order, all of them or those from version `since` on."""
         table = open_table(self.location, "depot")
         with reading(self.location, "depot"):
-            history = table.history(None if since is None else max(table.version() - since + 1, 1))
-        return commits(history, lambda stamp: int(stamp) * 1_000, SAID, "log")
+            return commits(history(table, since or 0), lambda stamp: int(stamp) * 1_000, SAID, "log")
 
 
 def require_ledger(location: str, columns: Iterable[str], schema: pa.Schema) -> None:

@@ -236,6 +236,14 @@ class Intake(Protocol):
 class Upkeep(Protocol):
     """Looks after the files of one table. No row ever changes by it."""
 
+    def obstacle(self) -> str | None:
+        """Say why the table must be left alone, None when it need not."""
+        ...
+
+    def reached(self, before: int) -> int:
+        """Return up to which depot version a ledger had read at a time (microseconds), -1 when it had read none."""
+        ...
+
     def description(self) -> str:
         """Return the table's comment, which says who made it."""
         ...

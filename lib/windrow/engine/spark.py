@@ -133,10 +133,10 @@ class SparkEngine:
         return str(local_path(location) or location) if location else None
 
     def upkeep(self, table: str) -> Upkeep:
-        """Return what looks after the files of `depot` or `ledger`: delta-rs on a disk of this machine."""
+        """Return what looks after the files of `depot` or `ledger`: delta-rs on a disk of this machine, if it can."""
         location = self._depot if table == "depot" else self._ledger
         path = self._path(location)
-        if path is not None:
+        if path is not None and DeltaRsUpkeep(str(path), table).obstacle() is None:
             return DeltaRsUpkeep(str(path), table)
         return SparkUpkeep(self._session, reference(location), table, lambda: self._lock(location))
 

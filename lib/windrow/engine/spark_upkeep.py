@@ -24,6 +24,17 @@ class SparkUpkeep:
     role: str
     lock: Callable[[], AbstractContextManager[None]]
 
+    def obstacle(self) -> None:
+        """Say nothing: what Spark writes it can look after."""
+
+    def reached(self, before: int) -> int:
+        """Return up to which depot version a ledger had read at a time (microseconds), -1 when it had read none."""
+        found = self._rows(
+            f"SELECT max(depot_version) AS reached FROM {self.reference} "
+            f"WHERE state = 'microbatch' AND unix_micros(started_at) < {before:d}"
+        )[0]["reached"]
+        return -1 if found is None else int(found)
+
     def description(self) -> str:
         """Return the table's comment."""
         return str(self._detail()["description"] or "")

@@ -9,8 +9,11 @@ from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import CommitFailedError
+from deltalake.fs import DeltaStorageHandler
+from pyarrow.fs import PyFileSystem
+from pyarrow.parquet import ParquetFile
 
 from windrow.engine.lock import commit_lock
 from windrow.engine.protocol import Compacted
@@ -22,12 +25,32 @@ ATTEMPTS = 5
 Done = TypeVar("Done")
 
 
+# Features of Delta with which delta-rs compacts and cleans up as Spark would.
+KNOWN_FEATURES = {"appendOnly", "changeDataFeed", "checkConstraints", "invariants", "timestampNtz", "v2Checkpoint"}
+
+
 @dataclass(frozen=True, slots=True)
 class DeltaRsUpkeep:
     """Looks after a table at a path, without a JVM."""
 
     location: str
     role: str
+
+    def obstacle(self) -> str | None:
+        """Say why delta-rs must keep its hands off the table: what it does not know there, it would harm.
+
+        It takes the files of deletion vectors for strangers, and times in 96 bits beyond 1677 to 2262 for others.
+        """
+        table = open_table(self.location, self.role)
+        protocol, properties = table.protocol(), table.metadata().configuration
+        features = {*(protocol.reader_features or []), *(protocol.writer_features or [])} - KNOWN_FEATURES
+        if properties.get("delta.columnMapping.mode", "none") != "none":
+            features.add("columnMapping")
+        if features:
+            return f"only Spark can look after a table with {', '.join(sorted(features))}"
+        if self._has_long_times(table):
+            return "it has files with times in 96 bits (INT96), which only Spark puts together as they are"
+        return None
 
     def description(self) -> str:
         """Return the table's comment."""
@@ -58,17 +81,25 @@ class DeltaRsUpkeep:
         """Delete files that no version within the table's retention needs, and return how many.
 
         All files that are there are looked at. To go by the log alone would leave those of the change feed, those of
-        commits that failed, and for ever those of which a checkpoint has forgotten that they were removed. Nothing is
-        deleted from a table that may have deletion vectors: delta-rs takes their files for strangers.
+        commits that failed, and for ever those of which a checkpoint has forgotten that they were removed.
         """
-        table = open_table(self.location, self.role)
-        if "deletionVectors" in (table.protocol().reader_features or []):
-            return 0
         with reading(self.location, self.role):
-            found = table.vacuum(dry_run=True, full=True)
+            found = open_table(self.location, self.role).vacuum(dry_run=True, full=True)
         if dry_run or not found:
             return len(found)  # with nothing to delete there would be two commits that say so
         return len(self._commit(lambda table: table.vacuum(dry_run=False, full=True)))
+
+    def reached(self, before: int) -> int:
+        """Return up to which depot version a ledger had read at a time (microseconds), -1 when it had read none."""
+        table = open_table(self.location, self.role)
+        asked = (
+            "SELECT max(depot_version) AS reached FROM ledger WHERE state = 'microbatch' "
+            f"AND CAST(started_at AS BIGINT) < {before:d}"
+        )
+        with reading(self.location, self.role):
+            found = pa.table(QueryBuilder().register("ledger", table).execute(asked).read_all())
+        reached = found["reached"][0].as_py()
+        return -1 if reached is None else int(reached)
 
     def logged_at(self, version: int) -> int | None:
         """Return when the log's file of a version was written (microseconds), None for a table that is elsewhere."""
@@ -99,6 +130,17 @@ class DeltaRsUpkeep:
                     if not left:
                         raise
 
+    def _has_long_times(self, table: DeltaTable) -> bool:
+        """Tell whether a file that a compaction would take has a time as Spark writes it unless told otherwise."""
+        times = [field.name for field in pa.schema(table.schema().to_arrow()) if pa.types.is_timestamp(field.type)]
+        if not times:
+            return False
+        store = PyFileSystem(DeltaStorageHandler(self.location))
+        with reading(self.location, self.role):
+            files = pa.table(pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all())
+            small = files.filter(pc.less(files["size_bytes"], TARGET_SIZE))["path"].to_pylist()
+            return any(_has_int96(store, path) for path in small)
+
     def _small_files(self, state: str | None) -> int:
         """Return how many files are small enough to be put together with another one of their partition."""
         table = open_table(self.location, self.role)
@@ -108,3 +150,9 @@ class DeltaRsUpkeep:
             files = files.filter(pc.equal(files["partition.state"].cast(pa.string()), state))
         small = int(pc.sum(pc.less(files["size_bytes"], TARGET_SIZE)).as_py() or 0)
         return small if small > 1 else 0
+
+
+def _has_int96(store: PyFileSystem, path: str) -> bool:
+    with store.open_input_file(path) as file:
+        schema = ParquetFile(file).schema
+        return any(schema.column(number).physical_type == "INT96" for number in range(len(schema)))

@@ -16,6 +16,7 @@ from pyarrow.fs import FileType, PyFileSystem
 from windrow import durations, tables
 from windrow.commits import FEED, rows_added
 from windrow.errors import WindrowError
+from windrow.storage import history
 
 PROGRESS_FILES = f"state={tables.PROGRESS}/"
 KEPT = "delta.logRetentionDuration"
@@ -39,7 +40,7 @@ def waiting_versions(depot: DeltaTable, read: int) -> Waiting:
     behind = depot.version() - read
     if behind <= 0:
         return Waiting(0, 0, None, None)
-    commits = {int(commit["version"]): commit for commit in depot.history(behind)}
+    commits = {int(commit["version"]): commit for commit in history(depot, read + 1)}
     counts = {version: _brought(commits.get(version, {})) for version in range(read + 1, depot.version() + 1)}
     filled = {version: count for version, count in counts.items() if count != 0}
     if not filled:

@@ -15,7 +15,7 @@ from windrow.messages import conform, microseconds, schema
 from windrow.reading import feed
 from windrow.reading.arrivals import UNREADABLE
 from windrow.reading.log import earliest_readable
-from windrow.storage import open_table, reading
+from windrow.storage import history, open_table, reading
 
 MOST = 1_000_000
 
@@ -66,7 +66,7 @@ def recent(
 def _first_needed(log: DeltaTable, most: int) -> int:
     """Return the latest version from which on at least `most` messages were added, by what the commits say."""
     counted = 0
-    for commit in log.history():
+    for commit in history(log):
         counted += rows_added(commit) or 0
         if counted >= most:
             return int(commit["version"])

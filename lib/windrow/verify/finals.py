@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from windrow.storage import history as log_of
 from windrow.verify.columns import MESSAGE, fewer
 from windrow.verify.report import Difference, differing
 from windrow.verify.snapshot import Snapshot
@@ -42,5 +43,5 @@ def _finals(snapshot: Snapshot) -> list[pa.Table]:
 
 
 def _restored(ledger: DeltaTable, after: int, upto: int) -> bool:
-    commits = ledger.history(ledger.version() - after)
+    commits = log_of(ledger, after + 1)
     return any(after < int(commit["version"]) <= upto and commit.get("operation") == "RESTORE" for commit in commits)
