@@ -17,6 +17,7 @@ DEPOT = """\
 # [depot]
 # table = "main.bronze.events"
 # [depot.columns]
+# source = "device_id"              # whose clock it is
 # key = "device_id"
 # type = "'measurement'"
 # event_time = "measured_at"

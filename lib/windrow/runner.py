@@ -120,7 +120,7 @@ class Runner:
         """Prime a microbatch under the rules of the settings. Raises Paused."""
         microbatch = self._microbatch()
         if microbatch.primed.paused:
-            raise Paused(f"the ledger is paused, there is nothing to {wanted}", "`windrow resume` first.")
+            raise Paused(f"the ledger is paused: no {wanted} until it goes on", "`windrow resume` first.")
         return self._running(wanted) if self._followed(microbatch) else microbatch
 
     def __getstate__(self) -> dict[str, object]:

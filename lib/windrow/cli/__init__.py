@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -20,6 +20,7 @@ from windrow.cli import (
     exporting,
     looking,
     maintaining,
+    options,
     plotting,
     running,
     standing,
@@ -50,6 +51,23 @@ for group in (
     examining,
 ):
     group.add_to(app)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from windrow.version import VERSION
+
+        options.say(f"windrow {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def _start(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Group messages into batches, each message exactly once, on Delta Lake."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

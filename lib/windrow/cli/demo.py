@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from windrow.cli import options
-from windrow.cli.options import Debug, Json, aside, say
+from windrow.cli.options import Debug, Engine, Json, aside, say
 from windrow.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def demo(
     into: Annotated[
         Path, typer.Option("--into", help="Directory for the tables, the picture and the settings.")
     ] = Path("demo"),
-    engine: Annotated[str, typer.Option("--engine", help="spark, embedded (no JVM) or auto.")] = "auto",
+    engine: Engine = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -58,7 +58,7 @@ def demo(
         _tell(found, into, query)
 
 
-def _settings(into: Path, engine: str) -> Settings:
+def _settings(into: Path, engine: str | None) -> Settings:
     """Write the settings of the demo beside its tables, and read them."""
     from windrow import sample
     from windrow.example import settings_file
@@ -68,7 +68,7 @@ def _settings(into: Path, engine: str) -> Settings:
     chosen = Settings(
         depot=str(into / "depot"),
         ledger=str(into / "ledger"),
-        engine=engine,
+        **({} if engine is None else {"engine": engine}),
         ingest=IngestPart(columns=sample.COLUMNS),
     )
     (into / "windrow.toml").write_text(settings_file(chosen), encoding="utf-8")

@@ -91,11 +91,12 @@ def check_shared(ledger: OpenLedger) -> Iterator[Finding]:
     if 2 * found["raised"] <= found["messages"]:
         yield ok("clock-shared", "one clock for all messages (source is ''), and it harms none")
         return
+    section = "[depot.columns]" if ledger.settings.depot_columns else "[ingest.columns]"
     yield warning(
         "clock-shared",
         f"all messages share the clock of source '', and {found['raised']:,} of {found['messages']:,} that were too "
         "old came too late only because others moved it",
-        "Map source: [ingest.columns] source gives each device or file a clock of its own.",
+        f"Map source: {section} source gives each device or file a clock of its own.",
     )
 
 

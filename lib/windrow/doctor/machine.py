@@ -35,6 +35,7 @@ EXTRAS = {
     "metrics": {"prometheus-client": ("0.22", "1")},
     "otel": {"opentelemetry-api": ("1.30", "2")},
     "plot": {"altair": ("6", "7"), "vl-convert-python": ("1.9", "2")},
+    "quality": {"great-expectations": ("1.24", "1.25")},
 }
 USES = {
     "spark": "the Spark engine",
@@ -42,6 +43,7 @@ USES = {
     "metrics": "metrics for Prometheus",
     "otel": "spans for OpenTelemetry",
     "plot": "pictures",
+    "quality": "windrow check",
 }
 JAVA = 17
 GIBIBYTE = 1 << 30

@@ -32,7 +32,7 @@ def rejected_messages(*own: Expectation, max_rejected: float = MAX_REJECTED) -> 
     share = library().expectations.UnexpectedRowsExpectation(
         unexpected_rows_query=REJECTED_SHARE.format(share=float(max_rejected)).strip(),
         severity="warning",
-        description="The share of rejected messages among those read is at most max_rejected.",
+        description=f"The share of rejected messages among those read is at most max_rejected ({max_rejected:g}).",
         meta={"name": "rejected_share"},
     )
     return _suite("rejected_messages", (share, *own))
