@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.messages import SECOND, Row, message, table
-from windrow.cli import main
+from windrow.cli import main, options
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ def windrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WINDROW_ENGINE", "embedded")
     monkeypatch.setenv("COLUMNS", "200")
+    for console in (options.people, options.aside):
+        monkeypatch.setattr(console, "width", 200)  # they may have been made where the terminal was another
 
     def run(*arguments: str) -> Said:
         capfd.readouterr()
