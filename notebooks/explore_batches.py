@@ -12,6 +12,7 @@
 
 from windrow import moments, plot
 from windrow.arrow import plain
+from windrow.errors import NotFound
 from windrow.notebook import Notebook
 
 at = Notebook(globals())
@@ -111,7 +112,10 @@ rejected = spark.table("rejected_messages")
 streams = batches.groupBy("key").agg(F.count("*").alias("batches"), F.min(F.unix_micros("window_start")).alias("begin"))
 asked = at.parameter("key")
 found = streams.where(F.col("key") == asked) if asked else streams
-key, _, first = found.orderBy(F.desc("batches"), "key").first()
+most = found.orderBy(F.desc("batches"), "key").first()
+if most is None:
+    raise NotFound("the ledger has no batch of this key", "`windrow run` makes some; or choose another key.")
+key, _, first = most
 begin = moments.microseconds(at.parameter("begin"), "begin") if at.parameter("begin") else first
 end = begin + int(at.parameter("seconds", "20")) * 1_000_000
 

@@ -134,7 +134,7 @@ history = plain(
     """).toArrow()
 )
 minutes = int(at.parameter("minutes", "60"))
-if minutes:
+if minutes and history.num_rows:
     last = history["started_at"].cast("int64").to_numpy()
     history = history.filter(last >= last.max() - minutes * 60_000_000)
 chart = plot.microbatches(history)

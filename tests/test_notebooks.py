@@ -15,6 +15,11 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
+import windrow
+from windrow.engine.embedded import create_depot
+from windrow.errors import NotFound
+from windrow.settings import Settings
+
 pytest.importorskip("altair")
 
 ROOT = Path(__file__).parents[1]
@@ -162,6 +167,19 @@ def test_watch_batcher(run: Callable[..., Done], sample: Path) -> None:
     bars = done.names["chart"].to_dict()["datasets"]["bars"]
     assert [(bar["messages"], bar["rejected"]) for bar in bars] == [(51_004, 3_096)]
     assert 0 < bars[0]["newest_ms"] < bars[0]["oldest_ms"]
+
+
+@pytest.mark.parametrize("name", ["explore_batches", "watch_batcher"])
+def test_empty_ledger(run: Callable[..., Done], tmp_path: Path, name: str) -> None:
+    """
+    Over a ledger that has read nothing a notebook ends with the error that there is nothing yet.
+    """
+    depot, ledger = str(tmp_path / "depot"), str(tmp_path / "ledger")
+    create_depot(depot, pa.string())
+    windrow.run(Settings(depot=depot, ledger=ledger, engine="embedded"))
+    (tmp_path / "windrow.toml").write_text(f'depot = "{depot}"\nledger = "{ledger}"\n')
+    with pytest.raises(NotFound):
+        run(name, config=str(tmp_path / "windrow.toml"))
 
 
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)

@@ -88,11 +88,14 @@ class Notebook:
 
         from windrow.arrow import plain
         from windrow.commits import CHANGE, VERSION
+        from windrow.engine.spark_log import SparkLog
         from windrow.expressions import Mapping as Columns
         from windrow.messages import COLUMNS
 
         place, path = self.settings.depot, local_path(self.settings.depot)
-        reader = self.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0)
+        log = SparkLog(self.spark, reference(_absolute(place)))
+        begin = log.commits()[0].version  # the log may have been trimmed
+        reader = self.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", begin)
         feed = reader.load(str(path.resolve())) if path else reader.table(place)
         mapping = Columns.of_depot(self.settings.depot_columns, feed.columns)
         own = [name for name in COLUMNS if name in feed.columns]
