@@ -73,8 +73,8 @@ def _require_feed(depot: Table, settings: Settings) -> None:
     if not depot.feed:
         raise DepotUnreadable(
             f"the change data feed of the depot {settings.depot} is off",
-            "Switch it on: ALTER TABLE ... SET TBLPROPERTIES (delta.enableChangeDataFeed = true). Spark can read what "
-            'is added from then on (start_from = "end"), the embedded engine also what was there.',
+            "Switch it on: ALTER TABLE ... SET TBLPROPERTIES (delta.enableChangeDataFeed = true). What is added from "
+            'then on can be read (start_from = "end"); `windrow ingest --format delta` copies what is there into one.',
         )
 
 

@@ -78,7 +78,7 @@ class EmbeddedArrivals:
             raise DepotUnreadable(
                 f"the change feed of depot versions {first} to {last} cannot be read: {first_line(error)}",
                 'Bring their log and files back; or begin a new ledger (--ledger) with start_from = "version:N", where '
-                "`windrow status` says from which version on the depot can be read.",
+                "`windrow doctor` says from which version on the depot can be read.",
             ) from error
         return messages_of(self._mapped(plain(feed)), self.on_depot_delete)
 

@@ -32,6 +32,6 @@ def translated(error: Exception) -> Exception:
         return DepotUnreadable(
             f"the depot's change feed cannot be read: {first_line(error)}",
             'Bring their log and files back; or begin a new ledger (--ledger) with start_from = "version:N", where '
-            "`windrow status` says from which version on the depot can be read.",
+            "`windrow doctor` says from which version on the depot can be read.",
         )
     return error
