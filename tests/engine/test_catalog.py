@@ -51,6 +51,11 @@ def run(settings: Settings, spark: Any, clock: ManualClock) -> Runner:
     return runner
 
 
+def tables_in(spark: Any, schema: str) -> set[str]:
+    """Return the tables and views of a schema, without temporary views, which belong to the session."""
+    return {row.tableName for row in spark.sql(f"SHOW TABLES IN {schema}").collect() if not row.isTemporary}
+
+
 def publish(spark: Any, name: str, rows: list[dict[str, Any]]) -> None:
     """Append messages to a table by name."""
     frame_of(spark, table(rows)).write.format("delta").mode("append").saveAsTable(name)
@@ -75,7 +80,7 @@ def test_whole_way(spark: Any, schema: str, settings: Settings, clock: ManualClo
         for table_ in (f"{schema}.ledger", f"delta.`{ledger}-by-path`")
     )
     assert plain(by_name).select(by_path.column_names[:20]) == plain(by_path).select(by_path.column_names[:20])
-    assert {row.tableName for row in spark.sql(f"SHOW TABLES IN {schema}").collect()} == VIEWS | {"depot", "ledger"}
+    assert tables_in(spark, schema) == VIEWS | {"depot", "ledger"}
     assert spark.table(f"{schema}.closed_batches").columns == [name for name, _ in tables.batch_fields(None)]
     assert spark.table(f"{schema}.closed_batches").count() == summary.total("closed")
     held = spark.table(f"{schema}.closed_batches").selectExpr("sum(message_count)").collect()[0][0]
@@ -128,7 +133,7 @@ def test_views_elsewhere(spark: Any, schema: str, settings: Settings, clock: Man
     spark.sql(f"CREATE SCHEMA {schema}_views")
     try:
         run(settings.model_copy(update={"views": f"{schema}_views"}), spark, clock)
-        assert {row.tableName for row in spark.sql(f"SHOW TABLES IN {schema}_views").collect()} == VIEWS
+        assert tables_in(spark, f"{schema}_views") == VIEWS
     finally:
         spark.sql(f"DROP SCHEMA {schema}_views CASCADE")
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 STATES = ("progress", "microbatch", "open", "closed", "rejected")
 SITE = "windrow"
-LEFT_BEHIND = "tmp_view"
 
 
 def check(
@@ -44,7 +43,7 @@ def check(
     )
     steps = len(wanted) + 1
     version, frame = _pinned(spark, ledger)
-    with quiet(), _held(frame), _cleared(spark):
+    with quiet(), _held(frame):
         rows = dict.fromkeys(STATES, 0) | _counted(frame)
         progress("rows", 1, steps)
         context = fresh_context()
@@ -84,15 +83,6 @@ def _held(frame: DataFrame) -> Iterator[None]:
     finally:
         with suppress(PySparkException):
             frame.unpersist()
-
-
-@contextmanager
-def _cleared(spark: SparkSession) -> Iterator[None]:
-    """Take away the view that Great Expectations leaves in the session, one for all its queries."""
-    try:
-        yield
-    finally:
-        spark.catalog.dropTempView(LEFT_BEHIND)
 
 
 def _counted(frame: DataFrame) -> dict[str, int]:
