@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.engine.world import World
 from tests.faults.mishaps import assert_sound, assert_whole, clean_up, damaged, data_files, log_file, run
 from tests.messages import log, table
 from windrow import reading
+from windrow.doctor import examine
 from windrow.engine.embedded import create_depot
 from windrow.errors import (
     DepotChanged,
@@ -237,11 +239,12 @@ class TestCleanedUp:
         clean_up(read.depot)
         read.publish(NEW)
         read.ledger += "-behind"
-        with pytest.raises(DepotUnreadable, match="`windrow status` says"):
+        with pytest.raises(DepotUnreadable, match="`windrow doctor` says"):
             run(read, embedded)
-        begin = reading.status(read.depot, read.ledger, NOW).reach.depot_version
+        settings = embedded.settings(read.depot, read.ledger)
+        said = next(found.todo for found in examine(lambda: settings, NOW) if found.code == "depot-reach")
         read.ledger += "-again"
-        read.runner(embedded, start_from=f"version:{begin}").once()
+        read.runner(embedded, start_from=re.search(r'start_from = "(.*)"', said)[1]).once()
         assert [row["messages_read"] for row in read.history()] == [len(NEW)]
 
 

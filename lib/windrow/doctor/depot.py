@@ -94,10 +94,10 @@ def check_feed(depot: OpenDepot) -> Iterator[Finding]:
         yield warning("depot-reach", what, todo) if behind else ok("depot-reach", what)
         return
     reached = depot.progress.depot_version
-    if reached + 1 < first and not _in_feed(depot.table, reached + 1):
+    if reached + 1 < first and not _in_feed(depot.table, reached + 1, first - 1):
         yield error(
             "depot-reach",
-            f"depot version {reached + 1} must be read next, the first that can be read is {first}",
+            f"depot version {reached + 1} must be read next, all can be read from {first} on",
             f'What is between is gone. What is left can go into a new ledger: start_from = "version:{first}".',
         )
     elif first:
@@ -126,7 +126,7 @@ def check_retention(depot: OpenDepot) -> Iterator[Finding]:
 def check_changes(depot: OpenDepot) -> Iterator[Finding]:
     """Rows deleted or updated in versions that were not read yet stop the next run, or are passed over."""
     first = earliest_readable(depot.table, depot=True) if depot.progress is None else depot.progress.depot_version + 1
-    if first > depot.table.version() or not _in_feed(depot.table, first):
+    if first > depot.table.version() or not _in_feed(depot.table, first, first):
         return
     other = "_change_type <> 'insert'"
     stream = depot.table.load_cdf(starting_version=first, columns=[CHANGE, VERSION], predicate=other)
@@ -148,10 +148,10 @@ def check_changes(depot: OpenDepot) -> Iterator[Finding]:
         yield error("depot-changes", what, todo)
 
 
-def _in_feed(table: DeltaTable, version: int) -> bool:
-    """Tell whether the changes of a version can be read, also where the version itself cannot be opened any more."""
+def _in_feed(table: DeltaTable, first: int, last: int) -> bool:
+    """Tell whether the changes of versions can be read, also where a version itself cannot be opened any more."""
     try:
-        stream = table.load_cdf(starting_version=version, ending_version=version, columns=[CHANGE, VERSION])
+        stream = table.load_cdf(starting_version=first, ending_version=last, columns=[CHANGE, VERSION])
         pa.RecordBatchReader.from_stream(stream).read_all()
     except (DeltaError, pa.ArrowException, OSError):
         return False
