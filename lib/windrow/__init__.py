@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from windrow.api import run
     from windrow.batching import Batched, Rules, State, batch
     from windrow.closed import stream_closed
+    from windrow.digests import digests
     from windrow.reading.closed import Closed, read_closed
+    from windrow.replay import replay
     from windrow.settings import Settings
     from windrow.tuning import tune
 
@@ -24,12 +26,27 @@ _HOMES = {
     "Settings": "settings",
     "State": "batching",
     "batch": "batching",
+    "digests": "digests",
     "read_closed": "reading.closed",
+    "replay": "replay",
     "run": "api",
     "stream_closed": "closed",
     "tune": "tuning",
 }
-__all__ = ["Batched", "Closed", "Rules", "Settings", "State", "batch", "read_closed", "run", "stream_closed", "tune"]
+__all__ = [
+    "Batched",
+    "Closed",
+    "Rules",
+    "Settings",
+    "State",
+    "batch",
+    "digests",
+    "read_closed",
+    "replay",
+    "run",
+    "stream_closed",
+    "tune",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -27,7 +27,11 @@ COLUMNS = {
     "sequence": pa.int64(),
     "payload": None,  # string or binary, as the depot has it
 }
-SUMMARY = pa.schema([("version", pa.int64()), ("source", pa.string()), ("messages", pa.int64()), ("stamp", TIME)])
+SUMMARY = pa.schema(
+    [
+        ("version", pa.int64()), ("source", pa.string()), ("messages", pa.int64()), ("earliest", TIME), ("stamp", TIME),
+    ]
+)  # fmt: skip
 DEFAULTS = {"source": "", "sequence": None, "payload": None}
 
 
@@ -140,20 +144,21 @@ def refused(messages: pa.Table, latest: int) -> pa.Table:
 
 
 def summarise(messages: pa.Table, latest: int) -> pa.Table:
-    """Return for each (version, source) the number of rows and the greatest stamp of those that move a clock.
+    """Return for each (version, source) the rows, and the first and last stamp of those that move a clock.
 
     The summaries of parts of a table combine by `combine`, so parts can be summarised anywhere.
     """
     refused_rows = refused(messages, latest)["row"].to_numpy()
     moves = np.ones(messages.num_rows, np.bool_)
     moves[refused_rows] = False
-    stamp = messages["received_at"].combine_chunks()
+    stamp = pc.if_else(pa.array(moves), messages["received_at"].combine_chunks(), pa.scalar(None, TIME))
     counted = pa.table(
         {
             "version": messages["version"],
             "source": messages["source"],
             "messages": np.ones(messages.num_rows, np.int64),
-            "stamp": pc.if_else(pa.array(moves), stamp, pa.scalar(None, TIME)),
+            "earliest": stamp,
+            "stamp": stamp,
         }
     )
     return combine(counted)
@@ -161,6 +166,6 @@ def summarise(messages: pa.Table, latest: int) -> pa.Table:
 
 def combine(summaries: pa.Table) -> pa.Table:
     """Return the summary of parts that were summarised apart, ordered by version and source."""
-    grouped = summaries.group_by(["version", "source"]).aggregate([("messages", "sum"), ("stamp", "max")])
-    renamed = grouped.rename_columns(["version", "source", "messages", "stamp"])
-    return renamed.sort_by([("version", "ascending"), ("source", "ascending")])
+    wanted = [("messages", "sum"), ("earliest", "min"), ("stamp", "max")]
+    grouped = summaries.group_by(["version", "source"]).aggregate(wanted).rename_columns(SUMMARY.names)
+    return grouped.sort_by([("version", "ascending"), ("source", "ascending")])

@@ -107,9 +107,8 @@ class Microbatch:
         self.primed: Primed = prime(engine)
         self._phase("prime_ms")
 
-    def run_messages(self, arrived: Slice, max_clock_skew: int) -> Committed:
-        """Process the messages of the next depot versions."""
-        latest = self.started_at + max_clock_skew
+    def run_messages(self, arrived: Slice, latest: int) -> Committed:
+        """Process the messages of the next depot versions; those stamped after `latest` are ahead of the clock."""
         self._begin()
         plan = _plan(arrived, latest, self.primed, mark_of(self._engine, max(arrived.expected)))
         self._phase("plan_ms")

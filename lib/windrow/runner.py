@@ -27,6 +27,7 @@ from windrow.errors import (
 from windrow.floors import Floors
 from windrow.microbatch import Committed, Microbatch, committed_in
 from windrow.opening import open_ledger, recorded_rules, require_depot
+from windrow.progress import Primed
 from windrow.settings import Settings
 from windrow.step import Step
 
@@ -175,7 +176,8 @@ class Runner:
             with suppress(LedgerMoved):
                 if self._followed(microbatch):
                     continue
-                self._done(microbatch.run_messages(arrived, self._settings.max_clock_skew))
+                latest = microbatch.started_at + self._settings.max_clock_skew
+                self._done(microbatch.run_messages(arrived, latest))
 
     def _tick_idle(self) -> None:
         microbatch = self._running("tick")
@@ -214,9 +216,7 @@ class Runner:
         primed = microbatch.primed
         if primed.rules == self._step.settings:
             return False
-        more = self._settings.rules.max_delay - recorded_rules(primed.rules).max_delay
-        floors = primed.sources.floors
-        self._done(microbatch.run_tick(Floors(floors.source, floors.floor + max(0, more)), kind="rules"))
+        self._done(microbatch.run_tick(floors_under(primed, self._settings.rules.max_delay), kind="rules"))
         return True
 
     def _microbatch(self) -> Microbatch:
@@ -266,6 +266,12 @@ class Runner:
         self._attempt += 1
         if self._clock.wait(pause):
             raise error
+
+
+def floors_under(primed: Primed, max_delay: int) -> Floors:
+    """Return the floors that go with another `max_delay` (microseconds): what was too old before stays so."""
+    floors = primed.sources.floors
+    return Floors(floors.source, floors.floor + max(0, max_delay - recorded_rules(primed.rules).max_delay))
 
 
 def _silent(*_: object) -> None:

@@ -327,7 +327,7 @@ def create_depot(location: str, payload: pa.DataType, keep: str = "90d") -> None
         )
 
 
-def create_ledger(location: str, first: pa.Table, keep: str) -> None:
+def create_ledger(location: str, first: pa.Table | pa.RecordBatchReader, keep: str) -> None:
     """Create a ledger with its first rows at a path unless it exists."""
     with commit_lock(location), writing(location, "ledger"):
         if DeltaTable.is_deltatable(location):
@@ -335,7 +335,7 @@ def create_ledger(location: str, first: pa.Table, keep: str) -> None:
         _require_empty(location, "ledger", "_delta_log", f"state={tables.PROGRESS}")
         write_deltalake(
             location,
-            first.combine_chunks(),
+            first.combine_chunks() if isinstance(first, pa.Table) else first,
             mode="error",
             partition_by=["state"],
             description=tables.LEDGER_COMMENT,

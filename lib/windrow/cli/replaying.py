@@ -1,0 +1,180 @@
+"""The command that plays the recorded log again and compares: replay."""
+
+from __future__ import annotations
+
+import json as json_text
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.markup import escape
+
+from windrow.cli import options
+from windrow.cli.options import Config, Debug, Depot, Engine, Json, Ledger, count, say
+
+if TYPE_CHECKING:
+    from windrow.batching import Rules
+    from windrow.replay import Change, Comparison, Move, Replay
+    from windrow.settings import Settings
+
+SHOWN = 20
+COLOURS = {"changed": "yellow", "other window": "cyan", "disappears": "red", "appears": "green"}
+Ticks = Literal["reuse", "fresh"]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command of this file."""
+    app.command(epilog="Example: windrow replay   or   windrow replay --max-delay 1m --into data/other")(replay)
+
+
+def replay(
+    into: Annotated[
+        str | None, typer.Option("--into", help="Path of the new ledger, which stays. Default: it is dropped.")
+    ] = None,
+    rules: Annotated[
+        str | None, typer.Option("--rules", help="A windrow.toml whose [rules] are taken instead of the recorded ones.")
+    ] = None,
+    window: Annotated[str | None, typer.Option("--window", help="Another window, such as 30s.")] = None,
+    max_delay: Annotated[str | None, typer.Option("--max-delay", help="Another max_delay, such as 1m.")] = None,
+    ticks: Annotated[
+        Ticks, typer.Option("--ticks", help="reuse: with the recorded ticks and flushes; fresh: without.")
+    ] = "reuse",
+    from_: Annotated[
+        str | None, typer.Option("--from", help="From this depot version, or this time of its commits, on.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="Up to this depot version, or before this time of its commits.")
+    ] = None,
+    key: Annotated[list[str] | None, typer.Option("--key", help="Only this key; may be repeated.")] = None,
+    source: Annotated[list[str] | None, typer.Option("--source", help="Only this source; may be repeated.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Tell so many changes and moves at most.")] = SHOWN,
+    config: Config = None,
+    depot: Depot = None,
+    ledger: Ledger = None,
+    engine: Engine = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Play the recorded log again into a new ledger, and compare. Exit status 1 when the same rules differ.
+
+    The ledger itself is only read. With other rules, or without the recorded ticks, the comparison says what would
+    have been: which batches appear, disappear or change, and where their messages went.
+    """
+    from windrow.replay import Portion
+    from windrow.replay import replay as play
+
+    chosen = options.reading(config, depot=depot, ledger=ledger, engine=engine or "embedded")
+    others = _rules(rules, chosen, {"window": window, "max_delay": max_delay})
+    portion = Portion(from_, to, key or (), source or ())
+    with options.progress("messages", quiet=json) as progress:
+        found = play(chosen, into, others, ticks, portion, limit, progress=progress)
+    if json:
+        options.print_json(found.to_dict())
+    else:
+        _tell(found)
+    return 0 if found.ok else 1
+
+
+def _rules(file: str | None, chosen: Settings, flags: dict[str, str | None]) -> Rules | None:
+    """Return the rules of a file with the flags over them; without a file the flags go over the settings' rules."""
+    from windrow.durations import microseconds
+
+    given = {name: value for name, value in flags.items() if value is not None}
+    if file is None and not given:
+        return None
+    base = chosen if file is None else options.settings(file)
+    changed = {name: microseconds(value, "--" + name.replace("_", "-")) for name, value in given.items()}
+    return type(base.rules).model_validate(base.rules.model_dump() | changed).build()
+
+
+def _tell(found: Replay) -> None:
+    """Print what was replayed, the two digests, and what differs."""
+    recorded, replayed = found.recorded, found.replayed
+    say(
+        f"{count(found.messages, 'message')} of depot versions {found.first_depot_version} to "
+        f"{found.last_depot_version}, {_how(found)}"
+    )
+    for name, side in (("ledger", recorded), ("replay", replayed)):
+        refused = sum(side.rejected.values())
+        say(
+            f"{name}  {count(side.batches, 'batch')}, {refused:,} rejected, in "
+            f"{count(side.microbatches, 'microbatch')}; digest {side.digest}"
+        )
+    if found.comparison is None:
+        say("[green]equal[/green], to the last octet")
+    else:
+        _differ(found, found.comparison)
+    if found.into is not None:
+        say(f"The new ledger is {found.into}; give it as --ledger to look at it, or to go on from it.", markup=False)
+
+
+def _how(found: Replay) -> str:
+    rules = "under the recorded rules" if found.rules is None else f"under {_short(found.rules)}"
+    streams = [f"only {name} {', '.join(map(repr, values))}" for name, values in _streams(found).items() if values]
+    ticks = f"{'with' if found.ticks == 'reuse' else 'without'} the recorded ticks and flushes"
+    return escape(", ".join([rules, ticks, *streams]))
+
+
+def _streams(found: Replay) -> dict[str, tuple[str, ...]]:
+    return {"key": found.keys, "source": found.sources}
+
+
+def _short(rules: Any) -> str:
+    from windrow.durations import text
+
+    durations = {name: text(rules[name]) for name in ("window", "max_delay", "max_leap")}
+    return ", ".join(f"{name} {value}" for name, value in {**rules, **durations}.items())
+
+
+def _differ(found: Replay, comparison: Comparison) -> None:
+    """Print the changes and moves, the first difference in words when there must be none."""
+    if found.ok:
+        say(f"different: {_counts(comparison)}")
+    else:
+        at = comparison.first_microbatch
+        where = "" if at is None else f"; the first microbatch that finished something else is {at}"
+        say(f"[red]different[/red], and must be equal: {_counts(comparison)}{where}")
+    for change in comparison.changes:
+        _print_change(change)
+    _more(sum(comparison.counts.values()) - len(comparison.changes), "change")
+    for move in comparison.moves:
+        say(f"  {_moved(move)}", markup=False)
+    _more(comparison.moved - sum(move.messages for move in comparison.moves), "message")
+    if not found.ok:
+        say("The depot or the ledger is not what it was, or an older Windrow wrote it: `windrow verify` says which.")
+
+
+def _counts(comparison: Comparison) -> str:
+    words = {
+        "changed": "changed",
+        "other window": "the same messages in another window",
+        "disappears": "disappear",
+        "appears": "appear",
+    }
+    said = [f"{number:,} {words[what]}" for what, number in comparison.counts.items() if number]
+    return ", ".join([f"{comparison.same:,} the same", *said, f"{count(comparison.moved, 'message')} elsewhere"])
+
+
+def _print_change(change: Change) -> None:
+    colour = COLOURS[change.what]
+    before, after = change.messages
+    size = {"disappears": f"{before:,}", "appears": f"{after:,}"}.get(change.what, f"{before:,} -> {after:,}")
+    becomes = f" -> {change.becomes}" if change.becomes else ""
+    say(f"  [{colour}]{change.what}[/{colour}]  {escape(change.id + becomes)}  messages {size}")
+    for name, (old, new) in change.columns.items():
+        say(f"      {name}: {_value(old)} -> {_value(new)}", markup=False)
+
+
+def _moved(move: Move) -> str:
+    places = [place or "nowhere" for place in (move.before, move.after)]
+    example = move.example
+    first = f"{example['source'] or repr('')} {example['key']} {example['type']} {example['event_time']}"
+    return f"{count(move.messages, 'message')}: {places[0]} -> {places[1]}, first {first}"
+
+
+def _more(number: int, noun: str) -> None:
+    if number > 0:
+        say(f"  and {count(number, noun)} more (--limit)")
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else json_text.dumps(value, default=str)

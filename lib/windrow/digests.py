@@ -1,0 +1,105 @@
+"""Digests of a ledger: of each batch and rejection, of each microbatch, and of all, by the canonical form.
+
+Two ledgers with one digest say the same of the same messages, whatever engine wrote them in how many microbatches.
+A microbatch is what it finished: the batches that it closed and the messages that it rejected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow import canonical
+from windrow.arrow import plain
+from windrow.reading.delta import Ledger, open_ledger, quoted
+
+ROW = pa.schema(
+    [
+        ("id", pa.string()), ("state", pa.string()), ("microbatch", pa.int64()),
+        ("digest", pa.string()), ("content", pa.string()),
+    ]
+)  # fmt: skip
+MICROBATCH = pa.schema([("microbatch", pa.int64()), ("rows", pa.int64()), ("digest", pa.string())])
+BATCHES = ("open", "closed")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which rows of a ledger: open ones, what microbatches after one finished; some keys or sources (empty: all)."""
+
+    after: int = 0
+    keys: Sequence[str] = ()
+    sources: Sequence[str] = ()
+
+    def condition(self, number: str) -> str:
+        """Return the part as SQL; `number` is the column with the microbatch that finished a row."""
+        wanted = [f"({number} IS NULL OR {number} > {self.after:d})"]
+        for name, values in (("key", self.keys), ("source", self.sources)):
+            if values:
+                wanted.append(f"{name} IN ({', '.join(quoted(value) for value in values)})")
+        return " AND ".join(wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Digests:
+    """The digests of a ledger.
+
+    `rows` has `id, state, microbatch, digest, content` in the order of the ids: the microbatch that finished the row
+    (NULL while it is open), the digest of the row and, for a batch, that of its messages alone.
+    """
+
+    rows: pa.Table
+    total: str
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> Digests:
+        """Return the digests of some rows."""
+        ordered = rows.sort_by("id").combine_chunks()
+        return cls(ordered, _digest(ordered))
+
+    def microbatches(self) -> pa.Table:
+        """Return `microbatch, rows, digest` of each microbatch that finished something, in their order."""
+        finished = self.rows.filter(pc.is_valid(self.rows["microbatch"])).sort_by("microbatch").combine_chunks()
+        runs = pc.run_end_encode(finished["microbatch"].combine_chunks())
+        ends = runs.run_ends.to_pylist()
+        parts = [finished.slice(begin, end - begin) for begin, end in zip([0, *ends], ends, strict=False)]
+        columns = [runs.values, [part.num_rows for part in parts], [_digest(part) for part in parts]]
+        return pa.table(columns, schema=MICROBATCH)
+
+
+def digests(ledger: str | Ledger, part: Part | None = None, version: int | None = None) -> Digests:
+    """Return the digests of a ledger, of all its rows and at its latest version unless told.
+
+    Raises TableMissing, TableRefused, TableUnreadable, or NotFound for a version that is not there.
+    """
+    opened = ledger if isinstance(ledger, Ledger) else open_ledger(ledger, version)
+    return Digests.of(pa.concat_tables([ROW.empty_table(), *_pieces(opened, part or Part())]))
+
+
+def _pieces(ledger: Ledger, part: Part) -> Iterator[pa.Table]:
+    """Yield the digests of rows piece by piece, so that a large ledger need not fit in memory."""
+    columns = ", ".join([*canonical.BATCH, "closed_in AS microbatch", "messages"])
+    for piece in ledger.pieces(BATCHES, columns, part.condition("closed_in")):
+        rows = _plain(piece)
+        content = canonical.digests(canonical.contents(rows["messages"]))
+        yield _rows(rows, canonical.batches(rows), content)
+    columns = ", ".join([*canonical.REJECTED, "microbatch"])
+    for piece in ledger.pieces("rejected", columns, part.condition("microbatch")):
+        rows = _plain(piece)
+        yield _rows(rows, canonical.rejections(rows), pa.nulls(rows.num_rows, pa.string()))
+
+
+def _plain(piece: pa.RecordBatch) -> pa.RecordBatch:
+    return plain(pa.table(piece)).combine_chunks().to_batches(max_chunksize=max(piece.num_rows, 1))[0]
+
+
+def _rows(rows: pa.RecordBatch, octets: pa.Array, content: pa.Array) -> pa.Table:
+    columns = [rows["id"], rows["state"], rows["microbatch"], canonical.digests(octets), content]
+    return pa.table(columns, schema=ROW)
+
+
+def _digest(rows: pa.Table) -> str:
+    return canonical.digest(rows["id"].combine_chunks(), rows["digest"].combine_chunks())

@@ -1,0 +1,170 @@
+"""Replay: the log again, into a new ledger, and compared with what the ledger has.
+
+What a ledger holds follows from the depot and from what the ledger recorded beside it: ticks, flushes, rules. So the
+same depot versions with the same record must give the same again, to the last octet of the canonical form, in
+microbatches of any size. Under other rules, or without the recorded ticks, the comparison says what would have been:
+which batches appear, disappear or change, and where their messages went.
+
+A part of the log begins with a copy of the ledger as it was when the microbatch before had been committed.
+Source of the idea: Triceps, which records what the scheduler did so that a replay repeats it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Literal
+
+from windrow.batching import Rules
+from windrow.digests import Digests, Part, digests
+from windrow.engine import open_engine
+from windrow.engine.protocol import Engine
+from windrow.errors import DepotUnreadable, EngineUnavailable, NotFound, SettingsError
+from windrow.locations import is_name
+from windrow.reading.delta import Ledger, open_depot, open_ledger, recorded_rules
+from windrow.replay.beginning import begin
+from windrow.replay.comparison import compare
+from windrow.replay.legs import Leg, recorded, under
+from windrow.replay.player import Player, Streams
+from windrow.replay.report import Change, Comparison, Move, Replay, Side
+from windrow.replay.span import Depot, Span, find_span
+from windrow.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Change", "Comparison", "Move", "Portion", "Replay", "Side", "replay"]
+
+EARLIER = "Replay what is left: --from a version or time that `windrow doctor` says can be read."
+"""What to do when the depot's early versions are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """A part of the log: depot versions from one to another, the streams of some keys and sources (empty: of any).
+
+    `begin` and `end` are versions, or times of the depot's commits (ISO 8601).
+    """
+
+    begin: str | None = None
+    end: str | None = None
+    keys: Sequence[str] = ()
+    sources: Sequence[str] = ()
+
+    @property
+    def streams(self) -> Streams:
+        """Return the streams."""
+        return Streams(tuple(self.keys), tuple(self.sources))
+
+
+def replay(
+    settings: Settings | None = None,
+    into: str | None = None,
+    rules: Rules | None = None,
+    ticks: Literal["reuse", "fresh"] = "reuse",
+    portion: Portion | None = None,
+    limit: int = 20,
+    spark: SparkSession | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Replay:
+    """Replay what the ledger of `settings` recorded into a new ledger at the path `into`, and compare the two.
+
+    Without `into` the new ledger is dropped when it has been compared. `rules` are taken instead of the recorded ones;
+    `ticks` `fresh` leaves recorded ticks and flushes out. At most `limit` changes and moves are told. `progress` is
+    told how many messages are done, of how many. The embedded engine plays, unless there is `spark`, or the settings
+    say `engine = "spark"`. Raises SettingsError, NotFound, TableMissing, TableRefused, DepotUnreadable, DepotChanged.
+    """
+    settings, portion = settings or Settings.load(), portion or Portion()
+    _require(settings, into, ticks, portion.streams)
+    with ExitStack() as left:
+        place = into or str(Path(left.enter_context(TemporaryDirectory(prefix="windrow-"))) / "ledger")
+        engine = "spark" if spark is not None or settings.engine == "spark" else "embedded"
+        chosen = settings.model_copy(update={"ledger": place, "engine": engine})
+        span = _span(settings, open_engine(chosen, spark), portion)
+        given = None if rules is None else rules.to_json()
+        legs = under(given, ticks, recorded(span.end, span.after, span.upto))
+        player = Player(chosen, portion.streams, _counted(progress, span.messages), spark)
+        _play(player, chosen, span, legs)
+        part = Part(span.after, portion.keys, portion.sources)
+        ledgers = span.end, open_ledger(place)
+        found = digests(ledgers[0], part), digests(ledgers[1], part)
+        _require_some(found, portion.streams)
+        return Replay(
+            depot=settings.depot,
+            ledger=settings.ledger,
+            into=into,
+            first_depot_version=span.first,
+            last_depot_version=span.last,
+            messages=span.messages,
+            rules=None if given is None else recorded_rules(given),
+            ticks=ticks,
+            keys=tuple(portion.keys),
+            sources=tuple(portion.sources),
+            recorded=_side(ledgers[0], part, found[0], span.upto - span.after),
+            replayed=_side(ledgers[1], part, found[1], player.microbatches),
+            comparison=None if found[0].total == found[1].total else compare(ledgers, found, part, limit),
+        )
+
+
+def _require(settings: Settings, into: str | None, ticks: str, streams: Streams) -> None:
+    if ticks not in ("reuse", "fresh"):
+        raise SettingsError(f"ticks are {ticks!r}", "Choose reuse or fresh.")
+    if into is not None and is_name(into):
+        raise SettingsError(f"{into} is the name of a catalog table", f"Give a path: ./{into}, for example.")
+    if into is not None and streams:
+        raise SettingsError(
+            "a ledger holds every message of its depot, a replay of some streams does not",
+            "Leave --into out: the streams are compared, and nothing is kept.",
+        )
+    ledger = open_ledger(settings.ledger)
+    open_depot(settings.depot, ledger, ledger.progress())
+
+
+def _require_some(found: tuple[Digests, Digests], streams: Streams) -> None:
+    """Raise NotFound for streams of which there is nothing: it is rather a name that was misspelt."""
+    if streams and not any(side.rows.num_rows for side in found):
+        named = " and ".join(f"{name} {', '.join(map(repr, values))}" for name, values in streams.named.items())
+        raise NotFound(f"no message of {named} was read", "`windrow show` lists keys and sources.")
+
+
+def _span(settings: Settings, engine: Engine, portion: Portion) -> Span:
+    if getattr(engine, "remote", False):
+        raise EngineUnavailable(
+            "a replay needs Spark in this process, not Spark Connect", "Use a classic session, or --engine embedded."
+        )
+    depot = Depot(engine.depot().version, engine.depot_commits)
+    return find_span(settings.ledger, portion.begin, portion.end, depot)
+
+
+def _counted(progress: Callable[[int, int], None], total: int) -> Callable[[int], None]:
+    """Return what adds up messages and tells how many are done."""
+    done = 0
+
+    def add(messages: int) -> None:
+        nonlocal done
+        done += messages
+        progress(done, total)
+
+    return add
+
+
+def _play(player: Player, settings: Settings, span: Span, legs: Sequence[Leg]) -> None:
+    """Make the new ledger, and play the legs into it."""
+    begin(player.engine(legs[0]), settings.ledger, span, legs[0].rules, settings.keep)
+    try:
+        for leg in legs:
+            player.play(leg)
+    except DepotUnreadable as error:
+        raise DepotUnreadable(error.message, EARLIER) from error
+    player.finish()
+
+
+def _side(ledger: Ledger, part: Part, found: Digests, microbatches: int) -> Side:
+    """Return what a ledger holds of what was replayed."""
+    where = part.condition("microbatch")
+    reasons = ledger.rows("rejected", "reason, count(*) AS messages", where, "GROUP BY reason ORDER BY reason")
+    refused = {row["reason"]: row["messages"] for row in reasons.to_pylist()}
+    return Side(found.total, microbatches, found.rows.num_rows - sum(refused.values()), refused)

@@ -1,0 +1,52 @@
+"""How the ledger of a replay begins: empty, where the other one began, or as a copy of what the other one was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pyarrow as pa
+
+from windrow import tables
+from windrow.arrow import plain
+from windrow.engine.embedded import create_ledger
+from windrow.engine.protocol import Engine
+from windrow.errors import TableRefused
+from windrow.progress import first_rows
+from windrow.reading.delta import Ledger
+from windrow.replay.span import Span
+
+STATES = ("open", "progress", "partial", "closed", "rejected", "microbatch")
+
+
+def begin(engine: Engine, into: str, span: Span, rules: str, keep: str) -> None:
+    """Make the ledger of a replay. Raises TableRefused where there is one already, or anything else."""
+    if engine.ledger() is not None:
+        raise TableRefused(f"there is a ledger at {into} already", "Name a place for a new one (--into).")
+    if span.begin is None:
+        engine.create_ledger(_first(engine, span, rules), keep)
+    else:
+        create_ledger(into, _copied(span.begin), keep)
+
+
+def _first(engine: Engine, span: Span, rules: str) -> pa.Table:
+    """Return the first row of a ledger that begins where the other one began.
+
+    Where that was told by time or by counting, the first version with messages is named: the same messages follow.
+    """
+    start_from = span.end.progress().start_from
+    if start_from != "beginning":
+        start_from = f"version:{span.first}"
+    reached = -1 if start_from == "beginning" else span.first - 1
+    return first_rows(engine.depot(), start_from, reached, rules, uuid4().hex)
+
+
+def _copied(ledger: Ledger) -> pa.RecordBatchReader:
+    """Return all rows of a ledger, piece by piece."""
+    schema = tables.ledger_schema(ledger.payload)
+
+    def pieces() -> Iterator[pa.RecordBatch]:
+        for piece in ledger.pieces(STATES, ", ".join(schema.names), "true"):
+            yield from plain(pa.table(piece)).cast(schema).to_batches()
+
+    return pa.RecordBatchReader.from_batches(schema, pieces())

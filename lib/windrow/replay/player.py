@@ -1,0 +1,178 @@
+"""The player: runs legs into a new ledger, in microbatches of its own, each through the one way of committing.
+
+A recorded tick is played only where it matters. It raised the floor of a source; when all that the source sent next
+was stamped at that floor or later, every processing time is the same without it, and what it closed closes at the same
+time. Then it is left out, and the microbatches around it become one. Else it is played at its place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.batching.step import Batching
+from windrow.engine import open_engine
+from windrow.engine.protocol import Arrivals, Engine
+from windrow.errors import DepotChanged
+from windrow.floors import Floors
+from windrow.microbatch import Microbatch
+from windrow.opening import recorded_rules
+from windrow.replay.legs import Leg
+from windrow.replay.ticks import Ticks
+from windrow.runner import floors_under
+from windrow.step import Outcome, Step, Work
+from windrow.wall import WallClock
+
+if TYPE_CHECKING:
+    from windrow.settings import Settings
+
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Some streams: of these keys, of these sources; empty: of any."""
+
+    keys: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+
+    @property
+    def named(self) -> dict[str, tuple[str, ...]]:
+        """Return the columns that choose, with their values."""
+        return {name: values for name, values in (("key", self.keys), ("source", self.sources)) if values}
+
+    def __bool__(self) -> bool:
+        """Tell whether there is anything to choose."""
+        return bool(self.named)
+
+    def among(self, messages: pa.Table) -> Bools:
+        """Tell which messages are of these streams."""
+        chosen = np.ones(messages.num_rows, np.bool_)
+        for name, values in self.named.items():
+            chosen &= pc.is_in(messages[name], pa.array(values, pa.string())).to_numpy()
+        return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A step for some streams only: the messages of all others move the clocks, and nothing else becomes of them."""
+
+    step: Step
+    streams: Streams
+
+    @property
+    def settings(self) -> str:
+        """Return what the step was set to."""
+        return self.step.settings
+
+    def __call__(self, work: Work) -> Outcome:
+        """Process the messages of the chosen streams."""
+        rows = np.flatnonzero(self.streams.among(work.messages))
+        part = replace(work, messages=work.messages.take(pa.array(rows)), processing_time=work.processing_time[rows])
+        outcome = self.step(part)
+        return replace(outcome, refusals=replace(outcome.refusals, row=rows[outcome.refusals.row]))
+
+    def due(self, live: pa.Table, now: Floors) -> Floors:
+        """Return the floors that a tick to `now` needs."""
+        return self.step.due(live, now)
+
+
+class Player:
+    """Plays legs into the ledger of `settings`; `played` is called with the number of messages after each commit."""
+
+    def __init__(
+        self, settings: Settings, streams: Streams, played: Callable[[int], None], session: Any = None
+    ) -> None:
+        """Play only some `streams`; with a Spark `session` on Spark."""
+        self._settings, self._streams, self._played, self._session = settings, streams, played, session
+        self._clock = WallClock()
+        self._ticks = Ticks.of([])
+        self._engine: Engine | None = None
+        self._rules = ""
+        self.microbatches = 0
+
+    def play(self, leg: Leg) -> None:
+        """Play a leg. Raises DepotChanged when the depot does not have all that the ledger read."""
+        engine = self._engine = self.engine(leg)
+        self._change(engine, leg.rules)
+        self._ticks = self._ticks.and_then(Ticks.of(leg.ticks))
+        reached = self._microbatch(engine, leg.rules).primed.depot_version
+        if reached < leg.depot_version:
+            engine.read(reached, leg.depot_version, lambda arrivals: self._process(engine, leg, arrivals))
+            reached = self._microbatch(engine, leg.rules).primed.depot_version
+        if reached != leg.depot_version:
+            raise DepotChanged(
+                f"the ledger read messages up to depot version {leg.depot_version}, the depot has them up to {reached}",
+                "`windrow verify` says what is missing.",
+            )
+        if leg.flushed_at is not None:
+            self._tick(engine, leg.rules)
+            self._microbatch(engine, leg.rules).run_tick(leg.flushed_at, kind="flush", flush=True)
+            self._committed(0)
+        if leg.next_rules is not None:
+            self._change(engine, leg.next_rules)
+
+    def engine(self, leg: Leg) -> Engine:
+        """Return the engine that maps the depot's columns as they were mapped for a leg."""
+        mapped = self._settings.model_copy(update={"depot_columns": json.loads(leg.columns or "{}")})
+        return open_engine(mapped, self._session)
+
+    def finish(self) -> None:
+        """Play the ticks that are left."""
+        if self._engine is not None:
+            self._tick(self._engine, self._rules)
+
+    def _process(self, engine: Engine, leg: Leg, arrivals: Arrivals) -> None:
+        """Read what arrived up to the end of the leg, with a stop at each tick that matters."""
+        while True:
+            microbatch = self._microbatch(engine, leg.rules)
+            reached = microbatch.primed.depot_version
+            arrived = arrivals.after(reached, self._settings.max_messages)
+            if arrived is None or min(arrived.expected) > leg.depot_version:
+                return
+            summary = arrived.summarise(leg.latest)
+            stop = min(leg.depot_version, self._ticks.first_that_matters(summary))
+            if stop < min(arrived.expected):
+                self._tick(engine, leg.rules, stop)
+                continue
+            if max(arrived.expected) > stop:
+                within = summary.filter(pc.less_equal(summary["version"], stop))
+                arrived = arrivals.after(reached, int(pc.sum(within["messages"]).as_py())) or arrived
+            self._committed(microbatch.run_messages(arrived, leg.latest).messages)
+
+    def _tick(self, engine: Engine, rules: str, upto: int | None = None) -> None:
+        """Play in one the ticks that were recorded up to a depot version (default: all), if they raise a floor."""
+        floors, self._ticks = self._ticks.split(upto)
+        if len(floors.source):
+            self._microbatch(engine, rules).run_tick(floors)
+            self._committed(0)
+
+    def _change(self, engine: Engine, rules: str) -> None:
+        """Bring rules in force, if they are not."""
+        microbatch = self._microbatch(engine, rules)
+        if microbatch.primed.rules != rules:
+            self._tick(engine, microbatch.primed.rules)
+            microbatch = self._microbatch(engine, rules)
+            max_delay = recorded_rules(rules).max_delay
+            microbatch.run_tick(floors_under(microbatch.primed, max_delay), kind="rules")
+            self._committed(0)
+        self._rules = rules
+
+    def _microbatch(self, engine: Engine, rules: str) -> Microbatch:
+        """Prime a microbatch under rules, and drop the ticks that its floors have overtaken."""
+        step: Step = Batching(recorded_rules(rules))
+        step = Chosen(step, self._streams) if self._streams else step
+        microbatch = Microbatch(engine, step, self._clock)
+        self._ticks = self._ticks.above(microbatch.primed.sources.floors)
+        return microbatch
+
+    def _committed(self, messages: int) -> None:
+        self.microbatches += 1
+        self._played(messages)

@@ -1,0 +1,111 @@
+"""Which part of a ledger's history is replayed, and the table versions in which the ledger stood at its two ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow import moments
+from windrow.arrow import plain
+from windrow.commits import Commit
+from windrow.errors import NotFound, TableUnreadable
+from windrow.reading.delta import Ledger, open_ledger
+from windrow.start import Start
+from windrow.storage import history
+
+GONE = "`windrow status` says how far back the ledger can be read. Without --from and --to all of it is replayed."
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The microbatches after one, up to another: depot versions, messages, and the ledger as it was at both ends.
+
+    `begin` is None where the ledger itself began: there is nothing to start from.
+    """
+
+    after: int
+    upto: int
+    first: int
+    last: int
+    messages: int
+    begin: Ledger | None
+    end: Ledger
+
+
+def find_span(ledger: str, begin: str | None, end: str | None, depot: Depot) -> Span:
+    """Return the microbatches that read the depot versions from `begin` to `end`, in whole microbatches.
+
+    Both are a version, or a time: that of the depot's commits. Raises SettingsError for neither, NotFound when no
+    microbatch is among them, or when the ledger at one of the ends can no longer be read.
+    """
+    book = open_ledger(ledger)
+    rows = plain(book.rows("microbatch", "microbatch, depot_version, messages_read, versions, token", rest=ORDER))
+    number, version = rows["microbatch"], rows["depot_version"]
+    earlier = rows.filter(pc.less(version, _version(begin, depot, first=True))) if begin else rows.slice(0, 0)
+    within = rows.filter(pc.less_equal(version, _version(end, depot, first=False))) if end else rows
+    chosen = within.slice(earlier.num_rows)
+    if not pc.sum(chosen["messages_read"]).as_py():
+        said = " ".join(part for part in (begin and f"from {begin}", end and f"up to {end}") if part)
+        what = f"no microbatch of the ledger {ledger} read messages of the depot {said}".rstrip()
+        raise NotFound(what, "`windrow status` says what was read; a replay takes whole microbatches.")
+    read = [part["version"] for versions in chosen["versions"].to_pylist() for part in versions or ()]
+    last = chosen["depot_version"][-1].as_py()
+    return Span(
+        after=earlier.num_rows and earlier["microbatch"][-1].as_py(),
+        upto=chosen["microbatch"][-1].as_py(),
+        first=min(read, default=last + 1),
+        last=last,
+        messages=pc.sum(chosen["messages_read"]).as_py(),
+        begin=_at(book, earlier) if earlier.num_rows else None,
+        end=book if chosen["microbatch"][-1] == number[-1] else _at(book, within),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Depot:
+    """What is needed of a depot to find a version by time: its latest version, and what lists its commits."""
+
+    version: int
+    commits: Callable[[], Sequence[Commit]]
+
+
+ORDER = "ORDER BY microbatch"
+
+
+def _version(text: str, depot: Depot, first: bool) -> int:
+    """Return the depot version that a version or a time names: the first one of then, or the last one before."""
+    if text.isdigit():
+        return int(text)
+    moment = moments.microseconds(text, "--from" if first else "--to")
+    before = Start("timestamp", moment).version_before(depot.version, moment, depot.commits)
+    return before + 1 if first else before
+
+
+def _at(book: Ledger, rows: pa.Table) -> Ledger:
+    """Return the ledger as the last of some microbatches left it. Raises NotFound."""
+    number, token = (rows[name][-1].as_py() for name in ("microbatch", "token"))
+    for version in _committed(book, number):
+        try:
+            ledger = open_ledger(book.location, version)
+            if ledger.rows("progress", "token", "id = 'progress'")["token"].to_pylist() == [token]:
+                return ledger
+        except (TableUnreadable, NotFound) as error:
+            raise NotFound(f"the ledger can no longer be read as it was at microbatch {number}", GONE) from error
+    raise NotFound(f"the log of the ledger no longer has the commit of microbatch {number}", GONE)
+
+
+def _committed(book: Ledger, number: int) -> list[int]:
+    """Return the versions of the ledger whose commit says that it is a microbatch, the last first."""
+    found = []
+    for commit in history(book.table):
+        try:
+            note = json.loads(commit.get("userMetadata") or "{}")
+        except ValueError:
+            continue
+        if isinstance(note, dict) and note.get("microbatch") == number:
+            found.append(commit["version"])
+    return found

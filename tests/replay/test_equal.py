@@ -1,0 +1,195 @@
+"""The same log with the same record: one digest, however the replay cuts it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import write_deltalake
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.clocks import NOW, ManualClock
+from tests.conftest import EngineFactory
+from tests.engine.world import World
+from tests.messages import SECOND, log, message, table
+from windrow.digests import digests
+from windrow.expressions import Mapping
+from windrow.replay import Portion, Replay, replay
+from windrow.sample import COLUMNS, copy_into
+from windrow.verify import verify
+
+EMBEDDED = EngineFactory("embedded")
+RULES: list[dict[str, Any]] = [
+    {},
+    {"rules": {"max_delay": "9s", "window": "20s"}},
+    {"rules": {"window_start": "event_time"}},
+    {"rules": {"max_batch_bytes": 12}},
+]
+DEEDS = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), st.integers(0, 10_000)),
+        st.tuples(st.just("run"), st.sampled_from([1, 20, 1_000])),
+        st.tuples(st.just("tick"), st.sampled_from([0, 3, 30])),
+        st.tuples(st.just("tick to"), st.sampled_from([-5, 0, 2])),
+        st.tuples(st.just("flush"), st.just(0)),
+        st.tuples(st.just("pause"), st.just(0)),
+        st.tuples(st.just("rules"), st.sampled_from(range(len(RULES)))),
+    ),
+    min_size=3,
+    max_size=14,
+)
+
+
+def played(world: World, into: str | None = None, **given_: Any) -> Replay:
+    """Replay the ledger of a world; other words than those of `replay` are settings."""
+    ours = {name: given_.pop(name) for name in list(given_) if name in ("rules", "ticks", "portion", "limit", "spark")}
+    return replay(world.settings(EMBEDDED, **given_), into, **ours)
+
+
+def live(world: World, deeds: list[tuple[str, int]]) -> None:
+    """Do to a world what can be done to a ledger."""
+    rules: dict[str, Any] = {}
+    for deed, number in [("publish", 1), *deeds, ("run", 50)]:
+        if deed == "publish":
+            world.publish(log(versions=1, seed=number, size=12, begin=world.clock.now())[0])
+            world.clock.advance(number % 7 * SECOND)
+        elif deed == "rules":
+            rules = RULES[number]
+        elif deed == "run":
+            world.runner(EMBEDDED, max_messages=number, **rules).once()
+        elif deed == "tick":
+            world.clock.advance(number * SECOND)
+            world.runner(EMBEDDED, idle_grace="1s", **rules).once()
+        elif deed == "tick to":
+            world.runner(EMBEDDED, **rules).tick(world.clock.now() + number * SECOND)
+        elif deed == "flush":
+            world.runner(EMBEDDED, **rules).flush()
+        else:
+            world.runner(EMBEDDED, **rules).pause()
+            world.runner(EMBEDDED, **rules).resume()
+
+
+class TestEqual:
+    @settings(max_examples=settings.default.max_examples * 2 // 5)
+    @given(deeds=DEEDS, max_messages=st.sampled_from([1, 15, 1_000_000]), cut=st.integers(0, 14))
+    def test_whatever_happened(self, deeds: list[tuple[str, int]], max_messages: int, cut: int) -> None:
+        """
+        Whatever messages, ticks, flushes, pauses and rules a ledger has seen, a replay in microbatches of any size
+        gives the same digest, a sound ledger, and a replay of the replay gives it again. So does any part of the log.
+        """
+        folder = Path(tempfile.mkdtemp())
+        try:
+            world = World(folder, ManualClock())
+            live(world, deeds)
+            result = played(world, str(folder / "again"), max_messages=max_messages)
+            assert result.equal, result.comparison
+            assert result.recorded.digest == digests(world.ledger).total
+            assert verify(world.depot, str(folder / "again")).differences == ()
+            part = Portion(begin=str(cut)) if cut <= world.history()[-1]["depot_version"] else Portion(end=str(cut))
+            if any(row["messages_read"] and row["depot_version"] >= cut for row in world.history()) or part.end:
+                assert played(world, str(folder / "part"), portion=part).equal
+                assert verify(world.depot, str(folder / "part")).differences == ()
+            world.ledger = str(folder / "again")
+            assert played(world).equal
+        finally:
+            shutil.rmtree(folder)
+
+    @pytest.mark.spark
+    def test_on_the_other_engine(self, world: World, spark: Any) -> None:
+        """
+        What the embedded engine wrote, Spark plays to the same digest, on the driver and on the executors.
+        """
+        live(world, [("publish", 3), ("tick", 30), ("publish", 4), ("flush", 0), ("publish", 5), ("tick", 3)])
+        for driver_messages in (1_000, 0):
+            result = played(world, spark=spark, engine="spark", driver_messages=driver_messages)
+            assert result.equal, result.comparison
+
+
+class TestTicks:
+    def test_left_out(self, world: World, embedded: EngineFactory) -> None:
+        """
+        A tick before messages that were stamped later changes nothing: the microbatches around it become one.
+        """
+        world.publish([message("a", NOW, NOW)])
+        world.runner(embedded).once()
+        world.clock.advance(60 * SECOND)
+        world.runner(embedded, idle_grace="1s").once()
+        world.publish([message("b", NOW + 70 * SECOND, NOW + 70 * SECOND)])
+        world.runner(embedded).once()
+        assert world.kinds() == ["data", "tick", "data"]
+        result = played(world)
+        assert (result.equal, result.replayed.microbatches) == (True, 1)
+
+    @pytest.mark.parametrize("max_messages", [1, 1_000])
+    def test_played_at_its_place(self, world: World, embedded: EngineFactory, max_messages: int) -> None:
+        """
+        A tick that made a message too late is played between the same versions; another source's clock is its own.
+        """
+        world.publish([message("a", NOW, NOW)], [message("a", NOW, NOW, source="s")])
+        world.runner(embedded).once()
+        world.clock.advance(60 * SECOND)
+        world.runner(embedded, idle_grace="1s").once()
+        world.publish([message("b", NOW + SECOND, NOW + SECOND)], [message("c", NOW + 99 * SECOND, NOW + 99 * SECOND)])
+        world.runner(embedded).once()
+        result = played(world, max_messages=max_messages)
+        assert result.equal
+        assert result.recorded.rejected == {"too_old": 1}
+        assert result.replayed.microbatches == {1: 5, 1_000: 3}[max_messages]
+
+    def test_fresh(self, world: World, embedded: EngineFactory) -> None:
+        """
+        Without the recorded ticks what they made too old is accepted, and what they closed stays open; with the same
+        rules that is no error.
+        """
+        world.publish([message("a", NOW, NOW)])
+        world.runner(embedded).once()
+        world.clock.advance(60 * SECOND)
+        world.runner(embedded, idle_grace="1s").once()
+        world.publish([message("b", NOW + SECOND, NOW + SECOND)])
+        world.runner(embedded).once()
+        result = played(world, ticks="fresh")
+        assert (result.equal, result.ok, result.replayed.rejected) == (False, True, {})
+        assert result.comparison is not None
+        assert [(move.before, move.messages) for move in result.comparison.moves] == [("too_old", 1)]
+        assert {change.columns["state"] for change in result.comparison.changes} == {("closed", "open")}
+
+
+class TestRecording:
+    ROWS = 40_000
+
+    def test_one_digest(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
+        """
+        The recorded measurements in four depots, with rows and files of each version in other orders, read in
+        microbatches of four sizes with four histories of ticks that come before the next message: one digest.
+        """
+        measured = pq.read_table(copy_into(tmp_path))
+        mapped = Mapping.of_file(COLUMNS, measured.schema.names).apply(measured, table([]).schema.field("payload").type)
+        messages = mapped.read_all().slice(0, self.ROWS)
+        found = set()
+        for number, max_messages in enumerate([500, 7_000, 15_000, 10**6]):
+            folder = tmp_path / str(number)
+            world = World(folder, ManualClock(NOW * 2))
+            for begin in range(0, self.ROWS, 2_000):
+                write_shuffled(world.depot, messages.slice(begin, 2_000), number)
+                if number:
+                    world.runner(embedded, max_messages=max_messages).once()
+                if number > 1 and begin % (number * 2_000) == 0:
+                    last = messages["received_at"].slice(0, begin + 2_000).cast("int64").to_numpy().max()
+                    world.runner(embedded).tick(int(last))
+            world.runner(embedded, max_messages=max_messages).once()
+            world.runner(embedded).tick(NOW * 2)
+            result = played(world, max_messages=max_messages // 2)
+            assert result.equal
+            found.add(result.recorded.digest)
+        assert len(found) == 1
+
+
+def write_shuffled(depot: str, rows: Any, seed: int) -> None:
+    """Append rows as one version: in another order for each seed, in files of another size."""
+    order = pytest.importorskip("numpy").random.default_rng(seed).permutation(rows.num_rows)
+    write_deltalake(depot, rows.take(order), mode="append", target_file_size=[10**9, 40_000, 20_000, 80_000][seed])
