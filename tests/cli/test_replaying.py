@@ -1,0 +1,61 @@
+from pathlib import Path
+
+from tests.cli.conftest import Command
+
+
+class TestReplay:
+    def test_equal(self, filled: Command) -> None:
+        """
+        The same rules give the same digest, and exit status 0; nothing is left behind.
+        """
+        before = set(Path.cwd().iterdir())
+        said = filled("replay")
+        assert said.status == 0, said.err
+        assert "5 messages of depot versions 1 to 1, under the recorded rules, with the recorded ticks" in said.out
+        assert "equal, to the last octet" in said.out
+        assert set(Path.cwd().iterdir()) == before
+
+    def test_other_rules(self, filled: Command) -> None:
+        """
+        Other rules list what changes and where messages went; the new ledger stays and can be looked at.
+        """
+        said = filled("replay", "--max-delay", "12s", "--into", "other")
+        assert said.status == 0, said.err
+        assert "too_old -> batch/" in said.out
+        assert "appear" in said.out
+        assert "The new ledger is other" in said.out
+        assert filled("verify", "--ledger", "other").status == 0
+        assert filled("show", "--rejected", "--ledger", "other", "--json").json() == []
+
+    def test_rules_of_a_file(self, filled: Command) -> None:
+        """
+        Rules come from a file, and flags go over them.
+        """
+        Path("other.toml").write_text('[rules]\nwindow = "20s"\nmax_delay = "6s"\n')
+        rules = filled("replay", "--rules", "other.toml", "--max-delay", "12s", "--json").json()["rules"]
+        assert (rules["window"], rules["max_delay"]) == (20_000_000, 12_000_000)
+
+    def test_json(self, filled: Command) -> None:
+        """
+        One document has the digests of both sides, and says when there is nothing to compare.
+        """
+        document = filled("replay", "--json", "--key", "k").json()
+        assert (document["ok"], document["equal"], document["keys"]) == (True, True, ["k"])
+        assert document["recorded"]["digest"] == document["replayed"]["digest"]
+        assert document["recorded"]["rejected"] == {"too_old": 1}
+        assert document["comparison"] is None
+
+    def test_usage(self, filled: Command) -> None:
+        """
+        What cannot be is told with the flag.
+        """
+        for arguments, what in (
+            (("--max-delay", "5x"), "--max-delay"),
+            (("--from", "yesterday"), "--from"),
+            (("--rules", "nowhere.toml"), "nowhere.toml"),
+            (("--key", "nobody"), "nobody"),
+            (("--from", "9"), "from 9"),
+        ):
+            said = filled("replay", *arguments)
+            assert said.status == 2
+            assert what in said.err

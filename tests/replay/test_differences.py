@@ -1,0 +1,174 @@
+"""What a replay says when the result is another one: damage, other rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+import windrow
+from tests.clocks import NOW
+from tests.conftest import EngineFactory
+from tests.engine.world import World
+from tests.messages import SECOND, Row, log, message
+from tests.replay.test_equal import live, played
+from windrow import tables
+from windrow.errors import DepotUnreadable
+from windrow.replay import Comparison, Replay
+from windrow.verify import verify
+
+
+def compared(result: Replay) -> Comparison:
+    """Return the comparison of a replay that gave something else."""
+    assert result.comparison is not None
+    return result.comparison
+
+
+def damage(world: World, change: Callable[[list[Row]], None]) -> None:
+    """Replace the rows of a ledger by what `change` makes of them."""
+    rows = world.rows("open", "closed", "progress", "rejected", "microbatch")
+    change(rows)
+    schema = tables.ledger_schema(world.payload)
+    write_deltalake(world.ledger, pa.Table.from_pylist(rows, schema), mode="overwrite")
+
+
+def first(rows: list[Row], state: str) -> Row:
+    """Return the first row of a state that has messages or a reason."""
+    return next(row for row in rows if row["state"] == state)
+
+
+class TestDamage:
+    @pytest.fixture
+    def read(self, world: World, embedded: EngineFactory) -> World:
+        """A ledger of two microbatches, with everything in it."""
+        world.publish(*log(versions=4))
+        world.runner(embedded, max_messages=60).once()
+        return world
+
+    def test_of_a_column(self, read: World) -> None:
+        """
+        A batch whose window was changed by hand is named, with the column and both values, and the microbatch.
+        """
+        ids = []
+
+        def change(rows: list[Row]) -> None:
+            row = first(rows, "closed")
+            row["opened_by"] = "size"
+            ids.append((row["id"], row["closed_in"]))
+
+        damage(read, change)
+        result = played(read)
+        assert (result.equal, result.ok) == (False, False)
+        found = compared(result)
+        assert [(change.what, change.id, change.microbatch) for change in found.changes] == [("changed", *ids[0])]
+        assert found.changes[0].columns == {"opened_by": ("size", "message")}
+        assert (found.first_microbatch, found.moved) == (ids[0][1], 0)
+
+    def test_of_a_payload(self, read: World) -> None:
+        """
+        One octet in one payload makes another digest: the message that is there, and the one that ought to be.
+        """
+
+        def change(rows: list[Row]) -> None:
+            first(rows, "closed")["messages"][0]["payload"] = "other"
+
+        damage(read, change)
+        found = compared(played(read))
+        places = [(move.before is None, move.after is None, move.messages) for move in found.moves]
+        assert sorted(places) == [(False, True, 1), (True, False, 1)]
+
+    def test_of_a_rejection(self, read: World) -> None:
+        """
+        A rejection that was deleted, and one with another reason, are found by their messages.
+        """
+
+        def change(rows: list[Row]) -> None:
+            rows.remove(first(rows, "rejected"))
+            first(rows, "rejected")["reason"] = "duplicate"
+
+        damage(read, change)
+        result = played(read)
+        found = compared(result)
+        assert not result.ok
+        assert None in {move.before for move in found.moves}
+        assert {change.columns["reason"][0] for change in found.changes} == {"duplicate"}
+
+    def test_of_the_depot(self, read: World) -> None:
+        """
+        Where the depot no longer has what was read, the replay says so and ends.
+        """
+        table = DeltaTable(read.depot)
+        table.optimize.compact()
+        table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+        with pytest.raises(DepotUnreadable, match="--from"):
+            played(read)
+
+
+class TestOtherRules:
+    RULES = windrow.Rules(window="20s", max_delay="9s")
+
+    def test_as_if_they_had_been(self, world: World, embedded: EngineFactory, tmp_path: Path) -> None:
+        """
+        Under other rules the new ledger is the one that a run under these rules would have made, and it is sound.
+        """
+        world.publish(*log(versions=4, seed=5))
+        world.runner(embedded).once()
+        result = played(world, str(tmp_path / "other"), rules=self.RULES)
+        assert result.ok
+        assert result.rules is not None
+        assert result.rules["window"] == 20 * SECOND
+        world.ledger = str(tmp_path / "straight")
+        world.runner(embedded, rules={"window": "20s", "max_delay": "9s"}).once()
+        assert played(world).recorded.digest == result.replayed.digest
+        assert verify(world.depot, str(tmp_path / "other")).differences == ()
+
+    def test_every_message_is_accounted_for(self, world: World) -> None:
+        """
+        The changes and moves add up: each side's batches are the same, changed, in another window, or on one side
+        only; as many messages as were rejected before and are not any more came out of a rejection.
+        """
+        live(world, [("publish", 3), ("publish", 4), ("tick", 3), ("publish", 9), ("flush", 0)])
+        result = played(world, rules=self.RULES, limit=10_000)
+        found = compared(result)
+        of = dict.fromkeys(("changed", "other window", "disappears", "appears"), 0)
+        for change in found.changes:
+            of[change.what] += 1
+        assert of == found.counts
+        refused = sum(result.recorded.rejected.values())
+        old, new = result.recorded.batches + refused, result.replayed.batches + sum(result.replayed.rejected.values())
+        assert found.same + of["changed"] + of["other window"] + of["disappears"] <= old
+        assert found.same + of["changed"] + of["other window"] + of["appears"] <= new
+        assert sum(move.messages for move in found.moves) == found.moved
+        for reason in {*result.recorded.rejected, *result.replayed.rejected}:
+            left = sum(move.messages for move in found.moves if move.before == reason)
+            came = sum(move.messages for move in found.moves if move.after == reason)
+            before, after = (side.rejected.get(reason, 0) for side in (result.recorded, result.replayed))
+            assert before - left + came == after
+
+    def test_same_messages_in_another_window(self, world: World, embedded: EngineFactory) -> None:
+        """
+        A batch of the same messages is one change, not one that disappears and one that appears, and nothing moved.
+        """
+        world.publish(
+            [message("a", NOW, NOW), message("b", NOW, NOW)], [message("a", NOW + 90 * SECOND, NOW + 90 * SECOND)]
+        )
+        world.runner(embedded).once()
+        found = compared(played(world, rules=windrow.Rules(max_delay="4s")))
+        assert [change.what for change in found.changes] == ["other window", "other window"]
+        assert found.moved == 0
+        assert found.changes[0].columns["window_start"][0] != found.changes[0].columns["window_start"][1]
+
+    def test_limit(self, world: World, embedded: EngineFactory) -> None:
+        """
+        No more is told than was asked for, the earliest first, and the counts say how much there is.
+        """
+        world.publish(*log(versions=4, seed=5))
+        world.runner(embedded).once()
+        whole = compared(played(world, rules=self.RULES, limit=1_000))
+        short = compared(played(world, rules=self.RULES, limit=2))
+        assert short.counts == whole.counts
+        assert short.changes == whole.changes[:2]
+        assert short.moves == whole.moves[:2]
