@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from windrow.api import run
     from windrow.batching import Batched, Rules, State, batch
     from windrow.closed import stream_closed
-    from windrow.digests import digests
     from windrow.reading.closed import Closed, read_closed
-    from windrow.replay import replay
+    from windrow.reading.digests import digests
+    from windrow.replaying import replay
     from windrow.settings import Settings
     from windrow.tuning import tune
 
@@ -26,9 +26,9 @@ _HOMES = {
     "Settings": "settings",
     "State": "batching",
     "batch": "batching",
-    "digests": "digests",
+    "digests": "reading.digests",
     "read_closed": "reading.closed",
-    "replay": "replay",
+    "replay": "replaying",
     "run": "api",
     "stream_closed": "closed",
     "tune": "tuning",

@@ -13,7 +13,7 @@ from windrow.cli.options import Config, Debug, Depot, Engine, Json, Ledger, coun
 
 if TYPE_CHECKING:
     from windrow.batching import Rules
-    from windrow.replay import Change, Comparison, Move, Replay
+    from windrow.replaying import Change, Comparison, Move, Replay
     from windrow.settings import Settings
 
 SHOWN = 20
@@ -59,8 +59,8 @@ def replay(
     The ledger itself is only read. With other rules, or without the recorded ticks, the comparison says what would
     have been: which batches appear, disappear or change, and where their messages went.
     """
-    from windrow.replay import Portion
-    from windrow.replay import replay as play
+    from windrow.replaying import Portion
+    from windrow.replaying import replay as play
 
     chosen = options.reading(config, depot=depot, ledger=ledger, engine=engine or "embedded")
     others = _rules(rules, chosen, {"window": window, "max_delay": max_delay})

@@ -14,10 +14,10 @@ from tests.clocks import NOW
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, Row, log, message
-from tests.replay.test_equal import live, played
+from tests.replaying.test_equal import live, played
 from windrow import tables
 from windrow.errors import DepotUnreadable
-from windrow.replay import Comparison, Replay
+from windrow.replaying import Comparison, Replay
 from windrow.verify import verify
 
 

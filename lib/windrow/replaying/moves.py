@@ -13,7 +13,7 @@ from windrow import canonical
 from windrow.floors import Ints
 from windrow.messages import COLUMNS
 from windrow.reading.values import records
-from windrow.replay.report import Move
+from windrow.replaying.report import Move
 
 
 @dataclass(frozen=True, slots=True)

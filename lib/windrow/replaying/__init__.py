@@ -19,18 +19,18 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
 from windrow.batching import Rules
-from windrow.digests import Digests, Part, digests
 from windrow.engine import open_engine
 from windrow.engine.protocol import Engine
 from windrow.errors import DepotUnreadable, EngineUnavailable, NotFound, SettingsError
 from windrow.locations import is_name
 from windrow.reading.delta import Ledger, open_depot, open_ledger, recorded_rules
-from windrow.replay.beginning import begin
-from windrow.replay.comparison import compare
-from windrow.replay.legs import Leg, recorded, under
-from windrow.replay.player import Player, Streams
-from windrow.replay.report import Change, Comparison, Move, Replay, Side
-from windrow.replay.span import Depot, Span, find_span
+from windrow.reading.digests import Digests, Part, digests
+from windrow.replaying.beginning import begin
+from windrow.replaying.comparison import compare
+from windrow.replaying.legs import Leg, recorded, under
+from windrow.replaying.player import Player, Streams
+from windrow.replaying.report import Change, Comparison, Move, Replay, Side
+from windrow.replaying.span import Depot, Span, find_span
 from windrow.settings import Settings
 
 if TYPE_CHECKING:

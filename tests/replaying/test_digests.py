@@ -16,7 +16,7 @@ from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import Row, log, message
 from windrow.canonical import BATCH, MESSAGE, REJECTED
-from windrow.digests import Part
+from windrow.reading.digests import Part
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

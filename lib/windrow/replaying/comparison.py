@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 
 from windrow import canonical
 from windrow.arrow import plain
-from windrow.digests import BATCHES, Digests, Part
 from windrow.floors import Ints
 from windrow.messages import COLUMNS
 from windrow.reading.delta import Ledger
+from windrow.reading.digests import BATCHES, Digests, Part
 from windrow.reading.values import records
-from windrow.replay.moves import Moves
-from windrow.replay.report import Change, Comparison, What
+from windrow.replaying.moves import Moves
+from windrow.replaying.report import Change, Comparison, What
 
 MESSAGE = tuple(COLUMNS)
 

@@ -14,7 +14,7 @@ from windrow.engine.protocol import Engine
 from windrow.errors import TableRefused
 from windrow.progress import first_rows
 from windrow.reading.delta import Ledger
-from windrow.replay.span import Span
+from windrow.replaying.span import Span
 
 STATES = ("open", "progress", "partial", "closed", "rejected", "microbatch")
 

@@ -19,9 +19,9 @@ from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
-from windrow.digests import digests
 from windrow.expressions import Mapping
-from windrow.replay import Portion, Replay, replay
+from windrow.reading.digests import digests
+from windrow.replaying import Portion, Replay, replay
 from windrow.sample import COLUMNS, copy_into
 from windrow.verify import verify
 

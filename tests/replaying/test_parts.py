@@ -12,11 +12,11 @@ from tests.clocks import NOW
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
-from tests.replay.test_equal import played
+from tests.replaying.test_equal import played
 from windrow import reading
 from windrow.engine.embedded import create_ledger
 from windrow.errors import NotFound, OtherDepot, SettingsError, TableRefused
-from windrow.replay import Portion
+from windrow.replaying import Portion
 from windrow.verify import verify
 
 

@@ -24,8 +24,8 @@ from windrow.errors import DepotChanged
 from windrow.floors import Floors
 from windrow.microbatch import Microbatch
 from windrow.opening import recorded_rules
-from windrow.replay.legs import Leg
-from windrow.replay.ticks import Ticks
+from windrow.replaying.legs import Leg
+from windrow.replaying.ticks import Ticks
 from windrow.runner import floors_under
 from windrow.step import Outcome, Step, Work
 from windrow.wall import WallClock
