@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from windrow.batching.step import Batching
 from windrow.engine import open_engine
-from windrow.engine.protocol import Arrivals, Engine
-from windrow.errors import DepotChanged
+from windrow.engine.protocol import Arrivals, Engine, Slice
+from windrow.errors import BrokenPromise, DepotChanged
 from windrow.floors import Floors
 from windrow.microbatch import Microbatch
 from windrow.opening import recorded_rules
@@ -143,8 +143,7 @@ class Player:
                 self._tick(engine, leg.rules, stop)
                 continue
             if max(arrived.expected) > stop:
-                within = summary.filter(pc.less_equal(summary["version"], stop))
-                arrived = arrivals.after(reached, int(pc.sum(within["messages"]).as_py())) or arrived
+                arrived = _upto(arrivals, reached, summary, stop)
             self._committed(microbatch.run_messages(arrived, leg.latest).messages)
 
     def _tick(self, engine: Engine, rules: str, upto: int | None = None) -> None:
@@ -176,3 +175,12 @@ class Player:
     def _committed(self, messages: int) -> None:
         self.microbatches += 1
         self._played(messages)
+
+
+def _upto(arrivals: Arrivals, reached: int, summary: pa.Table, stop: int) -> Slice:
+    """Return of the next slice, which was summarised, the part up to a depot version."""
+    within = summary.filter(pc.less_equal(summary["version"], stop))
+    part = arrivals.after(reached, int(pc.sum(within["messages"]).as_py()))
+    if part is None or max(part.expected) > stop:
+        raise BrokenPromise(f"depot versions {reached + 1} to {stop} could not be read apart from those that follow")
+    return part
