@@ -19,7 +19,7 @@ class TestReplay:
         """
         Other rules list what changes and where messages went; the new ledger stays and can be looked at.
         """
-        said = filled("replay", "--max-delay", "12s", "--into", "other")
+        said = filled("replay", "--window", "20s", "--max-delay", "12s", "--into", "other")
         assert said.status == 0, said.err
         assert "too_old -> batch/" in said.out
         assert "appear" in said.out

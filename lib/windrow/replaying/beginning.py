@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from uuid import uuid4
 
 import pyarrow as pa
@@ -15,8 +14,6 @@ from windrow.errors import TableRefused
 from windrow.progress import first_rows
 from windrow.reading.delta import Ledger
 from windrow.replaying.span import Span
-
-STATES = ("open", "progress", "partial", "closed", "rejected", "microbatch")
 
 
 def begin(engine: Engine, into: str, span: Span, rules: str, keep: str) -> None:
@@ -42,11 +39,11 @@ def _first(engine: Engine, span: Span, rules: str) -> pa.Table:
 
 
 def _copied(ledger: Ledger) -> pa.RecordBatchReader:
-    """Return all rows of a ledger, piece by piece."""
+    """Return all rows of a ledger, piece by piece.
+
+    Arrow reads them: delta-rs cannot run a query inside a write of its own.
+    """
     schema = tables.ledger_schema(ledger.payload)
-
-    def pieces() -> Iterator[pa.RecordBatch]:
-        for piece in ledger.pieces(STATES, ", ".join(schema.names), "true"):
-            yield from plain(pa.table(piece)).cast(schema).to_batches()
-
-    return pa.RecordBatchReader.from_batches(schema, pieces())
+    found = ledger.table.to_pyarrow_dataset().scanner(columns=schema.names).to_reader()
+    pieces = (rows for piece in found for rows in plain(pa.table(piece)).cast(schema).to_batches())
+    return pa.RecordBatchReader.from_batches(schema, pieces)
