@@ -14,7 +14,8 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from windrow.compiled import compiled
 
 Ints = npt.NDArray[np.int64]
 
@@ -37,7 +38,7 @@ class Clock(Protocol):
         ...
 
 
-@njit(cache=True)
+@compiled
 def rise(source, version, stamp, floor):  # type: ignore[no-untyped-def]
     """Return each row's floor, and raise `floor` (by source, in place) to the clock after the last row.
 

@@ -19,9 +19,9 @@ the batches hold.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from windrow.batching.bits import LEVELS, add, contains, insert, predecessor, range_sum, remove, successor
+from windrow.compiled import compiled
 
 ACCEPTED, TOO_OLD, TOO_FUTURISTIC, DUPLICATE = 0, 1, 2, 3
 BY_MESSAGE, BY_CONFLICT, BY_SIZE = 0, 1, 2
@@ -29,7 +29,7 @@ NEVER = np.iinfo(np.int64).min
 NONE = -1
 
 
-@njit(cache=True)
+@compiled
 def decide(  # type: ignore[no-untyped-def]
     new_begin, visit, position, place, processing_time, octets,
     time_at, position_begin, type_at, position_of_place, place_begin,
@@ -218,7 +218,7 @@ def decide(  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(cache=True)
+@compiled
 def emit(  # type: ignore[no-untyped-def]
     ranked, position, stream_of, position_begin, octets, accepted, window_at, first, closed_at, max_octets,
     members, batch_begin, batch_window, batch_part, batch_octets, batch_oversize,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from windrow.compiled import compiled
 
 Ints = npt.NDArray[np.int64]
 
 
-@njit(cache=True)
+@compiled
 def group(ids, size):  # type: ignore[no-untyped-def]
     """Return the rows grouped by id, stable, and where each of the `size` groups begins (size + 1)."""
     begin = np.zeros(size + 1, np.int64)
@@ -25,7 +26,7 @@ def group(ids, size):  # type: ignore[no-untyped-def]
     return rows, begin
 
 
-@njit(cache=True)
+@compiled
 def sort_groups(rows, begin, major, minor):  # type: ignore[no-untyped-def]
     """Sort the rows of each group in place by (major, minor): insertion in blocks, then merges where blocks overlap.
 
@@ -68,7 +69,7 @@ def sort_groups(rows, begin, major, minor):  # type: ignore[no-untyped-def]
             width *= 2
 
 
-@njit(cache=True)
+@compiled
 def number(rows, begin, major):  # type: ignore[no-untyped-def]
     """Number the distinct values of `major` inside each group from 0, rows being sorted by it.
 
