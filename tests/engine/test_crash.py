@@ -1,75 +1,12 @@
 """Real processes: killed at every point, two at a time, and stopped by a signal."""
 
-import json
-import os
 import signal
-import subprocess
-import sys
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
-from tests.conftest import FAST_JAVA
 from tests.engine.probe import Point
+from tests.engine.processes import drivers
 from tests.messages import log
-
-ROOT = Path(__file__).parents[2]
-PATIENCE_SECONDS = 240
-
-
-class Driver:
-    """A driver process; it waits for `start`."""
-
-    def __init__(self, world, engine, **order):
-        settings = {"depot": world.depot, "ledger": world.ledger, "engine": engine, "idle_grace": "never"} | order
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.engine.driver", json.dumps(settings)],
-            cwd=ROOT,
-            env=dict([FAST_JAVA]) | os.environ,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def hear(self, word):
-        """Wait until the driver says a word, whatever else it prints."""
-        assert any(line.strip() == word for line in self._process.stdout), f"the driver ended before it was {word}"
-
-    def start(self):
-        """Let the driver begin."""
-        self.hear("ready")
-        self.go_on()
-
-    def go_on(self):
-        """Give the driver a line."""
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-
-    def send(self, number):
-        """Send a signal."""
-        self._process.send_signal(number)
-
-    def status(self):
-        """Wait for the end, and return the exit status; the signal's number, negative, if one ended it."""
-        return self._process.wait(PATIENCE_SECONDS)
-
-    def close(self):
-        """End the process, however far it is."""
-        with self._process.stdin, self._process.stdout:
-            self._process.kill()
-            self._process.wait(PATIENCE_SECONDS)
-
-
-@contextmanager
-def drivers(world, *engines, **order):
-    """Start driver processes, and leave none behind."""
-    started = [Driver(world, engine, **order) for engine in engines]
-    try:
-        yield started
-    finally:
-        for driver in started:
-            driver.close()
 
 
 def killed_at(world, engine, point, times):

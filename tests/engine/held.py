@@ -1,0 +1,95 @@
+"""Tasks on the executors that stand still in the middle, so that a test can kill what runs them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from windrow.engine.spark import SparkEngine
+from windrow.floors import Floors
+from windrow.settings import Settings
+from windrow.step import Outcome, Step, Work
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+WORKER = "CLUSTER_WORKER"
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A directory where the first tasks that come by say on which worker they are, and then wait for ever."""
+
+    directory: str
+    tasks: int
+
+    @classmethod
+    def make(cls, directory: Path, tasks: int) -> Hold:
+        """Make one."""
+        directory.mkdir()
+        os.mkfifo(directory / "release")
+        return cls(str(directory), tasks)
+
+    def here(self) -> None:
+        """Hold this task when it is one of the first; those that come later pass."""
+        place = Path(self.directory)
+        mine = place / f"task-{os.getpid()}"
+        mine.write_text(os.environ[WORKER])
+        for number in range(self.tasks):
+            try:
+                os.link(mine, place / f"held-{number}")
+            except FileExistsError:
+                continue
+            (place / "release").read_bytes()  # nobody ever writes there
+            return
+
+    def workers(self) -> list[str]:
+        """Return the workers that have a held task, once all are held."""
+        held = [file.read_text() for file in Path(self.directory).glob("held-*")]
+        return held if len(held) == self.tasks else []
+
+
+@dataclass(frozen=True, slots=True)
+class HeldStep:
+    """A step whose first tasks stand still when they have their messages."""
+
+    step: Step
+    hold: Hold
+
+    @property
+    def settings(self) -> str:
+        """Return the settings of the step."""
+        return self.step.settings
+
+    def __call__(self, work: Work) -> Outcome:
+        """Process, if not held."""
+        self.hold.here()
+        return self.step(work)
+
+    def due(self, live: pa.Table, now: Floors) -> Floors:
+        """Return what is due for the step."""
+        return self.step.due(live, now)
+
+
+class HeldMerge(SparkEngine):
+    """An engine whose MERGE has its first tasks stand still when they have read what is to be written."""
+
+    def __init__(self, settings: Settings, session: SparkSession, hold: Hold) -> None:
+        super().__init__(settings, session)
+        self._hold = hold
+
+    def _source(self, session: SparkSession, rows: Any, control: pa.Table) -> DataFrame:  # type: ignore[override]
+        source = super()._source(session, rows, control)
+        hold = self._hold
+
+        def passed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            given = list(batches)
+            hold.here()
+            yield from given
+
+        return source.mapInArrow(passed, source.schema)

@@ -1,0 +1,239 @@
+"""A standalone Spark cluster whose workers, executors and drivers are killed in the middle of a microbatch."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from tests.clocks import NOW
+from tests.engine.cluster import running, send, until
+from tests.engine.held import Hold
+from tests.engine.processes import Driver
+from tests.messages import SECOND, log
+from windrow.verify import verify
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+DRIVER_MESSAGES = {"executors": 0, "driver": 500_000}
+COMMITS = 5
+
+
+class Applications:
+    """The application at work on a cluster, and the runs that it is told to do; a killed one has a successor."""
+
+    def __init__(self, cluster):
+        self._cluster, self._driver = cluster, None
+
+    def run(self, world, path, hold=None, wait=None):
+        """Begin a run of a world."""
+        if self._driver is None:
+            self._driver = Driver("application", self._cluster.master, environment=self._cluster.environment)
+            self._driver.hear("ready")
+        settings = {"depot": world.depot, "ledger": world.ledger, "engine": "spark", "idle_grace": "never"}
+        order = {
+            "settings": settings | {"driver_messages": DRIVER_MESSAGES[path]},
+            "hold": hold and (hold[0], asdict(hold[1])),
+            "wait": wait,
+            "executors": len(self._cluster.workers),
+        }
+        self._driver.go_on(json.dumps(order))
+
+    def hear(self, word):
+        """Wait until it says a word."""
+        self._driver.hear(word)
+
+    def go_on(self):
+        """Let it go on."""
+        self._driver.go_on()
+
+    def kill(self):
+        """Kill it, if there is one."""
+        if self._driver is not None:
+            self._driver.close()
+        self._driver = None
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory):
+    """A master."""
+    with running(tmp_path_factory.mktemp("cluster")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def applications(machines):
+    """What runs on the cluster, one test after the other."""
+    started = Applications(machines)
+    yield started
+    started.kill()
+
+
+@pytest.fixture
+def cluster(machines):
+    """A master and two workers, whatever the test before left."""
+    machines.fill(2)
+    return machines
+
+
+@pytest.fixture
+def application(cluster, applications, request):
+    """An application on the cluster; a test that fails leaves none to the next."""
+    failed = request.session.testsfailed
+    yield applications
+    if request.session.testsfailed > failed:
+        applications.kill()
+
+
+@pytest.fixture
+def hold(tmp_path):
+    """Make a hold for so many tasks."""
+    return lambda tasks: Hold.make(tmp_path / "hold", tasks)
+
+
+@pytest.fixture
+def begun(world, embedded):
+    """A world with open batches, rejections and 120 messages that are to be read."""
+    first, *others = log(versions=3, size=60)
+    world.publish(first)
+    world.runner(embedded).once()
+    world.publish(*others)
+    return world
+
+
+def require_undisturbed(world, reference):
+    """Require the ledger of an undisturbed run, and clean books at every version."""
+    assert world.canonical() == reference(world).canonical()
+    world.assert_balanced()
+    assert verify(world.depot, world.ledger, list(range(world.version() + 1))).differences == ()
+
+
+def require_attempts(world, path, attempts):
+    """Require that one microbatch followed the first, on this path, in one of these attempts."""
+    [row] = world.history()[1:]
+    assert row["path"] == path
+    assert row["attempt"] in attempts
+
+
+class TestWorker:
+    @pytest.mark.parametrize(
+        ("path", "phase", "attempts"),
+        [("executors", "process", {1}), ("executors", "commit", {1, 2}), ("driver", "commit", {1})],
+    )
+    def test_killed(self, begun, cluster, application, hold, reference, path, phase, attempts):
+        """
+        A worker that is killed with its executor, while a task there is in the middle of processing or committing,
+        leaves the result of an undisturbed run. Spark does the task again; only processed rows that are lost with the
+        worker take another attempt.
+        """
+        place = hold(1)
+        application.run(begun, path, hold=(phase, place))
+        [worker] = until(place.workers, "a held task")
+        cluster.kill_worker(worker)
+        assert len(begun.history()) == 1
+        application.hear("done")
+        require_undisturbed(begun, reference)
+        require_attempts(begun, path, attempts)
+
+    def test_all_killed(self, begun, cluster, application, hold, reference):
+        """
+        So do all workers, killed while each is in the middle of committing, once there is a new one.
+        """
+        place = hold(2)
+        application.run(begun, "driver", hold=("commit", place))
+        for worker in until(place.workers, "two held tasks"):
+            cluster.kill_worker(worker)
+        assert len(begun.history()) == 1
+        cluster.fill(1)
+        application.hear("done")
+        require_undisturbed(begun, reference)
+        require_attempts(begun, "driver", {1})
+
+    def test_rows_lost(self, begun, cluster, application, reference):
+        """
+        Rows that were processed and are lost with their workers before the commit are processed again, in a second
+        attempt of the same microbatch.
+        """
+        application.run(begun, "executors", wait="after_process")
+        application.hear("waiting")
+        for worker in list(cluster.workers):
+            cluster.kill_worker(worker)
+        cluster.fill(2)
+        application.go_on()
+        application.hear("done")
+        require_undisturbed(begun, reference)
+        require_attempts(begun, "executors", {2})
+
+    def test_writing(self, begun, cluster, application, reference):
+        """
+        A worker that is killed when files of the commit are written, and the commit is not, leaves no trace of them.
+        """
+        for rows in log(versions=COMMITS, size=60, seed=2, begin=NOW + 12 * SECOND):
+            begun.publish(rows)
+            if frozen_in_commit(begun, cluster, application):
+                break
+        else:
+            pytest.fail(f"none of {COMMITS} commits was met in the middle")
+        cluster.kill_worker(cluster.workers[0])
+        send(cluster.all_executors(), signal.SIGCONT)
+        application.hear("done")
+        require_undisturbed(begun, reference)
+
+
+def frozen_in_commit(world, cluster, application):
+    """Run, stop the executors when the first file of the commit is there; if it came to be, let the run end."""
+    application.run(world, "driver", wait="before_commit")
+    application.hear("waiting")
+    executors = cluster.all_executors()
+    before, done = data_files(world), world.version()
+    application.go_on()
+    until(lambda: data_files(world) - before, "a file of the commit", pause=0)
+    send(executors, signal.SIGSTOP)
+    if world.version() == done:
+        return True
+    send(executors, signal.SIGCONT)
+    application.hear("done")
+    return False
+
+
+def data_files(world):
+    """Return the files of the ledger, those of commits that did not come to be too."""
+    return set(Path(world.ledger).rglob("*.parquet"))
+
+
+class TestExecutor:
+    def test_killed(self, begun, cluster, application, hold, reference):
+        """
+        An executor that is killed alone, in the middle of committing, is replaced by its worker, and leaves the result
+        of an undisturbed run.
+        """
+        place = hold(1)
+        application.run(begun, "executors", hold=("commit", place))
+        [worker] = until(place.workers, "a held task")
+        [killed] = cluster.executors(worker)
+        cluster.kill_executor(worker)
+        until(lambda: cluster.executors(worker) not in ([], [killed]), "another executor")
+        application.hear("done")
+        require_undisturbed(begun, reference)
+        require_attempts(begun, "executors", {1, 2})
+
+
+class TestDriver:
+    @pytest.mark.parametrize(("path", "phase"), [("executors", "process"), ("driver", "commit")])
+    def test_killed(self, begun, cluster, application, hold, reference, path, phase):
+        """
+        A driver that is killed while tasks of it process or commit leaves a ledger from which another driver on the
+        same cluster reaches the result of an undisturbed run.
+        """
+        place = hold(1)
+        application.run(begun, path, hold=(phase, place))
+        until(place.workers, "a held task")
+        application.kill()
+        assert len(begun.history()) == 1
+        application.run(begun, path)
+        application.hear("done")
+        require_undisturbed(begun, reference)
+        require_attempts(begun, path, {1})
