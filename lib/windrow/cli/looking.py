@@ -77,13 +77,27 @@ def verify(
     at: Annotated[
         list[int] | None, typer.Option("--at", help="Ledger version to check; may be repeated. Default: the latest.")
     ] = None,
+    most: Annotated[
+        int,
+        typer.Option(
+            "--most",
+            min=0,
+            help="Derive the batches again of streams with so many messages together, the smallest streams first.",
+        ),
+    ] = 5_000_000,
+    all_: Annotated[bool, typer.Option("--all", help="Derive the batches again of all streams.")] = False,
     config: Config = None,
     depot: Depot = None,
     ledger: Ledger = None,
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Check the books, and that each message of the depot is found exactly once. Exit status 1 on any difference."""
+    """Check the books, each message of the depot, and each decision. Exit status 1 on any difference.
+
+    Each message of the depot has to be found exactly once. What the rules make of the log is derived again by other
+    code than that which batches: processing times, who is rejected and why, the batches of each stream, message by
+    message; and compared with the ledger.
+    """
     from windrow.verify import verify as check
 
     chosen = options.reading(config, depot=depot, ledger=ledger)
@@ -94,6 +108,7 @@ def verify(
             at or None,
             progress=lambda what, done, total: spinner.update(f"verified {what}, step {done} of {total}"),
             columns=chosen.depot_columns,
+            most=None if all_ else most,
         )
     if json:
         options.print_json(report.to_dict())
@@ -206,6 +221,10 @@ def _print_report(report: Report) -> None:
         say(
             f"  against the depot: {books.ok:,} ok, {books.lost:,} lost, {books.duplicated:,} duplicated, "
             f"{books.unexpected:,} unexpected"
+        )
+        say(
+            f"  derived again: {count(books.decided, 'decision')}, "
+            f"the batches of {books.derived_streams:,} of {count(books.streams, 'stream')}"
         )
     for finding in report.findings:
         say(f"not checked: {finding}", markup=False)

@@ -1,8 +1,8 @@
-"""Verify a ledger: its books at any version, and every message of the depot against what became of it.
+"""Verify a ledger: its books at any version, every message of the depot against what became of it, every decision.
 
 Nothing of the code that wrote the ledger is used, and no clock: the tables alone decide, read by delta-rs. Two runs
-over the same versions give the same report. Where DuckDB is installed, the invariants that `windrow check` looks at on
-Spark are checked as well, by their own SQL.
+over the same versions give the same report. What the rules make of the log is derived once more (`decisions`). Where
+DuckDB is installed, the invariants that `windrow check` looks at on Spark are checked as well, by their own SQL.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 
 from windrow.errors import ExpressionError
 from windrow.reading.delta import Ledger, open_depot, open_ledger
+from windrow.verify.decisions import MOST, Decided, decide
 from windrow.verify.depot import Depot, read_depot
 from windrow.verify.finals import check_finals
 from windrow.verify.history import check_history, messages_read
@@ -26,6 +27,8 @@ from windrow.verify.report import Books, Difference, Report
 from windrow.verify.snapshot import Snapshot, first_version, read_progress, read_snapshot
 from windrow.verify.windows import check_batches
 
+Progress = Callable[[str, int, int], None]
+
 __all__ = ["Books", "Difference", "Report", "verify"]
 
 
@@ -33,11 +36,13 @@ def verify(
     depot: str,
     ledger: str,
     versions: Sequence[int] | None = None,
-    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+    progress: Progress = lambda what, done, total: None,
     columns: Mapping[str, str] | None = None,
+    most: int | None = MOST,
 ) -> Report:
     """Check the books of a ledger at some of its versions (default: the latest), and against the depot.
 
+    The windows of streams with `most` messages together are derived again, the smallest streams first; None: of all.
     `columns` is `[depot.columns]`; versions that were read are mapped as the history has it. `progress` is told what
     was done, how many steps, and of how many. Raises TableMissing, TableRefused, OtherDepot, and NotFound for a
     ledger version that is not there or can no longer be read.
@@ -46,12 +51,13 @@ def verify(
     wanted = sorted(set(versions or [book.table.version()]))
     reached = [read_progress(ledger, version) for version in wanted]
     log = open_depot(depot, book, reached[-1])
-    first, findings = first_version(ledger, reached[-1])
+    first, began = first_version(ledger, reached[-1])
     last = max(one.depot_version for one in reached)
     read = _depot(log, first, last, columns or {}, _recorded(open_ledger(ledger, wanted[-1])))
     progress("depot", 1, len(wanted) + 1)
     books: list[Books] = []
     differences: list[Difference] = []
+    findings: list[str] = []
     before = None
     for version in wanted:
         snapshot = read_snapshot(ledger, version)
@@ -61,10 +67,13 @@ def verify(
             differences += check_invariants(snapshot)
         if before is not None:
             differences += check_finals(book.table, before, snapshot)
-        books.append(_books(snapshot, read, matched))
+        decided = decide(snapshot, read, most, _told(progress, version, len(books) + 1, len(wanted) + 1))
+        differences += decided.differences
+        findings += decided.findings
+        books.append(_books(snapshot, read, matched, decided))
         before = snapshot
         progress(f"ledger version {version}", len(books) + 1, len(wanted) + 1)
-    findings += [*read.findings(), *([] if can_check() else [UNCHECKED])]
+    findings = [*began, *read.findings(), *([] if can_check() else [UNCHECKED]), *findings]
     return Report(depot, ledger, tuple(books), tuple(differences), tuple(findings))
 
 
@@ -96,7 +105,12 @@ def _differences(snapshot: Snapshot, depot: Depot, matched: Matched) -> list[Dif
     ]
 
 
-def _books(snapshot: Snapshot, depot: Depot, matched: Matched) -> Books:
+def _told(progress: Progress, version: int, done: int, total: int) -> Callable[[int, int], None]:
+    """Return what tells how many messages of a version were decided again, where that takes longer."""
+    return lambda so_far, of: progress(f"{so_far:,} of {of:,} messages of ledger version {version}", done, total)
+
+
+def _books(snapshot: Snapshot, depot: Depot, matched: Matched, decided: Decided) -> Books:
     open_rows = pc.equal(snapshot.batches["state"], "open").to_numpy()
     in_open = int(open_rows[snapshot.messages["row"].to_numpy()].sum())
     partly = depot.readable > depot.first
@@ -113,4 +127,7 @@ def _books(snapshot: Snapshot, depot: Depot, matched: Matched) -> Books:
         duplicated=0 if partly else int(matched.duplicated.sum()),
         unexpected=0 if partly else int(matched.unexpected.sum()),
         unchecked=int(np.sum(matched.extra)) if partly else 0,
+        decided=decided.messages,
+        streams=decided.streams,
+        derived_streams=decided.retold,
     )

@@ -13,6 +13,8 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 NONE = np.iinfo(np.int64).min
+# Arrow cannot group more octets than this in plain columns, and is slower with large ones.
+PLAIN_OCTETS = 1 << 30
 TIME = pa.timestamp("us", tz="UTC")
 MESSAGE = {
     "source": pa.string(),
@@ -33,6 +35,11 @@ def numbers(column: pa.ChunkedArray) -> Ints:
 def flags(column: pa.ChunkedArray) -> Bools:
     """Return booleans; NULL as False."""
     return pc.fill_null(column, False).to_numpy()
+
+
+def times(values: Ints, missing: Bools | None = None) -> pa.Array:
+    """Return microseconds as times, NULL where they are missing."""
+    return pa.array(values, pa.int64(), mask=missing).cast(TIME)
 
 
 def differ(left: pa.ChunkedArray, right: pa.ChunkedArray) -> Bools:
@@ -72,6 +79,48 @@ def exploded(table: pa.Table, name: str) -> pa.Table:
     return plain(pa.table(columns | {field.name: pc.struct_field(elements, field.name) for field in type_}))
 
 
+def coded(*columns: pa.ChunkedArray) -> tuple[pa.Array, list[Ints]]:
+    """Number the values of some columns in the order of their octets, from 1; NULL is 0.
+
+    Returns the values, NULL first, and the numbers column by column.
+    """
+    together = pa.chunked_array([chunk for column in columns for chunk in column.chunks], columns[0].type)
+    values = pc.drop_null(together.unique())
+    values = values.take(pc.sort_indices(values))
+    found = [pc.fill_null(pc.index_in(column, values), -1).to_numpy().astype(np.int64) + 1 for column in columns]
+    return pa.concat_arrays([pa.nulls(1, values.type), values]), found
+
+
+def dense(values: Ints) -> tuple[Ints, Ints]:
+    """Return the different values, sorted, and where each value stands among them."""
+    different, at = np.unique(values, return_inverse=True)
+    return different, at.astype(np.int64)
+
+
+def paired(left: Sequence[Ints], right: Sequence[Ints]) -> tuple[Ints, Ints]:
+    """Bring rows with equal keys together, each with one other; -1 where a row has none.
+
+    The keys of a side are columns, the most important last, as np.lexsort has it. Every row of either side comes once.
+    """
+    sizes = left[0].size, right[0].size
+    side = np.repeat([0, 1], sizes)
+    keys = [np.concatenate(both) for both in zip(left, right, strict=True)]
+    order = np.lexsort((side, *keys))
+    same = np.ones(max(order.size - 1, 0), np.bool_)
+    for key in keys:
+        same &= key[order[1:]] == key[order[:-1]]
+    meets = np.flatnonzero(same & (side[order[1:]] > side[order[:-1]]))
+    row = np.concatenate([np.arange(size, dtype=np.int64) for size in sizes])[order]
+    alone = np.ones(order.size, np.bool_)
+    alone[meets] = alone[meets + 1] = False
+    lefts, rights = (np.flatnonzero(alone & (side[order] == number)) for number in (0, 1))
+    nobody = np.full(max(lefts.size, rights.size), -1)
+    return (
+        np.concatenate([row[meets], row[lefts], nobody[: rights.size]]),
+        np.concatenate([row[meets + 1], nobody[: lefts.size], row[rights]]),
+    )
+
+
 def repeated(table: pa.Table, names: Sequence[str]) -> pa.Table:
     """Return the values of some columns that occur more than once, with `times`."""
     counted = table.group_by(list(names), use_threads=False).aggregate([([], "count_all")])
@@ -86,8 +135,15 @@ def fewer(before: pa.Table, after: pa.Table) -> pa.Table:
         side.append_column("before", pa.array(np.full(side.num_rows, sign)))
         for side, sign in ((before, 1), (after.select(names), -1))
     ]
-    counted = pa.concat_tables(sides).group_by(names, use_threads=False).aggregate([("before", "sum")])
+    counted = wide(pa.concat_tables(sides)).group_by(names, use_threads=False).aggregate([("before", "sum")])
     return counted.filter(pc.greater(counted["before_sum"], 0)).select(names)
+
+
+def wide(table: pa.Table) -> pa.Table:
+    """Return a table with large columns for payloads that are too many octets to be grouped in plain ones."""
+    if "payload" not in table.column_names or table["payload"].nbytes <= PLAIN_OCTETS:
+        return table
+    return table.set_column(table.column_names.index("payload"), "payload", table["payload"].cast(pa.large_binary()))
 
 
 def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:

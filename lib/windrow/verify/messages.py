@@ -10,15 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.reading.values import records
-from windrow.verify.columns import MESSAGE, Ints, fewer, kept, numbers
+from windrow.verify.columns import MESSAGE, Ints, fewer, kept, numbers, wide
 from windrow.verify.depot import Depot
 from windrow.verify.history import versions_read
 from windrow.verify.ids import named_by_id
 from windrow.verify.report import EXAMPLES, Difference, differing, unequal
 from windrow.verify.snapshot import Snapshot
-
-# Arrow cannot group more octets than this in plain columns, and is slower with large ones.
-PLAIN_OCTETS = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +60,7 @@ def match(snapshot: Snapshot, depot: Depot) -> Matched:
         _counted(read.select(list(MESSAGE)), read=1, held=0, version=read["version"], place=None),
         _counted(held, read=0, held=1, version=None, place=np.arange(held.num_rows)),
     ]
-    both = pa.concat_tables(sides)
-    if both["payload"].nbytes > PLAIN_OCTETS:
-        both = both.set_column(both.column_names.index("payload"), "payload", both["payload"].cast(pa.large_binary()))
+    both = wide(pa.concat_tables(sides))
     wanted = [("read", "sum"), ("held", "sum"), ("version", "min"), ("place", "min"), ("place", "max")]
     counted = both.group_by(list(MESSAGE), use_threads=False).aggregate(wanted)
     return Matched(counted, numbers(counted["read_sum"]), numbers(counted["held_sum"]))

@@ -29,7 +29,8 @@ class Books:
 
     `ok` counts messages that the ledger holds as often as the depot, `lost` those that it does not hold, `duplicated`
     those that it holds too often, `unexpected` those that the depot does not have, and `unchecked` those of depot
-    versions that can no longer be read.
+    versions that can no longer be read. `decided` messages were decided again by the log and the rules, and the windows
+    of `derived_streams` of the `streams` that have batches derived from that.
     """
 
     ledger_version: int
@@ -44,6 +45,9 @@ class Books:
     duplicated: int
     unexpected: int
     unchecked: int
+    decided: int
+    streams: int
+    derived_streams: int
 
 
 @dataclass(frozen=True, slots=True)

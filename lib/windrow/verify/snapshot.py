@@ -23,7 +23,8 @@ BATCH = (
 REJECTED = "id, reason, detail, off_by_us, raised_by_us, processing_time, microbatch, " + ", ".join(MESSAGE)
 PROGRESS = ", ".join(Progress.__dataclass_fields__)
 HISTORY = (
-    "id, microbatch, kind, versions, messages_read, accepted, rejected, opened, closed, depot_version, clocks, rules"
+    "id, microbatch, kind, versions, messages_read, accepted, rejected, opened, closed, depot_version, clocks, rules, "
+    "started_at"
 )
 
 

@@ -1,0 +1,108 @@
+"""What a ledger version has read of the depot, and what it says of it, with streams, types and times as numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.verify.columns import Bools, Ints, coded, dense, flags, kept, numbers
+from windrow.verify.decisions.course import Course
+from windrow.verify.depot import Depot
+from windrow.verify.snapshot import Snapshot
+
+NOBODY = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """The streams of a depot and its ledger by number: source and key of each, and which have lost no message.
+
+    A stream is whole when all its messages are in depot versions that can be read.
+    """
+
+    source: Ints
+    sources: pa.Array
+    key: Ints
+    keys: pa.Array
+    whole: Bools
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Messages, one element each: those of the depot, in microbatches that can be followed.
+
+    `kind` numbers the types in the order of their octets.
+    """
+
+    messages: pa.Table
+    stream: Ints
+    source: Ints
+    kind: Ints
+    event_time: Ints
+    received_at: Ints
+    sequence: Ints
+    version: Ints
+    microbatch: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the ledger says, in the same numbers: of batches, messages in them, rejections and recorded clocks."""
+
+    batch_stream: Ints
+    batch_source: Ints
+    message_kind: Ints
+    rejected_stream: Ints
+    clock_source: Ints
+
+
+def encode(snapshot: Snapshot, depot: Depot, course: Course) -> tuple[Streams, Arrived, Held]:
+    """Return the numbers of what was read and of what the ledger holds."""
+    messages = _read(depot, course)
+    batches, rejected = snapshot.batches, snapshot.rejected
+    tables = (messages, batches, rejected)
+    sources, source = coded(*(table["source"] for table in tables), course.clocks["source"])
+    keys, key = coded(*(table["key"] for table in tables))
+    _, kind = coded(messages["type"], snapshot.messages["type"])
+    pairs, stream = dense(np.concatenate([one * len(keys) + other for one, other in zip(source[:3], key, strict=True)]))
+    of_message, of_batch, of_rejected = np.split(stream, np.cumsum([messages.num_rows, batches.num_rows]))
+    whole = np.ones(pairs.size, np.bool_)
+    whole[of_batch[numbers(batches["opened_in"]) <= course.gone]] = False
+    whole[of_rejected[numbers(rejected["microbatch"]) <= course.gone]] = False
+    version = numbers(messages["version"])
+    arrived = Arrived(
+        messages=messages,
+        stream=of_message,
+        source=source[0],
+        kind=kind[0],
+        event_time=numbers(messages["event_time"]),
+        received_at=numbers(messages["received_at"]),
+        sequence=numbers(messages["sequence"]),
+        version=version,
+        microbatch=course.read_in[np.searchsorted(course.version, version)],
+    )
+    streams = Streams(pairs // len(keys), sources, pairs % len(keys), keys, whole)
+    return streams, arrived, Held(of_batch, source[1], kind[1], of_rejected, source[3])
+
+
+def ahead_from(snapshot: Snapshot, course: Course) -> Ints:
+    """Return for each microbatch the latest stamp that was not ahead of its clock, as its rejections say it."""
+    rejected = kept(snapshot.rejected, flags(pc.equal(snapshot.rejected["reason"], "clock_ahead")))
+    latest = np.full(course.last + 1, NOBODY)
+    microbatch = numbers(rejected["microbatch"])
+    known = (microbatch > 0) & (microbatch <= course.last)
+    bound = numbers(rejected["received_at"]) - numbers(rejected["off_by_us"])
+    np.minimum.at(latest, microbatch[known], bound[known])
+    return latest
+
+
+def _read(depot: Depot, course: Course) -> pa.Table:
+    """Return the messages of the versions that the history has, in microbatches all of whose versions can be read."""
+    version = numbers(depot.messages["version"])
+    at = np.minimum(np.searchsorted(course.version, version), max(course.version.size - 1, 0))
+    if not course.version.size:
+        return depot.messages.slice(0, 0)
+    return kept(depot.messages, (course.version[at] == version) & (course.read_in[at] > course.gone))

@@ -1,0 +1,110 @@
+"""The course of a ledger: its microbatches in order, their rules, what they read, what they say of the clocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.reading.delta import recorded_rules
+from windrow.verify.columns import Ints, exploded, numbers
+from windrow.verify.history import versions_read
+from windrow.verify.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules that a microbatch recorded; durations in microseconds."""
+
+    window: int
+    max_delay: int
+    max_leap: int
+    max_batch_bytes: int
+    at_arrival: bool
+
+    @classmethod
+    def recorded(cls, text: str) -> Rules:
+        """Read them from JSON. Raises TableRefused when they are none."""
+        found = recorded_rules(text)
+        return cls(
+            window=found["window"],
+            max_delay=found["max_delay"],
+            max_leap=found["max_leap"],
+            max_batch_bytes=int(found.get("max_batch_bytes") or 0),
+            at_arrival=found.get("window_start") == "arrival",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """The microbatches of a ledger. `kinds`, `rules` and `raised` are by their number; 0 is before the first.
+
+    `raised` is by how much changes of `max_delay` have raised every floor until then. `version` lists the depot
+    versions that were read, in order, `read_in` the microbatch of each. `clocks` has `microbatch, source, clock, floor,
+    flushed_at` as they were recorded. Up to microbatch `gone` there are versions that can no longer be read.
+    """
+
+    kinds: list[str]
+    rules: list[Rules]
+    raised: Ints
+    started_at: Ints
+    version: Ints
+    read_in: Ints
+    clocks: pa.Table
+    gone: int
+
+    @property
+    def last(self) -> int:
+        """Return the number of the last microbatch."""
+        return len(self.kinds) - 1
+
+    def each(self, name: str) -> Ints:
+        """Return a rule by microbatch."""
+        return np.array([getattr(rules, name) for rules in self.rules], np.int64)
+
+    def turns(self) -> list[int]:
+        """Return the microbatches from which on other rules are in force, and those that flushed."""
+        return [
+            number
+            for number in range(1, len(self.kinds))
+            if self.kinds[number] == "flush" or (number > 1 and self.rules[number] != self.rules[number - 1])
+        ]
+
+
+def is_whole(snapshot: Snapshot) -> bool:
+    """Tell whether the history can be followed: every microbatch once and in order, every version once and in order."""
+    number = numbers(snapshot.history["microbatch"])
+    version = numbers(versions_read(snapshot)["version"])
+    in_order = np.array_equal(number, np.arange(1, number.size + 1)) and bool(np.all(np.diff(version) > 0))
+    return in_order and not snapshot.history["kind"].null_count
+
+
+def read_course(snapshot: Snapshot, readable: int) -> Course:
+    """Return the course of a ledger whose history is whole; `readable` is the first depot version that can be read."""
+    history, read = snapshot.history, versions_read(snapshot)
+    kinds = ["", *history["kind"].to_pylist()]
+    encoded = history["rules"].combine_chunks().dictionary_encode()
+    known = [Rules.recorded(text) for text in encoded.dictionary.to_pylist()]
+    rules = [known[index] for index in encoded.indices.to_pylist()]
+    version, read_in = numbers(read["version"]), numbers(read["microbatch"])
+    clocks = exploded(history, "clocks")
+    return Course(
+        kinds=kinds,
+        rules=[rules[0] if rules else Rules.recorded(snapshot.progress.rules), *rules],
+        raised=_raised(kinds, rules),
+        started_at=np.concatenate([[0], numbers(history["started_at"])]),
+        version=version,
+        read_in=read_in,
+        clocks=clocks.append_column("microbatch", history["microbatch"].take(clocks["row"])),
+        gone=int(read_in[version < readable].max(initial=0)),
+    )
+
+
+def _raised(kinds: list[str], rules: list[Rules]) -> Ints:
+    """A larger `max_delay` raises every floor by as much: what was too old stays so."""
+    more = np.zeros(len(kinds), np.int64)
+    for number in range(2, len(kinds)):
+        if kinds[number] == "rules":
+            more[number] = max(0, rules[number - 1].max_delay - rules[number - 2].max_delay)
+    return np.cumsum(more)

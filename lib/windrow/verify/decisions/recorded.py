@@ -1,0 +1,173 @@
+"""What the history says of clocks, rules and the clock of the machine, beside what the log and the rules make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.verify.columns import NONE, Ints, dense, flags, kept, numbers, paired, times
+from windrow.verify.decisions.arrived import Held, Streams
+from windrow.verify.decisions.clocks import Clocks
+from windrow.verify.decisions.course import Course
+from windrow.verify.decisions.pasts import cuts, flushed
+from windrow.verify.rejections import REASON
+from windrow.verify.report import Difference, differing
+from windrow.verify.snapshot import Snapshot
+
+
+def check_clocks(snapshot: Snapshot, streams: Streams, clocks: Clocks, held: Held) -> Iterator[Difference]:
+    """After each microbatch clock and floor of each source are what the log, the ticks and the rules make of them."""
+    course = clocks.course
+    expected = [np.concatenate(parts) for parts in zip(*_expected(snapshot, clocks, held), strict=True)]
+    microbatch = numbers(course.clocks["microbatch"])
+    rows = np.flatnonzero(microbatch > course.gone)
+    found = [microbatch[rows], held.clock_source[rows], *(_recorded(course, name)[rows] for name in ("clock", "floor"))]
+    left, right = paired(expected[1::-1], found[1::-1])
+    sides = [[_taken(column, at) for column in side] for side, at in ((expected, left), (found, right))]
+    alike = (left >= 0) & (right >= 0) & (sides[0][2] == sides[1][2]) & (sides[0][3] == sides[1][3])
+    wrong = np.flatnonzero(~alike)
+    at, source = (np.where(left >= 0, sides[0][key], sides[1][key])[wrong] for key in (0, 1))
+    rows = pa.table(
+        {
+            "microbatch": at,
+            "kind": [course.kinds[one] for one in at.tolist()],
+            "source": streams.sources.take(pa.array(source)),
+            "clock by the log": _time(sides[0][2][wrong]),
+            "floor by the log": _time(sides[0][3][wrong]),
+            "recorded clock": _time(sides[1][2][wrong]),
+            "recorded floor": _time(sides[1][3][wrong]),
+        }
+    ).sort_by("microbatch")
+    expects = "clock and floor of each source that a microbatch moves, as the log and the rules move them"
+    yield from differing("clocks by the log", expects, rows, "clocks recorded otherwise", snapshot.version)
+
+
+def check_ticks(snapshot: Snapshot, clocks: Clocks, held: Held) -> Iterator[Difference]:
+    """A tick raises floors: each source's to the greatest timeout that it closes, or all to one time."""
+    course = clocks.course
+    microbatch, floor = numbers(course.clocks["microbatch"]), _recorded(course, "floor")
+    closed_in = numbers(snapshot.batches["closed_in"])
+    timeout = numbers(snapshot.batches["timeout"])
+    wrong = []
+    for number in range(course.gone + 1, course.last + 1):
+        if course.kinds[number] != "tick":
+            continue
+        rows = np.flatnonzero(microbatch == number)
+        closed = np.flatnonzero(closed_in == number)
+        source = held.clock_source[rows]
+        greatest = np.full(max(source.max(initial=0), held.batch_source[closed].max(initial=0)) + 1, NONE)
+        np.maximum.at(greatest, held.batch_source[closed], timeout[closed])
+        by_idling = rows.size > 0 and np.array_equal(greatest[source], floor[rows])
+        if not by_idling and not _to_one_time(clocks, number, floor[rows]):
+            wrong.append(number)
+    rows = kept(snapshot.history, np.isin(numbers(snapshot.history["microbatch"]), wrong), ["microbatch", "kind"])
+    expects = "floors at the greatest timeout that a source closed, or all at one time"
+    yield from differing("ticks", expects, rows, "ticks that raised floors otherwise", snapshot.version)
+
+
+def check_rules(snapshot: Snapshot, course: Course) -> Iterator[Difference]:
+    """Other rules come in force by a microbatch that says so."""
+    wrong = [turn for turn in course.turns() if course.kinds[turn] not in ("rules", "flush")]
+    wrong += [turn for turn in course.turns() if course.kinds[turn] == "flush" and turn > 1]
+    wrong = [turn for turn in wrong if turn > 1 and course.rules[turn] != course.rules[turn - 1]]
+    names = ["microbatch", "kind", "rules"]
+    rows = kept(snapshot.history, np.isin(numbers(snapshot.history["microbatch"]), wrong), names)
+    expects = "other rules only from a microbatch of kind rules on"
+    yield from differing("rules", expects, rows, "microbatches with other rules", snapshot.version)
+
+
+def check_ahead(snapshot: Snapshot, course: Course, ahead_from: Ints) -> Iterator[Difference]:
+    """Messages that were ahead of the clock were so by one bound in a microbatch, which is not before its start."""
+    rejected = kept(snapshot.rejected, flags(pc.equal(snapshot.rejected["reason"], "clock_ahead")))
+    bound = numbers(rejected["received_at"]) - numbers(rejected["off_by_us"])
+    microbatch = np.clip(numbers(rejected["microbatch"]), 0, course.last)
+    right = (bound == ahead_from[microbatch]) & (bound >= course.started_at[microbatch])
+    rows = kept(rejected, ~right, REASON)
+    expects = "ahead of one time in a microbatch, which is not before it started"
+    yield from differing("clock_ahead", expects, rows, "rejections", snapshot.version)
+
+
+Moved = tuple[Ints, Ints, Ints, Ints]
+"""Microbatch, source, clock, floor."""
+
+
+def _expected(snapshot: Snapshot, clocks: Clocks, held: Held) -> Iterator[Moved]:
+    """Return what microbatches have to record."""
+    yield _by_data(clocks)
+    for number in range(clocks.course.gone + 1, clocks.course.last + 1):
+        if clocks.course.raised[number] > clocks.course.raised[number - 1]:
+            yield _by_rules(clocks, number)
+    yield _by_ticks(clocks, held)
+    yield _by_flushes(snapshot, clocks, held)
+
+
+def _by_data(clocks: Clocks) -> Moved:
+    """Messages move the clock of their source, and with it its floor, to where the last of their versions leaves it."""
+    rows = np.flatnonzero(clocks.is_data)
+    last = clocks.course.last + 1
+    place = np.unique(clocks.source[rows] * last + clocks.microbatch[rows])
+    source, microbatch = place // last, place % last
+    floor = clocks.floor_after(source, microbatch)
+    return microbatch, source, floor, floor
+
+
+def _by_rules(clocks: Clocks, number: int) -> Moved:
+    """A larger `max_delay` raises the floor of every source that is known."""
+    known = np.unique(clocks.source)
+    before = np.full(known.size, number - 1)
+    source = known[clocks.floor_after(known, before) != NONE]
+    microbatch = np.full(source.size, number)
+    return microbatch, source, clocks.clock_after(source, microbatch), clocks.floor_after(source, microbatch)
+
+
+def _by_ticks(clocks: Clocks, held: Held) -> Moved:
+    """A tick says itself how far it raises a floor; the source is known, and its floor was lower."""
+    course = clocks.course
+    microbatch = numbers(course.clocks["microbatch"])
+    rows = np.flatnonzero((np.array(course.kinds)[microbatch] == "tick") & (microbatch > course.gone))
+    source, number, floor = held.clock_source[rows], microbatch[rows], _recorded(course, "floor")[rows]
+    clock = clocks.clock_after(source, number - 1)
+    right = (clock != NONE) & (floor > clocks.floor_after(source, number - 1))
+    return number[right], source[right], clock[right], floor[right]
+
+
+def _by_flushes(snapshot: Snapshot, clocks: Clocks, held: Held) -> Moved:
+    """A flush raises a floor to its time, or to the cut + `max_delay` where that is later."""
+    course, last = clocks.course, clocks.course.last + 1
+    at, flush = flushed(clocks, held), cuts(snapshot, held)
+    delay = course.each("max_delay")
+    place, row = dense(np.concatenate([part[1] * last + np.clip(part[0], 0, last - 1) for part in (at, flush)]))
+    source, microbatch = place // last, place % last
+    before = clocks.floor_after(source, np.maximum(microbatch - 1, 0))
+    floor = before.copy()
+    ends = np.concatenate([at[2], flush[2] + delay[np.clip(flush[0], 0, last - 1)]])
+    np.maximum.at(floor, row, ends)
+    right = (floor > before) & (before != NONE) & (microbatch > course.gone)
+    right &= np.array(course.kinds)[microbatch] == "flush"
+    source, microbatch = source[right], microbatch[right]
+    return microbatch, source, clocks.clock_after(source, microbatch), floor[right]
+
+
+def _to_one_time(clocks: Clocks, number: int, floor: Ints) -> bool:
+    """Tell whether a tick raised every floor that was lower to the same time."""
+    if not floor.size or floor.min() != floor.max():
+        return False
+    known = np.unique(clocks.source)
+    after = clocks.floor_after(known, np.full(known.size, number))
+    return bool(np.all((after == NONE) | (after >= floor[0])))
+
+
+def _recorded(course: Course, name: str) -> Ints:
+    return numbers(course.clocks[name])
+
+
+def _taken(column: Ints, rows: Ints) -> Ints:
+    """Return the values of some rows, NONE where there is no row."""
+    return np.append(column, NONE)[rows]
+
+
+def _time(values: Ints) -> pa.Array:
+    return times(values, values == NONE)
