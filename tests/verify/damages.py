@@ -47,6 +47,15 @@ def neighbours(rows: Rows) -> Iterator[tuple[Row, Row]]:
             yield one, other
 
 
+def misname(stream: tuple[str, str]) -> Damage:
+    """Return what says of a batch of a stream that a conflict opened it, which a message did."""
+    return setting(
+        "closed",
+        lambda row: (row["source"], row["key"]) == stream and row["opened_by"] == "message",
+        opened_by="conflict",
+    )
+
+
 def move_message(rows: Rows) -> None:
     """Move the last message of a batch to the next one, and the border between them."""
     for one, other in neighbours(rows):

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import json
+import tempfile
+import warnings
+from collections import Counter
+from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tests.clocks import NOW
+from tests.conftest import EngineFactory
 from tests.engine.world import World
-from tests.quality.damages import damage
-from tests.verify.damages import DAMAGES
+from tests.messages import SECOND, message
+from tests.quality.damages import damage, dropping, setting
+from tests.verify.conftest import LATER
+from tests.verify.damages import DAMAGES, misname
+from tests.verify.worlds import random_world
+from windrow.batching.rules import ShortWindowWarning
 from windrow.verify import Report, verify
-from windrow.verify.decisions import CHECKS
+from windrow.verify.decisions import CHECKS, windows
 
 
 def check(world: World) -> Report:
@@ -37,6 +50,102 @@ class TestClean:
         assert {row["part"] for row in batches} == {0, 1}
 
 
+class TestRandom:
+    @settings(max_examples=2)
+    @given(seed=st.integers(0, 1_000_000))
+    def test_clean(self, seed: int) -> None:
+        """
+        Nothing is wrong with a ledger after any data, ticks, flushes and rules, cut into any microbatches.
+        """
+        assert_clean(seed)
+
+    @pytest.mark.slow
+    @settings(max_examples=100)
+    @given(seed=st.integers(0, 1_000_000))
+    def test_many(self, seed: int) -> None:
+        """
+        The same for many of them.
+        """
+        assert_clean(seed)
+
+
+def assert_clean(seed: int) -> None:
+    """Verify a random ledger, at its latest version and at an earlier one."""
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as root:
+        warnings.simplefilter("ignore", ShortWindowWarning)
+        world = random_world(seed, Path(root))
+        report = verify(world.depot, world.ledger, {world.version(), seed % (world.version() + 1)})
+        assert (report.differences, report.findings) == ((), ())
+        assert report.books[-1].derived_streams == report.books[-1].streams
+
+
+class TestBounded:
+    def test_most(self, world: World) -> None:
+        """
+        Within a bound the smallest streams are derived again, the report says how many are left, and what is wrong
+        with those is not found.
+        """
+        messages = Counter()
+        for row in world.rows("closed", "open"):
+            messages[row["source"], row["key"]] += row["message_count"]
+        *small, large = sorted(messages.values())
+        damage(world, misname(messages.most_common(1)[0][0]))
+        report = verify(world.depot, world.ledger, most=sum(small) + large - 1)
+        assert (report.ok, report.complete) == (True, False)
+        books, (finding,) = report.books[0], report.findings
+        assert (books.derived_streams, books.streams) == (len(small), len(messages))
+        assert f"the windows of 1 of {len(messages)} streams" in finding
+        assert f"with {large} messages together" in finding
+        assert found(verify(world.depot, world.ledger, most=None)) == {"windows by the rules"}
+        assert books.decided == books.messages_read
+
+    def test_progress(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        Long work tells how many messages are done, stream by stream.
+        """
+        monkeypatch.setattr(windows, "CHUNK", 1)
+        steps: list[tuple[str, int, int]] = []
+        report = verify(world.depot, world.ledger, progress=lambda *step: steps.append(step))
+        assert (steps[0], report.ok) == (("depot", 1, 2), True)
+        *told, (last, done, total) = steps[1:]
+        accepted = report.books[0].in_open_batches + report.books[0].in_closed_batches
+        assert len(told) == report.books[0].streams
+        assert told[-1][0] == f"{accepted} of {accepted} messages of ledger version {world.version()}"
+        assert (last, done, total) == (f"ledger version {world.version()}", 2, 2)
+
+    def test_forgotten(self, world: World, embedded: EngineFactory) -> None:
+        """
+        When the beginning of the depot is gone, streams that began later are derived again, from the floors that were
+        recorded; the report says how many others there are.
+        """
+        DeltaTable(world.depot).optimize.compact()
+        DeltaTable(world.depot).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+        late = [message(kind, NOW + at * SECOND, NOW + at * SECOND, key="new") for at in (60, 61) for kind in "ab"]
+        old = [message("a", NOW + 50 * SECOND, NOW + 61 * SECOND)]
+        world.publish(late, old)
+        world.runner(embedded, rules=LATER).once()
+        report = check(world)
+        assert (report.ok, report.books[0].decided, report.books[0].derived_streams) == (True, 4, 1)
+        assert report.findings[1].startswith("the decisions on 9 of 10 streams")
+        damage(world, setting("open", lambda row: row["key"] == "new", opened_by="size"))
+        assert found(check(world)) == {"windows by the rules"}
+
+    def test_damaged_history(self, world: World) -> None:
+        """
+        Nothing is derived from a history with a gap, and the report says so.
+        """
+        damage(world, dropping("microbatch"))
+        report = check(world)
+        assert (report.books[0].decided, report.books[0].derived_streams) == (0, 0)
+        assert f"the decisions in ledger version {world.version()}, whose history is not whole" in report.findings
+        assert found(report) & set(CHECKS) == set()
+
+
+def found(report: Report) -> set[str]:
+    """Return the names of the checks that found a difference."""
+    return {difference.check for difference in report.differences}
+
+
 class TestDamaged:
     @pytest.mark.parametrize("name", DAMAGES)
     def test_found(self, world: World, name: str) -> None:
@@ -46,8 +155,7 @@ class TestDamaged:
         change, checks = DAMAGES[name]
         damage(world, change)
         report = check(world)
-        found = {difference.check for difference in report.differences}
-        assert found - set(CHECKS) == set()
-        assert found >= checks
+        assert found(report) - set(CHECKS) == set()
+        assert found(report) >= checks
         assert all(difference.examples for difference in report.differences)
         json.dumps(report.to_dict())
