@@ -144,7 +144,11 @@ class Runner:
     def _read(self) -> None:
         upto = self._engine.depot().version
         if upto > self._reached:
-            elsewhere = self._engine.read(self._reached, upto, self._process)
+            try:
+                elsewhere = self._engine.read(self._reached, upto, self._process)
+            except LedgerBehind:
+                self._microbatch()  # where another process found it, this one has yet to learn where the ledger stands
+                raise
             if elsewhere is not None:
                 self._learn(elsewhere)
         if not self._stopped():

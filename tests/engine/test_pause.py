@@ -114,6 +114,19 @@ class TestPause:
         assert runner.once().total("messages") == 60
         assert world.kinds() == ["pause", "resume", "data"]
 
+    def test_restored_where_another_process_reads(self, world: World, embedded: EngineFactory) -> None:
+        """
+        There a ledger that was RESTOREd before that is noticed as well: the next read begins where it stands.
+        """
+        world.publish(*log(versions=2))
+        before: list[Callable[[], object]] = []
+        runner = world.runner(embedded, Elsewhere(world.settings(embedded), before))
+        runner.once()
+        world.publish(log(versions=1, seed=7, begin=NOW + 8 * SECOND)[0])
+        before.append(lambda: DeltaTable(world.ledger).restore(0))
+        runner.once()
+        assert world.canonical() == world.expected()
+
     @pytest.mark.parametrize(("pausing", "resuming"), [("5s", "8s"), ("8s", "5s"), ("8s", "8s"), ("0s", "8s")])
     def test_under_other_rules(self, world: World, embedded: EngineFactory, pausing: str, resuming: str) -> None:
         """
