@@ -94,6 +94,10 @@ class TestCompaction:
         """
         Files of live rows are not touched, so a microbatch that is at work commits afterwards.
         """
+        rows = DeltaTable(batched.ledger).to_pyarrow_table(filters=[("state", "=", "open")])
+        DeltaTable(batched.ledger).delete("state = 'open'")
+        for row in range(rows.num_rows):
+            write_deltalake(batched.ledger, rows.slice(row, 1), mode="append")
         live = data_files(batched.ledger, "state=open/*") | data_files(batched.ledger, "state=progress/*")
         maintained(batched, embedded)
         assert data_files(batched.ledger, "state=open/*") | data_files(batched.ledger, "state=progress/*") == live
@@ -197,6 +201,20 @@ class TestCleanUp:
         world.publish([message("late", NOW + DAY, NOW + DAY)])
         assert world.runner(engine).once().total("messages") == 1
         world.assert_balanced()
+
+    def test_depot_in_use(self, world: World, embedded: EngineFactory, clock: ManualClock) -> None:
+        """
+        A depot that was written and read all the time is maintained, also at a moment when something that is just as
+        old as `keep` was read a little later.
+        """
+        clock.set(WallClock().now())
+        world.publish(*log(versions=3, begin=clock.now() - 60_000_000))
+        clock.advance(1_000_000)
+        world.runner(embedded).once()
+        upkeep, settings = world.engine(embedded), world.settings(embedded, keep="10h")
+        now = clock.now() + 10 * HOUR - 1
+        (done,) = maintain(upkeep, settings, now, only="depot", dry_run=True)
+        assert done.left_alone is None
 
     def test_unread_versions_stay(self, world: World, embedded: EngineFactory) -> None:
         """

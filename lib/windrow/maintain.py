@@ -146,11 +146,13 @@ def _still_needed(engine: WholeEngine, table: _Table, now: int) -> str | None:
     Needed is what the ledger has yet to read, and what it would read again after a RESTORE to any of its versions
     within `keep`. Even a compaction would be too much then: with each commit Delta may trim the log. A version is as
     old as its commit says or as its file looks, whichever is older, because Delta trims by the file; and it is old a
-    little before its time, because a compaction takes some.
+    little before its time, because a compaction takes some. So for the ledger `keep` ends twice that little earlier,
+    or a depot in use would always have a version that was read too late.
     """
     keep = microseconds(table.settings.keep, "keep")
-    reached = engine.upkeep("ledger").reached(now - keep) if engine.ledger() else -1
-    before = now - keep + min(HEADSTART, keep // 10)
+    headstart = min(HEADSTART, keep // 10)
+    before = now - keep + headstart
+    reached = engine.upkeep("ledger").reached(before + headstart) if engine.ledger() else -1
     for commit in engine.depot_commits(reached + 1):
         if commit.version > reached and commit.rows != 0:
             logged_at = table.upkeep.logged_at(commit.version)
