@@ -2,6 +2,7 @@
 
 PYTHON ?=
 ENGINE ?= spark
+TIMES ?= 100
 
 PYTHONS = $(or $(PYTHON),python3.11 python3.12 python3 python)
 PIP_INSTALL = .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
@@ -29,6 +30,14 @@ test: require-java $(INSTALLED) ## run the tests
 .PHONY: test-all
 test-all: require-java $(INSTALLED) ## run the tests, the slow ones too
 	@.venv/bin/python -m pytest $(IN_PARALLEL) -m "slow or not slow"
+
+.PHONY: test-nightly
+test-nightly: require-java $(INSTALLED) ## run all tests with 10,000 histories and examples each, which takes a night
+	@HYPOTHESIS_PROFILE=nightly .venv/bin/python -m pytest $(IN_PARALLEL) -m "slow or not slow"
+
+.PHONY: faults
+faults: require-java $(INSTALLED) ## try every fault many times and count what was lost (TIMES=100)
+	@.venv/bin/python -m tests.faults.trials --times $(TIMES)
 
 .PHONY: peers
 peers: require-java $(INSTALLED) ## measure what docs/comparison.md compares, which takes about an hour

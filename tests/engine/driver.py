@@ -1,8 +1,8 @@
 """A driver in a process of its own, to be killed, raced and stopped: `driver.py '{"depot": ..., "ledger": ...}'`.
 
-It says "ready" when its engine is open, and starts when it is given a line. With `kill` it ends itself by SIGKILL the
-n-th time a microbatch comes to a point. With `every` it loops on the wall clock until SIGTERM; before its first commit
-it says "running" and waits for another line.
+It says "ready" when its engine is open, starts when it is given a line, and says "committed" after each microbatch.
+With `kill` it ends itself by SIGKILL the n-th time a microbatch comes to a point. With `every` it loops on the wall
+clock until SIGTERM; before its first commit it says "running" and waits for another line.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main(order: dict[str, Any]) -> None:
         run_until_terminated(Probed(engine, say_running()), settings, every)
     else:
         probe = Killer(Point(kill[0]), kill[1]) if kill else lambda here: None
-        Runner(Probed(engine, probe), settings, ManualClock(NOW)).once()
+        Runner(Probed(engine, probe), settings, ManualClock(NOW), report=lambda _: say("committed")).once()
         say("done")
 
 

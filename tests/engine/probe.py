@@ -73,6 +73,17 @@ class Mute(Probed):
         self._engine.merge(rows, control, live, token, note)
 
 
+class Deaf(Probed):
+    """An engine that loses its second commit, and does not say so."""
+
+    commits = 0
+
+    def merge(self, *given: Any) -> Merged | None:
+        """Commit, or only say nothing."""
+        self.commits += 1
+        return None if self.commits == 2 else self._engine.merge(*given)
+
+
 class Lossy(Probed):
     """An engine whose slices lost their first row."""
 

@@ -9,8 +9,9 @@ from deltalake import DeltaTable
 
 import windrow
 from tests.conftest import EngineFactory
+from tests.engine.probe import Point, once
 from tests.engine.world import World
-from tests.messages import log, message
+from tests.messages import log, message, table
 
 NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 
@@ -150,6 +151,27 @@ class TestProgress:
         assert [row["messages_read"] for row in world.history()] == [20, 10, 50, 10]
         assert [row["microbatch"] for row in world.history()] == [1, 2, 3, 4]
         world.assert_balanced()
+
+    def test_stop(self, embedded, world):
+        """
+        A stop that is asked for during a microbatch lets it finish, and no other begin.
+        """
+        world.publish(*log(versions=3))
+        world.probed(embedded, once(Point.AFTER_PLAN, world.clock.stop), max_messages=30).once()
+        assert [row["messages_read"] for row in world.history()] == [30]
+
+    @pytest.mark.slow_on_spark
+    def test_versions_of_several_files(self, spark, world):
+        """
+        A depot version of several files is read in one piece. Holds the rate limit of Spark's stream, which counts
+        files: it would cut the version, and its second half would count as read.
+        """
+        for rows in log(versions=2):
+            frame = spark.createDataFrame(table(rows)).repartition(3)
+            frame.write.format("delta").mode("append").save(world.depot)
+        assert len(DeltaTable(world.depot).file_uris()) == 6
+        world.runner(EngineFactory("spark", spark)).once()
+        assert world.canonical() == world.expected()
 
     def test_history_counts(self, embedded, world):
         """

@@ -4,8 +4,12 @@ import shutil
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+from deltalake import DeltaTable
+
 from tests.clocks import NOW
 from tests.messages import HOUR, SECOND, log
+from windrow.errors import DepotChanged
 
 
 class TestExecutors:
@@ -22,6 +26,19 @@ class TestExecutors:
         assert [row["path"] for row in world.history()] == ["driver", "executors", "executors"]
         assert world.canonical() == world.expected()
         world.assert_balanced()
+
+    def test_deletion_stops(self, world, spark_engine, embedded):
+        """
+        A deletion in the depot stops the run also where the executors read, and nothing of it is written.
+        """
+        world.publish(*log(versions=2))
+        world.runner(embedded).once()
+        before = world.version()
+        DeltaTable(world.depot).delete("key = 'k'")
+        world.publish(log(versions=1, seed=7)[0])
+        with pytest.raises(DepotChanged, match="version 3"):
+            world.runner(spark_engine, driver_messages=0).once()
+        assert world.version() == before
 
 
 @contextmanager

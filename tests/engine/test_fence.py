@@ -82,6 +82,18 @@ class TestCommit:
         with pytest.raises(LedgerMoved):
             commit_at(started, microbatch, NOW + 2 * HOUR)
 
+    @pytest.mark.slow_on_spark
+    def test_progress_row_gone(self, started, engine):
+        """
+        When the progress row is deleted between prime and commit, the commit raises LedgerMoved instead of making
+        another one.
+        """
+        microbatch = started.microbatch(engine)
+        DeltaTable(started.ledger).delete("id = 'progress'")
+        with pytest.raises(LedgerMoved):
+            commit_at(started, microbatch, NOW + 2 * HOUR)
+        assert [row for row in started.rows("progress") if row["id"] == "progress"] == []
+
     def test_optimize_in_between(self, started, engine):
         """
         OPTIMIZE of final rows between prime and commit disturbs nobody.

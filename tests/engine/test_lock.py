@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.clocks import NOW
+from tests.conftest import EngineFactory
+from tests.engine.world import World
+from tests.messages import HOUR, log
 from windrow.engine import lock
 from windrow.engine.lock import commit_lock
 from windrow.errors import TableLocked
@@ -24,3 +28,16 @@ def test_by_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pass
     with commit_lock(str(link)), pytest.raises(TableLocked), commit_lock(f"file:{tmp_path}/table"):
         pass
+
+
+def test_around_a_commit(world: World, engine: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    While somebody else holds the lock of the ledger nothing is committed to it, on either engine.
+    """
+    world.publish(*log(versions=2))
+    world.runner(EngineFactory("embedded")).once()
+    microbatch, version = world.microbatch(engine), world.version()
+    monkeypatch.setattr(lock, "PATIENCE_SECONDS", 0.05)
+    with commit_lock(world.ledger), pytest.raises(TableLocked):
+        microbatch.run_tick(microbatch.primed.sources.floors.at_least(NOW + HOUR))
+    assert world.version() == version

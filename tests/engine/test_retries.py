@@ -6,9 +6,10 @@ import pyarrow as pa
 import pytest
 
 from tests.clocks import NOW, ManualClock
-from tests.engine.probe import Lossy, Mute, Point, Probed, failing, nowhere
+from tests.engine.probe import Deaf, Lossy, Mute, Point, Probed, failing, nowhere
 from tests.engine.world import World
 from tests.messages import log
+from windrow import tables
 from windrow.batching.rules import Rules
 from windrow.batching.step import Batching
 from windrow.errors import BrokenPromise, MicrobatchFailed, SettingsError, ShortRead
@@ -30,6 +31,19 @@ class Inverted(Batching):
         """Batch, and say it wrongly."""
         outcome = super().__call__(work)
         return replace(outcome, known=pa.array(~outcome.known.to_numpy(zero_copy_only=False)))
+
+
+class Inventing(Batching):
+    """Batching that returns its first row as rejected messages that nobody sent."""
+
+    def __call__(self, work):
+        """Batch, and say it wrongly."""
+        outcome = super().__call__(work)
+        count = work.messages.num_rows + 1
+        invented = {"id": pa.array(map(str, range(count))), "state": "rejected", "reason": "duplicate"}
+        rows = tables.rows(outcome.rows.schema, {k: v for k, v in invented.items() if k != "reason"}, count)
+        known = pa.concat_arrays([outcome.known, pa.array([False] * count)])
+        return replace(outcome, rows=pa.concat_tables([outcome.rows, rows]), known=known)
 
 
 class Doubled(Batching):
@@ -139,6 +153,16 @@ class TestLostReply:
         assert full.canonical() == full.expected()
 
     @pytest.mark.slow_on_spark
+    def test_empty_result_of_nothing(self, full, embedded):
+        """
+        An empty result of a commit that did not take place is tried again, because the progress row holds the token of
+        the microbatch before. Holds `_require_token`, and that each commit has a token of its own.
+        """
+        full.runner(embedded, Deaf(full.engine(embedded), nowhere), max_messages=30).once()
+        assert [row["microbatch"] for row in full.history()] == [1, 2, 3]
+        assert full.canonical() == full.expected()
+        full.assert_balanced()
+
     def test_of_the_last_microbatch(self, full, engine):
         """
         A failure after everything was read and committed is retried although nothing is left to read.
@@ -178,3 +202,13 @@ class TestRequirements:
             runner.once()
         assert full.version() == 0
         assert full.clock.now() == NOW
+
+    def test_no_more_rejected_than_read(self, full, embedded):
+        """
+        More rejections than messages are refused before anything is written.
+        """
+        runner = full.runner(embedded)
+        runner._step = Inventing(Rules())
+        with pytest.raises(BrokenPromise, match="were rejected of 90 read"):
+            runner.once()
+        assert full.version() == 0

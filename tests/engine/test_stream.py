@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
+from tests.clocks import NOW
 from tests.conftest import EngineFactory
 from tests.engine.world import World
-from tests.messages import log
+from tests.messages import SECOND, log
 from windrow.engine.stream import _marked, failure_in
 from windrow.errors import DepotChanged, LedgerMoved
 from windrow.wall import WallClock
@@ -45,3 +48,15 @@ def test_runner_in_another_process(world: World, embedded: EngineFactory) -> Non
     copy = pickle.loads(pickle.dumps(runner))  # noqa: S301 - our own
     assert copy.once().total("messages") == 30
     assert (reported, runner.summary.microbatches) == ([], [])
+
+
+def test_checkpoints_are_used_once(world: World, spark_engine: EngineFactory, tmp_path: Path) -> None:
+    """
+    A checkpoint that is ahead of the ledger, which was RESTOREd, costs no message: each start takes a fresh one.
+    """
+    world.publish(*log(versions=2))
+    world.runner(spark_engine, checkpoints=str(tmp_path / "checkpoints")).once()
+    DeltaTable(world.ledger).restore(0)
+    world.publish(log(versions=1, seed=5, begin=NOW + 8 * SECOND)[0])
+    world.runner(spark_engine, checkpoints=str(tmp_path / "checkpoints")).once()
+    assert world.canonical() == world.expected()

@@ -7,13 +7,17 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
 from tests.clocks import NOW
 from tests.conftest import EngineFactory
+from tests.engine.probe import Point, Probed
 from tests.engine.world import World
 from windrow import reading
+from windrow.engine.protocol import Live, Merged
 from windrow.verify import verify
 
 NOBODY = 65534
@@ -27,6 +31,27 @@ def full_disk(limit: int = 0, process: int = 0) -> Iterator[None]:
         yield
     finally:
         resource.prlimit(process, resource.RLIMIT_FSIZE, before)
+
+
+class Filling(Probed):
+    """An engine whose disk is full from a point of the microbatch on, up to the end of its commit."""
+
+    def __init__(self, engine: Any, point: Point, limit: int) -> None:
+        super().__init__(engine, self._fill)
+        self._point, self._limit, self._disk = point, limit, None
+
+    def _fill(self, here: Point) -> None:
+        if here is self._point:
+            self._disk = full_disk(self._limit)
+            self._disk.__enter__()
+
+    def merge(self, rows: Any, control: pa.Table, live: Live, token: str, *more: Any) -> Merged | None:
+        """Commit on what is left of the disk, then make room."""
+        try:
+            return super().merge(rows, control, live, token, *more)
+        finally:
+            if self._disk:
+                self._disk.__exit__(None, None, None)
 
 
 @contextmanager

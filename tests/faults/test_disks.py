@@ -17,6 +17,7 @@ from tests.conftest import EngineFactory
 from tests.engine.probe import Point, Probed
 from tests.engine.world import World
 from tests.faults.mishaps import (
+    Filling,
     assert_sound,
     assert_whole,
     error_lines,
@@ -28,33 +29,12 @@ from tests.faults.mishaps import (
     without_root,
 )
 from tests.messages import log, table
-from windrow.engine.protocol import Live, Merged
+from windrow.engine.protocol import Merged
 from windrow.errors import DepotUnreadable, MicrobatchFailed, TableUnreadable, TableUnwritable
 from windrow.ingest import ingest
 
 READ_ONLY, CLOSED = 0o555, 0o000
 NEW = log(versions=1, seed=9)[0]
-
-
-class Filling(Probed):
-    """An engine whose disk is full from a point of the microbatch on, up to the end of its commit."""
-
-    def __init__(self, engine: Any, point: Point, limit: int) -> None:
-        super().__init__(engine, self._fill)
-        self._point, self._limit, self._disk = point, limit, None
-
-    def _fill(self, here: Point) -> None:
-        if here is self._point:
-            self._disk = full_disk(self._limit)
-            self._disk.__enter__()
-
-    def merge(self, rows: Any, control: pa.Table, live: Live, token: str, *more: Any) -> Merged | None:
-        """Commit on what is left of the disk, then make room."""
-        try:
-            return super().merge(rows, control, live, token, *more)
-        finally:
-            if self._disk:
-                self._disk.__exit__(None, None, None)
 
 
 @pytest.fixture

@@ -1,0 +1,97 @@
+"""Try every fault many times on real tables, and count what was lost: `python -m tests.faults.trials`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from tests.conftest import FAST_JAVA, EngineFactory
+from tests.faults.trials.faults import FAULTS, Fault, tries
+from tests.faults.trials.results import Result, markdown, write
+
+TIMES = 100
+
+
+def main() -> int:
+    """Try the faults that were asked for; exit status 1 when anything was lost, duplicated or different."""
+    chosen = arguments()
+    say(f"seed {chosen.seed}")
+    results = []
+    with ExitStack() as stack:
+        for factory in engines(chosen.engine, stack):
+            for fault in FAULTS:
+                if chosen.only in fault.name and fault.times(factory.name, chosen.times):
+                    results.append(tried(fault, factory, chosen))
+                    if chosen.write:
+                        write(results, f"Counted with `--seed {chosen.seed} --times {chosen.times}`:")
+    if chosen.json:
+        said = {"seed": chosen.seed, "times": chosen.times, "faults": [one.to_dict() for one in results]}
+        sys.stdout.write(f"{json.dumps(said, indent=2)}\n")
+    else:
+        sys.stdout.write(markdown(results))
+    return int(not all(one.sound for one in results))
+
+
+def arguments() -> Any:
+    """Return what was asked for."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.trials", description=__doc__)
+    parser.add_argument("--times", type=int, default=TIMES, help="how often most faults are tried (%(default)s)")
+    parser.add_argument("--only", default="", metavar="FAULT", help="faults with this in their name")
+    parser.add_argument("--engine", choices=["embedded", "spark"], help="one engine (both)")
+    parser.add_argument(
+        "--seed", type=int, default=random.randrange(10**6), help="what all logs and faults follow from"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/faults.md")
+    return parser.parse_args()
+
+
+def engines(only: str | None, stack: ExitStack) -> list[EngineFactory]:
+    """Return the engines, with one session of Spark."""
+    found = [EngineFactory("embedded")] if only != "spark" else []
+    if only != "embedded":
+        found.append(EngineFactory("spark", session(stack)))
+    return found
+
+
+def session(stack: ExitStack) -> Any:
+    """Start a session that compiles fast."""
+    import os
+
+    from windrow.engine.session import local_session
+
+    os.environ.setdefault(*FAST_JAVA)
+    found = local_session("windrow-faults", master="local[2]")
+    stack.callback(found.stop)
+    return found
+
+
+def tried(fault: Fault, factory: EngineFactory, chosen: Any) -> Result:
+    """Try one fault, and say how far it is."""
+    result = Result(fault.name, factory.name)
+    times = fault.times(factory.name, chosen.times)
+    for counted in tries(fault, factory, chosen.seed, times, partial(failed, fault)):
+        result.add(counted)
+        if result.times == times or result.times % 10 == 0:
+            say(f"{fault.name}, {factory.name}: {result.times} of {times}")
+    return result
+
+
+def failed(fault: Fault, seed: int, error: Exception) -> None:
+    """Say which try to look at."""
+    say(f"{fault.name}: the try with seed {seed}: {type(error).__name__}: {error}")
+
+
+def say(text: str) -> None:
+    """Say it where it does not get into the table."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,227 @@
+"""Faults between processes: drivers that are killed, race each other, or run beside ticks and maintenance."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any
+
+from deltalake import DeltaTable
+
+from tests.clocks import NOW, ManualClock
+from tests.engine.driver import Killer
+from tests.engine.probe import Point, Probed, nowhere
+from tests.engine.processes import Driver, drivers
+from tests.faults.trials.trial import Trial
+from tests.messages import SECOND
+from windrow.engine import open_engine
+from windrow.errors import WindrowError
+from windrow.maintain import maintain
+from windrow.opening import open_ledger
+from windrow.runner import Runner
+from windrow.settings import Settings
+from windrow.wall import WallClock
+
+# Processes are forked off one that has loaded everything and used nothing: so each is there in milliseconds.
+PROCESSES = get_context("forkserver")
+PROCESSES.set_forkserver_preload(["tests.faults.trials.warm"])
+PATIENCE_SECONDS = 120
+
+
+class Child:
+    """A driver, or whatever else works on the tables, in a process of its own; it begins when it is told to."""
+
+    def __init__(self, work: Any, *given: Any) -> None:
+        self._ours, theirs = PROCESSES.Pipe()
+        self.process = PROCESSES.Process(target=work, args=(theirs, *given), daemon=True)
+        self.process.start()
+        theirs.close()
+        self._ours.recv()
+
+    def go(self) -> None:
+        """Let it begin."""
+        self._ours.send("go")
+
+    def committed(self) -> bool:
+        """Wait for its next commit; return False when it ended instead."""
+        try:
+            self._ours.recv()
+        except EOFError:
+            return False
+        return True
+
+    def kill(self) -> bool:
+        """Send it SIGKILL, and return whether that is what ended it."""
+        self.process.kill()
+        return self.status() == -signal.SIGKILL
+
+    def status(self) -> int | None:
+        """Wait for its end and return its exit status."""
+        self.process.join(PATIENCE_SECONDS)
+        return self.process.exitcode
+
+
+def drive(pipe: Connection, values: dict[str, Any], kill: tuple[str, int] | None) -> None:
+    """Be a driver; at a point for the n-th time, end by SIGKILL."""
+    settings = Settings(**values)
+    probe = Killer(Point(kill[0]), kill[1]) if kill else nowhere
+    pipe.send("ready")
+    pipe.recv()
+    engine = Probed(open_engine(settings), probe)
+    Runner(engine, settings, ManualClock(NOW), report=lambda _: pipe.send("committed")).once()
+
+
+def tick_and_flush(pipe: Connection, values: dict[str, Any], moments: list[int | None]) -> None:
+    """Tick to moments in turn; where there is none, flush."""
+    settings = Settings(**values)
+    pipe.send("ready")
+    pipe.recv()
+    for moment in moments:
+        runner = Runner(open_engine(settings), settings, ManualClock(NOW))
+        runner.flush() if moment is None else runner.tick(to=moment)
+
+
+def look_after(pipe: Connection, values: dict[str, Any]) -> None:
+    """Maintain, compact and clean up beside a driver, again and again until the process is ended."""
+    settings = Settings(**values)
+    pipe.send("ready")
+    pipe.recv()
+    while True:
+        try:
+            maintain(open_engine(settings), settings, WallClock().now())
+            DeltaTable(settings.depot).optimize.compact()
+            DeltaTable(settings.ledger).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+        except (WindrowError, OSError):  # whoever commits is not to be disturbed: maintenance is what gives way
+            time.sleep(0.01)
+
+
+@contextmanager
+def children(*started: Child) -> Iterator[tuple[Child, ...]]:
+    """Leave no process behind."""
+    try:
+        yield started
+    finally:
+        for child in started:
+            child.process.kill()
+            child.process.join()
+
+
+def driver(trial: Trial, kill: tuple[str, int] | None = None, **more: Any) -> Child:
+    """Start a driver of the embedded engine."""
+    return Child(drive, values_of(trial) | more, kill)
+
+
+def values_of(trial: Trial) -> dict[str, Any]:
+    """Return the settings of a process."""
+    tables = {"depot": trial.world.depot, "ledger": trial.world.ledger, "engine": "embedded"}
+    return tables | {"idle_grace": "never", "max_messages": trial.cut}
+
+
+def killed_at_random(trial: Trial) -> None:
+    """Kill a driver at any moment of any microbatch."""
+    trial.publish()
+    commits, share = trial.random.randrange(4), trial.random.random()
+    if trial.factory.name == "spark":
+        with drivers(trial.world, "spark", max_messages=trial.cut) as (other,):
+            other.start()
+            trial.struck = _killed(trial, other, min(commits, 1), share)
+        return
+    with children(driver(trial)) as (child,):
+        child.go()
+        longest, begun = 0.05, time.monotonic()
+        for _ in range(commits):
+            if child.committed():
+                longest, begun = max(longest, time.monotonic() - begun), time.monotonic()
+        time.sleep(share * longest)
+        trial.struck = child.kill()
+
+
+def _killed(trial: Trial, other: Driver, commits: int, share: float) -> bool:
+    """Kill a driver on Spark some time after so many commits."""
+    for _ in range(commits):
+        other.hear("committed")
+    time.sleep(share * 5)
+    other.send(signal.SIGKILL)
+    return other.status() == -signal.SIGKILL
+
+
+def killed_at_a_point(trial: Trial) -> None:
+    """Kill a driver at a named point, each in turn."""
+    trial.publish()
+    point, times = list(Point)[trial.random.randrange(len(Point))], trial.random.randint(1, 3)
+    if trial.factory.name == "spark":
+        with drivers(trial.world, "spark", max_messages=trial.cut, kill=[point.value, 1]) as (other,):
+            other.start()
+            trial.struck = other.status() == -signal.SIGKILL
+        return
+    with children(driver(trial, (point.value, times))) as (child,):
+        child.go()
+        trial.struck = child.status() == -signal.SIGKILL
+
+
+def two_drivers(trial: Trial) -> None:
+    """Let two drivers race on one backlog."""
+    race(trial, 2)
+
+
+def three_drivers(trial: Trial) -> None:
+    """Let three drivers race on one backlog."""
+    race(trial, 3)
+
+
+def drivers_killed_in_turn(trial: Trial) -> None:
+    """Let three drivers race, two of which are killed at a point."""
+    race(trial, 3, killed=2)
+
+
+def race(trial: Trial, count: int, killed: int = 0) -> None:
+    """Let drivers begin at the same moment; some of them are killed on their way."""
+    trial.publish()
+    kills = [(trial.random.choice(list(Point)).value, trial.random.randint(1, 2)) for _ in range(killed)]
+    ends = [*kills, *[None] * (count - killed)]
+    if trial.factory.name == "spark":
+        with drivers(trial.world, "spark", *["embedded"] * (count - 1), max_messages=trial.cut) as started:
+            for other in started:
+                other.hear("ready")
+            for other in started:
+                other.go_on()
+            trial.struck = [other.status() for other in started] == [0] * count
+        return
+    with children(*(driver(trial, end) for end in ends)) as started_here:
+        for child in started_here:
+            child.go()
+        statuses = [child.status() for child in started_here]
+    trial.struck = statuses[killed:] == [0] * (count - killed)
+    if not trial.struck:
+        raise RuntimeError(f"drivers ended with {statuses}")
+
+
+def ticked_and_flushed(trial: Trial) -> None:
+    """Let another process tick and flush while a driver reads."""
+    trial.half()
+    trial.ticked = True
+    moments = [trial.random.choice([None, NOW + trial.random.randrange(30) * SECOND]) for _ in range(4)]
+    with children(Child(tick_and_flush, values_of(trial), moments)) as (child,):
+        child.go()
+        trial.run()
+        if child.status() != 0:
+            raise RuntimeError("ticks and flushes ended with an error")
+    trial.struck = bool({"tick", "flush"} & set(trial.world.kinds()))
+
+
+def looked_after(trial: Trial) -> None:
+    """Let another process maintain, compact and clean up both tables while a driver reads."""
+    trial.restored = True
+    settings = trial.world.settings(trial.factory)
+    open_ledger(trial.world.engine(trial.factory), settings, NOW)
+    before = DeltaTable(trial.world.ledger).version()
+    with children(Child(look_after, values_of(trial))) as (child,):
+        child.go()
+        while trial._left:
+            trial.publish(1)
+            trial.run()
+    trial.struck = DeltaTable(trial.world.ledger).version() - before > len(trial.world.history())

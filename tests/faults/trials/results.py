@@ -1,0 +1,69 @@
+"""What the trials gave, as a table and as JSON."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tests.faults.trials.trial import Counted
+
+PAGE = Path(__file__).parents[3] / "docs" / "faults.md"
+BEGIN, END = "<!-- trials -->\n", "<!-- end of trials -->\n"
+HEAD = ("fault", "engine", "times", "struck", "lost", "duplicated", "different")
+
+
+@dataclass(slots=True)
+class Result:
+    """The sums over all tries of a fault on an engine."""
+
+    fault: str
+    engine: str
+    times: int = 0
+    struck: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    different: int = 0
+
+    def add(self, counted: Counted) -> None:
+        """Add one try."""
+        self.times += 1
+        self.struck += counted.struck
+        self.lost += counted.lost
+        self.duplicated += counted.duplicated
+        self.different += bool(counted.differences)
+
+    @property
+    def sound(self) -> bool:
+        """Tell whether nothing was lost, duplicated or different, and the fault struck at least once."""
+        return not (self.lost or self.duplicated or self.different) and self.struck > 0
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as JSON knows it."""
+        return asdict(self)
+
+
+def markdown(results: list[Result]) -> str:
+    """Return the table of a page, with the sums below."""
+    rows = [HEAD, ("---",) * len(HEAD)]
+    rows += [tuple(str(value) for value in one.to_dict().values()) for one in results]
+    sums = [sum(getattr(one, name) for one in results) for name in HEAD[2:]]
+    rows.append(("**all**", "", *(f"**{value}**" for value in sums)))
+    return "".join(f"| {' | '.join(row)} |\n".replace("|  |", "| |") for row in rows)
+
+
+def write(results: list[Result], said: str) -> None:
+    """Put what was counted into the page; rows of faults that were not tried this time stay."""
+    page = PAGE.read_text(encoding="utf-8")
+    found = re.search(f"{BEGIN}(.*?){END}", page, re.DOTALL)
+    if found is None:
+        raise ValueError(f"{PAGE} has no place for the table")
+    rows = {(one.fault, one.engine): one for one in [*_read(found[1]), *results]}
+    whole = f"{BEGIN}\n{said}\n\n{markdown(list(rows.values()))}\n{END}"
+    PAGE.write_text(page.replace(found[0], whole), encoding="utf-8")
+
+
+def _read(text: str) -> list[Result]:
+    """Return the results of a table."""
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+    return [Result(fault, engine, *map(int, counts)) for fault, engine, *counts in rows if counts[0].isdigit()]

@@ -1,0 +1,145 @@
+"""One try of a fault: a random log, what is done to it, and the count of what became of each message."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tests.clocks import NOW, ManualClock
+from tests.conftest import EngineFactory
+from tests.engine.attic import Attic
+from tests.engine.probe import At
+from tests.engine.repeated import EMBEDDED, microseconds, repeated
+from tests.engine.world import SKEW, World
+from tests.messages import SCHEMA, Row, log
+from windrow.runner import Runner
+from windrow.verify import verify
+
+Message = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What one try gave: messages lost and duplicated, what else differs, whether the fault struck."""
+
+    lost: int
+    duplicated: int
+    differences: tuple[str, ...]
+    struck: bool
+
+    @property
+    def sound(self) -> bool:
+        """Tell whether all is as if nothing had happened."""
+        return not (self.lost or self.duplicated or self.differences)
+
+
+class Trial:
+    """Tables with a random log, some versions of which are still to be published.
+
+    A fault sets `struck` when it took place, and `restored` when final rows were taken back or old versions of the
+    ledger deleted, so that its versions cannot be compared with each other.
+    """
+
+    def __init__(self, folder: Path, seed: int, factory: EngineFactory) -> None:
+        self.random, self.factory = Random(seed), factory
+        self.folder, self.world = folder, World(folder, ManualClock())
+        versions, size = self.random.randint(3, 7), self.random.randint(1, 15)
+        self._left = [
+            [_apart(row) for row in rows] for rows in log(versions, seed=self.random.randrange(2**32), size=size)
+        ]
+        self._published: list[Row] = []
+        self.cut = self.random.choice([1, size, 3 * size])
+        self.struck = self.restored = self.ticked = False
+
+    def publish(self, versions: int = 100, times: int = 1) -> None:
+        """Append versions of the log that are left, each so many times."""
+        for rows in self._left[:versions]:
+            self.world.publish(*[rows] * times)
+            self._published += rows * times
+        self._left = self._left[versions:]
+
+    def half(self) -> None:
+        """Publish some versions and read them; then publish the others."""
+        self.publish(self.random.randint(1, len(self._left) - 1))
+        self.run()
+        self.publish()
+
+    def driver(self, at: At | None = None, **settings: Any) -> Runner:
+        """Return a driver of the engine that is tried, with a probe if one is given."""
+        values = {"max_messages": self.cut} | settings
+        if at is None:
+            return self.world.runner(self.factory, **values)
+        return self.world.probed(self.factory, at, **values)
+
+    def run(self, at: At | None = None, **settings: Any) -> None:
+        """Run once."""
+        self.driver(at, **settings).once()
+
+    def strike(self, act: Callable[[], object]) -> Callable[[], None]:
+        """Return an act that says that it took place."""
+
+        def struck() -> None:
+            act()
+            self.struck = True
+
+        return struck
+
+    def counted(self) -> Counted:
+        """Read what is left, undisturbed, and count."""
+        self.publish()
+        self.world.runner(EMBEDDED).once()
+        Attic(self.world.depot).bring_back()
+        lost, duplicated = self._lost_and_duplicated()
+        report = verify(self.world.depot, self.world.ledger)
+        books = report.books[-1]
+        differences = (*map(str, report.differences), *self._undisturbed(), *self._unbalanced())
+        return Counted(max(lost, books.lost), max(duplicated, books.duplicated), differences, self.struck)
+
+    def _lost_and_duplicated(self) -> tuple[int, int]:
+        """Compare what was published with what the ledger holds, message by message."""
+        published = Counter(_message(row) for row in self._published)
+        held = Counter(_held(self.world.rows("open", "closed"), self.world.rows("rejected")))
+        return (published - held).total(), (held - published).total()
+
+    def _undisturbed(self) -> Iterator[str]:
+        """Say how it differs from the same history done again, and where only messages decided, from one call."""
+        ours = self.world.canonical()
+        if ours != repeated(self.world).canonical():
+            yield "another result than that of the same history done again"
+        if not self.ticked and ours != self.world.expected():
+            yield "another result than that of one call"
+
+    def _unbalanced(self) -> Iterator[str]:
+        """Say which books do not balance, of each version unless it was restored."""
+        try:
+            self.world.check_books(self.world.version() - 1 if self.restored else -1)
+        except AssertionError as error:
+            yield str(error)
+        numbers = [row["microbatch"] for row in self.world.history()]
+        if numbers != list(range(1, len(numbers) + 1)):
+            yield f"microbatches are numbered {numbers}"
+
+
+def _apart(row: Row) -> Row:
+    """Keep the key `ahead` to messages that are ahead of the clock, as `World.expected` needs it."""
+    return row | {"key": "k"} if row["key"] == "ahead" and row["received_at"] <= NOW + SKEW else row
+
+
+def _held(batches: list[Row], rejected: list[Row]) -> Iterator[Message]:
+    """Return all messages of batches and rejections."""
+    for batch in batches:
+        for part in batch["messages"]:
+            yield _message({"source": batch["source"], "key": batch["key"]} | part)
+    yield from map(_message, rejected)
+
+
+def _message(row: Row) -> Message:
+    """Return a message as it can be counted, times in microseconds."""
+    return tuple(
+        microseconds(value) if isinstance(value, datetime) else value for value in (row[name] for name in SCHEMA.names)
+    )
