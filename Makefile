@@ -43,6 +43,11 @@ faults: require-java $(INSTALLED) ## try every fault many times and count what w
 peers: require-java $(INSTALLED) ## measure what docs/comparison.md compares, which takes about an hour
 	@.venv/bin/python -m tests.benchmarks.peers
 
+.PHONY: mutants
+mutants: $(INSTALLED) ## change the pure modules piece by piece, list what no test notices (ONLY=lib/windrow/clock.py)
+	@$(PIP_INSTALL) --group mutants
+	@nice -n 15 .venv/bin/python -m tests.mutants $(ONLY)
+
 .PHONY: check
 check: $(INSTALLED) ## lint, check format, types and who imports whom
 	.venv/bin/ruff check

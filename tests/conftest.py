@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from tests.clocks import ManualClock
 from windrow.cli import main
@@ -21,6 +21,14 @@ settings.register_profile(
     "dev", max_examples=50, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("ci", settings.get_profile("dev"), max_examples=300, derandomize=True)
+settings.register_profile(
+    "mutants",
+    settings.get_profile("dev"),
+    max_examples=20,
+    derandomize=True,  # the same mutants survive in every run
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors],  # tests run twice in one process
+)
 settings.register_profile("nightly", settings.get_profile("dev"), max_examples=10_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 

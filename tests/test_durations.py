@@ -8,7 +8,16 @@ from windrow.errors import SettingsError
 
 @pytest.mark.parametrize(
     ("written", "expected"),
-    [("500ms", 500_000), ("10s", 10_000_000), ("1h30m", 5_400_000_000), ("0", 0), ("1d 2h", 93_600_000_000), (7, 7)],
+    [
+        ("500ms", 500_000),
+        ("10s", 10_000_000),
+        ("1h30m", 5_400_000_000),
+        ("0", 0),
+        ("1d 2h", 93_600_000_000),
+        (7, 7),
+        ("1_000ms", 1_000_000),
+        (LONGEST, LONGEST),
+    ],
 )
 def test_reads(written: str | int, expected: int) -> None:
     """
@@ -25,6 +34,17 @@ def test_refuses(written: object) -> None:
     Anything else is an error, never a guess.
     """
     with pytest.raises(SettingsError):
+        microseconds(written)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("written", ["soon", -1, None])
+def test_says_which(written: object) -> None:
+    """
+    The error names the setting that is wrong, and without a name says that it is a duration.
+    """
+    with pytest.raises(SettingsError, match=r"max_delay (is|=) "):
+        microseconds(written, "max_delay")  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match=r"duration (is|=) "):
         microseconds(written)  # type: ignore[arg-type]
 
 
@@ -58,7 +78,15 @@ def test_span(microseconds: int, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("microseconds", "setting"),
-    [(7_200_000, "8s"), (8_000_000, "8s"), (8_000_001, "9s"), (999_001, "1s"), (250_000, "250ms"), (1, "1ms")],
+    [
+        (7_200_000, "8s"),
+        (8_000_000, "8s"),
+        (8_000_001, "9s"),
+        (1_000_000, "1s"),
+        (999_001, "1s"),
+        (250_000, "250ms"),
+        (1, "1ms"),
+    ],
 )
 def test_enough(microseconds: int, setting: str) -> None:
     """

@@ -37,6 +37,14 @@ def test_elsewhere(address: str) -> None:
     assert locations.local_path("file:/srv/x") == Path("/srv/x")
 
 
+def test_slashes_inside() -> None:
+    """
+    Only the slashes right after `file:` belong to the scheme.
+    """
+    assert str(locations.local_path("file:///srv/x")) == "/srv/x"
+    assert str(locations.local_path("file:relative/x")) == "relative/x"
+
+
 def test_reference() -> None:
     """
     In SQL a name is quoted part by part and a path stands behind `delta.`, whatever characters they hold.

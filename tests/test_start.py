@@ -52,6 +52,23 @@ def test_days_by_the_wall_clock() -> None:
     assert before("days-ago:1", now=NOW + DAY + 2_000_000) == 1
 
 
+@pytest.mark.parametrize(("text", "expected"), [("beginning", -1), ("end", 4), ("version:3", 2)])
+def test_forms_that_ask_no_log(text: str, expected: int) -> None:
+    """
+    The beginning, the end and a version are found in a log that was cleaned away.
+    """
+    assert before(text, []) == expected
+    assert before(text, CLEANED) == expected
+
+
+def test_empty_log() -> None:
+    """
+    A log without commits has no rows to count back, and nothing of it is gone.
+    """
+    assert before("records-ago:1", []) == 4
+    assert before("timestamp:2000-01-01", []) == 4
+
+
 def test_commit_times_that_go_back() -> None:
     """
     When commit times go back, the first version at or after the moment decides, so that none after it is left out.

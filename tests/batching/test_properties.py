@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 from itertools import groupby, pairwise
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -178,6 +179,34 @@ class TestOracle:
         assert without_names(books.batches) == expected_batches([*oracle.open, *oracle.closed], log.messages)
         expected = expected_rejections(oracle, log.messages)
         assert in_any_order(without_names(books.rejected)) == in_any_order(expected)
+
+    def test_many_times(self):
+        """
+        A stream with more distinct times than two levels of a set of bits hold is batched as the oracle does it.
+        """
+        random, spread = Random(1), 10
+        given = [
+            Message(
+                at,
+                "",
+                "k",
+                f"t{random.randrange(20)}",
+                spread * at - random.choice((0, 0, 0, 33, 191)),
+                0,
+                None,
+                None,
+                at,
+            )
+            for at in range(64 * 64 + 500)
+        ]
+        rules = OracleRules(window=400, max_delay=200, max_leap=50)
+        log = Log(rules, (), versioned=True).with_messages(
+            replace(each, received_at=spread * each.index) for each in given
+        )
+        oracle, books = judged(log), Books().play(log)
+        assert len({each.event_time for each in log.messages}) > 64 * 64
+        assert without_names(books.batches) == expected_batches([*oracle.open, *oracle.closed], log.messages)
+        assert in_any_order(without_names(books.rejected)) == in_any_order(expected_rejections(oracle, log.messages))
 
 
 class TestWindows:

@@ -1,0 +1,230 @@
+"""Microbatches as the engines run them, but without tables: floors planned ahead, streams apart, rows merged by id."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.batching.strategies import LONG_AFTER, Books, Log, Row, cuts, logs, place, rows, table, windrow_rules
+from tests.batching.test_properties import content, in_any_order, without_names
+from tests.oracle import Message, OracleRules
+from windrow import messages, tables
+from windrow.batching.step import Batching
+from windrow.errors import BrokenPromise
+from windrow.floors import Floors, FloorsByVersion
+from windrow.step import Outcome, Task, Work
+
+VERSIONED = logs(kinds=("message",) * 12 + ("tick", "tick", "flush"), versioned=st.just(True))
+PARTS = st.sampled_from((1, 2, 3))
+FEWER = settings(max_examples=settings.default.max_examples // 4)  # a microbatch takes milliseconds
+TEN, TWENTY = 10, 20
+
+
+class Ledger:
+    """What engines keep between microbatches: live rows and floors; and what they wrote, which stays."""
+
+    def __init__(self, log: Log, parts: int = 1, latest: int = LONG_AFTER) -> None:
+        self.step, self.parts, self.latest = Batching(windrow_rules(log.rules)), parts, latest
+        self.payload = pa.binary() if log.binary else pa.string()
+        self.live = tables.ledger_schema(self.payload).empty_table()
+        self.floors, self.number, self.final = Floors.empty(), 0, Books()
+        self.opened: dict[tuple[Any, ...], int] = {}
+
+    def play(self, log: Log, cuts: int = 0) -> Ledger:
+        """Run a microbatch for the messages of each call, and another for its tick or flush."""
+        for call in log.calls(cuts):
+            if call.messages:
+                self.read(messages.conform(table(call.messages, log)))
+            if call.now is not None or call.flush:
+                self.tick(self.floors if call.now is None else self.floors.at_least(call.now), call.flush)
+        return self
+
+    def read(self, arrived: pa.Table) -> None:
+        """Run a microbatch over messages."""
+        summaries = [messages.summarise(part, self.latest) for part in (arrived.slice(0, 1), arrived.slice(1))]
+        summary = messages.combine(pa.concat_tables(summaries))
+        self.run(arrived, FloorsByVersion.plan(summary, self.floors), flush=False)
+
+    def tick(self, after: Floors, flush: bool = False) -> None:
+        """Run a microbatch without messages."""
+        nothing = messages.schema(self.payload).append(pa.field("version", pa.int64())).empty_table()
+        self.run(nothing, FloorsByVersion.none(after), flush)
+
+    def run(self, arrived: pa.Table, plan: FloorsByVersion, flush: bool) -> None:
+        """Run a microbatch, the streams in several parts."""
+        self.number += 1
+        self.floors, live = plan.after, self.live
+        task = Task(self.step, plan, self.latest, self.number, flush)
+        for part in range(self.parts):
+            written, cuts = task(self.share(arrived, part), self.share(live, part))
+            self.floors = self.floors.raised(cuts.source, cuts.floor)
+            self.merge(written)
+
+    def share(self, given: pa.Table, part: int) -> pa.Table:
+        """Return the rows whose streams belong to one part."""
+        if self.parts == 1:
+            return given
+        named = zip(given["source"].to_pylist(), given["key"].to_pylist(), strict=True)
+        return given.filter(pa.array([len(f"{source}{key}") % self.parts == part for source, key in named], pa.bool_()))
+
+    def merge(self, written: pa.Table) -> None:
+        """Enter what a part of a microbatch writes, as a MERGE by id does."""
+        before = {row["id"]: row for row in rows(self.live)}
+        for row in rows(written):
+            known, old = row.pop("known"), before.get(row["id"])
+            assert known == (old is not None), "the MERGE would count this row wrongly"
+            assert row != old, "a row is written that did not change"
+            self.enter(row)
+        kept = self.live.filter(pc.invert(pc.is_in(self.live["id"], written["id"])))
+        still_open = written.filter(pc.equal(written["state"], "open")).drop_columns(["known"])
+        self.live = pa.concat_tables([kept, still_open])
+
+    def enter(self, row: Row) -> None:
+        """Note a final row; say when what happened."""
+        if row["state"] == "rejected":
+            assert row["microbatch"] == self.number
+            self.final.rejected.append(self.only(row, tables.rejected_fields(self.payload)))
+            return
+        assert row["opened_in"] == self.opened.setdefault(place(row)[:3], self.number)
+        assert row["closed_in"] == (self.number if row["state"] == "closed" else None)
+        if row["state"] == "closed":
+            assert row["id"] not in self.final.closed_by_id, "a closed batch is written again"
+            self.final.closed_by_id[row["id"]] = self.only(row, tables.batch_fields(self.payload))
+
+    def only(self, row: Row, fields: list[tuple[str, pa.DataType]]) -> Row:
+        """Return some of the columns of a row."""
+        return {name: row[name] for name, _ in fields}
+
+    @property
+    def books(self) -> Books:
+        """All that stands in the ledger."""
+        fields = tables.batch_fields(self.payload)
+        self.final.open_by_id = {row["id"]: self.only(row, fields) for row in rows(self.live)}
+        return self.final
+
+
+def named(books: Books) -> list[list[Any]]:
+    """Return the ids of batches and rejections."""
+    return [[row["id"] for row in books.batches], sorted(row["id"] for row in books.rejected)]
+
+
+def by_source(floors: Floors) -> dict[str, int]:
+    """Return floors as a dictionary."""
+    return dict(zip(floors.source.to_pylist(), floors.floor.tolist(), strict=True))
+
+
+def message(at: int, **values: Any) -> Message:
+    """Return a message of one stream."""
+    return replace(Message(0, "", "k", "a", at, at, None, None, at), **values)
+
+
+class TestMicrobatches:
+    @FEWER
+    @given(VERSIONED, cuts(), PARTS)
+    def test_give_what_one_call_gives(self, log, cuts, parts):
+        """
+        Microbatches cut anywhere, with their streams in any parts, write the rows of one call of `windrow.batch`, ids
+        included; each row is new or replaces the live one of its id, and says in which microbatch it came and went.
+        """
+        once, ledger = Books().play(log), Ledger(log, parts).play(log, cuts)
+        assert content(ledger.books) == content(once)
+        assert named(ledger.books) == named(once)
+        assert by_source(ledger.floors) == by_source(once.state.floors)
+
+    @FEWER
+    @given(logs(versioned=st.just(True)), st.sampled_from(("key", "type", "event_time", "received_at", "ahead")))
+    def test_refuse_what_no_rule_sees(self, log, name):
+        """
+        An invalid message, and one stamped later than the wall clock allows, is rejected under an id of its own and
+        changes nothing for the others, though it comes with the first of them.
+        """
+        latest = max(message.received_at for message in log.messages)
+        fault = {"received_at": latest + 7} if name == "ahead" else {"received_at": latest, name: None}
+        bad = replace(log.messages[0], **fault)
+        alone = Ledger(log).play(log).books
+        first, *others = log.steps
+        books = Ledger(log, latest=latest).play(replace(log, steps=((bad, *first), *others))).books
+        assert without_names(books.batches) == without_names(alone.batches)
+        (refused,) = [row for row in books.rejected if row["reason"] in ("invalid", "clock_ahead")]
+        assert (refused["reason"], refused["off_by_us"]) == (("clock_ahead", 7) if name == "ahead" else ("invalid", 0))
+        assert refused["detail"] == (None if name == "ahead" else f"{name} is NULL")
+        assert (refused["processing_time"], refused["raised_by_us"]) == (None, None)
+        rest = [row for row in books.rejected if row is not refused]
+        assert in_any_order(without_names(rest)) == in_any_order(without_names(alone.rejected))
+        assert len({row["id"] for row in books.rejected}) == len(books.rejected)
+
+    def test_an_id_twice(self):
+        """
+        A step that names two rows alike is stopped before anything is written.
+        """
+        log = Log(OracleRules(TEN, 5, 1), ((message(0),),), versioned=True)
+        ledger = Ledger(log)
+        ledger.step = Twice(ledger.step.rules)
+        with pytest.raises(BrokenPromise, match="an id stands twice"):
+            ledger.play(log)
+
+
+class Twice(Batching):
+    """A step that returns every row twice."""
+
+    def __call__(self, work: Work) -> Outcome:
+        """Return what batching returns, twice."""
+        once = super().__call__(work)
+        known = pa.concat_arrays([once.known, once.known])
+        return replace(once, rows=pa.concat_tables([once.rows, once.rows]), known=known)
+
+
+class TestDue:
+    @FEWER
+    @given(VERSIONED, st.integers(-5, 60))
+    def test_the_last_timeout_that_has_come(self, log, later):
+        """
+        Due are the sources with an open batch whose timeout has come, at the latest such timeout of each.
+        """
+        ledger = Ledger(log).play(log)
+        now = ledger.floors.at_least(max(ledger.floors.floor) + later)
+        come = sorted((row["timeout"], row["source"]) for row in ledger.books.open)
+        expected = {source: timeout for timeout, source in come if timeout <= by_source(now)[source]}
+        assert by_source(ledger.step.due(ledger.live, now)) == expected
+
+    @FEWER
+    @given(VERSIONED, st.integers(-5, 60))
+    def test_a_tick_to_it_closes_what_a_later_one_would(self, log, later):
+        """
+        A tick to what is due closes the batches that a tick to `now` closes.
+        """
+        short, long = Ledger(log).play(log), Ledger(log).play(log)
+        now = long.floors.at_least(max(long.floors.floor) + later)
+        due = short.step.due(short.live, now)
+        short.tick(short.floors.raised(due.source, due.floor))
+        long.tick(now)
+        assert content(short.books) == content(long.books)
+
+    def test_settings_are_the_rules(self):
+        """
+        What the history records of the step is its rules.
+        """
+        step = Batching(windrow_rules(OracleRules(TWENTY, 5, 1)))
+        assert step.settings == step.rules.to_json()
+
+
+@given(logs(versioned=st.just(True)), st.integers(0, 30))
+def test_summaries_of_parts_combine(log: Log, position: int) -> None:
+    """
+    Summaries of two parts of the messages combine to the summary of all, in the order of versions and sources.
+    """
+    arrived = messages.conform(table(log.messages, log))
+    parts = [messages.summarise(part, LONG_AFTER) for part in (arrived.slice(0, position), arrived.slice(position))]
+    whole = messages.summarise(arrived, LONG_AFTER)
+    assert messages.combine(pa.concat_tables(parts)).to_pylist() == whole.to_pylist()
+    named = list(zip(whole["version"].to_pylist(), whole["source"].to_pylist(), strict=True))
+    assert named == sorted({(message.version, message.source) for message in log.messages})
+    assert whole["messages"].to_pylist() == [
+        sum((message.version, message.source) == name for message in log.messages) for name in named
+    ]
