@@ -43,7 +43,7 @@ def rise(source, version, stamp, floor):  # type: ignore[no-untyped-def]
     """Return each row's floor, and raise `floor` (by source, in place) to the clock after the last row.
 
     The rows are in the order of their depot versions; rows of one version do not see each other. `source` numbers
-    the sources from 0; a row whose stamp is UNKNOWN moves no clock.
+    the sources from 0; UNKNOWN is less than any time, so that a row with this stamp moves no clock.
     """
     before = np.empty(source.size, np.int64)
     reached = floor.copy()
@@ -54,7 +54,7 @@ def rise(source, version, stamp, floor):  # type: ignore[no-untyped-def]
             current[s] = version[row]
             floor[s] = reached[s]
         before[row] = floor[s]
-        reached[s] = max(reached[s], max(floor[s], stamp[row]) if stamp[row] != UNKNOWN else UNKNOWN)
+        reached[s] = max(reached[s], stamp[row])
     for s in range(floor.size):
         floor[s] = reached[s]
     return before

@@ -1,0 +1,95 @@
+"""What is written down about mutants is of the code as it stands."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.mutants import zeros
+from tests.mutants.__main__ import ROOMS
+from tests.mutants.mutant import explanations, mutants
+from tests.mutants.tree import ROOT, in_tree, plant
+
+PAGE = (ROOT / "docs" / "mutants.md").read_text(encoding="utf-8")
+
+
+def condensed(text: str) -> str:
+    """Return a text without the spaces between its lines."""
+    return " ".join(line.strip() for line in text.splitlines())
+
+
+def test_modules_and_tests_are_there() -> None:
+    """
+    Every module whose code is changed is there, and so is every test file that is run against it.
+    """
+    for module, tests in ROOMS.items():
+        assert (ROOT / module).is_file()
+        assert tests
+        for test in tests:
+            assert (ROOT / test.partition("::")[0]).is_file()
+
+
+def test_explained_changes_are_of_this_code() -> None:
+    """
+    Every change that is explained is one of code that stands in its module.
+    """
+    sources = {module: condensed((ROOT / module).read_text(encoding="utf-8")) for module in ROOMS}
+    gone = [change for change in explanations() if change[1] not in sources[change[0]]]
+    assert gone == []
+
+
+def test_page_tells_every_module_and_kind() -> None:
+    """
+    The page has a line for every module that is changed, and for every kind of change that nothing notices.
+    """
+    modules = set(re.findall(r"^\| `(\S+\.py)` \|", PAGE, re.MULTILINE))
+    assert modules == {module.removeprefix("lib/windrow/") for module in ROOMS}
+    assert set(explanations().values()) <= set(re.findall(r"^\| (\w[\w ]*) \| \d", PAGE, re.MULTILINE))
+
+
+@pytest.mark.parametrize("module", ["lib/windrow/batching/bits.py", "lib/windrow/clock.py"])
+def test_tree_runs_without_a_compiler(module: str, tmp_path: Path) -> None:
+    """
+    In the tree that mutmut works in no function is compiled, and every line stands where it stood.
+    """
+    plant(tmp_path / "tree", module, ROOMS[module])
+    source = (tmp_path / "tree" / in_tree(module)).read_text(encoding="utf-8")
+    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    assert functions
+    assert all("njit" not in ast.dump(decorator) for node in functions for decorator in node.decorator_list)
+    assert source.count("\n") == (ROOT / module).read_text(encoding="utf-8").count("\n")
+
+
+@pytest.mark.parametrize(("word", "leading", "trailing"), [(0, 64, 64), (1, 63, 0), (1 << 63, 0, 63), (96, 57, 5)])
+def test_zeros(word: int, leading: int, trailing: int) -> None:
+    """
+    Zeros are counted at both ends of a word of 64 bits.
+    """
+    assert (zeros.leading_zeros(word), zeros.trailing_zeros(word)) == (leading, trailing)
+
+
+def test_mutants_are_told_by_what_was_changed(tmp_path: Path) -> None:
+    """
+    A mutant is told by its line, its function, what stood there and what stands there now, and its fate.
+    """
+    module = "lib/windrow/clock.py"
+    path = in_tree(module)
+    for directory in (tmp_path, tmp_path / "mutants"):
+        (directory / path).parent.mkdir(parents=True)
+    (tmp_path / path).write_text("#\n\ndef one(a):\n    b = a\n    return b + 1\n", encoding="utf-8")
+    bodies = {"orig": "b + 1", "1": "b - 1", "2": "b + 2", "3": "b"}
+    changed = [f"def x_one__mutmut_{name}(a):\n    b = a\n    return {body}\n" for name, body in bodies.items()]
+    (tmp_path / "mutants" / path).write_text("\n".join(changed), encoding="utf-8")
+    codes = (
+        '"windrow.clock.x_one__mutmut_1": 1, "windrow.clock.x_one__mutmut_2": 0, "windrow.clock.x_one__mutmut_3": -24'
+    )
+    (tmp_path / "mutants" / f"{path}.meta").write_text(f'{{"exit_code_by_key": {{{codes}}}}}', encoding="utf-8")
+    told = [(each.line, each.function, each.was, each.becomes, each.fate) for each in mutants(tmp_path, module)]
+    assert told == [
+        (5, "one", "return b + 1", "return b - 1", "killed"),
+        (5, "one", "return b + 1", "return b + 2", "survived"),
+        (5, "one", "return b + 1", "return b", "timeout"),
+    ]

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.messages import TIME, message, table
+from windrow import messages
+from windrow.errors import MessagesError
+
+NAMES = ["source", "key", "type", "event_time", "received_at", "sequence", "payload"]
+BEGIN, END = datetime(1678, 1, 1, tzinfo=UTC), datetime(2262, 1, 1, tzinfo=UTC)
+LAST = 2**53 + 1  # a float does not hold it
+
+
+def with_column(name: str, column: pa.Array) -> pa.Table:
+    """Return a table of messages with one column replaced."""
+    whole = table([message() for _ in range(len(column))])
+    return whole.set_column(NAMES.index(name), name, column)
+
+
+def conformed(name: str, column: pa.Array) -> pa.ChunkedArray:
+    """Return one column after conforming."""
+    return messages.conform(with_column(name, column))[name]
+
+
+def micros(times: pa.ChunkedArray) -> list[int | None]:
+    """Return times as numbers."""
+    return times.cast(pa.int64()).to_pylist()
+
+
+class TestConform:
+    def test_order_and_rest(self) -> None:
+        """
+        The columns of a message come first in their order, and others are kept behind them.
+        """
+        given = table([message()]).append_column("version", pa.array([7]))
+        turned = given.select(given.column_names[::-1])
+        assert messages.conform(turned).equals(given)
+
+    @pytest.mark.parametrize(
+        ("name", "default", "kind"),
+        [("source", "", pa.string()), ("sequence", None, pa.int64()), ("payload", None, pa.string())],
+    )
+    def test_defaults(self, name: str, default: str | None, kind: pa.DataType) -> None:
+        """
+        Without source, sequence or payload a message has the empty source, and NULL in the others.
+        """
+        column = messages.conform(table([message(), message()]).drop_columns([name]))[name]
+        assert (column.to_pylist(), column.type) == ([default, default], kind)
+
+    @pytest.mark.parametrize("name", ["key", "type", "event_time", "received_at"])
+    def test_missing(self, name: str) -> None:
+        """
+        Without key, type or a time the error names the column, and shows those that are there.
+        """
+        with pytest.raises(MessagesError, match=f"no column '{name}'\nThey have .*sequence"):
+            messages.conform(table([message()]).drop_columns([name]))
+
+    @pytest.mark.parametrize(
+        ("name", "column"),
+        [("event_time", ["2026-01-01"]), ("sequence", ["x"]), ("received_at", [1.5])],
+    )
+    def test_other_type(self, name: str, column: list[Any]) -> None:
+        """
+        A column that holds something else is an error that names it.
+        """
+        with pytest.raises(MessagesError, match=f"column '{name}' is"):
+            conformed(name, pa.array(column))
+
+    @pytest.mark.parametrize(
+        ("kind", "expected"),
+        [
+            (pa.string(), pa.string()),
+            (pa.large_string(), pa.string()),
+            (pa.dictionary(pa.int32(), pa.string()), pa.string()),
+            (pa.binary(), pa.binary()),
+            (pa.large_binary(), pa.binary()),
+            (pa.dictionary(pa.int32(), pa.binary()), pa.binary()),
+        ],
+    )
+    def test_payload(self, kind: pa.DataType, expected: pa.DataType) -> None:
+        """
+        A payload is text or octets, however Arrow holds it.
+        """
+        values = [b"x", None] if expected == pa.binary() else ["x", None]
+        plain = pa.array(values, expected)
+        column = conformed("payload", plain.dictionary_encode() if pa.types.is_dictionary(kind) else plain.cast(kind))
+        assert (column.type, column.to_pylist()) == (expected, values)
+
+    def test_text_as_a_dictionary(self) -> None:
+        """
+        A key may be encoded as a dictionary.
+        """
+        assert conformed("key", pa.array(["k", "l", "k"]).dictionary_encode()).to_pylist() == ["k", "l", "k"]
+
+    @pytest.mark.parametrize("zone", [None, "UTC", "Asia/Kolkata"])
+    def test_nanoseconds_are_floored(self, zone: str | None) -> None:
+        """
+        Finer times go down to the microsecond before them, before 1970 too; without a zone they are UTC.
+        """
+        given = pa.array([1_999, -1, None, 1_000 * LAST + 999], pa.timestamp("ns", tz=zone))
+        assert micros(conformed("event_time", given)) == [1, -1, None, LAST]
+
+    @pytest.mark.parametrize(("unit", "size"), [("s", 1_000_000), ("ms", 1_000), ("us", 1)])
+    @pytest.mark.parametrize("zone", [None, "Asia/Kolkata"])
+    def test_coarser_times(self, unit: str, size: int, zone: str | None) -> None:
+        """
+        Coarser times are that many microseconds; without a zone they are UTC.
+        """
+        column = conformed("received_at", pa.array([3, None, -2], pa.timestamp(unit, tz=zone)))
+        assert (column.type, micros(column)) == (TIME, [3 * size, None, -2 * size])
+
+
+class TestFaults:
+    def test_first_column_that_is_missing(self) -> None:
+        """
+        A message without source, key, type or a time is told by the first of them; a good one by nothing.
+        """
+        names = ("source", "key", "type", "event_time", "received_at")
+        rows = [message(**dict.fromkeys(names[at:])) for at in range(len(names))]
+        expected = [*(f"{name} is NULL" for name in names), None]
+        assert messages.faults(table([*rows, message()])).to_pylist() == expected
+
+    def test_range(self) -> None:
+        """
+        A time is in range from the beginning of 1678 up to the end of 2261, to the microsecond.
+        """
+        begin, end = (int(moment.timestamp()) * 1_000_000 for moment in (BEGIN, END))
+        times = [begin, end - 1, begin - 1, end]
+        told = [None, None, *["event_time is out of range"] * 2]
+        assert messages.faults(table(message(event_time=time) for time in times)).to_pylist() == told
+        told = [None, None, *["received_at is out of range"] * 2]
+        assert messages.faults(table(message(received_at=time) for time in times)).to_pylist() == told
+
+    def test_refused(self) -> None:
+        """
+        Refused is what is invalid, and what is stamped later than the wall clock allows, with how much later.
+        """
+        given = table([message(received_at=9), message(received_at=11), message(received_at=10), message(key=None)])
+        refused = messages.refused(given, 10).to_pylist()
+        assert [tuple(row.values()) for row in refused] == [
+            (1, "clock_ahead", None, 1),
+            (3, "invalid", "key is NULL", 0),
+        ]
+
+
+class TestNumbers:
+    def test_octets(self) -> None:
+        """
+        A message weighs the octets of its type and payload, not their characters; NULL weighs nothing.
+        """
+        types, payloads = pa.array(["ß", "a", ""]), ["ßß", None, "abc"]
+        assert messages.octets(types, pa.array(payloads)).tolist() == [6, 1, 3]
+        assert messages.octets(types, pa.array([b"\xff\x00", None, b""])).tolist() == [4, 1, 0]
+
+    def test_times_and_back(self) -> None:
+        """
+        Microseconds become times and are read back, every one of them; NULL reads as 0.
+        """
+        counts, valid = np.array([LAST, -LAST, 5], np.int64), np.array([True, True, False])
+        assert messages.microseconds(messages.times(counts)).tolist() == counts.tolist()
+        masked = messages.times(counts, valid)
+        assert (masked.type, masked.null_count) == (TIME, 1)
+        assert messages.microseconds(pa.chunked_array([masked, masked])).tolist() == [LAST, -LAST, 0] * 2
+
+    @pytest.mark.parametrize("payload", [None, pa.binary()])
+    def test_schema(self, payload: pa.DataType | None) -> None:
+        """
+        A message has seven columns, and its payload the type that the depot gives it, text unless told.
+        """
+        schema = messages.schema(payload)
+        assert schema.names == NAMES
+        assert schema.field("payload").type == (payload or pa.string())
+        assert schema.field("sequence").type == pa.int64()

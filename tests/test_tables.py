@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow import tables
+
+PARTS = st.none() | st.text(st.sampled_from("ab%/\0N25F"), max_size=4)
+NUMBERS = st.integers(-5, 5)
+TABLE = pa.schema([("text", pa.string()), ("number", pa.int32()), ("list", pa.list_(pa.int64()))])
+
+
+def ids(rows: list[tuple[Any, ...]]) -> list[str]:
+    """Return the ids of rows of two texts and a number."""
+    texts = [pa.array([row[at] for row in rows], pa.string()) for at in range(2)]
+    return tables.identifier("kind", *texts, pa.array([row[2] for row in rows], pa.int64())).to_pylist()
+
+
+class TestIdentifier:
+    @given(st.lists(st.tuples(PARTS, PARTS, NUMBERS), min_size=2, max_size=20, unique=True))
+    def test_one_to_one(self, rows: list[tuple[Any, ...]]) -> None:
+        """
+        Components that differ give ids that differ, whatever characters they hold, NULL included.
+        """
+        assert len(set(ids(rows))) == len(rows)
+
+    def test_readable(self) -> None:
+        """
+        An id is the kind and the components between slashes; percent, slash and NUL are encoded, NULL is %N.
+        """
+        rows = [("a", "b c", 7), ("a/b", "%N", -1), ("\0", None, 0), ("", "%2F", 1)]
+        assert ids(rows) == ["kind/a/b c/7", "kind/a%2Fb/%25N/-1", "kind/%00/%N/0", "kind//%252F/1"]
+
+    def test_chunks(self) -> None:
+        """
+        Components may come encoded as a dictionary or in chunks.
+        """
+        plain = pa.array(["a/b", None, "a/b"])
+        expected = tables.identifier("kind", plain).to_pylist()
+        assert expected == ["kind/a%2Fb", "kind/%N", "kind/a%2Fb"]
+
+
+class TestRows:
+    def test_filled(self) -> None:
+        """
+        A column is an array, one value for all rows, or NULL where nothing is given; types are those of the schema.
+        """
+        filled = tables.rows(TABLE, {"text": "x", "number": np.array([1, 2])}, 2)
+        assert filled.schema == TABLE
+        assert filled.to_pylist() == [{"text": "x", "number": at, "list": None} for at in (1, 2)]
+
+    @pytest.mark.parametrize("column", [pa.array([1, None], pa.int64()), pa.chunked_array([[1], [None]], pa.int32())])
+    def test_arrays(self, column: pa.Array | pa.ChunkedArray) -> None:
+        """
+        Arrays and chunked ones are taken as they are, with NULL, in the type of the column.
+        """
+        filled = tables.rows(TABLE, {"number": column}, 2)
+        assert (filled["number"].type, filled["number"].to_pylist()) == (pa.int32(), [1, None])
+
+    @pytest.mark.parametrize("count", [0, 3])
+    def test_value_for_all(self, count: int) -> None:
+        """
+        One value stands in every row, and in none where there are none.
+        """
+        assert tables.rows(TABLE, {"number": 7}, count)["number"].to_pylist() == [7] * count
+
+
+def test_schema() -> None:
+    """
+    The ledger has each column once, `id` and `state` first; only these are never NULL, payloads have the depot's type.
+    """
+    for payload in (None, pa.binary()):
+        schema = tables.ledger_schema(payload)
+        assert schema.names[:2] == ["id", "state"]
+        assert len(set(schema.names)) == len(schema.names)
+        assert [field.name for field in schema if not field.nullable] == ["id", "state"]
+        assert schema.field("payload").type == (payload or pa.string())
+        assert schema.field("messages").type.value_type.field("payload").type == (payload or pa.string())
+
+
+def test_retention() -> None:
+    """
+    Log and removed files are kept for the same duration, in seconds.
+    """
+    assert tables.retention("2h") == {
+        "delta.logRetentionDuration": "interval 7200 seconds",
+        "delta.deletedFileRetentionDuration": "interval 7200 seconds",
+    }
