@@ -6,7 +6,14 @@ from numba import njit
 from windrow.batching.bits import LEVELS, add, contains, insert, predecessor, range_sum, remove, successor
 
 SIZES = st.sampled_from([1, 63, 64, 65, 4_095, 4_096, 4_097, 300_000])
+EDGES = [edge + beside for edge in (0, 64, 128, 64 * 63, 64 * 64, 64 * 65, 64**3) for beside in (-2, -1, 0, 1)]
 INSERT, REMOVE = 0, 1
+
+
+def inside(size: int) -> st.SearchStrategy[int]:
+    """Positions, most of them beside the edges of words."""
+    near = st.sampled_from([edge for edge in EDGES if 0 <= edge < size])
+    return near | near | st.integers(0, size - 1)
 
 
 def begins(size: int, shift: int) -> np.ndarray:
@@ -15,14 +22,14 @@ def begins(size: int, shift: int) -> np.ndarray:
 
 
 @njit
-def follow(words, begin, kinds, positions, size, held, before, after):  # type: ignore[no-untyped-def]
-    """Apply operations and note what the set says about each position before and after."""
-    for index in range(kinds.size):
-        position = positions[index]
-        if kinds[index] == INSERT:
-            insert(words, begin, position)
+def follow(words, begin, steps, size, held, before, after):  # type: ignore[no-untyped-def]
+    """Apply operations and note after each what the set says about a position."""
+    for index in range(steps.shape[0]):
+        kind, changed, position = steps[index]
+        if kind == INSERT:
+            insert(words, begin, changed)
         else:
-            remove(words, begin, position)
+            remove(words, begin, changed)
         held[index] = contains(words, begin, position)
         before[index] = predecessor(words, begin, position)
         after[index] = successor(words, begin, position, size)
@@ -41,14 +48,14 @@ def test_set_agrees_with_a_sorted_list(data: st.DataObject) -> None:
     After any insertions and removals, membership, predecessor and successor are those of a plain set.
     """
     size = data.draw(SIZES)
-    steps = data.draw(st.lists(st.tuples(st.sampled_from([INSERT, REMOVE]), st.integers(0, size - 1)), max_size=60))
+    kinds = st.sampled_from([INSERT, INSERT, REMOVE])
+    steps = data.draw(st.lists(st.tuples(kinds, inside(size), inside(size)), min_size=1, max_size=60))
     begin = begins(size, 6)
-    kinds, positions = (np.array([step[part] for step in steps], np.int64) for part in (0, 1))
     held, before, after = np.zeros((3, len(steps)), np.int64)
-    follow(np.zeros(begin[-1], np.uint64), begin, kinds, positions, size, held, before, after)
+    follow(np.zeros(begin[-1], np.uint64), begin, np.array(steps, np.int64), size, held, before, after)
     plain: set[int] = set()
-    for index, (kind, position) in enumerate(steps):
-        (plain.add if kind == INSERT else plain.discard)(position)
+    for index, (kind, changed, position) in enumerate(steps):
+        (plain.add if kind == INSERT else plain.discard)(changed)
         assert bool(held[index]) == (position in plain)
         assert before[index] == max((member for member in plain if member <= position), default=-1)
         assert after[index] == min((member for member in plain if member >= position), default=-1)
@@ -60,10 +67,9 @@ def test_range_sum_agrees_with_a_plain_sum(data: st.DataObject) -> None:
     The tree of sums gives the sum of any range.
     """
     size = data.draw(SIZES)
-    inside = st.integers(0, size - 1)
-    weights = data.draw(st.dictionaries(inside, st.integers(0, 10**9), max_size=40))
-    first, last = sorted((data.draw(inside), data.draw(inside)))
+    weights = data.draw(st.lists(st.tuples(inside(size), st.integers(1, 10**9)), max_size=60))
+    first, last = sorted((data.draw(inside(size)), data.draw(inside(size))))
     begin = begins(size, 0)
-    positions, amounts = np.array(list(weights), np.int64), np.array(list(weights.values()), np.int64)
+    positions, amounts = (np.array([weight[part] for weight in weights], np.int64) for part in (0, 1))
     total = sum_up(np.zeros(begin[-1], np.int64), begin, positions, amounts, first, last)
-    assert total == sum(amount for position, amount in weights.items() if first <= position <= last)
+    assert total == sum(amount for position, amount in weights if first <= position <= last)

@@ -1,10 +1,26 @@
+from random import Random
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.batching.order import dense, group, number, sort_groups
 
-ROWS = st.lists(st.tuples(st.integers(0, 4), st.integers(-5, 5), st.integers(0, 3)), max_size=120)
+FEW = st.lists(st.tuples(st.integers(0, 4), st.integers(-5, 5), st.integers(0, 3)), max_size=120)
+
+
+@st.composite
+def many(draw: st.DrawFn) -> list[tuple[int, int, int]]:
+    """Rows of a few groups, many enough for several blocks and merges, and out of order by little or by much."""
+    random, size = Random(draw(st.integers(0, 10**6))), draw(st.sampled_from((23, 24, 25, 47, 48, 49, 97, 200, 400)))
+    groups, disorder = draw(st.integers(1, 2)), draw(st.sampled_from((0, 3, 30, 500)))
+    return [
+        (random.randrange(groups), (at + random.randint(-disorder, disorder)) // 2, random.randrange(4))
+        for at in range(size)
+    ]
+
+
+ROWS = FEW | many()
 
 
 def columns(rows: list[tuple[int, int, int]]) -> list[np.ndarray]:
@@ -21,6 +37,7 @@ def test_group_and_sort(rows: list[tuple[int, int, int]]) -> None:
     sort_groups(order, begin, major, minor)
     assert order.tolist() == sorted(range(len(rows)), key=lambda row: (*rows[row], row))
     assert begin.tolist() == [sum(row[0] < id_ for row in rows) for id_ in range(6)]
+    assert {order.dtype, begin.dtype} == {np.dtype(np.int64)}
 
 
 @given(ROWS)
@@ -35,16 +52,25 @@ def test_number(rows: list[tuple[int, int, int]]) -> None:
     values = [sorted({row[1] for row in rows if row[0] == id_}) for id_ in range(5)]
     assert numbers.tolist() == [values[row[0]].index(row[1]) for row in rows]
     assert np.diff(begins).tolist() == [len(distinct) for distinct in values]
+    assert {numbers.dtype, begins.dtype, samples.dtype} == {np.dtype(np.int64)}
     assert major[samples].tolist() == [value for distinct in values for value in distinct]
 
 
-@given(st.lists(st.integers(0, 10**6), max_size=50))
+@given(st.lists(st.integers(0, 1_000) | st.integers(0, 10**6), max_size=50))
 def test_dense(ids: list[int]) -> None:
     """
     Renumbered ids keep their order and have no gaps, whether the bound is small or large.
     """
     distinct = sorted(set(ids))
-    for bound in (10**6 + 1, 10**9):
+    for bound in (max(ids, default=0) + 1, 10**9):
         renumbered, count = dense(np.array(ids, np.int64), bound)
         assert renumbered.tolist() == [distinct.index(id_) for id_ in ids]
+        assert renumbered.dtype == np.int64
         assert count == len(distinct)
+
+
+def test_dense_in_little_memory() -> None:
+    """
+    Ids far apart are renumbered without room for all that lie between them.
+    """
+    assert dense(np.array([2**62, 7], np.int64), 2**62 + 1)[0].tolist() == [1, 0]
