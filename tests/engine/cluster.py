@@ -50,7 +50,10 @@ class Cluster:
     def __init__(self, directory: Path) -> None:
         self._directory, self._mark, self._started = directory, uuid4().hex, 0
         self._daemons: list[subprocess.Popen[bytes]] = []
-        self.workers: list[str] = []
+        self.master, self.workers = "", list[str]()
+
+    def start(self) -> None:
+        """Start the master."""
         log = self._start("master", "master.Master", "--port", "0")
         self.master = found(log, r"Starting Spark master at (spark://\S+)")
 
@@ -133,6 +136,7 @@ def running(directory: Path) -> Iterator[Cluster]:
     """Start a cluster, and leave nothing of it behind."""
     cluster = Cluster(directory)
     try:
+        cluster.start()
         yield cluster
     finally:
         cluster.close()
