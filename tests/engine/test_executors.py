@@ -2,14 +2,17 @@
 
 import shutil
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.errors import PythonException
 
 from tests.clocks import NOW
 from tests.messages import HOUR, SECOND, log
-from windrow.errors import DepotChanged
+from windrow.engine.spark_errors import translated
+from windrow.errors import DepotChanged, EngineUnavailable
 
 
 class TestExecutors:
@@ -39,6 +42,22 @@ class TestExecutors:
         with pytest.raises(DepotChanged, match="version 3"):
             world.runner(spark_engine, driver_messages=0).once()
         assert world.version() == before
+
+    def test_missing_package(self, spark):
+        """
+        What the Python of the executors has not installed is named, and not tried again.
+        """
+
+        def without(batches):
+            import_module("nowhere_installed")
+            yield from batches
+
+        with pytest.raises(PythonException) as raised:
+            spark.range(1).mapInArrow(without, "id long").collect()
+        error = translated(raised.value)
+        assert isinstance(error, EngineUnavailable)
+        assert "'nowhere_installed'" in error.message
+        assert not error.retryable
 
 
 @contextmanager

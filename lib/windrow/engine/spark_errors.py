@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from windrow.errors import DepotUnreadable, ExpressionError, LedgerMoved, first_line
+import re
+
+from pyspark.errors import PythonException
+
+from windrow.errors import DepotUnreadable, EngineUnavailable, ExpressionError, LedgerMoved, first_line
 
 MOVED = ("WINDROW-LEDGER-MOVED", "DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
 UNREADABLE = (
@@ -13,11 +17,18 @@ UNREADABLE = (
     "VERSION_NOT_CONTIGUOUS",
 )
 BAD_VALUE = "SQLSTATE: 22"  # the class of errors that a value causes
+ABSENT = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 
 
 def translated(error: Exception) -> Exception:
     """Turn what Spark raised into our own error where it has a meaning for us."""
     text = str(error)
+    absent = ABSENT.search(text) if isinstance(error, PythonException) else None
+    if absent:
+        return EngineUnavailable(
+            f"the Python of Spark's executors has no {absent[1]!r}",
+            "Install Windrow on every machine, and name the Python that has it: --conf spark.pyspark.python=/its/path.",
+        )
     if BAD_VALUE in text:
         return ExpressionError(
             f"[depot.columns] cannot take a value of the depot: {first_line(error)}",
