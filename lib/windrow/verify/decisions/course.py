@@ -48,7 +48,6 @@ class Course:
     kinds: list[str]
     rules: list[Rules]
     raised: Ints
-    started_at: Ints
     version: Ints
     read_in: Ints
     clocks: pa.Table
@@ -93,7 +92,6 @@ def read_course(snapshot: Snapshot, readable: int) -> Course:
         kinds=kinds,
         rules=[rules[0] if rules else Rules.recorded(snapshot.progress.rules), *rules],
         raised=_raised(kinds, rules),
-        started_at=np.concatenate([[0], numbers(history["started_at"])]),
         version=version,
         read_in=read_in,
         clocks=clocks.append_column("microbatch", history["microbatch"].take(clocks["row"])),
