@@ -567,7 +567,7 @@ class TestTables:
         report = check(world)
         assert report.findings == (
             "depot versions 0..6 can no longer be read",
-            "the decisions on 9 of 9 streams in ledger version 10, some of whose messages can no longer be read",
+            "the decisions on 9 of 9 streams in ledger version 10, which have messages in these depot versions",
         )
         assert (report.ok, report.complete) == (True, False)
         assert (report.books[0].ok, report.books[0].unchecked) == (3, 152)

@@ -155,6 +155,17 @@ class TestVerify:
         assert "5 ok, 0 lost, 0 duplicated, 0 unexpected" in said.out
         assert filled("verify", "--json").json()["ok"] is True
 
+    def test_derived_again(self, filled: Command) -> None:
+        """
+        It says how much was derived again; within a bound what is left is said, and --all leaves nothing.
+        """
+        said = filled("verify", "--most", "0")
+        assert said.status == 0
+        assert "derived again: 5 decisions, the batches of 0 of" in said.out
+        assert "no difference in what could be checked" in said.out
+        (books,) = filled("verify", "--all", "--json").json()["books"]
+        assert (books["decided"], books["derived_streams"]) == (5, books["streams"])
+
     def test_a_difference_ends_with_1(self, filled: Command, tmp_path: Path) -> None:
         """
         A message that disappeared from the ledger is a difference, named as lost.

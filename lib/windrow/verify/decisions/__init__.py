@@ -77,7 +77,7 @@ def _findings(snapshot: Snapshot, streams: Streams, held: Held, chosen: Chosen) 
     if not whole.all():
         yield (
             f"the decisions on {np.sum(~whole):,} of {whole.size:,} streams {where}, "
-            "some of whose messages can no longer be read"
+            "which have messages in these depot versions"
         )
     if chosen.left:
         yield (

@@ -70,8 +70,9 @@ def encode(snapshot: Snapshot, depot: Depot, course: Course) -> tuple[Streams, A
     pairs, stream = dense(np.concatenate([one * len(keys) + other for one, other in zip(source[:3], key, strict=True)]))
     of_message, of_batch, of_rejected = np.split(stream, np.cumsum([messages.num_rows, batches.num_rows]))
     whole = np.ones(pairs.size, np.bool_)
-    whole[of_batch[numbers(batches["opened_in"]) <= course.gone]] = False
-    whole[of_rejected[numbers(rejected["microbatch"]) <= course.gone]] = False
+    if course.gone:
+        whole[of_batch[numbers(batches["opened_in"]) <= course.gone]] = False
+        whole[of_rejected[numbers(rejected["microbatch"]) <= course.gone]] = False
     version = numbers(messages["version"])
     arrived = Arrived(
         messages=messages,

@@ -14,8 +14,6 @@ import numpy as np
 from windrow.verify.columns import NONE, Bools, Ints, numbers, pairwise
 from windrow.verify.decisions.course import Course
 
-ALL_VERSIONS = np.iinfo(np.int64).max
-
 
 @dataclass(frozen=True, slots=True)
 class Sent:
@@ -28,7 +26,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """What moved clocks, by source (a number), microbatch and depot version, and where they stood afterwards.
+    """What moved clocks, in the order of source (a number), microbatch and depot version, and where it left them.
 
     `height` is the floor without the raises of the rules, `clock` the greatest processing time of the source's data.
     """
@@ -36,67 +34,54 @@ class Clocks:
     course: Course
     source: Ints
     microbatch: Ints
-    version: Ints
     height: Ints
     is_data: Bools
     clock: Ints
 
     def floor_after(self, source: Ints, microbatch: Ints) -> Ints:
         """Return the floors of sources after microbatches; NONE for a source that was not known yet."""
-        at = self._latest(source, microbatch, np.full(source.size, ALL_VERSIONS))
+        at = self._latest(source, microbatch)
         return np.where(at < 0, NONE, self.height[at] + self.course.raised[microbatch])
 
     def clock_after(self, source: Ints, microbatch: Ints) -> Ints:
         """Return the clocks of sources after microbatches; NONE for a source that was not known yet."""
-        at = self._latest(source, microbatch, np.full(source.size, ALL_VERSIONS))
+        at = self._latest(source, microbatch)
         return np.where(at < 0, NONE, self.clock[at])
-
-    def floor_before(self, source: Ints, microbatch: Ints, version: Ints) -> Ints:
-        """Return the floors that depot versions find; NONE for a source that was not known yet."""
-        at = self._latest(source, microbatch, version - 1)
-        return np.where(at < 0, NONE, self.height[at] + self.course.raised[microbatch])
 
     def of(self, source: int) -> tuple[Ints, Ints]:
         """Return the microbatches in which something moved a source, and its height afterwards."""
         begin, end = np.searchsorted(self.source, [source, source + 1])
         return self.microbatch[begin:end], self.height[begin:end]
 
-    def _latest(self, source: Ints, microbatch: Ints, version: Ints) -> Ints:
-        """Return the last event of a source up to a microbatch and version, -1 where there is none."""
+    def _latest(self, source: Ints, microbatch: Ints) -> Ints:
+        """Return what moved a source last, up to a microbatch; -1 where nothing has."""
         if not self.source.size:
             return np.full(source.size, -1)
-        order = np.lexsort((version, microbatch, source))
-        asked = [np.concatenate(pair) for pair in zip(self._keys(), (version, microbatch, source), strict=True)]
-        is_asked = np.repeat([0, 1], [self.source.size, source.size])
-        merged = np.lexsort((is_asked, *asked))
-        before = np.cumsum(is_asked[merged] == 0)[is_asked[merged] == 1] - 1
-        at = np.empty(source.size, np.int64)
-        at[order] = before
+        places = self.course.last + 2
+        at = np.searchsorted(self.source * places + self.microbatch, source * places + microbatch, side="right") - 1
         return np.where((at >= 0) & (self.source[at] == source), at, -1)
 
-    def _keys(self) -> tuple[Ints, Ints, Ints]:
-        return self.version, self.microbatch, self.source
 
+def follow(course: Course, sent: Sent, recorded: Ints) -> tuple[Clocks, Ints]:
+    """Return the clocks that follow, and the floor that each depot version of `sent` finds (NONE: none yet).
 
-def follow(course: Course, sent: Sent, recorded: Ints) -> Clocks:
-    """Return the clocks that follow from what was sent; `recorded` numbers the sources of `course.clocks`.
-
-    Where versions are gone the clocks go on from what was recorded after them.
+    `recorded` numbers the sources of `course.clocks`. Where versions are gone the clocks go on from what was recorded
+    after them.
     """
     read_in = course.read_in[np.searchsorted(course.version, sent.version)]
     data = [sent.source, read_in, sent.version, sent.stamp]
     ticked, known = _ticked(course, recorded), _known(course, recorded)
     parts = [np.concatenate(three) for three in zip(data, ticked, known[:4], strict=True)]
-    source, microbatch, version, floor = parts
-    is_data = np.arange(source.size) < sent.source.size
-    clock = np.concatenate([np.full(source.size - known[4].size, NONE), known[4]])
-    order = np.lexsort((version, microbatch, source))
-    raised = course.raised[microbatch[order]]
-    height = _highest(source[order], floor[order] - raised)
-    own = np.where(is_data[order], height + raised, clock[order])
-    return Clocks(
-        course, source[order], microbatch[order], version[order], height, is_data[order], _carried(source[order], own)
-    )
+    clock = np.concatenate([np.full(parts[0].size - known[4].size, NONE), known[4]])
+    order = np.lexsort((parts[2], parts[1], parts[0]))
+    source, microbatch, _, floor = (part[order] for part in parts)
+    is_data, raised = order < sent.source.size, course.raised[microbatch]
+    height = _highest(source, floor - raised)
+    own = np.where(is_data, height + raised, clock[order])
+    found = np.full(order.size, NONE)
+    later = np.flatnonzero(pairwise(source, np.equal, first=False))
+    found[order[later]] = height[later - 1] + raised[later]
+    return Clocks(course, source, microbatch, height, is_data, _carried(source, own)), found[: sent.source.size]
 
 
 def _ticked(course: Course, source: Ints) -> tuple[Ints, Ints, Ints, Ints]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.reading.delta import recorded_rules
 from windrow.verify.columns import Ints, exploded, numbers
@@ -83,7 +84,7 @@ def read_course(snapshot: Snapshot, readable: int) -> Course:
     """Return the course of a ledger whose history is whole; `readable` is the first depot version that can be read."""
     history, read = snapshot.history, versions_read(snapshot)
     kinds = ["", *history["kind"].to_pylist()]
-    encoded = history["rules"].combine_chunks().dictionary_encode()
+    encoded = pc.fill_null(history["rules"], "").combine_chunks().dictionary_encode()
     known = [Rules.recorded(text) for text in encoded.dictionary.to_pylist()]
     rules = [known[index] for index in encoded.indices.to_pylist()]
     version, read_in = numbers(read["version"]), numbers(read["microbatch"])

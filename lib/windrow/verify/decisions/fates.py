@@ -64,8 +64,7 @@ def _processing_times(arrived: Arrived, course: Course, good: Bools, recorded: I
     stamp = np.full(pairs.size, NONE)
     np.maximum.at(stamp, pair, arrived.received_at[rows])
     source, version = pairs // max(versions.size, 1), versions[pairs % max(versions.size, 1)]
-    clocks = follow(course, Sent(source, version, stamp), recorded)
-    floor = clocks.floor_before(source, course.read_in[np.searchsorted(course.version, version)], version)
+    clocks, floor = follow(course, Sent(source, version, stamp), recorded)
     now = np.full(good.size, NONE)
     now[rows] = np.maximum(floor[pair], arrived.received_at[rows])
     return clocks, now

@@ -29,24 +29,27 @@ class Pasts:
 
     def _of(self, source: int) -> Past:
         reached_in, heights = self._clocks.of(source)
-        course = self._course
         return Past(
-            rules=course.rules,
+            rules=self._course.rules,
             raised=self._raised,
             heights=heights.tolist(),
             reached_in=reached_in.tolist(),
-            turns=self._lived(source),
+            turns=self._lived(source, reached_in, np.append(heights, NONE)),
             floor=int(heights[-1]) + self._raised[-1] if heights.size else int(NONE),
         )
 
-    def _lived(self, source: int) -> list[Turn]:
-        of = np.full(self._turns.size, source)
-        before, after = (self._clocks.floor_after(of, at).tolist() for at in (self._turns - 1, self._turns))
+    def _lived(self, source: int, reached_in: Ints, heights: Ints) -> list[Turn]:
+        """Return the turns as a source lived through them; -1 stands for a height that it had not reached yet."""
+        before, after = (
+            heights[np.searchsorted(reached_in, at, side="right") - 1] + self._course.raised[at]
+            for at in (self._turns - 1, self._turns)
+        )
         turns = []
         for at, microbatch in enumerate(self._turns.tolist()):
             place, flush = (microbatch, source), self._course.kinds[microbatch] == "flush"
-            now = max(before[at], self._flushed.get(place, NONE)) if flush else after[at]
-            turns.append(Turn(microbatch, before[at], now, flush, self._cuts.get(place, NOBODY)))
+            floor = int(before[at])
+            now = max(floor, self._flushed.get(place, NONE)) if flush else int(after[at])
+            turns.append(Turn(microbatch, floor, now, flush, self._cuts.get(place, NOBODY)))
         return turns
 
 

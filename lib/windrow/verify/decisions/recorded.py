@@ -48,21 +48,19 @@ def check_clocks(snapshot: Snapshot, streams: Streams, clocks: Clocks, held: Hel
 def check_ticks(snapshot: Snapshot, clocks: Clocks, held: Held) -> Iterator[Difference]:
     """A tick raises floors: each source's to the greatest timeout that it closes, or all to one time."""
     course = clocks.course
-    microbatch, floor = numbers(course.clocks["microbatch"]), _recorded(course, "floor")
-    closed_in = numbers(snapshot.batches["closed_in"])
-    timeout = numbers(snapshot.batches["timeout"])
-    wrong = []
-    for number in range(course.gone + 1, course.last + 1):
-        if course.kinds[number] != "tick":
-            continue
-        rows = np.flatnonzero(microbatch == number)
-        closed = np.flatnonzero(closed_in == number)
-        source = held.clock_source[rows]
-        greatest = np.full(max(source.max(initial=0), held.batch_source[closed].max(initial=0)) + 1, NONE)
-        np.maximum.at(greatest, held.batch_source[closed], timeout[closed])
-        by_idling = rows.size > 0 and np.array_equal(greatest[source], floor[rows])
-        if not by_idling and not _to_one_time(clocks, number, floor[rows]):
-            wrong.append(number)
+    number, source, floor = _of_kind(clocks, held, "tick")
+    closed_in, timeout = (numbers(snapshot.batches[name]) for name in ("closed_in", "timeout"))
+    last = course.last + 1
+    places, row = dense(
+        np.concatenate([held.batch_source * last + np.clip(closed_in, 0, last - 1), source * last + number])
+    )
+    greatest = np.full(places.size, NONE)
+    np.maximum.at(greatest, row[: closed_in.size], timeout)
+    idle = np.zeros(last, np.bool_)
+    idle[number] = True
+    idle[number[greatest[row[closed_in.size :]] != floor]] = False
+    ticks = [at for at, kind in enumerate(course.kinds) if kind == "tick" and at > course.gone and not idle[at]]
+    wrong = [at for at in ticks if not _to_one_time(clocks, at, floor[number == at])]
     rows = kept(snapshot.history, np.isin(numbers(snapshot.history["microbatch"]), wrong), ["microbatch", "kind"])
     expects = "floors at the greatest timeout that a source closed, or all at one time"
     yield from differing("ticks", expects, rows, "ticks that raised floors otherwise", snapshot.version)
@@ -70,9 +68,8 @@ def check_ticks(snapshot: Snapshot, clocks: Clocks, held: Held) -> Iterator[Diff
 
 def check_rules(snapshot: Snapshot, course: Course) -> Iterator[Difference]:
     """Other rules come in force by a microbatch that says so."""
-    wrong = [turn for turn in course.turns() if course.kinds[turn] not in ("rules", "flush")]
-    wrong += [turn for turn in course.turns() if course.kinds[turn] == "flush" and turn > 1]
-    wrong = [turn for turn in wrong if turn > 1 and course.rules[turn] != course.rules[turn - 1]]
+    turns = [turn for turn in course.turns() if turn > 1 and course.kinds[turn] != "rules"]
+    wrong = [turn for turn in turns if course.rules[turn] != course.rules[turn - 1]]
     names = ["microbatch", "kind", "rules"]
     rows = kept(snapshot.history, np.isin(numbers(snapshot.history["microbatch"]), wrong), names)
     expects = "other rules only from a microbatch of kind rules on"
@@ -127,13 +124,18 @@ def _by_rules(clocks: Clocks, number: int) -> Moved:
 
 def _by_ticks(clocks: Clocks, held: Held) -> Moved:
     """A tick says itself how far it raises a floor; the source is known, and its floor was lower."""
-    course = clocks.course
-    microbatch = numbers(course.clocks["microbatch"])
-    rows = np.flatnonzero((np.array(course.kinds)[microbatch] == "tick") & (microbatch > course.gone))
-    source, number, floor = held.clock_source[rows], microbatch[rows], _recorded(course, "floor")[rows]
+    number, source, floor = _of_kind(clocks, held, "tick")
     clock = clocks.clock_after(source, number - 1)
     right = (clock != NONE) & (floor > clocks.floor_after(source, number - 1))
     return number[right], source[right], clock[right], floor[right]
+
+
+def _of_kind(clocks: Clocks, held: Held, kind: str) -> tuple[Ints, Ints, Ints]:
+    """Return microbatch, source and floor as microbatches of a kind recorded them."""
+    course = clocks.course
+    microbatch = numbers(course.clocks["microbatch"])
+    rows = np.flatnonzero((np.array(course.kinds)[microbatch] == kind) & (microbatch > course.gone))
+    return microbatch[rows], held.clock_source[rows], _recorded(course, "floor")[rows]
 
 
 def _by_flushes(snapshot: Snapshot, clocks: Clocks, held: Held) -> Moved:
