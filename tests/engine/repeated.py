@@ -59,11 +59,11 @@ def repeat(engine: Engine, row: Row, clock: ManualClock) -> None:
     """Do one microbatch again."""
     step = Batching(Rules.from_json(row["rules"]))
     if row["kind"] == "data":
-        reached = prime(engine).depot_version
+        reached, latest = prime(engine).depot_version, clock.now() + SKEW
         engine.read(
             reached,
             row["depot_version"],
-            lambda arrivals: Microbatch(engine, step, clock).run_messages(arrivals.after(reached, EVERYTHING), SKEW),
+            lambda arrivals: Microbatch(engine, step, clock).run_messages(arrivals.after(reached, EVERYTHING), latest),
         )
     else:
         flush = row["kind"] == "flush"
