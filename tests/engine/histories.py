@@ -230,7 +230,10 @@ class Histories(RuleBasedStateMachine):
         """Set the ledger back to a version of before."""
         self.books_balance()
         last = self.world.version()
-        DeltaTable(self.world.ledger).restore(max(self.restorable, last - self.share))
+        before = max(self.restorable, last - 1 - self.share)
+        if before >= last:
+            return
+        DeltaTable(self.world.ledger).restore(before)
         (progress,) = [row for row in self.world.rows("progress") if row["id"] == "progress"]
         self.paused = progress["paused"]
         self.checked, self.final = last, {}

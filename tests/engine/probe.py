@@ -74,14 +74,14 @@ class Mute(Probed):
 
 
 class Deaf(Probed):
-    """An engine that loses its second commit, and does not say so."""
+    """An engine that loses its third commit, and does not say so."""
 
     commits = 0
 
     def merge(self, *given: Any) -> Merged | None:
         """Commit, or only say nothing."""
         self.commits += 1
-        return None if self.commits == 2 else self._engine.merge(*given)
+        return None if self.commits == 3 else self._engine.merge(*given)
 
 
 class Lossy(Probed):

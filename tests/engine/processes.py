@@ -16,7 +16,7 @@ from tests.conftest import FAST_JAVA
 from tests.engine.world import World
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_SECONDS = 240
+PATIENCE_SECONDS = 600
 
 
 class Driver:

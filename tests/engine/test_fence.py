@@ -158,6 +158,17 @@ class TestRunner:
         world.probed(engine, once(Point.BEFORE_COMMIT, lambda: DeltaTable(world.ledger).restore(1))).once()
         assert world.canonical() == world.expected()
 
+    @pytest.mark.slow_on_spark
+    def test_depot_compacted_while_running(self, world, engine):
+        """
+        OPTIMIZE of the depot under a running microbatch changes nothing: what it rewrites is read as it was added.
+        """
+        world.publish(*log(versions=3))
+        depot = DeltaTable(world.depot)
+        world.probed(engine, once(Point.AFTER_PRIME, depot.optimize.compact), max_messages=30).once()
+        assert [row["messages_read"] for row in world.history()] == [30, 30, 30]
+        assert world.canonical() == world.expected()
+
     def test_restored_between_rounds(self, world, embedded):
         """
         When the ledger is restored between two rounds of one runner, the next round reads again what was undone,

@@ -155,8 +155,8 @@ class TestLostReply:
     @pytest.mark.slow_on_spark
     def test_empty_result_of_nothing(self, full, embedded):
         """
-        An empty result of a commit that did not take place is tried again, because the progress row holds the token of
-        the microbatch before. Holds `_require_token`, and that each commit has a token of its own.
+        An empty result of a commit that did not take place is tried again, also of the last one, because the progress
+        row holds the token of the microbatch before. Holds `_require_token`, and that each commit has its own token.
         """
         full.runner(embedded, Deaf(full.engine(embedded), nowhere), max_messages=30).once()
         assert [row["microbatch"] for row in full.history()] == [1, 2, 3]

@@ -222,13 +222,14 @@ class TestCleanedUp:
         assert read.version() == version
         assert_sound(read)
 
-    def test_after_it_was_read(self, read: World, embedded: EngineFactory) -> None:
+    @pytest.mark.slow_on_spark
+    def test_after_it_was_read(self, read: World, engine: EngineFactory) -> None:
         """
         OPTIMIZE and VACUUM of what was read disturb nothing: the run goes on with what is new.
         """
         clean_up(read.depot)
         read.publish(NEW)
-        assert run(read, embedded) == len(NEW)
+        assert run(read, engine) == len(NEW)
         assert_sound(read)
 
     def test_begin_behind_it(self, read: World, embedded: EngineFactory) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from tests.cli.conftest import Command
 from tests.clocks import ManualClock
 from tests.conftest import EngineFactory
-from tests.engine.probe import Point, Probed
+from tests.engine.probe import Point, Probed, once
 from tests.engine.world import World
 from tests.faults.mishaps import (
     Filling,
@@ -158,6 +158,24 @@ class TestReadOnly:
         ):
             run(shared, embedded)
         assert len(str(failed.value).splitlines()) == 2
+        assert shared.version() == version
+        run(shared, embedded)
+        assert_whole(shared)
+
+    @pytest.mark.parametrize("point", [point for point in Point if point is not Point.AFTER_COMMIT])
+    def test_at_every_phase(self, shared: World, embedded: EngineFactory, point: Point) -> None:
+        """
+        A ledger that becomes read-only at any phase is as it was; with the rights back the run goes on.
+        """
+        version = shared.version()
+        with ExitStack() as stack:
+
+            def close() -> None:
+                stack.enter_context(rights(READ_ONLY, *places(shared.ledger)))
+                stack.enter_context(without_root())
+
+            with pytest.raises(MicrobatchFailed, match=r"WINDROW-TABLE-UNWRITABLE: .*Permission denied"):
+                shared.probed(embedded, once(point, close), retries=0).once()
         assert shared.version() == version
         run(shared, embedded)
         assert_whole(shared)

@@ -80,12 +80,13 @@ class TestRestored:
         run(half, embedded)
         assert_whole(half)
 
-    def test_compacted_and_cleaned_up(self, half: World, embedded: EngineFactory) -> None:
+    @pytest.mark.slow_on_spark
+    def test_compacted_and_cleaned_up(self, half: World, engine: EngineFactory) -> None:
         """
         OPTIMIZE and VACUUM of the ledger change nothing of what it holds, and the run goes on.
         """
         clean_up(half.ledger)
-        run(half, embedded)
+        run(half, engine)
         assert half.canonical() == half.expected()
         assert verify(half.depot, half.ledger).ok
 

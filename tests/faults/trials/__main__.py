@@ -28,7 +28,7 @@ def main() -> int:
                 if chosen.only in fault.name and fault.times(factory.name, chosen.times):
                     results.append(tried(fault, factory, chosen))
                     if chosen.write:
-                        write(results, f"Counted with `--seed {chosen.seed} --times {chosen.times}`:")
+                        write(results, f"Counted with `--seed {chosen.seed}`:")
     if chosen.json:
         said = {"seed": chosen.seed, "times": chosen.times, "faults": [one.to_dict() for one in results]}
         sys.stdout.write(f"{json.dumps(said, indent=2)}\n")

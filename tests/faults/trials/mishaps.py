@@ -78,9 +78,9 @@ def restored_during_a_run(trial: Trial) -> None:
 
 
 def restore(trial: Trial) -> None:
-    """Set the ledger back to any version."""
+    """Set the ledger back to any version of before."""
     trial.restored = trial.struck = True
-    DeltaTable(trial.world.ledger).restore(trial.random.randrange(trial.world.version() + 1))
+    DeltaTable(trial.world.ledger).restore(trial.random.randrange(trial.world.version()))
 
 
 def cleaned_up_between_runs(trial: Trial) -> None:

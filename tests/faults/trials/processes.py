@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from tests.clocks import NOW, ManualClock
 from tests.engine.driver import Killer
@@ -95,7 +96,11 @@ def look_after(pipe: Connection, values: dict[str, Any]) -> None:
             maintain(open_engine(settings), settings, WallClock().now())
             DeltaTable(settings.depot).optimize.compact()
             DeltaTable(settings.ledger).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
-        except (WindrowError, OSError):  # whoever commits is not to be disturbed: maintenance is what gives way
+        except (
+            WindrowError,
+            DeltaError,
+            OSError,
+        ):  # whoever commits is not to be disturbed: maintenance is what gives way
             time.sleep(0.01)
 
 

@@ -59,7 +59,8 @@ def write(results: list[Result], said: str) -> None:
     if found is None:
         raise ValueError(f"{PAGE} has no place for the table")
     rows = {(one.fault, one.engine): one for one in [*_read(found[1]), *results]}
-    whole = f"{BEGIN}\n{said}\n\n{markdown(list(rows.values()))}\n{END}"
+    ordered = sorted(rows.values(), key=lambda one: one.engine)
+    whole = f"{BEGIN}\n{said}\n\n{markdown(ordered)}\n{END}"
     PAGE.write_text(page.replace(found[0], whole), encoding="utf-8")
 
 
