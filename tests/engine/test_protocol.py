@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from itertools import islice
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow.engine.protocol import next_versions
+
+COUNTS = st.dictionaries(st.integers(0, 12), st.none() | st.integers(0, 6), max_size=10)
+
+
+class TestNextVersions:
+    @given(COUNTS, st.integers(-1, 12), st.integers(1, 12))
+    def test_next_ones_without_a_gap(self, counts, after, most):
+        """
+        The next slice takes the versions right after the last one read, in order, and at least one if there is any.
+        """
+        ahead = sorted(version for version in counts if version > after)
+        chosen = next_versions(counts, after, most)
+        assert chosen == list(islice(ahead, len(chosen)))
+        assert bool(chosen) == bool(ahead)
+
+    @given(COUNTS, st.integers(-1, 12), st.integers(1, 12))
+    def test_as_many_as_are_allowed(self, counts, after, most):
+        """
+        A slice holds at most so many messages unless it is one version, and one more version would be too much; a
+        version whose count is not known is with empty ones at most.
+        """
+        ahead = sorted(version for version in counts if version > after)
+        chosen = next_versions(counts, after, most)
+        held = [most if counts[version] is None else counts[version] for version in ahead]
+        assert len(chosen) <= 1 or sum(held[: len(chosen)]) <= most
+        assert len(chosen) == len(ahead) or sum(held[: len(chosen) + 1]) > most
