@@ -108,8 +108,6 @@ def decide(  # type: ignore[no-untyped-def]
                 closed_at[head], changed[head] = end[head] + max_delay, True
                 remove(windows, set_begin, first[head])
                 following = successor(windows, set_begin, first[head] + 1, positions)
-                if b == head:
-                    b = NONE
                 head = window_at[base + following] if following >= 0 else NONE
             if at_end:
                 break
@@ -123,7 +121,7 @@ def decide(  # type: ignore[no-untyped-def]
                 fate[row], off_by[row] = TOO_FUTURISTIC, t - now - max_leap
                 continue
 
-            # the active window that holds t: the last one used, else the neighbours of p
+            # the active window that holds t: the last one used (t is not in one that closed), else the neighbours of p
             if b == NONE or t < start[b] or t >= end[b]:
                 b, right = NONE, NONE
                 before = predecessor(windows, set_begin, p)
