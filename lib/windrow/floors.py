@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import clock
-from windrow.messages import microseconds
+from windrow.messages import SUMMARY, microseconds
 
 Ints = npt.NDArray[np.int64]
 
@@ -81,12 +81,10 @@ class FloorsByVersion:
     @classmethod
     def none(cls, after: Floors) -> FloorsByVersion:
         """Return the floors of a microbatch without messages."""
-        return cls(np.array([], np.int64), pa.array([], pa.string()), np.array([], np.int64), after)
+        return cls.plan(SUMMARY.empty_table(), after)
 
     def processing_times(self, messages: pa.Table) -> Ints:
         """Return T = max(floor(source, version), received_at) of messages that were part of the summary."""
-        if messages.num_rows == 0:
-            return np.array([], np.int64)
         versions = np.unique(self.version)
         sources = self.source.unique()
         known = self._code(versions, sources, self.version, self.source)
@@ -97,5 +95,5 @@ class FloorsByVersion:
 
     @staticmethod
     def _code(versions: Ints, sources: pa.Array, version: Ints, source: pa.Array) -> Ints:
-        at = pc.index_in(source, sources).cast(pa.int64()).to_numpy(zero_copy_only=False)
+        at = pc.index_in(source, sources).cast(pa.int64()).to_numpy()
         return np.searchsorted(versions, version) * len(sources) + at
