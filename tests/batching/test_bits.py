@@ -67,7 +67,7 @@ def test_range_sum_agrees_with_a_plain_sum(data: st.DataObject) -> None:
     The tree of sums gives the sum of any range.
     """
     size = data.draw(SIZES)
-    weights = data.draw(st.lists(st.tuples(inside(size), st.integers(1, 10**9)), max_size=60))
+    weights = data.draw(st.lists(st.tuples(inside(size), st.integers(1, 10**9)), min_size=20, max_size=60))
     first, last = sorted((data.draw(inside(size)), data.draw(inside(size))))
     begin = begins(size, 0)
     positions, amounts = (np.array([weight[part] for weight in weights], np.int64) for part in (0, 1))

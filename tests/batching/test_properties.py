@@ -611,6 +611,15 @@ class TestWishes:
         (batch,) = Books().play(Log(rules, (messages,), versioned=True)).batches
         assert (batch["bytes"], batch["oversize"], batch["message_count"]) == (40_000_002, False, 2)
 
+    @pytest.mark.parametrize(("limit", "counts"), [(4, [4]), (3, [3, 1]), (2, [2, 2]), (1, [1, 1, 1, 1])])
+    def test_byte_limit_to_the_octet(self, limit, counts):
+        """
+        A batch takes as many octets as the limit, and not one more.
+        """
+        messages = tuple(Message(at, "", "k", name, at, at, None, None, at) for at, name in enumerate("abcd"))
+        log = Log(OracleRules(window=100, max_delay=5, max_leap=1, max_batch_bytes=limit), (messages,), versioned=True)
+        assert [batch["message_count"] for batch in Books().play(log).batches] == counts
+
     @given(logs(versioned=st.just(False), streams=(("", "k"),)))
     def test_columns_may_be_absent(self, log):
         """
