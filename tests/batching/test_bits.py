@@ -49,7 +49,7 @@ def test_set_agrees_with_a_sorted_list(data: st.DataObject) -> None:
     """
     size = data.draw(SIZES)
     kinds = st.sampled_from([INSERT, INSERT, REMOVE])
-    steps = data.draw(st.lists(st.tuples(kinds, inside(size), inside(size)), min_size=1, max_size=60))
+    steps = data.draw(st.lists(st.tuples(kinds, inside(size), inside(size)), min_size=30, max_size=60))
     begin = begins(size, 6)
     held, before, after = np.zeros((3, len(steps)), np.int64)
     follow(np.zeros(begin[-1], np.uint64), begin, np.array(steps, np.int64), size, held, before, after)
@@ -67,7 +67,7 @@ def test_range_sum_agrees_with_a_plain_sum(data: st.DataObject) -> None:
     The tree of sums gives the sum of any range.
     """
     size = data.draw(SIZES)
-    weights = data.draw(st.lists(st.tuples(inside(size), st.integers(1, 10**9)), min_size=20, max_size=60))
+    weights = data.draw(st.lists(st.tuples(inside(size), st.integers(1, 10**9)), min_size=40, max_size=60))
     first, last = sorted((data.draw(inside(size)), data.draw(inside(size))))
     begin = begins(size, 0)
     positions, amounts = (np.array([weight[part] for weight in weights], np.int64) for part in (0, 1))
