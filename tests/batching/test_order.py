@@ -1,6 +1,7 @@
 from random import Random
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,10 +15,13 @@ def many(draw: st.DrawFn) -> list[tuple[int, int, int]]:
     """Rows of a few groups, many enough for several blocks and merges, and out of order by little or by much."""
     random, size = Random(draw(st.integers(0, 10**6))), draw(st.sampled_from((23, 24, 25, 47, 48, 49, 97, 200, 400)))
     groups, disorder = draw(st.integers(1, 2)), draw(st.sampled_from((0, 3, 30, 500)))
-    return [
-        (random.randrange(groups), (at + random.randint(-disorder, disorder)) // 2, random.randrange(4))
-        for at in range(size)
-    ]
+    return spread(random, size, groups, disorder)
+
+
+def spread(random: Random, size: int, groups: int, disorder: int) -> list[tuple[int, int, int]]:
+    """Rows that come nearly in order, five to a value."""
+    moved = [at + random.randint(-disorder, disorder) for at in range(size)]
+    return [(random.randrange(groups), at // 5, random.randrange(4)) for at in moved]
 
 
 ROWS = FEW | many()
@@ -38,6 +42,19 @@ def test_group_and_sort(rows: list[tuple[int, int, int]]) -> None:
     assert order.tolist() == sorted(range(len(rows)), key=lambda row: (*rows[row], row))
     assert begin.tolist() == [sum(row[0] < id_ for row in rows) for id_ in range(6)]
     assert {order.dtype, begin.dtype} == {np.dtype(np.int64)}
+
+
+@pytest.mark.parametrize("disorder", [0, 3, 30, 500])
+@pytest.mark.parametrize("size", [24, 25, 48, 49, 97, 400])
+def test_blocks_are_merged(size: int, disorder: int) -> None:
+    """
+    Rows of one group are sorted whether they fill one block or many, and whether the blocks overlap or not.
+    """
+    rows = spread(Random(size), size, 1, disorder)
+    ids, major, minor = columns(rows)
+    order, begin = group(ids, 1)
+    sort_groups(order, begin, major, minor)
+    assert order.tolist() == sorted(range(size), key=lambda row: (*rows[row], row))
 
 
 @given(ROWS)

@@ -620,6 +620,26 @@ class TestWishes:
         log = Log(OracleRules(window=100, max_delay=5, max_leap=1, max_batch_bytes=limit), (messages,), versioned=True)
         assert [batch["message_count"] for batch in Books().play(log).batches] == counts
 
+    def test_both_neighbours_are_too_much(self):
+        """
+        A message that is too much for what comes before it and for what comes after it stands alone.
+        """
+        given = [("a", 0, None), ("b", 2, None), ("c", 1, "x")]
+        messages = tuple(Message(at, "", "k", *each[:2], 2, None, each[2], at) for at, each in enumerate(given))
+        log = Log(OracleRules(window=100, max_delay=5, max_leap=1, max_batch_bytes=2), (messages,), versioned=True)
+        assert [batch["first_event_time"] for batch in Books().play(log).batches] == [0, 1, 2]
+
+    def test_first_time_of_a_window(self):
+        """
+        A message at the very beginning of a window belongs to it, also when all that it holds is later.
+        """
+        messages = tuple(
+            Message(at, "", "k", f"t{time}", time, 20, None, None, at) for at, time in enumerate((5, 15, 0))
+        )
+        log = Log(OracleRules(window=10, max_delay=20, max_leap=1), (messages,), versioned=True)
+        windows = [(batch["window_start"], batch["window_end"]) for batch in Books().play(log).batches]
+        assert windows == [(0, 10), (10, 20)]
+
     @given(logs(versioned=st.just(False), streams=(("", "k"),)))
     def test_columns_may_be_absent(self, log):
         """
