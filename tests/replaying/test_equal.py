@@ -108,7 +108,7 @@ class TestEqual:
         """
         live(world, [("publish", 3), ("tick", 30), ("publish", 4), ("flush", 0), ("publish", 5), ("tick", 3)])
         for driver_messages in (1_000, 0):
-            result = played(world, spark=spark, engine="spark", driver_messages=driver_messages)
+            result = played(world, spark=spark, driver_messages=driver_messages)
             assert result.equal, result.comparison
 
 
