@@ -31,7 +31,7 @@ class Commit:
 
 def rows_added(commit: Mapping[str, Any]) -> int | None:
     """Return how many rows a commit (`operation, operationMetrics`) added; None where it does not say."""
-    operation = str(commit.get("operation", ""))
+    operation = str(commit.get("operation"))
     if operation in WITHOUT_ROWS:
         return 0
     metrics = dict(commit.get("operationMetrics") or {})

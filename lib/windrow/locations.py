@@ -37,5 +37,5 @@ def reference(location: str) -> str:
 def local_path(location: str) -> Path | None:
     """Return the path of a table on a local file system; None for a table elsewhere, or known by its name."""
     if location.startswith("file:"):
-        return Path(location.removeprefix("file:").replace("///", "/", 1))
+        return Path(location.removeprefix("file:"))
     return None if _SCHEME.match(location) or is_name(location) else Path(location)

@@ -199,7 +199,7 @@ class TestOracle:
             )
             for at in range(64 * 64 + 500)
         ]
-        rules = OracleRules(window=400, max_delay=200, max_leap=50)
+        rules = OracleRules(window=400, max_delay=200, max_leap=50, max_batch_bytes=60)
         log = Log(rules, (), versioned=True).with_messages(
             replace(each, received_at=spread * each.index) for each in given
         )
@@ -619,6 +619,25 @@ class TestWishes:
         messages = tuple(Message(at, "", "k", name, at, at, None, None, at) for at, name in enumerate("abcd"))
         log = Log(OracleRules(window=100, max_delay=5, max_leap=1, max_batch_bytes=limit), (messages,), versioned=True)
         assert [batch["message_count"] for batch in Books().play(log).batches] == counts
+
+    @pytest.mark.parametrize(("limit", "counts"), [(4, [4]), (3, [3, 1]), (2, [2, 2]), (1, [1, 1, 1, 1])])
+    def test_parts_to_the_octet(self, limit, counts):
+        """
+        What has one time cannot be split; once closed it stands in parts that take as much as the limit.
+        """
+        messages = tuple(Message(at, "", "k", name, 0, 0, None, None, at) for at, name in enumerate("abcd"))
+        log = Log(OracleRules(window=100, max_delay=5, max_leap=1, max_batch_bytes=limit), (messages,), versioned=True)
+        assert [batch["message_count"] for batch in Books().play(closed_by(log)).closed] == counts
+
+    def test_split_before_what_was_first(self):
+        """
+        A batch that got an earlier message and is then split before what was its first is listed as two.
+        """
+        given = enumerate((("x", 10), ("a", 5), ("a", 8)))
+        messages = tuple(Message(at, "", "k", name, time, 10, None, None, at) for at, (name, time) in given)
+        log = Log(OracleRules(window=100, max_delay=20, max_leap=1), (messages,), versioned=True)
+        times = [[inside["event_time"] for inside in batch["messages"]] for batch in Books().play(log).batches]
+        assert times == [[5], [8, 10]]
 
     def test_both_neighbours_are_too_much(self):
         """

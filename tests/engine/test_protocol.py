@@ -32,3 +32,10 @@ class TestNextVersions:
         held = [most if counts[version] is None else counts[version] for version in ahead]
         assert len(chosen) <= 1 or sum(held[: len(chosen)]) <= most
         assert len(chosen) == len(ahead) or sum(held[: len(chosen) + 1]) > most
+
+    def test_to_the_message(self):
+        """
+        Versions that hold together just what is allowed are one slice; one message more, and they are two.
+        """
+        assert next_versions({1: 3, 2: 3}, 0, 6) == [1, 2]
+        assert next_versions({1: 3, 2: 4}, 0, 6) == [1]
