@@ -639,6 +639,22 @@ class TestWishes:
         times = [[inside["event_time"] for inside in batch["messages"]] for batch in Books().play(log).batches]
         assert times == [[5], [8, 10]]
 
+    @pytest.mark.parametrize(
+        ("limit", "given", "counts"),
+        [
+            (4, [*zip("abcdefg", (0, 1, 2, 3, 2, 0, 1), [None] * 7, strict=True)], [4, 3]),
+            (3, [*zip("abcde", (0, 1, 2, 3, 2), [None] * 4 + ["xxxxx"], strict=True)], [2, 2, 1]),
+        ],
+        ids=["room in the first half", "a heavy one at the end of the first half"],
+    )
+    def test_halves_go_on(self, limit, given, counts):
+        """
+        After a split each half takes more messages, by what it weighs itself and where its own last one is.
+        """
+        messages = tuple(Message(at, "", "k", *each[:2], 3, None, each[2], at) for at, each in enumerate(given))
+        log = Log(OracleRules(window=100, max_delay=5, max_leap=1, max_batch_bytes=limit), (messages,), versioned=True)
+        assert [batch["message_count"] for batch in Books().play(log).batches] == counts
+
     def test_both_neighbours_are_too_much(self):
         """
         A message that is too much for what comes before it and for what comes after it stands alone.
