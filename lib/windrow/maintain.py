@@ -144,7 +144,7 @@ def _still_needed(engine: WholeEngine, table: _Table, now: int) -> str | None:
     """Say which version of the depot is older than `keep` and still needed, None when there is none.
 
     Needed is what the ledger has yet to read, and what it would read again after a RESTORE to any of its versions
-    within `keep`, but for its end. Even a compaction would be too much then: with each commit Delta may trim the log. A version is as
+    within `keep`. Even a compaction would be too much then: with each commit Delta may trim the log. A version is as
     old as its commit says or as its file looks, whichever is older, because Delta trims by the file; and it is old a
     little before its time, because a compaction takes some. So for the ledger `keep` ends twice that little earlier,
     or a depot in use would always have a version that was read too late.
