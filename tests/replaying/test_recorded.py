@@ -1,0 +1,74 @@
+"""What a replay takes from the record: where the ledger began, how columns were mapped, what was ahead of the clock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tests.clocks import NOW, ManualClock
+from tests.conftest import EngineFactory
+from tests.engine.world import SKEW, World
+from tests.messages import SECOND, log, message
+from tests.replaying.test_equal import played
+from windrow.verify import verify
+
+TIME = pa.timestamp("us", tz="UTC")
+
+
+@pytest.mark.parametrize("start_from", ["version:3", "records-ago:40", "end"])
+def test_start(world: World, embedded: EngineFactory, tmp_path: Path, start_from: str) -> None:
+    """
+    A replay begins where the ledger began, also where that was counted or was the end of then, and is sound.
+    """
+    versions = log(versions=6)
+    world.publish(*versions[:4])
+    world.runner(embedded, start_from=start_from).once()
+    world.publish(*versions[4:])
+    world.runner(embedded).once()
+    result = played(world, str(tmp_path / "again"))
+    assert result.equal, result.comparison
+    assert result.first_depot_version > 1
+    assert verify(world.depot, str(tmp_path / "again")).differences == ()
+
+
+def test_mapping(world: World, embedded: EngineFactory) -> None:
+    """
+    Each version is mapped as it was when it was read, whatever the settings say now.
+    """
+    world.depot += "-of-another-form"
+    columns = {"key": "device", "type": "kind", "event_time": "at", "received_at": "at", "payload": "value"}
+    for number, payload in enumerate(["value", "upper(value)"]):
+        at = pa.array([NOW + number * SECOND], TIME)
+        rows = pa.table({"device": ["k"], "kind": [f"t{number}"], "at": at, "value": ["x"]})
+        write_deltalake(
+            world.depot,
+            rows,
+            mode="append",
+            configuration={"delta.enableChangeDataFeed": "true"} if not number else None,
+        )
+        world.runner(embedded, depot_columns=columns | {"payload": payload}).once()
+    assert [inside["payload"] for row in world.rows("open") for inside in row["messages"]] == ["x", "X"]
+    result = played(world, depot_columns=columns | {"payload": "lower(value)"})
+    assert result.equal, result.comparison
+    assert DeltaTable(world.depot).version() == result.last_depot_version
+
+
+@pytest.mark.parametrize("max_messages", [1, 1_000])
+def test_ahead_of_the_clock(world: World, embedded: EngineFactory, max_messages: int) -> None:
+    """
+    What was ahead of the clock is so in every replay, by as much; the same stamp, read later, was and is not.
+    """
+    ahead = message("b", NOW + SKEW + SECOND, NOW + SKEW + SECOND)
+    world.publish([message("a", NOW, NOW), ahead])
+    world.runner(embedded).once()
+    world.clock.advance(SKEW)
+    world.publish([ahead | {"type": "c"}])
+    world.runner(embedded).once()
+    world.clock = ManualClock(NOW * 2)
+    result = played(world, max_messages=max_messages)
+    assert result.equal, result.comparison
+    assert result.recorded.rejected == {"clock_ahead": 1}
+    assert [row["off_by_us"] for row in world.rows("rejected")] == [SECOND]
