@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.guards.known import GUARDS
+from tests.guards.guard import GUARDS
 
 
 def main() -> int:

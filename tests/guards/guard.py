@@ -6,6 +6,7 @@ import ast
 import os
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,3 +71,9 @@ class Guard:
         ]
         environment = os.environ | {VARIABLE: self.holds}
         return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+GUARDS = [
+    Guard(**guard)
+    for guard in tomllib.loads(Path(__file__).with_name("guards.toml").read_text(encoding="utf-8"))["guard"]
+]

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType
 
-from tests.guards.guard import VARIABLE, Guard
-from tests.guards.known import GUARDS
+from tests.guards.guard import GUARDS, VARIABLE, Guard
 
 
 class Loader(SourceFileLoader):

@@ -6,8 +6,7 @@ import os
 
 import pytest
 
-from tests.guards.guard import Guard
-from tests.guards.known import GUARDS
+from tests.guards.guard import GUARDS, Guard
 from tests.test_docs import cells, known_tests
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
