@@ -7,8 +7,8 @@ TIMES ?= 100
 PYTHONS = $(or $(PYTHON),python3.11 python3.12 python3 python)
 PIP_INSTALL = .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
 INSTALLED = .venv/.installed
-# One process has the Spark session and the tests that use it, the other one the rest.
-IN_PARALLEL = -n 2 --dist loadgroup
+# Each process starts a Spark session of its own when it comes to a test that needs one.
+IN_PARALLEL = -n 2 --dist worksteal
 
 .PHONY: help
 help: ## list the targets

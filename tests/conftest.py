@@ -54,23 +54,19 @@ class EngineFactory:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test that needs a Spark session, so that `-m "not spark"` runs without Java.
-
-    Where tests run in parallel, those that use the one session of a test run are one group, for one process.
-    """
+    """Mark every test that needs a Spark session, so that `-m "not spark"` runs without Java."""
     for item in items:
         parameters = getattr(getattr(item, "callspec", None), "params", {})
         named = any("spark" in str(parameters.get(name)) for name in ("engine", "drivers"))
         if named or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))
             if item.get_closest_marker("slow_on_spark"):
                 item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """The one Spark session of a test run; its JVM compiles fast, because no test runs long enough for fast code.
+    """The one Spark session of a process; its JVM compiles fast, because no test runs long enough for fast code.
 
     With TEST_SPARK_REMOTE it is a Spark Connect session of that server, such as local[2].
     """
