@@ -88,11 +88,17 @@ class TestVersions:
 
 
 class TestStreams:
-    def test_by_key(self, world: World, embedded: EngineFactory) -> None:
+    @pytest.mark.parametrize("flushed", [False, True])
+    def test_by_key(self, world: World, embedded: EngineFactory, flushed: bool) -> None:
         """
-        Some streams alone give what they gave among all: the clock of a source goes on with the others' messages.
+        Some streams alone give what they gave among all: the clock of a source goes on with the others' messages, and
+        a flush cuts where the last of them says.
         """
-        world.publish(*log(versions=4))
+        world.publish(*log(versions=3))
+        world.runner(embedded).once()
+        if flushed:
+            world.runner(embedded).flush()
+        world.publish(log(versions=4)[-1])
         world.runner(embedded).once()
         keys = sorted({row["key"] for row in world.rows("closed")})
         for key in keys:

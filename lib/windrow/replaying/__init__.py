@@ -86,7 +86,7 @@ def replay(
         span = _span(settings, open_engine(chosen, spark), portion)
         given = None if rules is None else rules.to_json()
         legs = under(given, ticks, recorded(span.end, span.after, span.upto))
-        player = Player(chosen, portion.streams, _counted(progress, span.messages), spark)
+        player = Player(chosen, _played(portion.streams, legs), _counted(progress, span.messages), spark)
         _play(player, chosen, span, legs)
         part = Part(span.after, portion.keys, portion.sources)
         ledgers = span.end, open_ledger(place)
@@ -137,6 +137,16 @@ def _span(settings: Settings, engine: Engine, portion: Portion) -> Span:
         )
     depot = Depot(engine.depot().version, engine.depot_commits)
     return find_span(settings.ledger, portion.begin, portion.end, depot)
+
+
+def _played(streams: Streams, legs: Sequence[Leg]) -> Streams:
+    """Return the streams that have to be played, so that the chosen ones come out as among all.
+
+    Keys of a source share its clock, which moves with the messages of all, and what a flush cuts, which follows from
+    the batches that are open: then the whole source is played.
+    """
+    flushed = any(leg.flushed_at is not None for leg in legs)
+    return Streams(sources=streams.sources) if flushed else streams
 
 
 def _counted(progress: Callable[[int, int], None], total: int) -> Callable[[int], None]:
