@@ -77,13 +77,13 @@ def live(world: World, deeds: list[tuple[str, int]]) -> None:
 
 
 class TestEqual:
-    @settings(max_examples=settings.default.max_examples // 10)
+    @settings(max_examples=settings.default.max_examples // 20)
     @given(deeds=DEEDS, max_messages=st.sampled_from([1, 15, 1_000_000]), cut=st.integers(0, 6))
     def test_whatever_happened(self, deeds: list[tuple[str, int]], max_messages: int, cut: int) -> None:
         """
         Whatever messages, ticks, flushes, pauses and rules a ledger has seen, a replay in microbatches of any size
-        gives the same digest, a sound ledger, and a replay of the replay gives it again. So does any part of the log, and
-        any stream alone.
+        gives the same digest and a sound ledger, and a replay of the replay gives it again. So does any part of the
+        log, and any stream alone.
         """
         folder = Path(tempfile.mkdtemp())
         try:
