@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 import time
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 
 
 class WallClock:
-    """The wall clock with a stop that can be asked for from a signal handler or another thread."""
+    """The wall clock with a stop that can be asked for from a signal handler or another thread.
+
+    A signal may come while the same thread begins or ends a wait, and holds the lock of an Event: to set that would
+    wait for ever. A SimpleQueue can be put to at any moment.
+    """
 
     def __init__(self) -> None:
         """Start running."""
-        self._stopped = threading.Event()
+        self._stopped = False
+        self._woken: SimpleQueue[None] = SimpleQueue()
 
     def __reduce__(self) -> tuple[type[WallClock], tuple[()]]:
         """Give another process a clock of its own."""
@@ -27,8 +33,12 @@ class WallClock:
 
     def wait(self, microseconds: int) -> bool:
         """Wait; return True at once when a stop was asked for."""
-        return self._stopped.wait(microseconds / 1_000_000)
+        if microseconds and not self._stopped:
+            with suppress(Empty):
+                self._woken.get(timeout=microseconds / 1_000_000)
+        return self._stopped
 
     def stop(self) -> None:
         """Ask for a stop: what waits returns, the microbatch at work finishes."""
-        self._stopped.set()
+        self._stopped = True
+        self._woken.put(None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
@@ -28,9 +28,10 @@ def stopping(clock: WallClock) -> Iterator[Callable[[], None]]:
         return
 
     def stop(number: int, _: object) -> None:
-        log.info("stopping after this microbatch", signal=signal.Signals(number).name)
         clock.stop()
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        with suppress(RuntimeError):  # it came in the middle of a line that is being written
+            log.info("stopping after this microbatch", signal=signal.Signals(number).name)
 
     def install() -> None:
         for number in before:
