@@ -52,6 +52,9 @@ class EngineFactory:
         return open_engine(self.settings(depot, ledger, **values), self.session)
 
 
+EMBEDDED = EngineFactory("embedded")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test that needs a Spark session, so that `-m "not spark"` runs without Java."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
@@ -28,6 +29,12 @@ SCHEMA = pa.schema(
 )
 
 Row = dict[str, Any]
+EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+def microseconds(moment: datetime) -> int:
+    """Return a moment in microseconds since the epoch."""
+    return (moment - EPOCH) // timedelta(microseconds=1)
 
 
 def message(

@@ -1,5 +1,7 @@
 from pathlib import Path
 
+from deltalake import DeltaTable
+
 from tests.cli.conftest import Command
 
 
@@ -14,6 +16,17 @@ class TestReplay:
         assert "5 messages of depot versions 1 to 1, under the recorded rules, with the recorded ticks" in said.out
         assert "equal, to the last octet" in said.out
         assert set(Path.cwd().iterdir()) == before
+
+    def test_different(self, filled: Command) -> None:
+        """
+        A ledger that was changed by hand ends it with exit status 1, and the batch and both values are named.
+        """
+        DeltaTable("data/ledger").update(updates={"opened_by": "'size'"}, predicate="state = 'closed'")
+        said = filled("replay")
+        assert said.status == 1
+        assert "must be equal" in said.out
+        assert "opened_by: size -> message" in said.out
+        assert filled("replay", "--json").json()["ok"] is False
 
     def test_other_rules(self, filled: Command) -> None:
         """

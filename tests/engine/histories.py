@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EngineFactory
+from tests.conftest import EMBEDDED, EngineFactory
 from tests.engine.attic import Attic
 from tests.engine.probe import Point, failing, once
-from tests.engine.repeated import EMBEDDED, repeated
 from tests.engine.world import SKEW, World
 from tests.messages import HOUR, SECOND, Row, message
 from windrow.errors import DepotChanged, LedgerMoved, Paused
@@ -109,7 +108,8 @@ class Histories(RuleBasedStateMachine):
         self.books_balance()
         Attic(self.world.depot).bring_back()
         ours = self.world.canonical()
-        assert ours == repeated(self.world).canonical()
+        if any(row["messages_read"] for row in self.world.history()):
+            assert self.world.replayed().equal
         if self.plain and self.world.clock.now() <= NOW + SKEW:
             after = 0 if self.start_from == "beginning" else int(self.start_from.removeprefix("version:"))
             assert ours == self.world.expected(after)

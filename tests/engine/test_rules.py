@@ -12,14 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EngineFactory
+from tests.conftest import EMBEDDED
 from tests.engine.probe import Point, once
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
 from windrow.batching.rules import ShortWindowWarning
 from windrow.verify import verify
-
-EMBEDDED = EngineFactory("embedded")
 
 RULES = st.fixed_dictionaries(
     {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import windrow
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EngineFactory
+from tests.conftest import EMBEDDED, EngineFactory
 from tests.engine.probe import At, Probed
 from tests.messages import SCHEMA, Row, table
 from windrow import tables
@@ -25,6 +26,7 @@ from windrow.engine.embedded import create_depot
 from windrow.messages import times
 from windrow.microbatch import Microbatch
 from windrow.rejection import Refusals, rejected
+from windrow.replaying import Replay, replay
 from windrow.runner import Runner, Summary
 from windrow.settings import Settings
 
@@ -122,6 +124,11 @@ class World:
         arrived = self.arrived()
         floors = windrow.batch(arrived.filter(pc.invert(is_ahead(arrived))), windrow.Rules()).state.floors
         return dict(zip(floors.source.to_pylist(), times(floors.floor).to_pylist(), strict=True))
+
+    def replayed(self, into: str | None = None, **given: Any) -> Replay:
+        """Replay the ledger on the embedded engine, or on Spark; other words than those of `replay` are settings."""
+        ours = {name: given.pop(name) for name in set(given) & set(signature(replay).parameters)}
+        return replay(self.settings(EMBEDDED, **given), into, **ours)
 
     def assert_balanced(self) -> None:
         """At every version of the ledger the books balance and nothing final has changed; numbers have no gaps."""

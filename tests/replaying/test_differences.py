@@ -14,7 +14,7 @@ from tests.clocks import NOW
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, Row, log, message
-from tests.replaying.test_equal import live, played
+from tests.replaying.test_equal import live
 from windrow import tables
 from windrow.errors import DepotUnreadable
 from windrow.replaying import Comparison, Replay
@@ -60,7 +60,7 @@ class TestDamage:
             ids.append((row["id"], row["closed_in"]))
 
         damage(read, change)
-        result = played(read)
+        result = read.replayed()
         assert (result.equal, result.ok) == (False, False)
         found = compared(result)
         assert [(change.what, change.id, change.microbatch) for change in found.changes] == [("changed", *ids[0])]
@@ -76,7 +76,7 @@ class TestDamage:
             first(rows, "closed")["messages"][0]["payload"] = "other"
 
         damage(read, change)
-        found = compared(played(read))
+        found = compared(read.replayed())
         places = [(move.before is None, move.after is None, move.messages) for move in found.moves]
         assert sorted(places) == [(False, True, 1), (True, False, 1)]
 
@@ -90,7 +90,7 @@ class TestDamage:
             first(rows, "rejected")["reason"] = "duplicate"
 
         damage(read, change)
-        result = played(read)
+        result = read.replayed()
         found = compared(result)
         assert not result.ok
         assert None in {move.before for move in found.moves}
@@ -104,7 +104,7 @@ class TestDamage:
         table.optimize.compact()
         table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
         with pytest.raises(DepotUnreadable, match="--from"):
-            played(read)
+            read.replayed()
 
 
 class TestOtherRules:
@@ -112,18 +112,21 @@ class TestOtherRules:
 
     def test_as_if_they_had_been(self, world: World, embedded: EngineFactory, tmp_path: Path) -> None:
         """
-        Under other rules the new ledger is the one that a run under these rules would have made, and it is sound.
+        Under other rules the new ledger is the one that a run under them would have made, and runs go on from it.
         """
-        world.publish(*log(versions=4, seed=5))
+        *versions, last = log(versions=5, seed=5)
+        world.publish(*versions)
         world.runner(embedded).once()
-        result = played(world, str(tmp_path / "other"), rules=self.RULES)
+        result = world.replayed(str(tmp_path / "other"), rules=self.RULES)
         assert result.ok
         assert result.rules is not None
         assert result.rules["window"] == 20 * SECOND
-        world.ledger = str(tmp_path / "straight")
-        world.runner(embedded, rules={"window": "20s", "max_delay": "9s"}).once()
-        assert played(world).recorded.digest == result.replayed.digest
-        assert verify(world.depot, str(tmp_path / "other")).differences == ()
+        world.publish(last)
+        for name in ("other", "straight"):
+            world.ledger = str(tmp_path / name)
+            world.runner(embedded, rules={"window": "20s", "max_delay": "9s"}).once()
+            assert verify(world.depot, world.ledger).differences == ()
+        assert windrow.digests(str(tmp_path / "other")).total == windrow.digests(world.ledger).total
 
     def test_every_message_is_accounted_for(self, world: World) -> None:
         """
@@ -131,7 +134,7 @@ class TestOtherRules:
         only; as many messages as were rejected before and are not any more came out of a rejection.
         """
         live(world, [("publish", 3), ("publish", 4), ("tick", 3), ("publish", 9), ("flush", 0)])
-        result = played(world, rules=self.RULES, limit=10_000)
+        result = world.replayed(rules=self.RULES, limit=10_000)
         found = compared(result)
         of = dict.fromkeys(("changed", "other window", "disappears", "appears"), 0)
         for change in found.changes:
@@ -156,7 +159,7 @@ class TestOtherRules:
             [message("a", NOW, NOW), message("b", NOW, NOW)], [message("a", NOW + 90 * SECOND, NOW + 90 * SECOND)]
         )
         world.runner(embedded).once()
-        found = compared(played(world, rules=windrow.Rules(max_delay="4s")))
+        found = compared(world.replayed(rules=windrow.Rules(max_delay="4s")))
         assert [change.what for change in found.changes] == ["other window", "other window"]
         assert found.moved == 0
         assert found.changes[0].columns["window_start"][0] != found.changes[0].columns["window_start"][1]
@@ -167,8 +170,8 @@ class TestOtherRules:
         """
         world.publish(*log(versions=4, seed=5))
         world.runner(embedded).once()
-        whole = compared(played(world, rules=self.RULES, limit=1_000))
-        short = compared(played(world, rules=self.RULES, limit=2))
+        whole = compared(world.replayed(rules=self.RULES, limit=1_000))
+        short = compared(world.replayed(rules=self.RULES, limit=2))
         assert short.counts == whole.counts
         assert short.changes == whole.changes[:2]
         assert short.moves == whole.moves[:2]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,9 @@ import windrow
 from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.world import World
-from tests.messages import Row, log, message
+from tests.messages import Row, log, message, microseconds
 from windrow.canonical import BATCH, MESSAGE, REJECTED
-from windrow.reading.digests import Part
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from windrow.reading.digests import Part, Streams
 
 
 def netstring(value: Any) -> bytes:
@@ -26,7 +24,7 @@ def netstring(value: Any) -> bytes:
     if value is None:
         return b"~"
     if isinstance(value, datetime):
-        value = (value - EPOCH) // timedelta(microseconds=1)
+        value = microseconds(value)
     if isinstance(value, bool):
         value = "true" if value else "false"
     octets = value if isinstance(value, bytes) else str(value).encode()
@@ -83,7 +81,7 @@ class TestDigests:
         """
         rows = world.rows("open", "closed", "rejected")
         later = [row for row in rows if (row["closed_in"] or row["microbatch"] or 99) > 2 and row["key"] == "k"]
-        assert windrow.digests(world.ledger, Part(after=2, keys=["k"])).total == of(later)
+        assert windrow.digests(world.ledger, Part(after=2, streams=Streams(keys=("k",)))).total == of(later)
 
     def test_at_a_version(self, world: World) -> None:
         """

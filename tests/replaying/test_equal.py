@@ -16,16 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EngineFactory
+from tests.conftest import EMBEDDED, EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
 from windrow.expressions import Mapping
 from windrow.reading.digests import digests
-from windrow.replaying import Portion, Replay, replay
+from windrow.replaying import Portion
 from windrow.sample import COLUMNS, copy_into
 from windrow.verify import verify
 
-EMBEDDED = EngineFactory("embedded")
 RULES: list[dict[str, Any]] = [
     {},
     {"rules": {"max_delay": "9s", "window": "20s"}},
@@ -45,12 +44,6 @@ DEEDS = st.lists(
     min_size=3,
     max_size=14,
 )
-
-
-def played(world: World, into: str | None = None, **given_: Any) -> Replay:
-    """Replay the ledger of a world; other words than those of `replay` are settings."""
-    ours = {name: given_.pop(name) for name in list(given_) if name in ("rules", "ticks", "portion", "limit", "spark")}
-    return replay(world.settings(EMBEDDED, **given_), into, **ours)
 
 
 def live(world: World, deeds: list[tuple[str, int]]) -> None:
@@ -89,18 +82,18 @@ class TestEqual:
         try:
             world = World(folder, ManualClock())
             live(world, deeds)
-            result = played(world, str(folder / "again"), max_messages=max_messages)
+            result = world.replayed(str(folder / "again"), max_messages=max_messages)
             assert result.equal, result.comparison
             assert result.recorded.digest == digests(world.ledger).total
             assert verify(world.depot, str(folder / "again")).differences == ()
             part = Portion(begin=str(cut)) if cut <= world.history()[-1]["depot_version"] else Portion(end=str(cut))
             if any(row["messages_read"] and row["depot_version"] >= cut for row in world.history()) or part.end:
-                assert played(world, str(folder / "part"), portion=part).equal
+                assert world.replayed(str(folder / "part"), portion=part).equal
                 assert verify(world.depot, str(folder / "part")).differences == ()
             for row in world.rows("open", "closed")[:1]:
-                assert played(world, portion=Portion(keys=[row["key"]])).equal
+                assert world.replayed(portion=Portion(keys=[row["key"]])).equal
             world.ledger = str(folder / "again")
-            assert played(world).equal
+            assert world.replayed().equal
         finally:
             shutil.rmtree(folder)
 
@@ -111,8 +104,18 @@ class TestEqual:
         """
         live(world, [("publish", 3), ("tick", 30), ("publish", 4), ("flush", 0), ("publish", 5), ("tick", 3)])
         for driver_messages in (1_000, 0):
-            result = played(world, spark=spark, driver_messages=driver_messages)
+            result = world.replayed(spark=spark, driver_messages=driver_messages)
             assert result.equal, result.comparison
+
+    def test_progress(self, world: World, embedded: EngineFactory) -> None:
+        """
+        After each microbatch it is told how many messages are done, of all of them.
+        """
+        world.publish(*log(versions=3, size=10))
+        world.runner(embedded).once()
+        told: list[tuple[int, int]] = []
+        world.replayed(max_messages=10, progress=lambda *done: told.append(done))
+        assert told == [(10, 30), (20, 30), (30, 30)]
 
 
 class TestTicks:
@@ -127,7 +130,7 @@ class TestTicks:
         world.publish([message("b", NOW + 70 * SECOND, NOW + 70 * SECOND)])
         world.runner(embedded).once()
         assert world.kinds() == ["data", "tick", "data"]
-        result = played(world)
+        result = world.replayed()
         assert (result.equal, result.replayed.microbatches) == (True, 1)
 
     @pytest.mark.parametrize("max_messages", [1, 1_000])
@@ -141,7 +144,7 @@ class TestTicks:
         world.runner(embedded, idle_grace="1s").once()
         world.publish([message("b", NOW + SECOND, NOW + SECOND)], [message("c", NOW + 99 * SECOND, NOW + 99 * SECOND)])
         world.runner(embedded).once()
-        result = played(world, max_messages=max_messages)
+        result = world.replayed(max_messages=max_messages)
         assert result.equal
         assert result.recorded.rejected == {"too_old": 1}
         assert result.replayed.microbatches == {1: 5, 1_000: 3}[max_messages]
@@ -157,7 +160,7 @@ class TestTicks:
         world.runner(embedded, idle_grace="1s").once()
         world.publish([message("b", NOW + SECOND, NOW + SECOND)])
         world.runner(embedded).once()
-        result = played(world, ticks="fresh")
+        result = world.replayed(ticks="fresh")
         assert (result.equal, result.ok, result.replayed.rejected) == (False, True, {})
         assert result.comparison is not None
         assert [(move.before, move.messages) for move in result.comparison.moves] == [("too_old", 1)]
@@ -187,7 +190,7 @@ class TestRecording:
                     world.runner(embedded).tick(int(last))
             world.runner(embedded, max_messages=max_messages).once()
             world.runner(embedded).tick(NOW * 2)
-            result = played(world, max_messages=max_messages // 2)
+            result = world.replayed(max_messages=max_messages // 2)
             assert result.equal
             found.add(result.recorded.digest)
         assert len(found) == 1

@@ -12,7 +12,6 @@ from tests.clocks import NOW
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
-from tests.replaying.test_equal import played
 from windrow import reading
 from windrow.engine.embedded import create_ledger
 from windrow.errors import NotFound, OtherDepot, SettingsError, TableRefused
@@ -41,7 +40,7 @@ class TestVersions:
         A part is whole microbatches: what was open when it begins is open in the new ledger, which is a sound one.
         """
         into = str(tmp_path / "part")
-        result = played(read, into, portion=Portion(begin, end))
+        result = read.replayed(into, portion=Portion(begin, end))
         assert result.equal, result.comparison
         assert (result.first_depot_version, result.last_depot_version) == versions
         assert verify(read.depot, into).differences == ()
@@ -52,15 +51,15 @@ class TestVersions:
         """
         commits = read.engine(EngineFactory("embedded")).depot_commits()
         moment = reading.time_text(next(commit.committed_at for commit in commits if commit.version == 3))
-        assert played(read, portion=Portion(begin=moment)).first_depot_version <= 3
-        assert played(read, portion=Portion(end=moment)).last_depot_version == 2
+        assert read.replayed(portion=Portion(begin=moment)).first_depot_version <= 3
+        assert read.replayed(portion=Portion(end=moment)).last_depot_version == 2
 
     def test_other_rules_from_there_on(self, read: World, embedded: EngineFactory, tmp_path: Path) -> None:
         """
         Other rules from a version on are the change of rules that a run would have made there.
         """
         into = str(tmp_path / "part")
-        result = played(read, into, rules=windrow.Rules(max_delay="8s"), portion=Portion(begin="3"))
+        result = read.replayed(into, rules=windrow.Rules(max_delay="8s"), portion=Portion(begin="3"))
         assert result.ok
         read.ledger, earlier = str(tmp_path / "copied"), DeltaTable(read.ledger, version=1)
         create_ledger(read.ledger, earlier.to_pyarrow_table(), "90d")
@@ -74,8 +73,8 @@ class TestVersions:
         table = DeltaTable(read.ledger)
         table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
         with pytest.raises(NotFound, match=r"as it was at microbatch 1\n.*Without --from"):
-            played(read, portion=Portion(begin="3"))
-        assert played(read).equal
+            read.replayed(portion=Portion(begin="3"))
+        assert read.replayed().equal
 
     def test_after_a_restore(self, read: World, embedded: EngineFactory) -> None:
         """
@@ -83,8 +82,8 @@ class TestVersions:
         """
         DeltaTable(read.ledger).restore(1)
         read.runner(embedded, max_messages=1_000).once()
-        assert played(read, portion=Portion(begin="3")).equal
-        assert played(read, portion=Portion(end="2")).equal
+        assert read.replayed(portion=Portion(begin="3")).equal
+        assert read.replayed(portion=Portion(end="2")).equal
 
 
 class TestStreams:
@@ -102,9 +101,9 @@ class TestStreams:
         world.runner(embedded).once()
         keys = sorted({row["key"] for row in world.rows("closed")})
         for key in keys:
-            result = played(world, portion=Portion(keys=[key]))
+            result = world.replayed(portion=Portion(keys=[key]))
             assert result.equal
-            assert 0 < result.recorded.batches < played(world).recorded.batches
+            assert 0 < result.recorded.batches < world.replayed().recorded.batches
         assert len(keys) > 1
 
     def test_by_source(self, world: World, embedded: EngineFactory) -> None:
@@ -114,8 +113,8 @@ class TestStreams:
         rows = [message("a", NOW + at * SECOND, NOW + at * SECOND, source=of) for of in ("s", "t") for at in (0, 7, 30)]
         world.publish(rows)
         world.runner(embedded).once()
-        assert played(world, portion=Portion(sources=["s"])).equal
-        result = played(world, rules=windrow.Rules(window="7s"), portion=Portion(sources=["s"]))
+        assert world.replayed(portion=Portion(sources=["s"])).equal
+        result = world.replayed(rules=windrow.Rules(window="7s"), portion=Portion(sources=["s"]))
         assert result.comparison is not None
         assert all("/s/" in change.id for change in result.comparison.changes)
 
@@ -126,22 +125,22 @@ class TestRefused:
         Versions that were not read, and streams that nothing is known of, are told.
         """
         with pytest.raises(NotFound, match=r"no microbatch .* from 7"):
-            played(read, portion=Portion(begin="7"))
+            read.replayed(portion=Portion(begin="7"))
         with pytest.raises(NotFound, match="no message of key 'nobody'"):
-            played(read, portion=Portion(keys=["nobody"]))
+            read.replayed(portion=Portion(keys=["nobody"]))
 
     def test_places(self, read: World, tmp_path: Path) -> None:
         """
         The new ledger needs a place of its own, on a path; a part of the streams makes no ledger.
         """
         with pytest.raises(TableRefused, match="already"):
-            played(read, read.ledger)
+            read.replayed(read.ledger)
         with pytest.raises(SettingsError, match="catalog"):
-            played(read, "main.windrow.ledger")
+            read.replayed("main.windrow.ledger")
         with pytest.raises(SettingsError, match="every message"):
-            played(read, str(tmp_path / "x"), portion=Portion(keys=["k"]))
+            read.replayed(str(tmp_path / "x"), portion=Portion(keys=["k"]))
         with pytest.raises(SettingsError, match="reuse or fresh"):
-            played(read, ticks="some")
+            read.replayed(ticks="some")
 
     def test_another_depot(self, read: World, tmp_path: Path) -> None:
         """
@@ -149,4 +148,4 @@ class TestRefused:
         """
         read.depot = World(tmp_path / "other", read.clock).depot
         with pytest.raises(OtherDepot):
-            played(read)
+            read.replayed()

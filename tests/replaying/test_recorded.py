@@ -12,7 +12,6 @@ from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.world import SKEW, World
 from tests.messages import SECOND, log, message
-from tests.replaying.test_equal import played
 from windrow.verify import verify
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -28,7 +27,7 @@ def test_start(world: World, embedded: EngineFactory, tmp_path: Path, start_from
     world.runner(embedded, start_from=start_from).once()
     world.publish(*versions[4:])
     world.runner(embedded).once()
-    result = played(world, str(tmp_path / "again"))
+    result = world.replayed(str(tmp_path / "again"))
     assert result.equal, result.comparison
     assert result.first_depot_version > 1
     assert verify(world.depot, str(tmp_path / "again")).differences == ()
@@ -51,7 +50,7 @@ def test_mapping(world: World, embedded: EngineFactory) -> None:
         )
         world.runner(embedded, depot_columns=columns | {"payload": payload}).once()
     assert [inside["payload"] for row in world.rows("open") for inside in row["messages"]] == ["x", "X"]
-    result = played(world, depot_columns=columns | {"payload": "lower(value)"})
+    result = world.replayed(depot_columns=columns | {"payload": "lower(value)"})
     assert result.equal, result.comparison
     assert DeltaTable(world.depot).version() == result.last_depot_version
 
@@ -68,7 +67,7 @@ def test_ahead_of_the_clock(world: World, embedded: EngineFactory, max_messages:
     world.publish([ahead | {"type": "c"}])
     world.runner(embedded).once()
     world.clock = ManualClock(NOW * 2)
-    result = played(world, max_messages=max_messages)
+    result = world.replayed(max_messages=max_messages)
     assert result.equal, result.comparison
     assert result.recorded.rejected == {"clock_ahead": 1}
     assert [row["off_by_us"] for row in world.rows("rejected")] == [SECOND]

@@ -6,7 +6,7 @@ A microbatch is what it finished: the batches that it closed and the messages th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -27,19 +27,34 @@ BATCHES = ("open", "closed")
 
 
 @dataclass(frozen=True, slots=True)
+class Streams:
+    """Some streams: of these keys, of these sources; empty: of any."""
+
+    keys: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+
+    @property
+    def named(self) -> dict[str, tuple[str, ...]]:
+        """Return the columns that choose, with their values."""
+        return {name: values for name, values in (("key", self.keys), ("source", self.sources)) if values}
+
+    def __bool__(self) -> bool:
+        """Tell whether there is anything to choose."""
+        return bool(self.named)
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
-    """Which rows of a ledger: open ones, what microbatches after one finished; some keys or sources (empty: all)."""
+    """Which rows of a ledger: of some streams, those that are open or that a microbatch after one finished."""
 
     after: int = 0
-    keys: Sequence[str] = ()
-    sources: Sequence[str] = ()
+    streams: Streams = Streams()
 
     def condition(self, number: str) -> str:
         """Return the part as SQL; `number` is the column with the microbatch that finished a row."""
         wanted = [f"({number} IS NULL OR {number} > {self.after:d})"]
-        for name, values in (("key", self.keys), ("source", self.sources)):
-            if values:
-                wanted.append(f"{name} IN ({', '.join(quoted(value) for value in values)})")
+        for name, values in self.streams.named.items():
+            wanted.append(f"{name} IN ({', '.join(quoted(value) for value in values)})")
         return " AND ".join(wanted)
 
 

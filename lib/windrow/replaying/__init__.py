@@ -24,13 +24,13 @@ from windrow.engine.protocol import Engine
 from windrow.errors import DepotUnreadable, EngineUnavailable, NotFound, SettingsError
 from windrow.locations import is_name
 from windrow.reading.delta import Ledger, open_depot, open_ledger, recorded_rules
-from windrow.reading.digests import Digests, Part, digests
+from windrow.reading.digests import Digests, Part, Streams, digests
 from windrow.replaying.beginning import begin
 from windrow.replaying.comparison import compare
 from windrow.replaying.legs import Leg, recorded, under
-from windrow.replaying.player import Player, Streams
+from windrow.replaying.player import Player
 from windrow.replaying.report import Change, Comparison, Move, Replay, Side
-from windrow.replaying.span import Depot, Span, find_span
+from windrow.replaying.span import Span, find_span
 from windrow.settings import Settings
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def replay(
         legs = under(given, ticks, recorded(span.end, span.after, span.upto))
         player = Player(chosen, _played(portion.streams, legs), _counted(progress, span.messages), spark)
         _play(player, chosen, span, legs)
-        part = Part(span.after, portion.keys, portion.sources)
+        part = Part(span.after, portion.streams)
         ledgers = span.end, open_ledger(place)
         found = digests(ledgers[0], part), digests(ledgers[1], part)
         _require_some(found, portion.streams)
@@ -101,8 +101,8 @@ def replay(
             messages=span.messages,
             rules=None if given is None else recorded_rules(given),
             ticks=ticks,
-            keys=tuple(portion.keys),
-            sources=tuple(portion.sources),
+            keys=portion.streams.keys,
+            sources=portion.streams.sources,
             recorded=_side(ledgers[0], part, found[0], span.upto - span.after),
             replayed=_side(ledgers[1], part, found[1], player.microbatches),
             comparison=None if found[0].total == found[1].total else compare(ledgers, found, part, limit),
@@ -135,8 +135,7 @@ def _span(settings: Settings, engine: Engine, portion: Portion) -> Span:
         raise EngineUnavailable(
             "a replay needs Spark in this process, not Spark Connect", "Use a classic session, or --engine embedded."
         )
-    depot = Depot(engine.depot().version, engine.depot_commits)
-    return find_span(settings.ledger, portion.begin, portion.end, depot)
+    return find_span(settings.ledger, engine, portion.begin, portion.end)
 
 
 def _played(streams: Streams, legs: Sequence[Leg]) -> Streams:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,6 +23,7 @@ from windrow.errors import BrokenPromise, DepotChanged
 from windrow.floors import Floors
 from windrow.microbatch import Microbatch
 from windrow.opening import recorded_rules
+from windrow.reading.digests import Streams
 from windrow.replaying.legs import Leg
 from windrow.replaying.ticks import Ticks
 from windrow.runner import floors_under
@@ -32,32 +32,6 @@ from windrow.wall import WallClock
 
 if TYPE_CHECKING:
     from windrow.settings import Settings
-
-Bools = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class Streams:
-    """Some streams: of these keys, of these sources; empty: of any."""
-
-    keys: tuple[str, ...] = ()
-    sources: tuple[str, ...] = ()
-
-    @property
-    def named(self) -> dict[str, tuple[str, ...]]:
-        """Return the columns that choose, with their values."""
-        return {name: values for name, values in (("key", self.keys), ("source", self.sources)) if values}
-
-    def __bool__(self) -> bool:
-        """Tell whether there is anything to choose."""
-        return bool(self.named)
-
-    def among(self, messages: pa.Table) -> Bools:
-        """Tell which messages are of these streams."""
-        chosen = np.ones(messages.num_rows, np.bool_)
-        for name, values in self.named.items():
-            chosen &= pc.is_in(messages[name], pa.array(values, pa.string())).to_numpy()
-        return chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +48,10 @@ class Chosen:
 
     def __call__(self, work: Work) -> Outcome:
         """Process the messages of the chosen streams."""
-        rows = np.flatnonzero(self.streams.among(work.messages))
+        chosen = np.ones(work.messages.num_rows, np.bool_)
+        for name, values in self.streams.named.items():
+            chosen &= pc.is_in(work.messages[name], pa.array(values, pa.string())).to_numpy()
+        rows = np.flatnonzero(chosen)
         part = replace(work, messages=work.messages.take(pa.array(rows)), processing_time=work.processing_time[rows])
         outcome = self.step(part)
         return replace(outcome, refusals=replace(outcome.refusals, row=rows[outcome.refusals.row]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,7 +10,7 @@ import pyarrow.compute as pc
 
 from windrow import moments
 from windrow.arrow import plain
-from windrow.commits import Commit
+from windrow.engine.protocol import Engine
 from windrow.errors import NotFound, TableUnreadable
 from windrow.reading.delta import Ledger, open_ledger
 from windrow.start import Start
@@ -36,7 +35,7 @@ class Span:
     end: Ledger
 
 
-def find_span(ledger: str, begin: str | None, end: str | None, depot: Depot) -> Span:
+def find_span(ledger: str, engine: Engine, begin: str | None, end: str | None) -> Span:
     """Return the microbatches that read the depot versions from `begin` to `end`, in whole microbatches.
 
     Both are a version, or a time: that of the depot's commits. Raises SettingsError for neither, NotFound when no
@@ -45,43 +44,34 @@ def find_span(ledger: str, begin: str | None, end: str | None, depot: Depot) -> 
     book = open_ledger(ledger)
     rows = plain(book.rows("microbatch", "microbatch, depot_version, messages_read, versions, token", rest=ORDER))
     number, version = rows["microbatch"], rows["depot_version"]
-    earlier = rows.filter(pc.less(version, _version(begin, depot, first=True))) if begin else rows.slice(0, 0)
-    within = rows.filter(pc.less_equal(version, _version(end, depot, first=False))) if end else rows
+    earlier = rows.filter(pc.less(version, _version(begin, engine, first=True))) if begin else rows.slice(0, 0)
+    within = rows.filter(pc.less_equal(version, _version(end, engine, first=False))) if end else rows
     chosen = within.slice(earlier.num_rows)
     if not pc.sum(chosen["messages_read"]).as_py():
         said = " ".join(part for part in (begin and f"from {begin}", end and f"up to {end}") if part)
         what = f"no microbatch of the ledger {ledger} read messages of the depot {said}".rstrip()
         raise NotFound(what, "`windrow status` says what was read; a replay takes whole microbatches.")
     read = [part["version"] for versions in chosen["versions"].to_pylist() for part in versions or ()]
-    last = chosen["depot_version"][-1].as_py()
     return Span(
         after=earlier.num_rows and earlier["microbatch"][-1].as_py(),
         upto=chosen["microbatch"][-1].as_py(),
-        first=min(read, default=last + 1),
-        last=last,
+        first=min(read),
+        last=chosen["depot_version"][-1].as_py(),
         messages=pc.sum(chosen["messages_read"]).as_py(),
         begin=_at(book, earlier) if earlier.num_rows else None,
         end=book if chosen["microbatch"][-1] == number[-1] else _at(book, within),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Depot:
-    """What is needed of a depot to find a version by time: its latest version, and what lists its commits."""
-
-    version: int
-    commits: Callable[[], Sequence[Commit]]
-
-
 ORDER = "ORDER BY microbatch"
 
 
-def _version(text: str, depot: Depot, first: bool) -> int:
+def _version(text: str, engine: Engine, first: bool) -> int:
     """Return the depot version that a version or a time names: the first one of then, or the last one before."""
     if text.isdigit():
         return int(text)
     moment = moments.microseconds(text, "--from" if first else "--to")
-    before = Start("timestamp", moment).version_before(depot.version, moment, depot.commits)
+    before = Start("timestamp", moment).version_before(engine.depot().version, moment, engine.depot_commits)
     return before + 1 if first else before
 
 

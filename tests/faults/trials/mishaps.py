@@ -11,10 +11,10 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from tests.clocks import NOW
+from tests.conftest import EMBEDDED
 from tests.engine.attic import Attic
 from tests.engine.histories import age, clean_up
 from tests.engine.probe import Mute, Point, nowhere, once
-from tests.engine.repeated import EMBEDDED
 from tests.faults.mishaps import Filling, rights, without_root
 from tests.faults.trials.trial import Trial
 from tests.messages import HOUR, SECOND

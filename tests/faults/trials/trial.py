@@ -11,12 +11,11 @@ from random import Random
 from typing import Any
 
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EngineFactory
+from tests.conftest import EMBEDDED, EngineFactory
 from tests.engine.attic import Attic
 from tests.engine.probe import At
-from tests.engine.repeated import EMBEDDED, microseconds, repeated
 from tests.engine.world import SKEW, World
-from tests.messages import SCHEMA, Row, log
+from tests.messages import SCHEMA, Row, log, microseconds
 from windrow.runner import Runner
 from windrow.verify import verify
 
@@ -109,7 +108,7 @@ class Trial:
     def _undisturbed(self) -> Iterator[str]:
         """Say how it differs from the same history done again, and where only messages decided, from one call."""
         ours = self.world.canonical()
-        if ours != repeated(self.world).canonical():
+        if not self.world.replayed().equal:
             yield "another result than that of the same history done again"
         if not self.ticked and ours != self.world.expected():
             yield "another result than that of one call"

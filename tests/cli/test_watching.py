@@ -1,0 +1,22 @@
+import signal
+
+import pytest
+
+from windrow.cli import watching
+from windrow.wall import WallClock
+
+
+class TestStopping:
+    def test_in_the_middle_of_a_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        A signal that comes while a line of the log is being written, where another cannot begin, still asks for a stop.
+        """
+
+        def reentrant(*_: object, **__: object) -> None:
+            raise RuntimeError("reentrant call")
+
+        monkeypatch.setattr(watching.log, "info", reentrant)
+        clock = WallClock()
+        with watching.stopping(clock):
+            signal.raise_signal(signal.SIGTERM)
+        assert clock.wait(0)
