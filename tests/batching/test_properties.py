@@ -35,11 +35,13 @@ from tests.batching.strategies import (
     table,
     windrow_rules,
 )
+from tests.conftest import one_in
 from tests.oracle import Batch, Message, Oracle, OracleRules
 
 CONTENT = ("type", "event_time", "received_at", "sequence", "payload")
 STREAM = ("source", "key")
 FULL_CONTENT = (*STREAM, *CONTENT)
+FEWER = one_in(10)  # the oracle follows from the rules, the properties follow from it
 
 
 def judged(log: Log, oracle: Oracle | None = None) -> Oracle:
@@ -210,6 +212,7 @@ class TestOracle:
 
 
 class TestWindows:
+    @FEWER
     @given(programs(), cuts())
     def test_never_overlap(self, log, cuts):
         """
@@ -219,6 +222,7 @@ class TestWindows:
             windows = {(batch["window_start"], batch["window_end"]) for batch in batches}
             assert all(end <= start for (_, end), (start, _) in pairwise(sorted(windows)))
 
+    @FEWER
     @given(programs(), cuts())
     def test_named_for_ever(self, log, cuts):
         """
@@ -229,6 +233,7 @@ class TestWindows:
         for parts in by_window(batches):
             assert [part["part"] for part in parts] == list(range(len(parts)))
 
+    @FEWER
     @given(programs(), cuts())
     def test_hold_their_messages(self, log, cuts):
         """
@@ -240,6 +245,7 @@ class TestWindows:
             assert batch["window_start"] <= min(times) <= max(times) < batch["window_end"]
             assert batch["window_end"] - batch["window_start"] <= log.rules.window
 
+    @FEWER
     @given(logs(chained_rules(), kinds=("message",) * 6 + ("tick",), versioned=st.just(False)))
     def test_active_ones_are_a_chain(self, log):
         """
@@ -265,6 +271,7 @@ class TestWindows:
 
 
 class TestMessages:
+    @FEWER
     @given(programs(), cuts())
     def test_emitted_once(self, log, cuts):
         """
@@ -273,6 +280,7 @@ class TestMessages:
         counts = counted(emitted(Books().play(log, cuts).batches), (*STREAM, "type", "event_time"))
         assert set(counts.values()) <= {1}
 
+    @FEWER
     @given(programs(), cuts())
     def test_duplicate_of_a_closed_batch_is_too_old(self, log, cuts):
         """
@@ -286,6 +294,7 @@ class TestMessages:
         assert books.batches == batches
         assert [row["reason"] for row in books.rejected[rejected:]] == ["too_old"] * len(again)
 
+    @FEWER
     @given(programs(), cuts())
     def test_nothing_vanishes(self, log, cuts):
         """
@@ -297,6 +306,7 @@ class TestMessages:
             read += counted(call.messages)
             assert read == counted(emitted(books.batches)) + counted(books.rejected)
 
+    @FEWER
     @given(logs(versioned=st.just(True)), st.sampled_from(("key", "type", "event_time", "received_at")))
     def test_invalid_is_rejected(self, log, name):
         """
@@ -309,6 +319,7 @@ class TestMessages:
         assert sorted(rows(result.batches), key=place) == alone.batches
         assert Counter(rejected.values()) == Counter(row["reason"] for row in alone.rejected) + Counter(["invalid"])
 
+    @FEWER
     @given(programs(), cuts())
     def test_accepted_is_emitted(self, log, cuts):
         """
@@ -318,6 +329,7 @@ class TestMessages:
         assert books.open == []
         assert counted(log.messages) - counted(books.rejected) == counted(emitted(books.closed))
 
+    @FEWER
     @given(programs(), cuts())
     def test_listed_by_event_time_and_type(self, log, cuts):
         """
@@ -327,6 +339,7 @@ class TestMessages:
             ranks = [identity(message, ("event_time", "type")) for message in emitted(parts)]
             assert ranks == sorted(ranks)
 
+    @FEWER
     @given(programs(), cuts())
     def test_reasons_follow_from_processing_time(self, log, cuts):
         """
@@ -344,6 +357,7 @@ class TestMessages:
 
 
 class TestCutting:
+    @FEWER
     @given(programs(), cuts(), cuts())
     def test_any_cutting(self, log, cuts, other_cuts):
         """
@@ -351,6 +365,7 @@ class TestCutting:
         """
         assert content(Books().play(log, cuts)) == content(Books().play(log, other_cuts))
 
+    @FEWER
     @given(logs(kinds=("message",) * 6 + ("tick", "flush"), versioned=st.just(True)), cuts(), cuts())
     def test_names_of_versions(self, log, cuts, other_cuts):
         """
@@ -360,6 +375,7 @@ class TestCutting:
         assert named_content(books) == named_content(Books().play(log, other_cuts))
         assert len({row["id"] for row in books.rejected}) == len(books.rejected)
 
+    @FEWER
     @given(logs(versioned=st.just(True)), st.randoms(use_true_random=False))
     def test_any_order_of_rows(self, log, random):
         """
@@ -371,6 +387,7 @@ class TestCutting:
         assert in_any_order(rows(ordered.batches)) == in_any_order(rows(mixed.batches))
         assert in_any_order(rows(ordered.rejected)) == in_any_order(rows(mixed.rejected))
 
+    @FEWER
     @given(logs(), st.lists(st.integers(0, 30), max_size=5))
     def test_any_chunking(self, log, bounds):
         """
@@ -383,6 +400,7 @@ class TestCutting:
         assert rows(whole.batches) == rows(pieces.batches)
         assert rows(whole.rejected) == rows(pieces.rejected)
 
+    @FEWER
     @given(logs(), st.integers(0, 30))
     def test_pure(self, log, position):
         """
@@ -396,6 +414,7 @@ class TestCutting:
 
 
 class TestTicks:
+    @FEWER
     @given(logs(), st.lists(st.none() | st.sampled_from((0, 0, 1, 10)), min_size=1, max_size=10), cuts())
     def test_not_later_than_the_next_message(self, log, slacks, cuts):
         """
@@ -416,6 +435,7 @@ class TestTicks:
             if slack is not None:
                 yield Tick(latest - slack)
 
+    @FEWER
     @given(programs(), cuts())
     def test_closed_as_far_as_the_clock(self, log, cuts):
         """
@@ -427,6 +447,7 @@ class TestTicks:
             if batch["close_reason"] == "timeout":
                 assert batch["closed_at"] == batch["timeout"] <= floors[batch["source"]]
 
+    @FEWER
     @given(logs())
     def test_time_or_microseconds(self, log):
         """
@@ -440,6 +461,7 @@ class TestTicks:
 
 
 class TestFlush:
+    @FEWER
     @given(programs(), cuts())
     def test_cuts_windows_after_the_last_event(self, log, cuts):
         """
@@ -456,6 +478,7 @@ class TestFlush:
             assert closed["closed_at"] == floors[batch["source"]]
             assert closed["close_reason"] == "flush"
 
+    @FEWER
     @given(programs(), cuts())
     def test_only_what_lies_before_the_cut_is_too_old(self, log, cuts):
         """
@@ -484,6 +507,7 @@ class TestFlush:
 
 
 class TestStreams:
+    @FEWER
     @given(logs())
     def test_processed_apart(self, log):
         """
@@ -494,6 +518,7 @@ class TestStreams:
         apart = [Books().play(closed_by(log.with_messages(piece))) for piece in pieces]
         assert content(*apart) == content(Books().play(closed_by(log)))
 
+    @FEWER
     @given(logs())
     def test_nothing_is_active_at_a_cut(self, log):
         """
@@ -524,6 +549,7 @@ class TestStreams:
 class TestWishes:
     """What users of the original asked for."""
 
+    @FEWER
     @given(logs(), st.integers(0, 5_000))
     def test_grouping_does_not_depend_on_the_delay(self, log, extra):
         """
@@ -537,6 +563,7 @@ class TestWishes:
         hasty, patient = (Books().play(closed_by(given)).closed for given in (log, patient))
         assert [picked(row, names) for row in hasty] == [picked(row, names) for row in patient]
 
+    @FEWER
     @given(programs(ONE_SOURCE), any_rules(), st.integers(0, 30), cuts())
     def test_rules_can_be_changed(self, log, rules, position, cuts):
         """
@@ -561,6 +588,7 @@ class TestWishes:
         books.play(Log(replace(rules, window=10), ((second,),), versioned=True))
         assert [(batch["window_start"], batch["window_end"]) for batch in books.open] == [(-20, 30), (30, 80)]
 
+    @FEWER
     @given(any_rules(), st.sampled_from((0, 1_700_000_000_000_000)))
     def test_conflict_one_unit_apart(self, rules, now):
         """
@@ -675,6 +703,7 @@ class TestWishes:
         windows = [(batch["window_start"], batch["window_end"]) for batch in Books().play(log).batches]
         assert windows == [(0, 10), (10, 20)]
 
+    @FEWER
     @given(logs(versioned=st.just(False), streams=(("", "k"),)))
     def test_columns_may_be_absent(self, log):
         """

@@ -8,11 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.batching.strategies import LONG_AFTER, Books, Log, Row, cuts, logs, place, rows, table, windrow_rules
 from tests.batching.test_properties import content, in_any_order, without_names
+from tests.conftest import one_in
 from tests.oracle import Message, OracleRules
 from windrow import messages, tables
 from windrow.batching.step import Batching
@@ -22,7 +23,7 @@ from windrow.step import Outcome, Task, Work
 
 VERSIONED = logs(kinds=("message",) * 12 + ("tick", "tick", "flush"), versioned=st.just(True))
 PARTS = st.sampled_from((1, 2, 3))
-FEWER = settings(max_examples=settings.default.max_examples // 4)  # a microbatch takes milliseconds
+FEWER = one_in(4)  # a microbatch takes milliseconds
 TEN, TWENTY = 10, 20
 
 

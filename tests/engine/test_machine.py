@@ -6,12 +6,11 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.conftest import EngineFactory
+from tests.conftest import EngineFactory, one_in
 from tests.engine.histories import Histories
 
 NIGHTLY = 10_000
 EXAMPLES = settings.default.max_examples
-SHARE = 1 if EXAMPLES >= NIGHTLY else 1 / 4
 
 
 class TestHistories:
@@ -20,7 +19,7 @@ class TestHistories:
         Whatever happens, in whatever order: at every version of the ledger the books balance and nothing final has
         changed, and in the end it is what an undisturbed run over the same log gives, also by the account of verify.
         """
-        chosen = settings(max_examples=int(EXAMPLES * SHARE), stateful_step_count=12)
+        chosen = settings(one_in(1 if EXAMPLES >= NIGHTLY else 12), stateful_step_count=12)
         run_state_machine_as_test(Histories, settings=chosen)
 
     @pytest.mark.slow

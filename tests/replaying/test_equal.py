@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EMBEDDED, EngineFactory
+from tests.conftest import EMBEDDED, EngineFactory, one_in
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
 from windrow.expressions import Mapping
@@ -70,7 +70,7 @@ def live(world: World, deeds: list[tuple[str, int]]) -> None:
 
 
 class TestEqual:
-    @settings(max_examples=settings.default.max_examples // 20)
+    @one_in(60)
     @given(deeds=DEEDS, max_messages=st.sampled_from([1, 15, 1_000_000]), cut=st.integers(0, 6))
     def test_whatever_happened(self, deeds: list[tuple[str, int]], max_messages: int, cut: int) -> None:
         """
