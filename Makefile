@@ -69,7 +69,7 @@ wheel: $(INSTALLED) ## build dist/windrow-VERSION-py3-none-any.whl, the same oct
 .PHONY: reference
 reference: require-java $(INSTALLED) ## write what the docs take from the code: docs/reference, results of queries
 	.venv/bin/python docs/reference/generate.py
-	WRITE_DOCS=1 .venv/bin/python -m pytest -q tests/docs/test_blocks.py
+	WRITE_DOCS=1 .venv/bin/python -m pytest -q -m "slow or not slow" tests/docs/test_blocks.py
 
 .PHONY: pictures
 pictures: $(INSTALLED) ## make the pictures of docs/pictures.md from the bundled measurements

@@ -43,6 +43,7 @@ def written(path: Path, *messages: dict[str, Any]) -> Path:
 
 
 class TestFiles:
+    @pytest.mark.slow_on_spark
     def test_appends_each_file_once(self, into: Ingest, depot: str, tmp_path: Path) -> None:
         """
         A file is one commit of the depot; again, or under another name, it adds nothing.
@@ -96,6 +97,7 @@ class TestFiles:
 
 
 class TestDelta:
+    @pytest.mark.slow_on_spark
     def test_goes_on_where_it_was_left(self, into: Ingest, depot: str, tmp_path: Path) -> None:
         """
         A Delta table is taken as it is, and later only what it added since.
@@ -108,6 +110,7 @@ class TestDelta:
         assert into(bronze, format_="delta")[0].messages == 1
         assert sorted(row["type"] for row in rows(depot)) == ["a", "b"]
 
+    @pytest.mark.slow_on_spark
     def test_changed_rows_are_refused(self, into: Ingest, tmp_path: Path) -> None:
         """
         A table that deleted rows since cannot be ingested further, and says so.
@@ -147,6 +150,7 @@ class TestRefusals:
 
 
 class TestSample:
+    @pytest.mark.slow
     def test_same_on_both_engines(self, spark: Any, tmp_path: Path) -> None:
         """
         The bundled sample becomes the same messages on both engines, none of them invalid.

@@ -183,6 +183,7 @@ class TestCleanUp:
         batched.runner(embedded).once()
         assert batched.canonical() == batched.expected()
 
+    @pytest.mark.slow_on_spark
     def test_old_depot(self, world: World, engine: EngineFactory) -> None:
         """
         Of a depot that was read, old log and files go; what comes then is read as if nothing had happened.

@@ -81,6 +81,7 @@ class TestTables:
         assert at.messages(5)["version"].to_pylist() == [2] * 5
         assert at.rules.window == 7_000_000
 
+    @pytest.mark.slow
     def test_spark_reads_the_same(self, directory: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         """
         Spark reads the same messages, the same rules, and says which versions wait.

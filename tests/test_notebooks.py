@@ -119,6 +119,7 @@ def test_why_rejected(run: Callable[..., Done]) -> None:
     assert done.names["mine"]["id"] in {row["id"] for row in drawn.get("messages", drawn.get("bands"))}
 
 
+@pytest.mark.slow
 def test_why_rejected_by_identity(run: Callable[..., Done], sample: Path) -> None:
     """
     Asked for a key, type and time it shows each arrival of that message: the one in a batch and the duplicate.
@@ -169,6 +170,7 @@ def test_watch_batcher(run: Callable[..., Done], sample: Path) -> None:
     assert 0 < bars[0]["newest_ms"] < bars[0]["oldest_ms"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["explore_batches", "watch_batcher"])
 def test_empty_ledger(run: Callable[..., Done], tmp_path: Path, name: str) -> None:
     """
@@ -225,6 +227,7 @@ class TestPage:
             assert done.returncode == 0, done.stderr
             assert done.stdout
 
+    @pytest.mark.slow
     def test_python(self, sample: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
         """
         The Python of the page runs in a notebook of one's own, and shows the streams.

@@ -116,6 +116,7 @@ class TestEachOnce:
         assert reader.got() == closed(world)
         assert windrow.read_closed(world.ledger).batches.sort_by("id").to_pylist() == closed(world)
 
+    @pytest.mark.slow
     def test_since(self, spark, world, reader, embedded):
         """
         With `since` the stream begins behind a microbatch, where read_closed ended.
@@ -162,7 +163,7 @@ class TestTakenBack:
             reader.read()
         assert reader.got() == got
 
-    @pytest.mark.parametrize("change", ["delete", "update"])
+    @pytest.mark.parametrize("change", [pytest.param("delete", marks=pytest.mark.slow), "update"])
     def test_changed_by_hand(self, world, reader, embedded, change):
         """
         Closed rows that are deleted or changed stop the stream; what happens to other rows does not.
@@ -182,6 +183,7 @@ class TestTakenBack:
         with stopped("WINDROW-LEDGER-RESTORED"):
             reader.read()
 
+    @pytest.mark.slow
     def test_made_anew(self, world, reader, embedded):
         """
         Another ledger at the same place stops the stream.
@@ -208,6 +210,7 @@ class TestLedger:
         with pytest.raises(TableRefused):
             windrow.stream_closed(spark, world.depot)
 
+    @pytest.mark.slow
     def test_catalog_name(self, spark, world, embedded):
         """
         A name of a catalog is looked up there.

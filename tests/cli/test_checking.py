@@ -12,6 +12,7 @@ from windrow.invariants import INVARIANTS
 
 
 class TestCheck:
+    @pytest.mark.slow
     def test_warnings_end_with_0(self, filled: Command, spark: Any) -> None:
         """
         A sound ledger ends with 0 although a warning fails, of which the rows are shown.
@@ -24,6 +25,7 @@ class TestCheck:
         assert "looked at 2 closed batches, 1 open batch, 1 rejected message, 1 microbatch" in said.out
         assert "expectations, 0 critical, 1 warning, 0 info failed" in said.out
 
+    @pytest.mark.slow
     def test_fail_on(self, filled: Command, spark: Any, tmp_path: Path) -> None:
         """
         With --fail-on warning the same ledger ends with 1; --json prints one document, which says where the Data

@@ -14,16 +14,19 @@ from tests.docs.following import Following
 from tests.docs.pages import ROOT, Page, pages
 
 MOST_NOT_RUN = 12
+FIRST_WITH_SPARK = ("README.md", "docs/sql-analysts.md")  # the others with Spark are slow
 
 
 def with_blocks() -> list[Any]:
     """Return the pages that have blocks; those whose blocks ask for Spark are marked so."""
-    found = [page for page in pages() if page.blocks]
-    spark = pytest.mark.spark
-    return [
-        pytest.param(page, id=page.path, marks=[spark] if any(block.needs_spark for block in page.blocks) else [])
-        for page in found
-    ]
+    return [pytest.param(page, id=page.path, marks=marks_of(page)) for page in pages() if page.blocks]
+
+
+def marks_of(page: Page) -> list[pytest.MarkDecorator]:
+    """Return what a page asks for: nothing, Spark, or Spark and time."""
+    if not any(block.needs_spark for block in page.blocks):
+        return []
+    return [pytest.mark.spark] if page.path in FIRST_WITH_SPARK else [pytest.mark.spark, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("page", with_blocks())

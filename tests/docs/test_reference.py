@@ -46,8 +46,8 @@ def test_every_json_has_a_document() -> None:
 
 
 def with_marks() -> list[Any]:
-    """Return the documents; those that only Spark makes are marked so."""
-    marks = {True: [pytest.mark.spark], False: []}
+    """Return the documents; those that only Spark makes are marked so, and slow."""
+    marks = {True: [pytest.mark.spark, pytest.mark.slow], False: []}
     return [pytest.param(one, id=one.title, marks=marks[SPARK in " ".join(one.runs)]) for one in KNOWN]
 
 

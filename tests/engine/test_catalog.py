@@ -91,6 +91,7 @@ def test_whole_way(spark: Any, schema: str, settings: Settings, clock: ManualClo
     assert verify(str(depot), str(ledger)).ok
 
 
+@pytest.mark.slow
 def test_goes_on(spark: Any, settings: Settings, clock: ManualClock) -> None:
     """
     A ledger by name is found again: the second run reads only what is new, in one commit with the first rows of all.
@@ -121,6 +122,7 @@ def test_created_twice(spark: Any, settings: Settings, clock: ManualClock) -> No
     assert engine.live().rows.num_rows == 1
 
 
+@pytest.mark.slow
 def test_views_elsewhere(spark: Any, schema: str, settings: Settings, clock: ManualClock) -> None:
     """
     A view that somebody else has under one of the names is left alone, and the error says which setting helps.
@@ -149,6 +151,7 @@ def test_no_schema(spark: Any, clock: ManualClock) -> None:
         open_engine(settings, spark).create_depot(table([]).schema.field("payload").type, "90d")
 
 
+@pytest.mark.slow
 def test_other_format(spark: Any, schema: str, settings: Settings, clock: ManualClock) -> None:
     """
     A table by name that is not Delta is refused.
@@ -158,6 +161,7 @@ def test_other_format(spark: Any, schema: str, settings: Settings, clock: Manual
         run(settings, spark, clock)
 
 
+@pytest.mark.slow
 def test_embedded(schema: str, settings: Settings) -> None:
     """
     The embedded engine refuses names, and says how to find the path.
@@ -166,6 +170,7 @@ def test_embedded(schema: str, settings: Settings) -> None:
         open_engine(settings.model_copy(update={"engine": "embedded"}))
 
 
+@pytest.mark.slow
 def test_as_a_job_of_a_platform(
     spark: Any,
     schema: str,

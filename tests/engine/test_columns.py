@@ -65,7 +65,7 @@ def mapped(row: dict[str, Any]) -> dict[str, Any]:
 
 
 class TestMapped:
-    @pytest.mark.parametrize("driver_messages", [500_000, 0])
+    @pytest.mark.parametrize("driver_messages", [500_000, pytest.param(0, marks=pytest.mark.slow_on_spark)])
     def test_equals_mapped_messages(
         self, bronze: World, engine: EngineFactory, embedded: EngineFactory, tmp_path: Path, driver_messages: int
     ) -> None:
@@ -157,6 +157,7 @@ class TestRefused:
 
 
 class TestBadValues:
+    @pytest.mark.slow_on_spark
     def test_no_time(self, bronze: World, engine: EngineFactory) -> None:
         """
         A value that is no time is NULL: its message is rejected as invalid, and the others go on.
@@ -170,6 +171,7 @@ class TestBadValues:
         assert {row["detail"] for row in late} == {"event_time is NULL"}
         bronze.assert_balanced()
 
+    @pytest.mark.slow_on_spark
     def test_stops(self, bronze: World, engine: EngineFactory) -> None:
         """
         Any other value that an expression cannot take stops the run at once, names the section, and writes nothing;
@@ -195,6 +197,7 @@ def test_messages_as_they_are(world: World, embedded: EngineFactory) -> None:
     assert types <= set("ABCDEFGH")
 
 
+@pytest.mark.slow
 def test_session_of_another_zone(bronze: World, spark: Any, spark_engine: EngineFactory) -> None:
     """
     A time without a zone is UTC, and an impossible value an error, whatever the session that is given says of it.
@@ -240,8 +243,16 @@ def test_case_of_names(world: World, embedded: EngineFactory, tmp_path: Path, ot
     assert verify(world.depot, world.ledger).ok
 
 
+# The name of a column, and how an expression writes it.
+NAMED = [
+    pytest.param("Body", "body", marks=pytest.mark.slow_on_spark),
+    pytest.param("bo`dy", "`bo``dy`", marks=pytest.mark.slow_on_spark),
+    ("a.b", " `a.b`"),
+]
+
+
 class TestOctets:
-    @pytest.mark.parametrize(("column", "text"), [("Body", "body"), ("bo`dy", "`bo``dy`"), ("a.b", " `a.b`")])
+    @pytest.mark.parametrize(("column", "text"), NAMED)
     def test_kept(self, world: World, engine: EngineFactory, column: str, text: str) -> None:
         """
         A binary column stays what it is as a payload, however its name is written; verify compares it.
@@ -277,6 +288,7 @@ def octets(world: World, column: str) -> None:
 
 
 class TestPayloads:
+    @pytest.mark.slow_on_spark
     def test_numbers(self, world: World, engine: EngineFactory) -> None:
         """
         A payload that is a number is kept as its text, from the first microbatch to the last.

@@ -70,6 +70,7 @@ class TestResult:
         assert {row["microbatch"] or row["closed_in"] for row in ours} == {1, 2}
         assert theirs == ours
 
+    @pytest.mark.slow_on_spark
     def test_binary_payload(self, engine, tmp_path, clock):
         """
         A depot with binary payloads keeps them octet by octet, in batches and in rejections.
@@ -122,6 +123,7 @@ def notes(commits):
 
 
 class TestProgress:
+    @pytest.mark.slow_on_spark
     def test_nothing_new(self, engine, world):
         """
         Running again reads nothing and commits nothing, also after versions of the depot without new rows (OPTIMIZE,

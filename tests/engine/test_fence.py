@@ -57,6 +57,7 @@ class TestCommit:
             commit_at(started, microbatch, NOW + 2 * HOUR)
         assert started.rows(*ALL) == before
 
+    @pytest.mark.slow_on_spark
     def test_restore_in_between(self, started, engine, embedded):
         """
         When the ledger is restored between prime and commit, the commit raises LedgerMoved.
@@ -94,6 +95,7 @@ class TestCommit:
             commit_at(started, microbatch, NOW + 2 * HOUR)
         assert [row for row in started.rows("progress") if row["id"] == "progress"] == []
 
+    @pytest.mark.slow_on_spark
     def test_optimize_in_between(self, started, engine):
         """
         OPTIMIZE of final rows between prime and commit disturbs nobody.
@@ -107,6 +109,7 @@ class TestCommit:
 
 
 class TestRunner:
+    @pytest.mark.slow_on_spark
     def test_goes_on(self, world, drivers):
         """
         A driver that was overtaken by one that read everything goes on; nothing is counted twice, and it is no

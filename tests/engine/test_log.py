@@ -16,6 +16,7 @@ from windrow.opening import _is_other
 
 
 class TestGone:
+    @pytest.mark.slow_on_spark
     def test_a_version_that_was_cleaned_up_stops_the_run(self, world: World, engine: EngineFactory) -> None:
         """
         When the log no longer has the version to be read next, the run stops and nothing is passed over.

@@ -51,6 +51,7 @@ class Elsewhere(EmbeddedEngine):
 
 
 class TestPause:
+    @pytest.mark.slow_on_spark
     def test_nothing_happens(self, world: World, engine: EngineFactory) -> None:
         """
         While a ledger is paused nothing is read, closed or recorded; after `resume` all that waited is read. Both
@@ -151,7 +152,7 @@ class TestPause:
 
 
 class TestDryRun:
-    @pytest.mark.parametrize("driver_messages", [500_000, 0])
+    @pytest.mark.parametrize("driver_messages", [pytest.param(500_000, marks=pytest.mark.slow_on_spark), 0])
     def test_foretells(self, world: World, engine: EngineFactory, driver_messages: int) -> None:
         """
         A dry run reports, microbatch by microbatch, what the run after it does, and leaves no trace; without a ledger

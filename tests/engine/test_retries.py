@@ -163,6 +163,7 @@ class TestLostReply:
         assert full.canonical() == full.expected()
         full.assert_balanced()
 
+    @pytest.mark.slow_on_spark
     def test_of_the_last_microbatch(self, full, engine):
         """
         A failure after everything was read and committed is retried although nothing is left to read.
@@ -183,6 +184,7 @@ class TestRequirements:
         assert isinstance(failure.value.__cause__, ShortRead)
         assert full.version() == 0
 
+    @pytest.mark.slow_on_spark
     def test_counts_of_the_commit(self, full, engine):
         """
         A commit that replaced and added other rows than it had to is noticed. Holds `_require_expected`.

@@ -114,6 +114,7 @@ class TestStartFrom:
 
 
 class TestTables:
+    @pytest.mark.slow_on_spark
     def test_no_depot(self, tmp_path, engine, clock):
         """
         A missing depot is an error that names it, and no ledger is created.

@@ -14,6 +14,7 @@ YEAR = 365 * 24 * HOUR
 
 
 class TestStamps:
+    @pytest.mark.slow_on_spark
     def test_ahead(self, world: World, engine: EngineFactory) -> None:
         """
         A stamp more than `max_clock_skew` ahead of the wall clock is rejected by how much it is ahead, and moves no

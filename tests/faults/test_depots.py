@@ -196,6 +196,7 @@ class TestSetBack:
         with pytest.raises(DepotChanged, match="ends at 2"):
             runner.once()
 
+    @pytest.mark.slow_on_spark
     def test_and_grown_again(self, read: World, engine: EngineFactory) -> None:
         """
         When other messages took the numbers of the versions that were lost before anybody looked, the run stops as
@@ -210,6 +211,7 @@ class TestSetBack:
 
 
 class TestCleanedUp:
+    @pytest.mark.slow_on_spark
     def test_before_it_was_read(self, read: World, engine: EngineFactory) -> None:
         """
         When VACUUM removed files of versions that were not read yet, the run stops at them; nothing is passed over.
@@ -284,6 +286,7 @@ class TestFeed:
             assert read.version() == version
         assert_sound(read)
 
+    @pytest.mark.slow_on_spark
     def test_deletion_while_off(self, read: World, engine: EngineFactory) -> None:
         """
         A deletion while the feed was off stops the run like any other.

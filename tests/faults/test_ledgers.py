@@ -49,6 +49,7 @@ class TestOtherDepot:
 
 
 class TestRestored:
+    @pytest.mark.slow_on_spark
     def test_goes_on(self, half: World, engine: EngineFactory) -> None:
         """
         A ledger that was RESTOREd does the microbatches after that version again, with the result of an undisturbed

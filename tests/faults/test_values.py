@@ -291,7 +291,7 @@ class TestStrings:
         world.ledger += "-behind"
         assert world.runner(embedded, start_from="version:3").once().total("messages") == 1
 
-    @pytest.mark.parametrize("driver_messages", [500_000, 0])
+    @pytest.mark.parametrize("driver_messages", [pytest.param(500_000, marks=pytest.mark.slow_on_spark), 0])
     def test_not_utf_8_on_spark(self, world: World, spark_engine: EngineFactory, driver_messages: int) -> None:
         """
         Spark, which reads such text, does not bring it into the ledger, whether the driver or executors process it.
@@ -303,6 +303,7 @@ class TestStrings:
             world.runner(spark_engine, retries=0, driver_messages=driver_messages).once()
         assert world.history() == []
 
+    @pytest.mark.slow
     def test_not_utf_8_ingested_by_spark(self, world: World, spark_engine: EngineFactory, tmp_path: Path) -> None:
         """
         Spark takes no file with such text into the depot.

@@ -132,6 +132,7 @@ class TestEmpty:
         checked = look(spark, new, "one_progress_row", "closed_batches_there")
         assert (checked.ok, checked.empty) == (True, ("microbatch", "open", "closed", "rejected"))
 
+    @pytest.mark.slow
     def test_nothing_left(self, world: World, spark: Any) -> None:
         """
         A ledger without a row fails, where an expectation over no rows would hold.
@@ -175,6 +176,7 @@ class TestPage:
         rows.insert(last + 1, SHARE)
         assert [line for line in PAGE.splitlines() if re.match(r"\| `\w+` \| (critical|warning|info)", line)] == rows
 
+    @pytest.mark.slow
     def test_python(self, world: World, spark: Any) -> None:
         """
         The Python of the page runs, with an expectation of one's own that fails.
