@@ -41,7 +41,7 @@ def stream_closed(spark: SparkSession, ledger: str, since: int | None = None) ->
     taken_back = F.raise_error(F.lit(TAKEN_BACK)).cast("boolean")
     # The state stands in both conditions: the first prunes files, the second may not raise for an open row.
     kept = F.when(~is_closed, F.lit(False)).when(arrives, F.lit(True)).otherwise(taken_back)
-    closed = changes.where(is_closed).where(kept).select(*_columns())
+    closed = changes.where(is_closed).where(kept).select(*tables.BATCH)
     return closed if since is None else closed.where(F.col("closed_in") > since)
 
 
@@ -57,12 +57,6 @@ def _changes(spark: SparkSession, ledger: str) -> DataFrame:
         if error.getCondition() not in NO_TABLE:
             raise
         raise TableMissing(f"there is no ledger at {ledger}", "Give its path, or its name in a catalog.") from error
-    if not found.issuperset(_columns()):
+    if not found.issuperset(tables.BATCH):
         raise TableRefused(f"{ledger} is a Delta table, but no ledger", "Give the path of a ledger.")
     return changes
-
-
-def _columns() -> list[str]:
-    import pyarrow as pa
-
-    return [name for name, _ in tables.batch_fields(pa.string())]

@@ -67,6 +67,8 @@ def rejected_fields(payload: pa.DataType) -> list[tuple[str, pa.DataType]]:
     ]  # fmt: skip
 
 
+BATCH = [name for name, _ in batch_fields(pa.string())]
+REJECTED = [name for name, _ in rejected_fields(pa.string())]
 VERSIONS = pa.list_(pa.struct([("version", pa.int64()), ("messages", pa.int64())]))
 CLOCKS = pa.list_(pa.struct([("source", pa.string()), ("clock", TIME), ("floor", TIME), ("flushed_at", TIME)]))
 
@@ -111,9 +113,7 @@ def identifier(kind: str, *components: pa.Array) -> pa.Array:
 
 def views(ledger: str) -> dict[str, str]:
     """Return the SQL of each view over the ledger, which is a table reference such as ``delta.`path` ``."""
-    kind = pa.string()
-    batch = ", ".join(name for name, _ in batch_fields(kind))
-    rejected = ", ".join(name for name, _ in rejected_fields(kind))
+    batch, rejected = ", ".join(BATCH), ", ".join(REJECTED)
     history = ", ".join("messages_read AS messages" if name == "messages_read" else name for name, _ in HISTORY)
     exploded = (
         f"SELECT id, source, key, part, window_start, window_end, message.* "

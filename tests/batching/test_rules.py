@@ -26,6 +26,22 @@ class TestRules:
             Rules(**wrong)  # type: ignore[arg-type]
         assert caught.value.hint
 
+    @pytest.mark.parametrize("name", ["window", "max_delay", "max_leap"])
+    def test_names_the_duration(self, name: str) -> None:
+        """
+        What is no duration is told with the name of the rule.
+        """
+        with pytest.raises(WindrowError, match=f": {name} = "):
+            Rules(**{name: "soon"})  # type: ignore[arg-type]
+
+    def test_names_the_choices(self) -> None:
+        """
+        Who gives no window start that there is, is told all that there are.
+        """
+        with pytest.raises(RulesError) as caught:
+            Rules(window_start="no")  # type: ignore[arg-type]
+        assert caught.value.hint == "Choose arrival or event_time."
+
     def test_short_window_warns(self) -> None:
         """
         With arrival, a window not longer than delay and leap together is a warning; with event_time it is none.

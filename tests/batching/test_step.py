@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -189,10 +190,23 @@ class TestDue:
         Due are the sources with an open batch whose timeout has come, at the latest such timeout of each.
         """
         ledger = Ledger(log).play(log)
-        now = ledger.floors.at_least(max(ledger.floors.floor) + later)
+        now = ledger.floors.at_least(max(ledger.floors.floor, default=0) + later)
         come = sorted((row["timeout"], row["source"]) for row in ledger.books.open)
         expected = {source: timeout for timeout, source in come if timeout <= by_source(now)[source]}
         assert by_source(ledger.step.due(ledger.live, now)) == expected
+
+    @FEWER
+    @given(VERSIONED)
+    def test_at_its_timeout(self, log):
+        """
+        A batch is due at its timeout, and not a microsecond earlier.
+        """
+        ledger = Ledger(log).play(log)
+        last = {row["source"]: row["timeout"] for row in sorted(ledger.books.open, key=lambda row: row["timeout"])}
+        for source, timeout in last.items():
+            for moment, due in ((timeout, True), (timeout - 1, False)):
+                now = Floors(pa.array([source]), np.array([moment]))
+                assert (by_source(ledger.step.due(ledger.live, now)).get(source) == timeout) == due
 
     @FEWER
     @given(VERSIONED, st.integers(-5, 60))
@@ -201,7 +215,7 @@ class TestDue:
         A tick to what is due closes the batches that a tick to `now` closes.
         """
         short, long = Ledger(log).play(log), Ledger(log).play(log)
-        now = long.floors.at_least(max(long.floors.floor) + later)
+        now = long.floors.at_least(max(long.floors.floor, default=0) + later)
         due = short.step.due(short.live, now)
         short.tick(short.floors.raised(due.source, due.floor))
         long.tick(now)

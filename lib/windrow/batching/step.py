@@ -75,9 +75,7 @@ class Batching:
 
     @staticmethod
     def _batches(live: pa.Table) -> pa.Table:
-        payload = live.schema.field("payload").type
-        names = [name for name, _ in tables.batch_fields(payload)]
-        return live.filter(pc.equal(live["state"], "open")).select(names)
+        return live.filter(pc.equal(live["state"], "open")).select(tables.BATCH)
 
 
 _NO_STRINGS = pa.array([], pa.string())

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
-import pyarrow as pa
-
 from windrow import durations, tables
 from windrow.errors import NotFound
 from windrow.reading.delta import Ledger, open_ledger, quoted
@@ -15,8 +13,6 @@ from windrow.reading.values import records, time_text
 IDLE_GRACE = 10_000_000
 ID = re.compile(r"batch/[^/]*/[^/]*/(?P<start>-?\d+)/\d+")
 
-BATCH = [name for name, _ in tables.batch_fields(pa.string())]
-REJECTED = ", ".join(name for name, _ in tables.rejected_fields(pa.string()))
 START = "CAST(window_start AS BIGINT)"
 
 
@@ -61,7 +57,7 @@ def batches(
 
 def rejection(ledger: str, id: str) -> dict[str, Any]:  # noqa: A002 - the column
     """Return a rejected message. Raises NotFound, TableMissing, TableRefused."""
-    found = records(open_ledger(ledger).rows("rejected", REJECTED, f"id = {quoted(id)}"))
+    found = records(open_ledger(ledger).rows("rejected", ", ".join(tables.REJECTED), f"id = {quoted(id)}"))
     if not found:
         raise NotFound(f"there is no rejected message {id}", "`windrow show --rejected` lists them.")
     return found[0]
@@ -73,11 +69,11 @@ def rejections(
     """Return rejected messages, the latest first. Raises TableMissing, TableRefused."""
     order = f"ORDER BY microbatch DESC, received_at DESC NULLS LAST, id LIMIT {limit:d}"
     where = _filter(key=key, reason=reason, source=source)
-    return records(open_ledger(ledger).rows("rejected", REJECTED, where, order))
+    return records(open_ledger(ledger).rows("rejected", ", ".join(tables.REJECTED), where, order))
 
 
 def _read(book: Ledger, states: str | tuple[str, ...], where: str, order: str = "") -> list[dict[str, Any]]:
-    return records(book.rows(states, ", ".join(BATCH), where, order))
+    return records(book.rows(states, ", ".join(tables.BATCH), where, order))
 
 
 def _filter(**columns: str | None) -> str:

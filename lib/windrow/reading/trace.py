@@ -12,8 +12,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import pyarrow as pa
-
 from windrow import tables
 from windrow.errors import UsageError
 from windrow.reading.arrivals import CONTENT, arrivals, equal, not_found
@@ -25,7 +23,6 @@ Outcome = Literal["open", "closed", "rejected", "waiting", "skipped", "lost"]
 Row = dict[str, Any]
 
 BATCH = ("id", "state", "window_start", "window_end", "closed_at", "close_reason", "closed_in")
-REFUSED = [name for name, _ in tables.rejected_fields(pa.string())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +97,7 @@ def _accepted(book: Ledger, asked: dict[str, str | None], at: int) -> list[Row]:
 def _rejected(book: Ledger, asked: dict[str, str | None], at: int) -> list[Row]:
     moment = f"CAST(event_time AS BIGINT) = {at:d}"
     count = ", ".join(f"CAST({name} AS BIGINT) AS {name}_us" for name in ("received_at", "processing_time"))
-    return records(book.rows("rejected", f"{', '.join(REFUSED)}, {count}", f"{equal(asked)} AND {moment}"))
+    return records(book.rows("rejected", f"{', '.join(tables.REJECTED)}, {count}", f"{equal(asked)} AND {moment}"))
 
 
 Placed = tuple[Row, int | None, Row | None, Row | None]
