@@ -56,7 +56,7 @@ def rejected(messages: pa.Table, version: Ints, refusals: list[Refusals], microb
     values: dict[str, object] = {name: content[name] for name in content.column_names}
     values |= {
         "id": _ids(messages, version, row),
-        "reason": pa.array(reason, pa.string()),
+        "reason": pa.array(reason),
         "detail": detail,
         "off_by_us": off_by,
         "raised_by_us": pa.array(raised_by, mask=~processed),
@@ -70,9 +70,7 @@ def rejected(messages: pa.Table, version: Ints, refusals: list[Refusals], microb
 def _ids(messages: pa.Table, version: Ints, row: Ints) -> pa.Array:
     """Name each rejection by version, stream and its place among the stream's messages of that version."""
     group = _groups(messages, version)
-    concerned = np.zeros(int(group.max(initial=0)) + 1, np.bool_)
-    concerned[group[row]] = True
-    rows = np.flatnonzero(concerned[group])
+    rows = np.flatnonzero(np.isin(group, group[row]))
     keys = ["received_at", "sequence", "event_time", "type", "payload"]
     subset = messages.select(keys).take(pa.array(rows)).append_column("group", pa.array(group[rows]))
     for name in keys:
@@ -81,7 +79,7 @@ def _ids(messages: pa.Table, version: Ints, row: Ints) -> pa.Array:
     order = pc.sort_indices(subset, sort_keys=[(name, "ascending") for name in by]).to_numpy()
     ordered = group[rows][order]
     begin = np.searchsorted(ordered, ordered)
-    ordinal = np.empty(group.size, np.int64)
+    ordinal = np.empty_like(group)
     ordinal[rows[order]] = np.arange(rows.size) - begin
     chosen = pa.array(row)
     return tables.identifier(
@@ -95,9 +93,9 @@ def _ids(messages: pa.Table, version: Ints, row: Ints) -> pa.Array:
 
 def _groups(messages: pa.Table, version: Ints) -> Ints:
     """Number the (source, key, version) of the messages; NULL is a value like others."""
-    code = np.zeros(messages.num_rows, np.int64)
+    code = np.zeros_like(version)
     for values in (messages["source"], messages["key"], pa.chunked_array([pa.array(version)])):
         encoded = pc.dictionary_encode(values.combine_chunks(), null_encoding="encode")
-        code = code * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy(zero_copy_only=False)
+        code = code * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy()
         code = np.unique(code, return_inverse=True)[1].astype(np.int64)
     return code
