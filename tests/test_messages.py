@@ -105,6 +105,12 @@ class TestConform:
         given = pa.array([1_999, -1, None, 1_000 * LAST + 999], pa.timestamp("ns", tz=zone))
         assert micros(conformed("event_time", given)) == [1, -1, None, LAST]
 
+    def test_numbers_are_microseconds(self) -> None:
+        """
+        A time may be a whole number of microseconds since the epoch.
+        """
+        assert micros(conformed("event_time", pa.array([LAST, -1, None]))) == [LAST, -1, None]
+
     @pytest.mark.parametrize(("unit", "size"), [("s", 1_000_000), ("ms", 1_000), ("us", 1)])
     @pytest.mark.parametrize("zone", [None, "Asia/Kolkata"])
     def test_coarser_times(self, unit: str, size: int, zone: str | None) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import sqlglot
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -91,3 +92,32 @@ def test_retention() -> None:
         "delta.logRetentionDuration": "interval 7200 seconds",
         "delta.deletedFileRetentionDuration": "interval 7200 seconds",
     }
+
+
+@pytest.mark.parametrize(
+    ("view", "state", "columns"),
+    [
+        ("open_batches", "open", tables.BATCH),
+        ("closed_batches", "closed", tables.BATCH),
+        ("closed_messages", "closed", ["id", "source", "key", "part", "window_start", "window_end", "*"]),
+        ("rejected_messages", "rejected", tables.REJECTED),
+        ("microbatches", "microbatch", ["messages" if name == "messages_read" else name for name, _ in tables.HISTORY]),
+    ],
+)
+def test_views(view: str, state: str, columns: list[str]) -> None:
+    """
+    A view has the columns of its kind of rows, from the rows of one state.
+    """
+    statement = sqlglot.parse_one(tables.views("delta.`/a/ledger`")[view], dialect="spark")
+    assert statement.named_selects == columns
+    assert statement.args["where"].this.sql() == f"state = '{state}'"
+    assert statement.find(sqlglot.exp.Table).sql(dialect="spark") == "delta.`/a/ledger`"
+
+
+def test_names_of_views() -> None:
+    """
+    There are no other views.
+    """
+    assert list(tables.views("t")) == [
+        "open_batches", "closed_batches", "closed_messages", "rejected_messages", "microbatches",
+    ]  # fmt: skip

@@ -70,14 +70,13 @@ def faults(messages: pa.Table) -> pa.ChunkedArray:
     for name in ("event_time", "received_at"):
         value = messages[name].cast(pa.int64())
         outside = pc.or_(pc.less(value, EARLIEST), pc.greater_equal(value, LATEST))
-        fault = pc.coalesce(fault, _marked(pc.fill_null(outside, False), f"{name} is out of range"))
+        fault = pc.coalesce(fault, _marked(outside, f"{name} is out of range"))
     return fault
 
 
 def octets(types: pa.Array, payloads: pa.Array) -> npt.NDArray[np.int64]:
     """Return what each message weighs: the octets of its type and of its payload."""
-    sizes = pc.add(_lengths(types), _lengths(payloads))
-    return sizes.to_numpy(zero_copy_only=False)
+    return pc.add(_lengths(types), _lengths(payloads)).to_numpy()
 
 
 def _lengths(values: pa.Array) -> pa.Array:
@@ -85,7 +84,7 @@ def _lengths(values: pa.Array) -> pa.Array:
 
 
 def _marked(mask: pa.ChunkedArray, label: str) -> pa.ChunkedArray:
-    return pc.if_else(mask, pa.scalar(label), pa.scalar(None, pa.string()))
+    return pc.if_else(mask, label, None)
 
 
 def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
@@ -120,7 +119,7 @@ def _time(column: pa.ChunkedArray) -> pa.ChunkedArray:
         fine = pc.fill_null(counts, 0).to_numpy()
         floored = np.floor_divide(fine, 1_000)
         return pa.chunked_array([pa.array(floored, mask=column.is_null().to_numpy())]).cast(TIME)
-    return column.cast(pa.timestamp(column.type.unit, tz="UTC")).cast(TIME)
+    return column.cast(TIME)
 
 
 def refused(messages: pa.Table, latest: int) -> pa.Table:
@@ -151,7 +150,7 @@ def summarise(messages: pa.Table, latest: int) -> pa.Table:
     refused_rows = refused(messages, latest)["row"].to_numpy()
     moves = np.ones(messages.num_rows, np.bool_)
     moves[refused_rows] = False
-    stamp = pc.if_else(pa.array(moves), messages["received_at"].combine_chunks(), pa.scalar(None, TIME))
+    stamp = pc.if_else(pa.array(moves), messages["received_at"].combine_chunks(), None)
     counted = pa.table(
         {
             "version": messages["version"],

@@ -101,7 +101,7 @@ def ledger_schema(payload: pa.DataType | None = None) -> pa.Schema:
 
 def rows(schema: pa.Schema, columns: dict[str, object], count: int) -> pa.Table:
     """Return ledger rows with the given columns (arrays, or one value for all) and NULL in the others."""
-    filled = [_filled(columns.get(field.name), field.type, count) for field in schema]
+    filled = [_filled(columns.get(name), count) for name in schema.names]
     return pa.Table.from_arrays(filled, schema=schema)
 
 
@@ -128,14 +128,10 @@ def views(ledger: str) -> dict[str, str]:
     }
 
 
-def _filled(value: object, type_: pa.DataType, count: int) -> pa.Array | pa.ChunkedArray:
-    if isinstance(value, pa.Array | pa.ChunkedArray):
-        return value if value.type == type_ else value.cast(type_)
-    if isinstance(value, np.ndarray):
-        return pa.array(value).cast(type_)
-    if value is None:
-        return pa.nulls(count, type_)
-    return pa.array([value], type_).take(pa.array(np.zeros(count, np.int64)))
+def _filled(value: object, count: int) -> pa.Array | pa.ChunkedArray:
+    if isinstance(value, pa.Array | pa.ChunkedArray | np.ndarray):
+        return pa.array(value) if isinstance(value, np.ndarray) else value
+    return pa.array([value]).take(pa.array(np.zeros(count, np.int64)))
 
 
 def _encoded(component: pa.Array) -> pa.Array:
