@@ -10,9 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow import tables
+from windrow.errors import SettingsError
 
 PARTS = st.none() | st.text(st.sampled_from("ab%/\0N25F"), max_size=4)
 NUMBERS = st.integers(-5, 5)
+LEDGER = """
+id state source key part window_start window_end timeout opened_by closed_at close_reason message_count bytes oversize
+first_event_time last_event_time messages opened_in closed_in reason detail off_by_us raised_by_us type event_time
+received_at sequence payload processing_time microbatch attempt kind versions messages_read accepted rejected opened
+closed depot_version clocks rules columns engine path started_at prime_ms plan_ms process_ms depot_id start_from
+depot_mark schema_version token paused clock floor seen_at
+"""
 TABLE = pa.schema([("text", pa.string()), ("number", pa.int32()), ("list", pa.list_(pa.int64()))])
 
 
@@ -71,6 +79,16 @@ class TestRows:
         assert tables.rows(TABLE, {"number": 7}, count)["number"].to_pylist() == [7] * count
 
 
+def test_columns() -> None:
+    """
+    The columns of the tables have the names that ledgers have which exist.
+    """
+    assert tables.ledger_schema().names == LEDGER.split()
+    inside = tables.message_type(pa.binary())
+    assert [field.name for field in inside] == ["type", "event_time", "received_at", "sequence", "payload"]
+    assert tables.depot_schema(pa.binary()).field("payload").type == pa.binary()
+
+
 def test_schema() -> None:
     """
     The ledger has each column once, `id` and `state` first; only these are never NULL, payloads have the depot's type.
@@ -92,6 +110,8 @@ def test_retention() -> None:
         "delta.logRetentionDuration": "interval 7200 seconds",
         "delta.deletedFileRetentionDuration": "interval 7200 seconds",
     }
+    with pytest.raises(SettingsError, match="keep = 'long'"):
+        tables.retention("long")
 
 
 @pytest.mark.parametrize(

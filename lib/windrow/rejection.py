@@ -44,9 +44,9 @@ def rejected(messages: pa.Table, version: Ints, refusals: list[Refusals], microb
     among them.
     """
     row = np.concatenate([part.row for part in refusals])
-    by_row = np.argsort(row, kind="stable")
+    by_row = np.argsort(row)
     row = row[by_row]
-    reason = np.concatenate([part.reason for part in refusals])[by_row] if row.size else np.array([], "U1")
+    reason = np.concatenate([part.reason for part in refusals])[by_row]
     detail = pa.concat_arrays([part.detail.cast(pa.string()) for part in refusals]).take(pa.array(by_row))
     off_by = np.concatenate([part.off_by for part in refusals])[by_row]
     processing_time = np.concatenate([part.processing_time for part in refusals])[by_row]
@@ -93,9 +93,9 @@ def _ids(messages: pa.Table, version: Ints, row: Ints) -> pa.Array:
 
 def _groups(messages: pa.Table, version: Ints) -> Ints:
     """Number the (source, key, version) of the messages; NULL is a value like others."""
-    code = np.zeros_like(version)
+    code = np.zeros(messages.num_rows, np.int64)
     for values in (messages["source"], messages["key"], pa.chunked_array([pa.array(version)])):
         encoded = pc.dictionary_encode(values.combine_chunks(), null_encoding="encode")
         code = code * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy()
-        code = np.unique(code, return_inverse=True)[1].astype(np.int64)
+        code = np.unique(code, return_inverse=True)[1]
     return code

@@ -10,6 +10,8 @@ component written as `%N`.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -128,16 +130,16 @@ def views(ledger: str) -> dict[str, str]:
     }
 
 
-def _filled(value: object, count: int) -> pa.Array | pa.ChunkedArray:
+def _filled(value: object, count: int) -> Any:
     if isinstance(value, pa.Array | pa.ChunkedArray | np.ndarray):
-        return pa.array(value) if isinstance(value, np.ndarray) else value
+        return value
     return pa.array([value]).take(pa.array(np.zeros(count, np.int64)))
 
 
 def _encoded(component: pa.Array) -> pa.Array:
     if not pa.types.is_string(component.type):
         return component.cast(pa.string())
-    values = component.dictionary_encode() if isinstance(component, pa.Array) else component
+    values = component.dictionary_encode()
     words = values.dictionary
     for special, code in (("%", "%25"), ("/", "%2F"), ("\0", "%00")):
         words = pc.replace_substring(words, special, code)

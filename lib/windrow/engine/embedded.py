@@ -196,16 +196,7 @@ class EmbeddedEngine:
 
     def live(self) -> Live:
         """Read the live rows; the handle stays at the version they are of."""
-        table = open_table(self._ledger, "ledger")
-        if "state" not in table.metadata().partition_columns:
-            raise TableRefused(f"{self._ledger} is a Delta table, but no ledger", "Give the path of a ledger.")
-        among = ", ".join(f"'{state}'" for state in tables.LIVE)
-        with reading(self._ledger, "ledger"):
-            found = QueryBuilder().register("ledger", table).execute(f"SELECT * FROM ledger WHERE state IN ({among})")
-            rows = pa.RecordBatchReader.from_stream(found).read_all()
-        schema = tables.ledger_schema(payload_type(pa.schema(table.schema().to_arrow())))
-        require_ledger(self._ledger, rows.column_names, schema)
-        return Live(plain(rows).select(schema.names).cast(schema).combine_chunks(), table.version(), table)
+        return live(self._ledger)
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
         """Give `handle` the versions after `after`, up to `upto`."""
@@ -241,6 +232,20 @@ class EmbeddedEngine:
             metrics["num_target_rows_deleted"],
             metrics["num_target_rows_inserted"],
         )
+
+
+def live(location: str) -> Live:
+    """Read the live rows of the ledger at a path; the handle is the `DeltaTable` at the version they are of."""
+    table = open_table(location, "ledger")
+    if "state" not in table.metadata().partition_columns:
+        raise TableRefused(f"{location} is a Delta table, but no ledger", "Give the path of a ledger.")
+    among = ", ".join(f"'{state}'" for state in tables.LIVE)
+    with reading(location, "ledger"):
+        found = QueryBuilder().register("ledger", table).execute(f"SELECT * FROM ledger WHERE state IN ({among})")
+        rows = pa.RecordBatchReader.from_stream(found).read_all()
+    schema = tables.ledger_schema(payload_type(pa.schema(table.schema().to_arrow())))
+    require_ledger(location, rows.column_names, schema)
+    return Live(plain(rows).select(schema.names).cast(schema).combine_chunks(), table.version(), table)
 
 
 def _path(location: str) -> str:

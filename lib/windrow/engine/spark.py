@@ -197,7 +197,14 @@ class SparkEngine:
         return feed.drop(*FEED_COLUMNS)
 
     def live(self) -> Live:
-        """Read the live rows. The version is read first: too low a number makes the second belt only tighter."""
+        """Read the live rows, where the files lie here without a job of Spark; the handle is the ledger's table id.
+
+        The version is read first: too low a number makes the second belt only tighter.
+        """
+        path = self._path(self._ledger)
+        if path is not None:
+            found = embedded.live(str(path))
+            return replace(found, handle=str(found.handle.metadata().id))
         table = self.ledger()
         if table is None:
             raise missing(self._settings.ledger, "ledger")
@@ -234,23 +241,21 @@ class SparkEngine:
         """Handle one frame of the stream on its own session; return where the next frame begins."""
         self._session = frame.sparkSession
         try:
-            log = self._log(self._depot)
             table = self.depot()
-            last = frame.agg(F.max(VERSION)).collect()[0][0]
-            if last is None:
-                return begin
-            counts = log.rows_added(begin - 1, table.version)
-            new = {version: count for version, count in counts.items() if version <= last and count != 0}
+            counts = self._log(self._depot).rows_added(begin - 1, table.version)
             chosen = self._settings
             with configured(self._session, ALIKE):
                 mapping = mapping_of(chosen.depot_columns, table.schema)
                 mapped = frame.selectExpr(*mapping.spark_select(table.payload), CHANGE, VERSION) if mapping else frame
-                handle(SparkArrivals.of(mapped, new, begin, chosen.on_depot_delete, chosen.driver_messages))
+                arrivals = SparkArrivals.of(mapped, counts, begin, chosen.on_depot_delete, chosen.driver_messages)
+                if arrivals.last is None:
+                    return begin
+                handle(arrivals)
         except PySparkException as error:
             raise translated(error) from error
         finally:
             self._session = self._root
-        return int(last) + 1
+        return arrivals.last + 1
 
     def _history(self, after: int) -> pa.Table:
         """Return the history of the microbatches that read the depot beyond `after`."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -33,17 +34,24 @@ class SparkArrivals:
     begin: int
     on_depot_delete: str
     driver_messages: int
+    last: int | None
     collected: pa.Table | None
 
     @classmethod
     def of(
         cls, frame: DataFrame, counts: Mapping[int, int | None], begin: int, on_depot_delete: str, driver_messages: int
     ) -> SparkArrivals:
-        """Collect the frame once when it is small enough for the driver, else leave it to the executors."""
+        """Collect the frame once when it is small enough for the driver, else leave it to the executors.
+
+        `counts` may reach beyond the frame, whose last version is `last`, None when it has no rows.
+        """
         known = [count for count in counts.values() if count is not None]
         total = sum(known) if len(known) == len(counts) else frame.count()
-        collected = messages_of(plain(frame.toArrow()), on_depot_delete) if total <= driver_messages else None
-        return cls(frame, counts, begin, on_depot_delete, driver_messages, collected)
+        feed = plain(frame.toArrow()) if total <= driver_messages else None
+        last = frame.agg(F.max(VERSION)).collect()[0][0] if feed is None else pc.max(feed[VERSION]).as_py()
+        new = {version: count for version, count in counts.items() if count != 0 and version <= (last or 0)}
+        messages = None if feed is None else messages_of(feed, on_depot_delete)
+        return cls(frame, new, begin, on_depot_delete, driver_messages, last, messages)
 
     def after(self, version: int, max_messages: int) -> Slice | None:
         """Return the next slice, or None when all is read."""

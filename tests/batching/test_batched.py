@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pyarrow as pa
+import pytest
+
+import windrow
+from tests.clocks import NOW
+from tests.messages import EPOCH, message, table
+
+RULES = windrow.Rules()
+LATER = NOW + 123_456_789  # no double of seconds since the epoch holds it with room to spare
+
+
+class TestNow:
+    @pytest.mark.parametrize(
+        "now",
+        [
+            LATER,
+            EPOCH + timedelta(microseconds=LATER),
+            (EPOCH + timedelta(microseconds=LATER)).replace(tzinfo=None),
+            (EPOCH + timedelta(microseconds=LATER)).astimezone(timezone(timedelta(hours=5, minutes=45))),
+        ],
+        ids=["microseconds", "UTC", "without a zone", "another zone"],
+    )
+    def test_in_any_form(self, now: int | datetime) -> None:
+        """
+        A tick is a number of microseconds or a time, which is UTC unless it has a zone; the floor is that microsecond.
+        """
+        floors = windrow.batch(table([message()]), RULES, now=now).state.floors
+        assert floors.floor.tolist() == [LATER]
+        assert floors.floor.dtype == "int64"
+
+
+@pytest.mark.parametrize("payload", [pa.string(), pa.binary()])
+def test_nothing_at_all(payload: pa.DataType) -> None:
+    """
+    Of no messages come no batches and no rejections, with payloads of the type that was given.
+    """
+    given = table([])
+    given = given.set_column(given.schema.get_field_index("payload"), "payload", pa.array([], payload))
+    batched = windrow.batch(given, RULES)
+    for batches in (batched.batches, batched.state.open):
+        assert batches.num_rows == 0
+        assert batches.schema.field("messages").type.value_type.field("payload").type == payload
+    assert batched.rejected.schema.field("payload").type == payload
