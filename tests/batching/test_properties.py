@@ -683,6 +683,25 @@ class TestWishes:
         log = Log(OracleRules(window=100, max_delay=5, max_leap=1, max_batch_bytes=limit), (messages,), versioned=True)
         assert [batch["message_count"] for batch in Books().play(log).batches] == counts
 
+    @pytest.mark.parametrize(
+        ("given", "times"),
+        [
+            ([("a", 0, None), ("x", 10, None), ("x", 5, "heavy")], [0, 5, 10]),
+            ([("b", 6, None), ("x", 10, None), ("x", 5, "xx")], [5, 6, 10]),
+        ],
+        ids=["before a message that is too much alone", "after it"],
+    )
+    def test_conflict_and_size_at_once(self, given, times):
+        """
+        The half that a conflict leaves may be too large, and is split again, before the message or after it.
+        """
+        messages = tuple(Message(at, "", "k", *each[:2], 10, None, each[2], at) for at, each in enumerate(given))
+        log = Log(OracleRules(window=100, max_delay=20, max_leap=1, max_batch_bytes=3), (messages,), versioned=True)
+        batches = Books().play(log).batches
+        assert [batch["first_event_time"] for batch in batches] == times
+        oracle = judged(log)
+        assert without_names(batches) == expected_batches([*oracle.open, *oracle.closed], log.messages)
+
     def test_both_neighbours_are_too_much(self):
         """
         A message that is too much for what comes before it and for what comes after it stands alone.
