@@ -45,3 +45,11 @@ def test_nothing_at_all(payload: pa.DataType) -> None:
         assert batches.num_rows == 0
         assert batches.schema.field("messages").type.value_type.field("payload").type == payload
     assert batched.rejected.schema.field("payload").type == payload
+
+
+def test_id() -> None:
+    """
+    A batch is named by its kind, source, key, where its window starts and its part.
+    """
+    batched = windrow.batch(table([message(source="s", key="k/1")]), windrow.Rules(max_delay="5s"))
+    assert batched.batches["id"].to_pylist() == [f"batch/s/k%2F1/{NOW - 5_000_000}/0"]

@@ -70,8 +70,8 @@ def decide(
     batches: pa.Table,
     rules: Rules,
     now: Now,
+    flush: bool,
     microbatch: int | None = None,
-    flush: bool = False,
 ) -> Decision:
     """Apply the rules of batching to `messages` (conforming and valid) and the open `batches`.
 
@@ -100,7 +100,7 @@ def refused(decision: Decision, row: Ints, processing_time: Ints) -> Refusals:
     return Refusals(
         row=row[rows],
         reason=REASONS[decision.fate[rows]],
-        detail=pa.nulls(rows.size, pa.string()),
+        detail=pa.nulls(rows.size),
         off_by=decision.off_by[rows],
         processing_time=processing_time[rows],
         processed=np.ones(rows.size, np.bool_),
@@ -116,7 +116,7 @@ def run(columns: Columns, rules: Rules, sweep: Ints) -> tuple[Windows, Ints, Int
     room = columns.batches.num_rows + columns.time_at.size
     start, end, first, last, weight, opened_by, closed_at = np.empty((7, room), np.int64)
     changed = np.empty(room, np.bool_)
-    at = np.full(columns.time_at.size, kernel.NONE, np.int64)
+    at = np.full(columns.time_at.size, kernel.NONE)
     fate, off_by = np.zeros((2, rows), np.int64)
     given = columns.batches
     opened = pc.index_in(given["opened_by"].combine_chunks(), pa.array(OPENED_BY))
@@ -124,7 +124,7 @@ def run(columns: Columns, rules: Rules, sweep: Ints) -> tuple[Windows, Ints, Int
         columns.new_begin, columns.visit, columns.position, columns.place, columns.processing_time, columns.octets,
         columns.time_at, columns.position_begin, columns.type_at, columns.position_of_place, columns.place_begin,
         columns.open_begin, columns.open_rows_begin, microseconds(given["window_start"]),
-        microseconds(given["window_end"]), opened.cast(pa.int64()).to_numpy(zero_copy_only=False), sweep,
+        microseconds(given["window_end"]), opened.cast(pa.int64()).to_numpy(), sweep,
         rules.window, rules.max_delay, rules.max_leap, rules.max_batch_bytes, rules.window_start == "arrival",
         fate, off_by, start, end, first, last, weight, opened_by, closed_at, changed, at,
     )  # fmt: skip
@@ -152,7 +152,7 @@ def _flush(columns: Columns, windows: Windows, rules: Rules, now: Ints) -> Floor
     source_of = columns.stream_source.dictionary_encode()
     source = source_of.indices.to_numpy()[windows.stream[rows]]
     last = columns.time_at[columns.position_begin[windows.stream[rows]] + windows.last[rows]]
-    cut = np.full(len(source_of.dictionary), kernel.NEVER, np.int64)
+    cut = np.full(len(source_of.dictionary), kernel.NEVER)
     np.maximum.at(cut, source, last + 1)
     windows.end[rows] = np.minimum(windows.end[rows], cut[source])
     windows.closed_at[rows] = now[windows.stream[rows]]
@@ -189,7 +189,7 @@ def _rows(
     """Return the batches as ledger rows, by stream and window, and the window of each row."""
     members, begin, window, part, weight, oversize = emitted(columns, windows, rules, accepted)
     content = columns.content.take(pa.array(members))
-    listed = pa.ListArray.from_arrays(pa.array(begin, pa.int32()), _struct(content))
+    listed = pa.ListArray.from_arrays(pa.array(begin), _struct(content))
     event_time = microseconds(content["event_time"])
     stream = windows.stream[window]
     source = columns.stream_source.take(pa.array(stream))
