@@ -226,14 +226,11 @@ def _opened_in(columns: Columns, window: Ints, microbatch: int | None) -> pa.Chu
     """Return the microbatch in which each window was opened: the recorded one for a known window, else this one."""
     known = window < columns.batches.num_rows
     recorded = columns.batches["opened_in"].take(pa.array(window, mask=~known))
-    return pc.if_else(pa.array(known), recorded, pa.scalar(microbatch, pa.int64()))
+    return pc.if_else(pa.array(known), recorded, microbatch)
 
 
 def _struct(content: pa.Table) -> pa.StructArray:
     return pa.StructArray.from_arrays(
-        [
-            pa.concat_arrays(column.chunks) if column.num_chunks else column.combine_chunks()
-            for column in content.columns
-        ],
+        [column.combine_chunks() for column in content.columns],
         fields=list(content.schema),
     )
