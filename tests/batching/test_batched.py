@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
+from random import Random
 
 import pyarrow as pa
 import pytest
@@ -53,3 +54,26 @@ def test_id() -> None:
     """
     batched = windrow.batch(table([message(source="s", key="k/1")]), windrow.Rules(max_delay="5s"))
     assert batched.batches["id"].to_pylist() == [f"batch/s/k%2F1/{NOW - 5_000_000}/0"]
+
+
+def test_alike_but_for_the_payload() -> None:
+    """
+    Of messages of one version that differ in their payload alone the first is batched, NULL before text, whatever the
+    order of the rows.
+    """
+    given = [
+        *(message("a", payload=payload) for payload in ("c", None, "b")),
+        *(message("b", payload=payload) for payload in ("e", "d")),
+        *(message("a", key="l", payload=payload) for payload in ("g", "f", "h")),
+        message("c", payload="z"),
+        message("d", payload="y"),
+    ]
+    random = Random(1)
+    for _ in range(50):
+        rows = random.sample(given, len(given))
+        version = pa.array([1] * len(rows), pa.int64())
+        batched = windrow.batch(table(rows).append_column("version", version), RULES)
+        kept = [(row["type"], row["payload"]) for batch in batched.batches["messages"].to_pylist() for row in batch]
+        assert sorted(kept, key=str) == sorted([("a", None), ("b", "d"), ("c", "z"), ("d", "y"), ("a", "f")], key=str)
+        assert sorted(batched.rejected["payload"].to_pylist()) == ["b", "c", "e", "g", "h"]
+        assert set(batched.rejected["reason"].to_pylist()) == {"duplicate"}
