@@ -33,9 +33,9 @@ settings.register_profile("nightly", settings.get_profile("dev"), max_examples=1
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 
-def one_in(number: int) -> settings:
+def one_in(number: int, least: int = 3) -> settings:
     """Take one example where others take so many: it is slow, or follows from what another test shows with all."""
-    return settings(max_examples=max(3, settings.default.max_examples // number))
+    return settings(max_examples=max(least, settings.default.max_examples // number))
 
 
 FAST_JAVA = ("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")

@@ -56,6 +56,18 @@ def test_id() -> None:
     assert batched.batches["id"].to_pylist() == [f"batch/s/k%2F1/{NOW - 5_000_000}/0"]
 
 
+def test_order_of_sequence() -> None:
+    """
+    Of messages of one version and stamp the one of the least sequence comes first, NULL before all, to the last digit.
+    """
+    sequences = [None, -(2**63), -1, 0, 2**53, 2**53 + 1, 2**63 - 1]
+    for first in range(len(sequences)):
+        rows = [message(sequence=sequence) for sequence in reversed(sequences[first:])]
+        version = pa.array([1] * len(rows), pa.int64())
+        (batch,) = windrow.batch(table(rows).append_column("version", version), RULES).batches.to_pylist()
+        assert [inside["sequence"] for inside in batch["messages"]] == [sequences[first]]
+
+
 def test_alike_but_for_the_payload() -> None:
     """
     Of messages of one version that differ in their payload alone the first is batched, NULL before text, whatever the

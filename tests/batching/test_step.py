@@ -24,7 +24,7 @@ from windrow.step import Outcome, Task, Work
 
 VERSIONED = logs(kinds=("message",) * 12 + ("tick", "tick", "flush"), versioned=st.just(True))
 PARTS = st.sampled_from((1, 2, 3))
-FEWER = one_in(4)  # a microbatch takes milliseconds
+FEWER = one_in(4, least=20)  # a microbatch takes milliseconds
 TEN, TWENTY = 10, 20
 
 

@@ -102,7 +102,7 @@ def _content(messages: pa.Table, batches: pa.Table) -> tuple[pa.Table, Ints]:
     """Return the messages inside the open batches followed by the new ones, and how many each open batch holds."""
     names = ["type", "event_time", "received_at", "sequence", "payload"]
     held = _array(batches["messages"])
-    sizes = pc.list_value_length(held).to_numpy(zero_copy_only=False).astype(np.int64)
+    sizes = pc.list_value_length(held).to_numpy().astype(np.int64)
     inside = pa.Table.from_arrays(held.flatten().flatten(), names=names)
     schema = messages.select(names).schema
     return pa.concat_tables([inside.cast(schema), messages.select(names)]).combine_chunks(), sizes
@@ -125,12 +125,13 @@ def _visit(messages: pa.Table, version: Ints, processing_time: Ints, stream: Int
     rows, begin = order.group(stream, count)
     if _increasing(rows, (stream, version)):
         return rows, begin
-    sequence = pc.fill_null(messages["sequence"], np.iinfo(np.int64).min).to_numpy()
+    sequence = messages["sequence"]
     keys = (
         stream,
         version,
         processing_time,
-        sequence,
+        sequence.is_valid().to_numpy(),  # NULL comes before the least there is
+        pc.fill_null(sequence, 0).to_numpy(),
         microseconds(messages["event_time"]),
         _ranks(_array(messages["type"])),
         microseconds(messages["received_at"]),
