@@ -153,8 +153,8 @@ def _increasing(rows: Ints, keys: tuple[Ints, ...]) -> bool:
 
 
 def _by_payload(rows: Ints, keys: tuple[Ints, ...], payload: pa.Array) -> Ints:
-    """Order the rows that are equal in all keys by their payload, NULL first."""
-    same = np.ones(max(rows.size - 1, 0), np.bool_)
+    """Order the rows (two at least) that are equal in all keys by their payload, NULL first."""
+    same = np.ones(rows.size - 1, np.bool_)
     for key in keys:
         same &= key[rows[:-1]] == key[rows[1:]]
     if not same.any():
