@@ -52,8 +52,7 @@ def conform(table: pa.Table) -> pa.Table:
 
 def microseconds(times: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int64]:
     """Return timestamps as int64 microseconds, NULL as 0."""
-    whole = times.combine_chunks() if isinstance(times, pa.ChunkedArray) else times
-    return pc.fill_null(whole.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    return pc.fill_null(times.cast(pa.int64()), 0).to_numpy()
 
 
 def times(values: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:

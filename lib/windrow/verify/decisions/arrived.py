@@ -43,6 +43,7 @@ class Arrived:
     kind: Ints
     event_time: Ints
     received_at: Ints
+    has_sequence: Bools  # NULL comes before the least there is
     sequence: Ints
     version: Ints
     microbatch: Ints
@@ -81,6 +82,7 @@ def encode(snapshot: Snapshot, depot: Depot, course: Course) -> tuple[Streams, A
         kind=kind[0],
         event_time=numbers(messages["event_time"]),
         received_at=numbers(messages["received_at"]),
+        has_sequence=messages["sequence"].is_valid().to_numpy(),
         sequence=numbers(messages["sequence"]),
         version=version,
         microbatch=course.read_in[np.searchsorted(course.version, version)],

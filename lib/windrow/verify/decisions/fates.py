@@ -86,6 +86,7 @@ def _repeated(arrived: Arrived, now: Ints, rows: Ints) -> Ints:
             "group": group,
             "version": arrived.version[alike],
             "processing time": now[alike],
+            "has sequence": arrived.has_sequence[alike],
             "sequence": arrived.sequence[alike],
             "received at": arrived.received_at[alike],
             "has payload": payload.is_valid(),

@@ -85,7 +85,8 @@ def _ordered(arrived: Arrived, fates: Fates, chosen: Chosen) -> Ints:
     """Return the accepted messages of the chosen streams in the order in which the rules take them."""
     rows = np.flatnonzero((fates.fate == ACCEPTED) & chosen.of_stream[arrived.stream])
     by = (
-        arrived.kind, arrived.event_time, arrived.sequence, fates.processing_time, arrived.version, arrived.stream,
+        arrived.kind, arrived.event_time, arrived.sequence, arrived.has_sequence,
+        fates.processing_time, arrived.version, arrived.stream,
     )  # fmt: skip
     return rows[np.lexsort([values[rows] for values in by])]
 
