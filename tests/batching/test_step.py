@@ -14,9 +14,13 @@ from hypothesis import strategies as st
 
 from tests.batching.strategies import LONG_AFTER, Books, Log, Row, cuts, logs, place, rows, table, windrow_rules
 from tests.batching.test_properties import content, in_any_order, without_names
+from tests.clocks import NOW
 from tests.conftest import one_in
+from tests.messages import message as plain_message
+from tests.messages import table as plain_table
 from tests.oracle import Message, OracleRules
 from windrow import messages, tables
+from windrow.batching.rules import Rules
 from windrow.batching.step import Batching
 from windrow.errors import BrokenPromise
 from windrow.floors import Floors, FloorsByVersion
@@ -243,3 +247,15 @@ def test_summaries_of_parts_combine(log: Log, position: int) -> None:
     assert whole["messages"].to_pylist() == [
         sum((message.version, message.source) == name for message in log.messages) for name in named
     ]
+
+
+def test_later_version_first() -> None:
+    """
+    Of messages alike the one of the earlier version comes first, though its row and its sequence come later.
+    """
+    rows = plain_table([plain_message(sequence=1), plain_message(sequence=2)])
+    arrived = rows.append_column("version", pa.array([2, 1], pa.int64()))
+    live = tables.ledger_schema(pa.string()).empty_table()
+    work = Work(arrived, np.full(2, NOW), live, Floors.empty(), microbatch=1, flush=False)
+    (batch,) = Batching(Rules())(work).rows.to_pylist()
+    assert [inside["sequence"] for inside in batch["messages"]] == [2]

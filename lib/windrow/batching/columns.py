@@ -67,7 +67,7 @@ def encode(messages: pa.Table, processing_time: Ints, version: Ints, batches: pa
     content, sizes = _content(messages, batches)
     stream_of = np.concatenate([np.repeat(of_batch, sizes), of_new])
     event_time = microseconds(content["event_time"])
-    kinds = _ranks(_array(content["type"]))
+    kinds = _ranks(content["type"].combine_chunks())
     open_rows = int(sizes.sum())
     visit, new_begin = _visit(messages, version, processing_time, of_new, count)
     ranked, begin = order.group(stream_of, count)
@@ -81,7 +81,7 @@ def encode(messages: pa.Table, processing_time: Ints, version: Ints, batches: pa
         stream_source=sources.take(pa.array(samples)),
         stream_key=keys.take(pa.array(samples)),
         processing_time=np.concatenate([np.zeros(open_rows, np.int64), processing_time]),
-        octets=octets(_array(content["type"]), _array(content["payload"])),
+        octets=octets(content["type"].combine_chunks(), content["payload"].combine_chunks()),
         new_begin=new_begin,
         visit=visit + open_rows,
         ranked=ranked,
@@ -101,7 +101,7 @@ def encode(messages: pa.Table, processing_time: Ints, version: Ints, batches: pa
 def _content(messages: pa.Table, batches: pa.Table) -> tuple[pa.Table, Ints]:
     """Return the messages inside the open batches followed by the new ones, and how many each open batch holds."""
     names = ["type", "event_time", "received_at", "sequence", "payload"]
-    held = _array(batches["messages"])
+    held = batches["messages"].combine_chunks()
     sizes = pc.list_value_length(held).to_numpy().astype(np.int64)
     inside = pa.Table.from_arrays(held.flatten().flatten(), names=names)
     schema = messages.select(names).schema
@@ -133,11 +133,11 @@ def _visit(messages: pa.Table, version: Ints, processing_time: Ints, stream: Int
         sequence.is_valid().to_numpy(),  # NULL comes before the least there is
         pc.fill_null(sequence, 0).to_numpy(),
         microseconds(messages["event_time"]),
-        _ranks(_array(messages["type"])),
+        _ranks(messages["type"].combine_chunks()),
         microseconds(messages["received_at"]),
     )
     if not _increasing(rows, keys):
-        rows = _by_payload(np.lexsort(keys[::-1]), keys, _array(messages["payload"]))
+        rows = _by_payload(np.lexsort(keys[::-1]), keys, messages["payload"].combine_chunks())
     return rows, begin
 
 
@@ -168,18 +168,12 @@ def _by_payload(rows: Ints, keys: tuple[Ints, ...], payload: pa.Array) -> Ints:
     return rows
 
 
-def _array(column: pa.ChunkedArray) -> pa.Array:
-    """Return one contiguous array."""
-    whole = column.combine_chunks()
-    return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)
-
-
 def _joined(first: pa.ChunkedArray, second: pa.ChunkedArray) -> pa.Array:
-    return _array(pa.chunked_array([*first.chunks, *second.chunks], pa.string()))
+    return pa.chunked_array([*first.chunks, *second.chunks], pa.string()).combine_chunks()
 
 
 def _indices(encoded: pa.DictionaryArray) -> Ints:
-    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return encoded.indices.to_numpy().astype(np.int64)
 
 
 def _ranks(values: pa.Array) -> Ints:
