@@ -702,6 +702,25 @@ class TestWishes:
         oracle = judged(log)
         assert without_names(batches) == expected_batches([*oracle.open, *oracle.closed], log.messages)
 
+    @pytest.mark.parametrize("keys", ["ab", "ba"])
+    @pytest.mark.parametrize("before", [0, 100, 5_000])
+    def test_a_stream_leaves_nothing_to_the_next(self, before, keys):
+        """
+        What a stream leaves open changes nothing for another one, however many times they have.
+        """
+        rules = OracleRules(window=10_000, max_delay=99_999, max_leap=99_999, window_start="event_time")
+        first = [*range(before + 200), 20_000, 40_000]
+        second = [*range(before), 20_000, 40_000, 29_999, *range(25_000, 25_400)]
+        times = dict(zip(keys, (first, second), strict=True))
+        messages = tuple(
+            Message(at, "", key, f"type {at}", time, 0, None, None, at)
+            for key in "ab"
+            for at, time in enumerate(times[key])
+        )
+        batches = Books().play(Log(rules, (messages,), versioned=True)).batches
+        found = [(batch["window_start"], batch["message_count"]) for batch in batches if batch["key"] == keys[1]]
+        assert found == [(0, before)] * (before > 0) + [(20_000, 402), (40_000, 1)]
+
     def test_both_neighbours_are_too_much(self):
         """
         A message that is too much for what comes before it and for what comes after it stands alone.
