@@ -640,13 +640,14 @@ class TestWishes:
         assert (batch["bytes"], batch["oversize"], batch["message_count"]) == (40_000_002, False, 2)
 
     @pytest.mark.parametrize(("limit", "counts"), [(4, [4]), (3, [3, 1]), (2, [2, 2]), (1, [1, 1, 1, 1])])
-    def test_byte_limit_to_the_octet(self, limit, counts):
+    @pytest.mark.parametrize("cuts", [0, -1], ids=["one call", "a call for each message"])
+    def test_byte_limit_to_the_octet(self, limit, counts, cuts):
         """
-        A batch takes as many octets as the limit, and not one more.
+        A batch takes as many octets as the limit, and not one more, whichever call it was opened in.
         """
-        messages = tuple(Message(at, "", "k", name, at, at, None, None, at) for at, name in enumerate("abcd"))
-        log = Log(OracleRules(window=100, max_delay=5, max_leap=1, max_batch_bytes=limit), (messages,), versioned=True)
-        assert [batch["message_count"] for batch in Books().play(log).batches] == counts
+        steps = tuple((Message(at, "", "k", name, at, at, None, None, at),) for at, name in enumerate("abcd"))
+        log = Log(OracleRules(window=100, max_delay=5, max_leap=1, max_batch_bytes=limit), steps, versioned=True)
+        assert [batch["message_count"] for batch in Books().play(log, cuts).batches] == counts
 
     @pytest.mark.parametrize(("limit", "counts"), [(4, [4]), (3, [3, 1]), (2, [2, 2]), (1, [1, 1, 1, 1])])
     def test_parts_to_the_octet(self, limit, counts):
@@ -703,14 +704,14 @@ class TestWishes:
         assert without_names(batches) == expected_batches([*oracle.open, *oracle.closed], log.messages)
 
     @pytest.mark.parametrize("keys", ["ab", "ba"])
-    @pytest.mark.parametrize("before", [0, 100, 5_000])
-    def test_a_stream_leaves_nothing_to_the_next(self, before, keys):
+    @pytest.mark.parametrize(("before", "apart"), [(0, 0), (0, 200), (100, 0), (5_000, 0), (5_000, 200)])
+    def test_a_stream_leaves_nothing_to_the_next(self, before, apart, keys):
         """
         What a stream leaves open changes nothing for another one, however many times they have.
         """
         rules = OracleRules(window=10_000, max_delay=99_999, max_leap=99_999, window_start="event_time")
-        first = [*range(before + 200), 20_000, 40_000]
-        second = [*range(before), 20_000, 40_000, 29_999, *range(25_000, 25_400)]
+        first = [*range(before + apart), 20_000, 40_000]
+        second = [*range(before), 20_000, 40_000, 29_999, *range(25_000, 25_000 + 2 * apart)]
         times = dict(zip(keys, (first, second), strict=True))
         messages = tuple(
             Message(at, "", key, f"type {at}", time, 0, None, None, at)
@@ -719,7 +720,41 @@ class TestWishes:
         )
         batches = Books().play(Log(rules, (messages,), versioned=True)).batches
         found = [(batch["window_start"], batch["message_count"]) for batch in batches if batch["key"] == keys[1]]
-        assert found == [(0, before)] * (before > 0) + [(20_000, 402), (40_000, 1)]
+        assert found == [(0, before)] * (before > 0) + [(20_000, 2 + 2 * apart), (40_000, 1)]
+
+    @pytest.mark.parametrize("keys", ["ab", "ba"])
+    @pytest.mark.parametrize("times", [range(10, 11), range(10, 400)], ids=["one", "many"])
+    def test_a_stream_leaves_no_times_to_the_next(self, times, keys):
+        """
+        A window is split at a time of its own stream, not at one that another stream has had.
+        """
+        between = [(f"{time}", time, None) for time in times]
+        first = [("w", 0, None), ("y", 5, None), *between]
+        second = [("w", 0, None), ("x", 900, None), ("y", 5, "too much"), *between]
+        given = [(key, *each) for key, stream in zip(keys, (first, second), strict=True) for each in stream]
+        messages = tuple(Message(at, "", *each[:3], 900, None, each[3], at) for at, each in enumerate(given))
+        rules = OracleRules(window=1_000, max_delay=999, max_leap=1, max_batch_bytes=8, window_start="event_time")
+        log = Log(rules, (messages,), versioned=True)
+        oracle = judged(log)
+        expected = expected_batches([*oracle.open, *oracle.closed], log.messages)
+        assert without_names(Books().play(log).batches) == expected
+
+    @pytest.mark.parametrize("keys", ["ab", "ba"])
+    @pytest.mark.parametrize("count", [4, 300])
+    def test_a_stream_leaves_no_octets_to_the_next(self, count, keys):
+        """
+        The half of a window weighs what its own stream put into it.
+        """
+        heavy = [(f"{time:03}", time, "x" * 100) for time in range(count)]
+        light = [(f"{time:03}", time, None) for time in range(count)]
+        light += [("001", 0, None), ("a", count - 2, None)]
+        given = [(key, *each) for key, stream in zip(keys, (heavy, light), strict=True) for each in stream]
+        messages = tuple(Message(at, "", *each[:3], 900, None, each[3], at) for at, each in enumerate(given))
+        rules = OracleRules(window=1_000, max_delay=999, max_leap=1, max_batch_bytes=3 * count + 50)
+        log = Log(replace(rules, window_start="event_time"), (messages,), versioned=True)
+        oracle = judged(log)
+        expected = expected_batches([*oracle.open, *oracle.closed], log.messages)
+        assert without_names(Books().play(log).batches) == expected
 
     def test_both_neighbours_are_too_much(self):
         """
