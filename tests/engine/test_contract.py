@@ -41,6 +41,18 @@ class TestResult:
         assert world.canonical() == world.expected()
         world.assert_balanced()
 
+    @pytest.mark.slow
+    @pytest.mark.parametrize("small_bytes", [0, 1 << 40], ids=["as code", "interpreted"])
+    def test_large_and_small_commits_of_spark(self, spark, world, monkeypatch, small_bytes):
+        """
+        What Spark turns into code and what it interprets gives the same.
+        """
+        monkeypatch.setattr("windrow.engine.spark.SMALL_BYTES", small_bytes)
+        world.publish(*log(versions=4))
+        world.runner(EngineFactory("spark", spark), max_messages=70).once()
+        assert world.canonical() == world.expected()
+        world.assert_balanced()
+
     def test_engines_take_turns(self, spark, world):
         """
         Microbatches of both engines in turn, each over live rows that the other wrote, give the result of one call,

@@ -12,6 +12,17 @@ from pyspark.sql import SparkSession
 WHOLE_TIMES = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 
 
+# A small MERGE takes longer to be turned into code, by every task anew, than to be interpreted; and its rows fit into
+# one task, which then writes one file a partition.
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false",
+}
+SMALL_BYTES = 4_000_000
+
+
 @contextmanager
 def configured(session: SparkSession, settings: dict[str, str]) -> Iterator[None]:
     """Set session settings for one statement, and leave to the session what it had before.

@@ -27,7 +27,7 @@ from windrow import tables
 from windrow.arrow import plain
 from windrow.commits import CHANGE, FEED_COLUMNS, VERSION, Commit
 from windrow.engine import catalog, embedded
-from windrow.engine.configured import WHOLE_TIMES, configured
+from windrow.engine.configured import INTERPRETED, SMALL_BYTES, WHOLE_TIMES, configured
 from windrow.engine.embedded import added_rows
 from windrow.engine.frames import frame_of
 from windrow.engine.lock import commit_lock
@@ -275,8 +275,10 @@ class SparkEngine:
         frame = self._source(session, rows, control)
         frame.createOrReplaceTempView(SOURCE)
         belt = {TXN_ID: f"windrow:{live.handle}", TXN_VERSION: str(live.table_version)}
+        small = configured(session, INTERPRETED) if _is_small(rows, live) else nullcontext()
+        written = configured(session, {NOTE: note} | WHOLE_TIMES)
         try:
-            with self._lock(self._ledger), configured(session, belt), configured(session, {NOTE: note} | WHOLE_TIMES):
+            with self._lock(self._ledger), configured(session, belt), written, small:
                 counts = session.sql(_merge_sql(reference(self._ledger), control.schema.names, token)).collect()
         except PySparkException as error:
             raise translated(error) from error
@@ -327,6 +329,11 @@ SOURCE = "windrow_rows"
 ALIKE = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
 NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 TXN_ID, TXN_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
+
+
+def _is_small(rows: Any, live: Live) -> bool:
+    """Tell whether the rows to merge, and those they may replace, are few enough to be interpreted."""
+    return isinstance(rows, pa.Table) and rows.nbytes + live.rows.nbytes <= SMALL_BYTES
 
 
 def _merge_sql(ledger: str, columns: list[str], token: str) -> str:
