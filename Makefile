@@ -43,6 +43,10 @@ faults: require-java $(INSTALLED) ## try every fault many times and count what w
 peers: require-java $(INSTALLED) ## measure what docs/comparison.md compares, which takes about an hour
 	@.venv/bin/python -m tests.benchmarks.peers
 
+.PHONY: bench
+bench: require-java $(INSTALLED) ## measure what docs/performance.md tells, which takes about an hour (ONLY="kernel batch")
+	@.venv/bin/python -m tests.benchmarks $(ONLY)
+
 .PHONY: mutants
 mutants: $(INSTALLED) ## change the pure modules piece by piece, list what no test notices (ONLY=lib/windrow/clock.py)
 	@$(PIP_INSTALL) --group mutants

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import duckdb
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from deltalake import write_deltalake
 
+Ints = npt.NDArray[np.int64]
 TIME = pa.timestamp("us", tz="UTC")
 TIMES = ("event_time", "received_at")
 START = 1_750_000_000_000_000
@@ -28,28 +30,33 @@ def sample(messages: int | None = None) -> pa.Table:
     return _timed(found.slice(0, messages))
 
 
-def generated(messages: int, keys: int = 100, types: int = 20, seed: int = 1) -> pa.Table:
+def generated(messages: int, keys: int = 100, types: int = 20, seed: int = 1, first: int = 0) -> pa.Table:
     """Return messages of devices that measure each second for ten seconds, then pause for twelve, so that sessions end.
 
-    One message in fifty is late, by up to 8 s.
+    One message in fifty is late, by up to 8 s. They are counted from `first`, so that a large input comes in pieces.
     """
     random = np.random.default_rng(seed)
-    number = np.arange(messages)
+    number = np.arange(first, first + messages)
     second = number // (keys * types)
     event_time = START + (second + second // 10 * 12) * 1_000_000 + random.integers(0, 900_000, messages)
     delay = np.where(random.random(messages) < 0.02, random.integers(0, 8_000_000, messages), 50_000)
-    key = pa.array(np.char.add("device-", (number // types % keys).astype(str)))
-    table = pa.table(
-        {
-            "source": key,
-            "key": key,
-            "type": np.char.add("measurement-", (number % types).astype(str)),
-            "event_time": event_time,
-            "received_at": event_time + delay,
-            "payload": np.char.add("value ", random.integers(0, 1_000_000, messages).astype(str)),
-        }
-    )
-    return _timed(table.sort_by("received_at"))
+    key = named("device", number // types % keys, keys)
+    payload = pa.array(np.char.add("value ", random.integers(0, 1_000_000, messages).astype(str)))
+    return arrived(key, key, named("measurement", number % types, types), event_time, event_time + delay, payload)
+
+
+def named(kind: str, number: Ints, count: int) -> pa.Array:
+    """Return the names of things of a kind, `kind-0`, `kind-1` and so on, of which there are `count`."""
+    return pa.array([f"{kind}-{one}" for one in range(count)]).take(pa.array(number))
+
+
+def arrived(
+    source: pa.Array, key: pa.Array, kind: pa.Array, event_time: Ints, received_at: Ints, payload: pa.Array
+) -> pa.Table:
+    """Return messages in the order of their arrival; times are microseconds."""
+    columns = (source, key, kind, pa.array(event_time), pa.array(received_at), payload)
+    names = ["source", "key", "type", "event_time", "received_at", "payload"]
+    return _timed(pa.Table.from_arrays(columns, names).sort_by("received_at"))
 
 
 def wake_up(after: pa.Table) -> pa.Table:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-import statistics
-import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from tests.benchmarks.peers import windrow_itself
 from tests.benchmarks.peers.counts import PEERS
+from tests.benchmarks.turns import afresh, in_turns, ratio
 
 REFERENCE = PEERS[0].name
 ALL = 1_000_000
@@ -23,19 +22,9 @@ def seconds(spark: SparkSession, depot: Path, into: Path, rounds: int) -> dict[s
         peer.name: lambda out, peer=peer: peer.run(spark, depot, out, ALL) for peer in PEERS
     }
     embedded = {"Windrow embedded, no JVM": lambda out: windrow_itself.run(None, depot, out, ALL)}
-    taken: dict[str, list[float]] = {}
-    for _ in range(rounds):
-        for name, run in (runs | embedded).items():
-            begin = time.perf_counter()
-            run(into)
-            taken.setdefault(name, []).append(time.perf_counter() - begin)
-            shutil.rmtree(into)
-    return taken
+    return in_turns({name: partial(afresh, run, into) for name, run in (runs | embedded).items()}, rounds, warm_up=0)
 
 
 def ratios(taken: Mapping[str, list[float]]) -> dict[str, float]:
     """Return the median over the rounds of the time of each peer divided by Windrow's of the same round."""
-    return {
-        name: round(statistics.median(own / by for own, by in zip(rounds, taken[REFERENCE], strict=True)), 2)
-        for name, rounds in taken.items()
-    }
+    return {name: round(ratio(rounds, taken[REFERENCE]), 2) for name, rounds in taken.items()}

@@ -1,0 +1,103 @@
+"""A command as a process of its own: how long it takes, how much memory it holds at most, what it starts.
+
+Memory and programs are those of the process and all below it, read from /proc every few hundredths of a second, so
+these need Linux. The memory of a process is its high-water mark (`VmHWM`), which misses no peak but that of the last
+moment; for the process itself the kernel's count at its end makes up for that. Marks of processes that live at the
+same time are added, so a sum is rather too high than too low.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+PAUSE = 0.03  # seconds
+PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a command took: wall time, most octets of resident memory, the names of the programs it ran."""
+
+    seconds: float
+    peak_octets: int
+    programs: frozenset[str]
+
+
+def windrow(*arguments: object) -> list[str]:
+    """Return the command line of a Windrow command."""
+    return [sys.executable, "-m", "windrow", *map(str, arguments)]
+
+
+def run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Finished:
+    """Run a command to its end, in a directory without settings. Raises RuntimeError with what it said if it fails."""
+    with tempfile.TemporaryDirectory() as here, tempfile.TemporaryFile() as said:
+        begin = time.perf_counter()
+        process = subprocess.Popen(
+            command, cwd=here, stdout=said, stderr=subprocess.STDOUT, env=os.environ | (environment or {})
+        )
+        watch = Watch(process.pid)
+        _, status, used = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - begin
+        process.returncode = os.waitstatus_to_exitcode(status)
+        watch.stop()
+        if process.returncode:
+            said.seek(0)
+            raise RuntimeError(f"{command} ended with {process.returncode}: {said.read().decode()}")
+    return Finished(seconds, max(watch.peak_octets, used.ru_maxrss * 1024), frozenset(watch.programs))
+
+
+class Watch:
+    """Looks at a process and those below it until it is told to stop."""
+
+    def __init__(self, process: int) -> None:
+        """Begin to look."""
+        self.peak_octets = 0
+        self.programs: set[str] = set()
+        self._process, self._over = process, threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop looking."""
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(PAUSE):
+            held = [status(process) for process in family(self._process)]
+            self.peak_octets = max(self.peak_octets, sum(octets for _, octets in held))
+            self.programs |= {name for name, octets in held if octets}
+
+
+def family(process: int) -> list[int]:
+    """Return a process and all that it started, however indirectly, as far as they live."""
+    children: dict[int, list[int]] = {}
+    for entry in PROC.iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                # The name, which comes second, may hold anything, parentheses too; the parent is the second after it.
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                children.setdefault(parent, []).append(int(entry.name))
+    found = [process]
+    for one in found:
+        found += children.get(one, [])
+    return found
+
+
+def status(process: int) -> tuple[str, int]:
+    """Return the name of a process and its high-water mark in octets, nothing when it has ended."""
+    try:
+        lines = (PROC / str(process) / "status").read_text().splitlines()
+    except OSError:
+        return "", 0
+    said = dict(line.split(":", 1) for line in lines)
+    return said["Name"].strip(), int(said.get("VmHWM", "0 kB").split()[0]) * 1024

@@ -1,0 +1,21 @@
+"""`windrow.batch`, from an Arrow table with texts to batches: million messages a second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import windrow
+from tests.benchmarks import streams
+from tests.benchmarks.conditions import Conditions
+from tests.benchmarks.row import Row, at_least, rate
+from tests.benchmarks.turns import in_turns, timed
+
+
+def measure(conditions: Conditions) -> Iterator[Row]:
+    """Measure data like collectd's: source, key, type and payload are texts."""
+    messages = streams.collectd(100, 60, conditions.size(300, 2))
+    batched = partial(timed, partial(windrow.batch, messages, windrow.Rules()))
+    name = "like collectd, 100 streams of 60 types"
+    taken = in_turns({name: batched}, conditions.rounds, tell=conditions.tell)
+    yield rate(name, messages.num_rows, taken[name], at_least(12))

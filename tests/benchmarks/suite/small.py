@@ -1,0 +1,29 @@
+"""Warm microbatches of a thousand messages, next to an append of the rows: how long until they are batched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from tests.benchmarks import append
+from tests.benchmarks.conditions import Conditions
+from tests.benchmarks.microbatches import one_by_one, ours, settings
+from tests.benchmarks.peers import inputs
+from tests.benchmarks.row import Row, at_most, times
+from tests.benchmarks.turns import timed
+
+
+def measure(conditions: Conditions) -> Iterator[Row]:
+    """Publish a thousand messages and let both engines and the append take them, again and again."""
+    spark, here = conditions.spark(), conditions.directory
+    size = conditions.size(1_000, 100)
+    runs = {
+        "Spark": ours(settings(here / "depot", here / "spark", spark), spark),
+        "embedded": ours(settings(here / "depot", here / "embedded")),
+        "plain append": partial(timed, partial(append.run, spark, here / "depot", here / "append")),
+    }
+    messages = inputs.generated(size * conditions.size(60, 3))
+    taken = one_by_one(here / "depot", messages, size, runs, conditions.tell)
+    for engine, aim in (("Spark", 1.5), ("embedded", 0.1)):
+        name = f"microbatch of {size:,}, {engine}"
+        yield times(name, taken[engine], "plain append", taken["plain append"], at_most(aim))

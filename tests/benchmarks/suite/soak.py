@@ -1,0 +1,58 @@
+"""Thousands of microbatches with `windrow maintain` beside them: is the last tenth as fast as the first?
+
+The first tenth of all warms up and is dropped, so the last is compared with the second. In the middle of each tenth
+maintenance of ledger and depot starts in a thread beside the microbatches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from statistics import median
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from tests.benchmarks.conditions import Conditions
+from tests.benchmarks.microbatches import ours, settings
+from tests.benchmarks.peers import inputs
+from tests.benchmarks.row import Row, at_most
+from tests.benchmarks.turns import in_turns
+from windrow.engine import open_engine
+from windrow.maintain import maintain
+from windrow.wall import WallClock
+
+
+def measure(conditions: Conditions) -> Iterator[Row]:
+    """Soak the embedded engine, then Spark."""
+    for engine, session, count in (
+        ("embedded", None, conditions.size(2_000, 20)),
+        ("Spark", conditions.spark(), conditions.size(200, 10)),
+    ):
+        seconds = soaked(conditions, engine, session, count)
+        tenth = count // 10
+        last, first = median(seconds[-tenth:]), median(seconds[tenth : 2 * tenth])
+        name = f"last tenth of {count:,} microbatches, {engine}"
+        yield Row(name, last, "s", "the second tenth", first, last / first, aim=at_most(1.1))
+
+
+def soaked(conditions: Conditions, engine: str, session: SparkSession | None, count: int) -> list[float]:
+    """Return the seconds of each microbatch."""
+    here, size = conditions.directory / engine, conditions.size(1_000, 100)
+    chosen = settings(here / "depot", here / "ledger", session, maintain={"depot": "always"})
+    tenth = count // 10
+    maintained: list[Future[Any]] = []
+
+    with ThreadPoolExecutor(1) as beside:
+
+        def publish(number: int) -> None:
+            inputs.write(here / "depot", inputs.generated(size, first=number * size), 1)
+            if number and number % tenth == tenth // 2:
+                look_after = open_engine(chosen, session)
+                maintained.append(beside.submit(maintain, look_after, chosen, WallClock().now()))
+
+        name = f"soak, {engine}"
+        taken = in_turns({name: ours(chosen, session)}, count, 0, publish, conditions.tell)[name]
+    for done in maintained:
+        done.result()
+    return taken

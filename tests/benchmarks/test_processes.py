@@ -1,0 +1,57 @@
+import subprocess
+import sys
+
+import pytest
+
+from tests.benchmarks import processes
+
+HELD = 300 * 2**20
+HOLDING = f"held = b'x' * {HELD}"
+STARTING = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
+
+
+class TestRun:
+    def test_peak(self) -> None:
+        """
+        The peak of a command holds what it once held, however soon it let go of it.
+        """
+        idle = processes.run([sys.executable, "-c", ""])
+        done = processes.run([sys.executable, "-c", HOLDING])
+        assert idle.peak_octets < HELD < done.peak_octets < 2 * HELD
+        assert done.seconds > 0
+
+    def test_failure(self) -> None:
+        """
+        A command that fails raises an error with what it said.
+        """
+        with pytest.raises(RuntimeError, match="because of this"):
+            processes.run([sys.executable, "-c", "import sys; sys.exit('because of this')"])
+
+    def test_environment(self) -> None:
+        """
+        The command gets its variables on top of those that are there.
+        """
+        asked = "import os; assert os.environ['WINDROW_BENCH'] == 'on' and os.environ['PATH']"
+        assert processes.run([sys.executable, "-c", asked], {"WINDROW_BENCH": "on"}).seconds > 0
+
+    def test_windrow(self) -> None:
+        """
+        A command of Windrow runs with this Python.
+        """
+        assert processes.run(processes.windrow("--version")).peak_octets > 0
+
+
+def test_family() -> None:
+    """
+    What a process started belongs to its family, with a name and a high-water mark, until it has ended.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        parent.stdout.readline()
+        found = processes.family(parent.pid)
+        assert len(found) == 2
+        assert all("python" in name and octets > 0 for name, octets in map(processes.status, found))
+        parent.communicate("\n")
+    assert [processes.status(one) for one in found] == [("", 0), ("", 0)]
