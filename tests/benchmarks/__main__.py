@@ -51,7 +51,7 @@ def asked(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run; all without")
     parser.add_argument("--list", action="store_true", help="say which there are")
     parser.add_argument("--quick", action="store_true", help="sizes so small that the numbers mean nothing")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds that count, after one that does not (5)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds that count, where there are rounds (5)")
     parser.add_argument("--json", type=Path, default=Path("build/bench.json"), help="file to write (build/bench.json)")
     chosen = parser.parse_args(arguments)
     unknown = set(chosen.names) - set(BENCHMARKS)

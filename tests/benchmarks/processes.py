@@ -1,6 +1,6 @@
 """A command as a process of its own: how long it takes, how much memory it holds at most, what it starts.
 
-Memory and programs are those of the process and all below it, read from /proc every few hundredths of a second, so
+Memory and programs are those of the process and all below it, read from /proc ten times a second, so
 these need Linux. The memory of a process is its high-water mark (`VmHWM`), which misses no peak but that of the last
 moment; for the process itself the kernel's count at its end makes up for that. Marks of processes that live at the
 same time are added, so a sum is rather too high than too low.
@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-PAUSE = 0.03  # seconds
+PAUSE = 0.1  # seconds
 PROC = Path("/proc")
 
 
