@@ -3,9 +3,10 @@
 It knows a depot, a ledger and a *step*, and nothing of what the step does with the messages. An `Engine` reads and
 writes; everything decided here is decided over Arrow tables.
 
-1. `prime` reads the live rows of the ledger, all of one table version.
+1. `prime` reads where the ledger stands, of one table version.
 2. `plan` counts what came, checks the count against the depot's own log, and computes the floors.
-3. `process` lets the step decide, and turns what it refuses into rejections.
+3. `process` reads the open batches that can change, of the same version, lets the step decide, and turns what it
+   refuses into rejections.
 4. `commit` writes all that changed in one MERGE, fenced by the token that was primed.
 
 Failure before the commit leaves nothing; failure after it is found by the next `prime`.
@@ -113,7 +114,8 @@ class Microbatch:
         plan = _plan(arrived, latest, self.primed, mark_of(self._engine, max(arrived.expected)))
         self._phase("plan_ms")
         task = Task(self._step, plan.floors, latest, self.primed.microbatch + 1)
-        processed = arrived.process(task, self.primed.live)
+        live = self.primed.live(self._step.wanted(plan.floors.after, arrived.streams))
+        processed = arrived.process(task, live)
         self._phase("process_ms")
         moved = plan.summary.filter(pc.is_valid(plan.summary["stamp"]))["source"].combine_chunks().unique()
         after = Floors(moved, plan.floors.after.of(moved))
@@ -122,7 +124,7 @@ class Microbatch:
     def run_tick(self, floors: Floors, kind: Kind = "tick", flush: bool = False) -> Committed:
         """Raise floors without messages, which closes what lies below them; `flush` closes all that is open."""
         after = self.primed.sources.floors.raised(floors.source, floors.floor)
-        return self._run_alone(kind, after, self.primed.live, flush)
+        return self._run_alone(kind, after, self.primed.live(None if flush else self._step.wanted(after)), flush)
 
     def run_switch(self, paused: bool) -> Committed:
         """Pause or resume the ledger: a commit that moves nothing else, so that whoever is at work is fenced.
@@ -130,7 +132,7 @@ class Microbatch:
         The recorded rules stay in force as well. Other rules may only come with the floors that go with them.
         """
         return self._run_alone(
-            "pause" if paused else "resume", self.primed.sources.floors, self.primed.live.slice(0, 0)
+            "pause" if paused else "resume", self.primed.sources.floors, self.primed.progress.slice(0, 0)
         )
 
     def _run_alone(self, kind: Kind, after: Floors, live: pa.Table, flush: bool = False) -> Committed:
@@ -182,7 +184,7 @@ class Microbatch:
             reasons=counts.reasons,
             opened=counts.opened,
             closed=counts.closed,
-            open_batches=_open(self.primed) + counts.opened - counts.closed,
+            open_batches=self.primed.fence.open.count + counts.opened - counts.closed,
             path=plan.path,
             lag_ms=_lag(plan, self._clock.now()),
             **self._phases,
@@ -258,10 +260,6 @@ def _note(number: int, plan: Plan, counts: Counts) -> str:
         "rejected": counts.rejected,
     }
     return json.dumps(note)
-
-
-def _open(primed: Primed) -> int:
-    return int(pc.sum(pc.equal(primed.live["state"], "open")).as_py() or 0)
 
 
 def _lag(plan: Plan, now: int) -> float | None:

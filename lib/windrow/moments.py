@@ -16,5 +16,10 @@ def microseconds(text: str, name: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise SettingsError(f"{name} {text!r} is no time", "Write it like 2026-01-31T12:00:00Z.") from error
+    return microseconds_of(moment)
+
+
+def microseconds_of(moment: datetime) -> int:
+    """Return a time in microseconds; without a zone it is UTC."""
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (aware - EPOCH) // MICROSECOND

@@ -42,7 +42,7 @@ def open_ledger(engine: Engine, settings: Settings, now: int) -> Primed:
         engine.create_ledger(first, settings.keep)
     primed = prime(engine)
     depot = require_depot(engine, primed.reached, settings)
-    held = primed.live.schema.field("payload").type
+    held = primed.payload
     if depot.payload != held:
         raise MessagesError(
             f"the payloads of the depot {settings.depot} are {depot.payload}, the ledger holds them as {held}",

@@ -1,4 +1,4 @@
-"""Where a ledger stands: its `progress` row, the clocks of its sources and the open rows, all of one table version."""
+"""Where a ledger stands: its `progress` row, the clocks of its sources and the open batches, of one table version."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from windrow.engine.protocol import Engine, Live, Table
 from windrow.errors import TableRefused
 from windrow.floors import Floors, Ints
 from windrow.messages import microseconds, times
+from windrow.step import Wanted
 
 DAMAGED = "It was damaged from outside. RESTORE it to an earlier version, or replay the depot into a new ledger."
 WHOLE = ("token", "microbatch", "depot_version", "depot_id", "start_from", "paused", "rules")
@@ -67,7 +68,7 @@ class Primed:
 
     progress: pa.Table  # the one `progress` row
     sources: Sources
-    live: pa.Table  # open and partial rows
+    partial: pa.Table
     fence: Live
     token: str
     microbatch: int
@@ -83,14 +84,27 @@ class Primed:
         """Return how far the depot is read."""
         return Reached(self.depot_id, self.start_from, self.depot_version, self.depot_mark)
 
+    @property
+    def payload(self) -> pa.DataType:
+        """Return the type of payloads in the ledger."""
+        return self.progress.schema.field("payload").type
+
+    def live(self, wanted: Wanted | None = None) -> pa.Table:
+        """Read the open batches that are wanted, all for None; partial rows come with them. Raises TableRefused."""
+        rows = pa.concat_tables([self.partial, self.fence.open.wanted(wanted)])
+        _require_sound(rows, ((rows, LIVE),))
+        return rows
+
     def no_messages(self) -> pa.Table:
         """Return an empty table of messages with their version, in the ledger's types."""
-        payload = self.live.schema.field("payload").type
-        return message_columns.schema(payload).append(pa.field("version", pa.int64())).empty_table()
+        return message_columns.schema(self.payload).append(pa.field("version", pa.int64())).empty_table()
 
 
 def prime(engine: Engine) -> Primed:
-    """Read the live rows once. Raises TableMissing, or TableRefused for a ledger that was damaged from outside."""
+    """Read the live rows, the open batches when they are asked for.
+
+    Raises TableMissing, or TableRefused for a ledger that was damaged from outside.
+    """
     fence = engine.live()
     rows = fence.rows
     is_progress = pc.equal(rows["state"], "progress")
@@ -105,8 +119,7 @@ def prime(engine: Engine) -> Primed:
             "Use the Windrow that wrote it, or replay the depot into a new ledger.",
         )
     by_source = control.filter(pc.not_equal(control["id"], tables.PROGRESS))
-    live = rows.filter(pc.invert(is_progress))
-    _require_sound(rows, ((whole, WHOLE), (by_source, BY_SOURCE), (live, LIVE)))
+    _require_sound(rows, ((whole, WHOLE), (by_source, BY_SOURCE)))
     recorded = whole.select([*WHOLE, "depot_mark"])
     return Primed(
         progress=whole,
@@ -116,7 +129,7 @@ def prime(engine: Engine) -> Primed:
             microseconds(by_source["floor"]),
             microseconds(by_source["seen_at"]),
         ),
-        live=live,
+        partial=rows.filter(pc.invert(is_progress)),
         fence=fence,
         **recorded.to_pylist()[0],
     )

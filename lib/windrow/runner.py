@@ -188,7 +188,8 @@ class Runner:
         primed = microbatch.primed
         grace = self._settings.idle_grace or 0
         idle = primed.sources.idle(microbatch.started_at)
-        due = self._step.due(primed.live, Floors(idle.source, idle.floor - grace))
+        now = Floors(idle.source, idle.floor - grace)
+        due = self._step.due(primed.live(self._step.wanted(now)), now)
         if len(due.source):
             self._done(microbatch.run_tick(due))
 
@@ -203,7 +204,7 @@ class Runner:
         primed = microbatch.primed
         idle = primed.sources.idle(microbatch.started_at)
         now = primed.sources.floors.raised(idle.source, idle.floor)
-        if primed.live.num_rows:
+        if primed.fence.open.count or primed.partial.num_rows:
             self._done(microbatch.run_tick(now, kind="flush", flush=True))
 
     def _follow_rules(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -41,6 +42,23 @@ class Outcome:
     cuts: Floors
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which open batches a microbatch needs: those of some streams, and those whose window the clocks have passed.
+
+    `streams` returns `source, key`, None when it is not known which have messages; it may be called or not. `passed`
+    has for each source up to where windows have ended long enough ago.
+    """
+
+    streams: Callable[[], pa.Table | None]
+    passed: Floors
+
+
+def no_streams() -> pa.Table:
+    """Return the streams of a microbatch without messages."""
+    return pa.table({"source": pa.array([], pa.string()), "key": pa.array([], pa.string())})
+
+
 class Step(Protocol):
     """What a microbatch does with its messages. It must be pure and picklable: executors run it as well."""
 
@@ -51,6 +69,10 @@ class Step(Protocol):
 
     def __call__(self, work: Work) -> Outcome:
         """Process the messages of some streams together with the live rows of these streams."""
+        ...
+
+    def wanted(self, floors: Floors, streams: Callable[[], pa.Table | None] = no_streams) -> Wanted:
+        """Return which open batches can change at these floors, with messages of these streams."""
         ...
 
     def due(self, live: pa.Table, now: Floors) -> Floors:

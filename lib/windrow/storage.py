@@ -7,9 +7,10 @@ and the cause. Our own errors pass.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -60,12 +61,80 @@ def unwritable(location: str, role: str, error: Exception) -> TableUnwritable:
 
 def open_table(location: str, role: str) -> DeltaTable:
     """Open a table at a path. Raises TableMissing, TableUnreadable."""
+    return _opened(DeltaTable, location, role)
+
+
+def shared_table(location: str, role: str) -> DeltaTable:
+    """Return a table at a path as it is now, the same object to all who ask until it changes.
+
+    So nobody may write through it in a way that moves it to another version. Raises TableMissing, TableUnreadable.
+    """
+    return _opened(OPENED.get, location, role)
+
+
+def _opened(opening: Callable[[str], DeltaTable], location: str, role: str) -> DeltaTable:
     try:
-        return DeltaTable(location)
+        return opening(location)
     except TableNotFoundError as error:
         raise missing(location, role) from error
     except FAULTS as error:
         raise unreadable(location, role, error) from error
+
+
+class Opened:
+    """Tables on a disk of this machine that were opened lately: to open one reads its log from the last checkpoint on.
+
+    A table is the one that was opened as long as nothing came to its log or went, and the file of its version is the
+    same. A table that was made anew, brought back from a copy or RESTOREd has another.
+    """
+
+    def __init__(self, most: int = 8) -> None:
+        """Keep `most` tables at most."""
+        self._most = most
+        self._kept: dict[str, tuple[DeltaTable, Stamp]] = {}
+
+    def get(self, location: str) -> DeltaTable:
+        """Return the table as it is now. Raises what delta-rs raises."""
+        kept = self._kept.pop(location, None)
+        if kept is None or _stamp(location, kept[0].version()) != kept[1]:
+            table = DeltaTable(location)
+            stamp = _stamp(location, table.version())
+            if stamp is None:
+                return table
+            kept = table, stamp
+        while len(self._kept) >= self._most:
+            self._kept.pop(next(iter(self._kept)), None)
+        self._kept[location] = kept
+        return kept[0]
+
+
+Stamp = tuple[tuple[int, int, int], tuple[int, int, int]]
+
+
+def _stamp(location: str, version: int) -> Stamp | None:
+    """Return what changes when anything is added to the log or taken away, or the file of a version is another one.
+
+    None when there is a newer version, which two commits within a tick of the file system's clock need, or none at all.
+    """
+    path = local_path(location)
+    if path is None or (path / _entry(version + 1)).exists():
+        return None
+    try:
+        return _identity(path / "_delta_log"), _identity(path / _entry(version))
+    except OSError:
+        return None
+
+
+def _identity(path: Path) -> tuple[int, int, int]:
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _entry(version: int) -> str:
+    return f"_delta_log/{version:020}.json"
+
+
+OPENED = Opened()
 
 
 def history(table: DeltaTable, since: int = 0) -> Iterator[dict[str, Any]]:
@@ -77,7 +146,7 @@ def history(table: DeltaTable, since: int = 0) -> Iterator[dict[str, Any]]:
     """
     store = PyFileSystem(DeltaStorageHandler(table.table_uri))
     for version in range(table.version(), since - 1, -1):
-        place = f"_delta_log/{version:020}.json"
+        place = _entry(version)
         found = store.get_file_info(place)
         if found.type == FileType.NotFound:
             return

@@ -22,8 +22,11 @@ from windrow.durations import microseconds
 from windrow.messages import TIME
 
 SCHEMA_VERSION = 1
-LIVE = ("open", "progress", "partial")
+OPEN = "open"
+LIVE = (OPEN, "progress", "partial")
 PROGRESS = "progress"
+BATCH_ID = "batch"  # what ids of batches begin with
+GONE = "gone"  # of a row to write: the live row of this id goes, and no other takes its place
 
 DEPOT_COMMENT = "Windrow depot: messages, appended and never changed"
 LEDGER_COMMENT = "Windrow ledger: batches, rejections, progress and history"
@@ -103,7 +106,7 @@ def ledger_schema(payload: pa.DataType | None = None) -> pa.Schema:
 
 def rows(schema: pa.Schema, columns: dict[str, object], count: int) -> pa.Table:
     """Return ledger rows with the given columns (arrays, or one value for all) and NULL in the others."""
-    filled = [_filled(columns.get(name), count) for name in schema.names]
+    filled = [_filled(columns.get(field.name), field.type, count) for field in schema]
     return pa.Table.from_arrays(filled, schema=schema)
 
 
@@ -130,10 +133,10 @@ def views(ledger: str) -> dict[str, str]:
     }
 
 
-def _filled(value: object, count: int) -> Any:
+def _filled(value: object, type_: pa.DataType, count: int) -> Any:
     if isinstance(value, pa.Array | pa.ChunkedArray | np.ndarray):
         return value
-    return pa.array([value]).take(pa.array(np.zeros(count, np.int64)))
+    return pa.nulls(count, type_) if value is None else pa.repeat(pa.scalar(value, type_), count)
 
 
 def _encoded(component: pa.Array) -> pa.Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import pyarrow as pa
 from windrow.engine.spark import SparkEngine
 from windrow.floors import Floors
 from windrow.settings import Settings
-from windrow.step import Outcome, Step, Work
+from windrow.step import Outcome, Step, Wanted, Work, no_streams
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,6 +70,10 @@ class HeldStep:
         """Process, if not held."""
         self.hold.here()
         return self.step(work)
+
+    def wanted(self, floors: Floors, streams: Callable[[], pa.Table | None] = no_streams) -> Wanted:
+        """Return which open batches can change."""
+        return self.step.wanted(floors, streams)
 
     def due(self, live: pa.Table, now: Floors) -> Floors:
         """Return what is due for the step."""

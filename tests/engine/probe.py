@@ -139,6 +139,10 @@ class ProbedSlice:
         self._at(Point.AFTER_PLAN)
         return summary
 
+    def streams(self) -> pa.Table | None:
+        """Return its streams."""
+        return self._arrived.streams()
+
     def process(self, task: Task, live: pa.Table) -> Processed:
         """Process, then come to a point."""
         processed = self._arrived.process(task, live)

@@ -12,6 +12,7 @@ from tests.conftest import EngineFactory
 from tests.engine.probe import Point, once
 from tests.engine.world import World
 from tests.messages import log, message, table
+from windrow.progress import prime
 
 NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 
@@ -74,7 +75,8 @@ class TestResult:
         for factory, rows in zip(engines, log(versions=2, seed=4), strict=True):
             world.publish(rows)
             world.runner(factory).once()
-        read = [world.engine(factory).live().rows.sort_by("id").to_pylist() for factory in engines]
+        primed = [prime(world.engine(factory)) for factory in engines]
+        read = [pa.concat_tables([one.fence.rows, one.live()]).sort_by("id").to_pylist() for one in primed]
         assert read[0] == read[1]
         final = spark.read.format("delta").load(world.ledger).where("state IN ('closed', 'rejected')").orderBy("id")
         theirs = final.toArrow().to_pylist()

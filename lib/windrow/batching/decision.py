@@ -198,7 +198,7 @@ def _rows(
     start = windows.start[window]
     end = windows.end[window]
     values: dict[str, object] = {
-        "id": tables.identifier("batch", source, key, pa.array(start), pa.array(part)),
+        "id": tables.identifier(tables.BATCH_ID, source, key, pa.array(start), pa.array(part)),
         "source": source,
         "key": key,
         "part": part,

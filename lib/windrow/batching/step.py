@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow import tables
+from windrow import clock, tables
 from windrow.batching.columns import streams
 from windrow.batching.decision import Bools, decide, refused
 from windrow.batching.rules import Rules
 from windrow.floors import Floors
 from windrow.messages import microseconds
-from windrow.step import Outcome, Work
+from windrow.step import Outcome, Wanted, Work, no_streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,11 @@ class Batching:
             refusals=refused(decision, rows, work.processing_time),
             cuts=decision.cuts,
         )
+
+    def wanted(self, floors: Floors, streams: Callable[[], pa.Table | None] = no_streams) -> Wanted:
+        """Return which open batches can change at these floors, with messages of these streams."""
+        ended = np.maximum(floors.floor, clock.UNKNOWN + self.rules.max_delay) - self.rules.max_delay
+        return Wanted(streams, Floors(floors.source, ended))
 
     def due(self, live: pa.Table, now: Floors) -> Floors:
         """Return for each source the greatest timeout of an open batch that is at most `now`."""

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from pyarrow.parquet import ParquetFile
 
 from windrow import tables
 from windrow.arrow import plain
 from windrow.commits import CHANGE, FEED_COLUMNS, VERSION, Commit
+from windrow.engine.files import LedgerFiles, Parts
 from windrow.engine.lock import commit_lock
 from windrow.engine.log import DeltaRsLog, payload_type, require_ledger
 from windrow.engine.protocol import Arrivals, Input, Live, Merged, Slice, Table, Upkeep, next_versions
@@ -32,9 +33,7 @@ from windrow.expressions import Mapping as ColumnMapping
 from windrow.expressions import recorded_text
 from windrow.locations import is_name, local_path
 from windrow.settings import Settings
-from windrow.storage import missing, open_table, reading, writing
-
-MATCH = "t.state IN ('open', 'progress', 'partial') AND t.id = s.id"
+from windrow.storage import missing, open_table, reading, shared_table, writing
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +102,7 @@ class EmbeddedEngine:
         """Remember where the tables are; nothing is opened yet. Raises EngineUnavailable for catalog names."""
         self._settings = settings
         self._depot, self._ledger = _path(settings.depot), _path(settings.ledger)
+        self._parts = Parts()
 
     def depot(self) -> Table:
         """Return the depot's identity, latest version and columns."""
@@ -167,7 +167,7 @@ class EmbeddedEngine:
 
     def transaction(self, application: str) -> int | None:
         """Return the version that the depot's log recorded for a transaction id."""
-        return open_table(self._depot, "depot").transaction_version(application)
+        return shared_table(self._depot, "depot").transaction_version(application)
 
     def append(
         self,
@@ -196,11 +196,11 @@ class EmbeddedEngine:
 
     def live(self) -> Live:
         """Read the live rows; the handle stays at the version they are of."""
-        return live(self._ledger)
+        return live(self._ledger, self._parts)
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
         """Give `handle` the versions after `after`, up to `upto`."""
-        table = open_table(self._depot, "depot")
+        table = shared_table(self._depot, "depot")
         counts = DeltaRsLog(self._depot).rows_added(after, upto)
         new = {version: count for version, count in counts.items() if count != 0}
         if new:
@@ -208,18 +208,12 @@ class EmbeddedEngine:
             handle(EmbeddedArrivals(table, new, after + 1, chosen.on_depot_delete, chosen.depot_columns))
 
     def merge(self, rows: pa.Table, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
-        """Commit the rows with the handle that was opened at prime: its conflict check is the fence."""
-        source = pa.concat_tables([rows.drop_columns(["known"]), control]).combine_chunks()
-        noted = CommitProperties(custom_metadata={"userMetadata": note})
+        """Replace the files that prime read, as far as their rows changed: Delta's conflict check is the fence."""
+        new = pa.concat_tables([rows.drop_columns(["known"]), control])
+        files: LedgerFiles = live.handle
         with commit_lock(self._ledger), writing(self._ledger, "ledger"):
             try:
-                merger = live.handle.merge(source, MATCH, source_alias="s", target_alias="t", commit_properties=noted)
-                metrics = (
-                    merger.when_matched_delete(predicate="s.state = 'gone'")
-                    .when_matched_update_all()
-                    .when_not_matched_insert_all()
-                    .execute()
-                )
+                return files.replace(new, {"userMetadata": note})
             except CommitFailedError as error:
                 if DeltaTable(self._ledger).version() == live.table_version:
                     raise
@@ -227,25 +221,20 @@ class EmbeddedEngine:
                     f"the ledger moved between prime and commit: {first_line(error)}",
                     "Another driver, tick or flush committed first. Nothing was written.",
                 ) from error
-        return Merged(
-            metrics["num_target_rows_updated"],
-            metrics["num_target_rows_deleted"],
-            metrics["num_target_rows_inserted"],
-        )
 
 
-def live(location: str) -> Live:
-    """Read the live rows of the ledger at a path; the handle is the `DeltaTable` at the version they are of."""
-    table = open_table(location, "ledger")
-    if "state" not in table.metadata().partition_columns:
-        raise TableRefused(f"{location} is a Delta table, but no ledger", "Give the path of a ledger.")
-    among = ", ".join(f"'{state}'" for state in tables.LIVE)
-    with reading(location, "ledger"):
-        found = QueryBuilder().register("ledger", table).execute(f"SELECT * FROM ledger WHERE state IN ({among})")
-        rows = pa.RecordBatchReader.from_stream(found).read_all()
-    schema = tables.ledger_schema(payload_type(pa.schema(table.schema().to_arrow())))
-    require_ledger(location, rows.column_names, schema)
-    return Live(plain(rows).select(schema.names).cast(schema).combine_chunks(), table.version(), table)
+def live(location: str, parts: Parts) -> Live:
+    """Read the live rows of the ledger at a path; the handle is its files, at the version that the rows are of."""
+    table = shared_table(location, "ledger")
+    files = parts.opened
+    if files is None or files.table is not table:
+        if "state" not in table.metadata().partition_columns:
+            raise TableRefused(f"{location} is a Delta table, but no ledger", "Give the path of a ledger.")
+        columns = pa.schema(table.schema().to_arrow())
+        schema = tables.ledger_schema(payload_type(columns))
+        require_ledger(location, columns.names, schema)
+        files = parts.opened = LedgerFiles(location, table, schema, parts)
+    return Live(files.rows, files, table.version(), files)
 
 
 def _path(location: str) -> str:

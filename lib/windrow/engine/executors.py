@@ -37,6 +37,9 @@ class ExecutorsSlice:
         parts = self.messages.mapInArrow(_summarising(latest), from_arrow_schema(message_columns.SUMMARY))
         return message_columns.combine(plain(parts.toArrow()).cast(message_columns.SUMMARY))
 
+    def streams(self) -> None:
+        """Tell that the driver does not know them."""
+
     def process(self, task: Task, live: pa.Table) -> Processed:
         """Run the task over each partition of the streams, and keep its rows on the executors until the commit.
 

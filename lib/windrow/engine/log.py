@@ -19,7 +19,7 @@ from windrow.arrow import plain_type
 from windrow.commits import FEED, Commit, rows_added
 from windrow.engine.protocol import Table
 from windrow.errors import DepotUnreadable, TableRefused
-from windrow.storage import history, open_table, reading
+from windrow.storage import history, reading, shared_table
 
 SAID = ("timestamp", "operation", "operationMetrics", "engineInfo", "txnId")
 
@@ -49,17 +49,17 @@ class DeltaRsLog:
     def table(self) -> Table | None:
         """Return the table's identity and latest version, None when there is no table."""
         with reading(self.location, "table"):
-            return identity(DeltaTable(self.location)) if DeltaTable.is_deltatable(self.location) else None
+            return identity(shared_table(self.location, "table")) if DeltaTable.is_deltatable(self.location) else None
 
     def rows_added(self, after: int, upto: int) -> dict[int, int | None]:
         """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say."""
-        table = open_table(self.location, "depot")
+        table = shared_table(self.location, "depot")
         with reading(self.location, "depot"):
             return added(history(table, after + 1), after, upto)
 
     def commits(self, since: int | None = None) -> list[Commit]:
         """Return what the log says of its commits in order, all of them or those from version `since` on."""
-        table = open_table(self.location, "depot")
+        table = shared_table(self.location, "depot")
         with reading(self.location, "depot"):
             return commits(history(table, since or 0), lambda stamp: int(stamp) * 1_000, SAID, "log")
 

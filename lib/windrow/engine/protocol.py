@@ -9,10 +9,11 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import tables
 from windrow.commits import Commit
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.floors import Floors
-from windrow.step import Task
+from windrow.step import Task, Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +63,62 @@ class Processed:
     cuts: Floors
 
 
+class OpenBatches(Protocol):
+    """The open batches of the ledger at one version, read when they are asked for."""
+
+    @property
+    def count(self) -> int:
+        """Return how many there are."""
+        ...
+
+    @property
+    def octets(self) -> int:
+        """Return about how much memory they take."""
+        ...
+
+    def wanted(self, wanted: Wanted | None) -> pa.Table:
+        """Return those that are wanted, all for None; others may come along."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
-class Live:
-    """The live rows of the ledger, all of one table version, and the engine's handle on that version."""
+class Held:
+    """Open batches that are in memory already."""
 
     rows: pa.Table
+
+    @property
+    def count(self) -> int:
+        """Return how many there are."""
+        return int(self.rows.num_rows)
+
+    @property
+    def octets(self) -> int:
+        """Return how much memory they take."""
+        return int(self.rows.nbytes)
+
+    def wanted(self, wanted: Wanted | None) -> pa.Table:
+        """Return all of them."""
+        return self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The live rows of the ledger, all of one table version, and the engine's handle on that version.
+
+    `rows` are those that every microbatch needs, all but the open batches.
+    """
+
+    rows: pa.Table
+    open: OpenBatches
     table_version: int
     handle: Any = None
+
+    @classmethod
+    def held(cls, rows: pa.Table, table_version: int, handle: Any = None) -> Live:
+        """Return live rows that are all in memory already."""
+        is_open = pc.equal(rows["state"], tables.OPEN)
+        return cls(rows.filter(pc.invert(is_open)), Held(rows.filter(is_open)), table_version, handle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +177,10 @@ class Slice(Protocol):
         """Return `messages.summarise` of all its rows."""
         ...
 
+    def streams(self) -> pa.Table | None:
+        """Return `source, key` of its rows, each once; None where only the executors know."""
+        ...
+
     def process(self, task: Task, live: pa.Table) -> Processed:
         """Run the task over all its messages and the live rows."""
         ...
@@ -180,7 +234,7 @@ class Engine(Protocol):
         ...
 
     def live(self) -> Live:
-        """Read the live rows. Raises TableMissing."""
+        """Read the live rows, the open batches when they are asked for. Raises TableMissing."""
         ...
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> pa.Table | None:

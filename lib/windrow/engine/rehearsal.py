@@ -61,8 +61,9 @@ class Rehearsal:
     def live(self) -> Live:
         """Return the live rows as the microbatches so far would have left them."""
         if self._live is None:
-            self._live = self._engine.live().rows
-        return Live(self._live, 0)
+            live = self._engine.live()
+            self._live = pa.concat_tables([live.rows, live.open.wanted(None)])
+        return Live.held(self._live, 0)
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
         """Read the depot."""
@@ -72,8 +73,8 @@ class Rehearsal:
         """Keep what would be live."""
         written = rows if isinstance(rows, pa.Table) else _live_part(rows)
         written = pa.concat_tables([written.drop_columns(["known"]).cast(control.schema), control])
-        replaced = pc.is_in(live.rows["id"], written["id"].combine_chunks())
-        kept = live.rows.filter(pc.invert(replaced))
+        before = self._live if self._live is not None else self.live().rows
+        kept = before.filter(pc.invert(pc.is_in(before["id"], written["id"].combine_chunks())))
         still = written.filter(pc.is_in(written["state"], pa.array(tables.LIVE)))
         self._live = pa.concat_tables([kept, still]).combine_chunks()
         return None

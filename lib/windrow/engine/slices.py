@@ -30,6 +30,10 @@ class ArrowSlice:
         """Return `messages.summarise` of all rows."""
         return message_columns.summarise(self.messages, latest)
 
+    def streams(self) -> pa.Table:
+        """Return the streams of its rows."""
+        return self.messages.group_by(["source", "key"]).aggregate([])
+
     def process(self, task: Task, live: pa.Table) -> Processed:
         """Run the task here."""
         rows, cuts = task(self.messages, live)

@@ -29,6 +29,7 @@ from windrow.commits import CHANGE, FEED_COLUMNS, VERSION, Commit
 from windrow.engine import catalog, embedded
 from windrow.engine.configured import INTERPRETED, SMALL_BYTES, WHOLE_TIMES, configured
 from windrow.engine.embedded import added_rows
+from windrow.engine.files import Parts
 from windrow.engine.frames import frame_of
 from windrow.engine.lock import commit_lock
 from windrow.engine.log import DeltaRsLog, Log, require_ledger
@@ -65,10 +66,11 @@ class SparkEngine:
         self._settings = settings
         self._depot, self._ledger = _absolute(settings.depot), _absolute(settings.ledger)
         self._paths: dict[str, Path | None] = {}
+        self._parts = Parts()
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the sessions behind: in another process the batch brings its own."""
-        return self.__dict__ | {"_root": None, "_session": None}
+        return self.__dict__ | {"_root": None, "_session": None, "_parts": Parts()}
 
     @property
     def session(self) -> SparkSession:
@@ -203,8 +205,8 @@ class SparkEngine:
         """
         path = self._path(self._ledger)
         if path is not None:
-            found = embedded.live(str(path))
-            return replace(found, handle=str(found.handle.metadata().id))
+            found = embedded.live(str(path), self._parts)
+            return replace(found, handle=str(found.handle.table.metadata().id))
         table = self.ledger()
         if table is None:
             raise missing(self._settings.ledger, "ledger")
@@ -215,7 +217,7 @@ class SparkEngine:
             rows = plain(whole.where(F.col("state").isin(*tables.LIVE)).toArrow())
         except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
             raise unreadable(self._ledger, "ledger", error) from error
-        return Live(rows.select(schema.names).cast(schema).combine_chunks(), table.version, table.id)
+        return Live.held(rows.select(schema.names).cast(schema).combine_chunks(), table.version, table.id)
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> pa.Table | None:
         """Stream what the depot added after `after`, with a fresh checkpoint: the ledger is the checkpoint."""
@@ -333,7 +335,7 @@ TXN_ID, TXN_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks
 
 def _is_small(rows: Any, live: Live) -> bool:
     """Tell whether the rows to merge, and those they may replace, are few enough to be interpreted."""
-    return isinstance(rows, pa.Table) and rows.nbytes + live.rows.nbytes <= SMALL_BYTES
+    return isinstance(rows, pa.Table) and rows.nbytes + live.open.octets <= SMALL_BYTES
 
 
 def _merge_sql(ledger: str, columns: list[str], token: str) -> str:
@@ -346,7 +348,7 @@ def _merge_sql(ledger: str, columns: list[str], token: str) -> str:
     insert = ", ".join(absent if name == "token" else f"s.{name}" for name in columns)
     return (
         f"MERGE INTO {ledger} t USING {SOURCE} s ON t.state IN ({states}) AND t.id = s.id "
-        f"WHEN MATCHED AND s.state = 'gone' THEN DELETE "
+        f"WHEN MATCHED AND s.state = '{tables.GONE}' THEN DELETE "
         f"WHEN MATCHED THEN UPDATE SET {update} "
         f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)}) VALUES ({insert})"
     )

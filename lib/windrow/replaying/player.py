@@ -27,7 +27,7 @@ from windrow.reading.digests import Streams
 from windrow.replaying.legs import Leg
 from windrow.replaying.ticks import Ticks
 from windrow.runner import floors_under
-from windrow.step import Outcome, Step, Work
+from windrow.step import Outcome, Step, Wanted, Work, no_streams
 from windrow.wall import WallClock
 
 if TYPE_CHECKING:
@@ -55,6 +55,10 @@ class Chosen:
         part = replace(work, messages=work.messages.take(pa.array(rows)), processing_time=work.processing_time[rows])
         outcome = self.step(part)
         return replace(outcome, refusals=replace(outcome.refusals, row=rows[outcome.refusals.row]))
+
+    def wanted(self, floors: Floors, streams: Callable[[], pa.Table | None] = no_streams) -> Wanted:
+        """Return which open batches can change."""
+        return self.step.wanted(floors, streams)
 
     def due(self, live: pa.Table, now: Floors) -> Floors:
         """Return the floors that a tick to `now` needs."""

@@ -1,0 +1,198 @@
+"""The ledger file by file: which live rows lie in which file, and a commit that replaces just the files it touches.
+
+A MERGE has a query engine join all live rows with the new ones, to find out what a microbatch knows already: which rows
+it replaces, and since it read them where they lie. So new files are written with Arrow, and one transaction adds them
+and removes those whose rows changed; rows of these files that did not change are written again. Every commit replaces
+the file of the progress row, and Delta refuses a second removal of a file: that is the fence.
+
+Open batches are kept in files of about `OPEN_BYTES` in the order of their ids, and so of their streams. What the log
+says of a file tells whether a stream can be in it, and when its first window ends: a microbatch that touches few of
+many open batches reads and writes few files. Final rows are added in files of `FINAL_BYTES` at most.
+
+A file holds no columns that are NULL in all of its rows: readers of Delta fill in NULL for what a file does not have.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction, RemoveAction
+from pyarrow.fs import PyFileSystem
+
+from windrow import tables
+from windrow.arrow import plain
+from windrow.engine.protocol import Merged
+from windrow.engine.pruning import Extent, Reach
+from windrow.engine.statistics import statistics
+from windrow.errors import first_line
+from windrow.step import Wanted
+from windrow.storage import reading
+
+OPEN_BYTES = 4_000_000  # in memory
+IN_MEMORY = 4  # octets for each on disk, about
+SMALL_BYTES = 100_000  # on disk
+FINAL_BYTES = 256_000_000
+KEPT_BYTES = 128_000_000
+BY = "state"
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of the table as the log has it: its size in octets, and what it can hold."""
+
+    path: str
+    state: str
+    size: int
+    extent: Extent
+
+
+class Parts:
+    """The rows of live files, kept from one microbatch to the next, as a file never changes; `opened` had them last."""
+
+    def __init__(self, most: int = KEPT_BYTES) -> None:
+        """Keep rows of `most` octets at most."""
+        self._most = most
+        self._rows: dict[str, pa.Table] = {}
+        self.opened: LedgerFiles | None = None
+
+    def __getitem__(self, path: str) -> pa.Table | None:
+        return self._rows.get(path)
+
+    def __setitem__(self, path: str, rows: pa.Table) -> None:
+        self._rows[path] = rows
+
+    def only(self, paths: Iterable[str]) -> None:
+        """Forget all other files, and these as well when they are too large together."""
+        kept = {path: self._rows[path] for path in paths if path in self._rows}
+        self._rows = kept if sum(rows.nbytes for rows in kept.values()) <= self._most else {}
+
+
+class LedgerFiles:
+    """The live rows of a ledger at one version, in the files they lie in; what was read of them can be replaced."""
+
+    def __init__(self, location: str, table: DeltaTable, schema: pa.Schema, parts: Parts) -> None:
+        """Read all but the open batches. Raises TableUnreadable."""
+        self._location, self.table, self._schema, self._parts = location, table, schema, parts
+        self._store = PyFileSystem(DeltaStorageHandler(table.table_uri))
+        self._files = list(_live_files(table))
+        parts.only(file.path for file in self._files)
+        self._read: dict[str, pa.Table] = {}
+        self.rows = self._rows(file for file in self._files if file.state != tables.OPEN)
+
+    @property
+    def count(self) -> int:
+        """Return how many batches are open."""
+        return sum(
+            self._part(file).num_rows if file.extent.rows is None else file.extent.rows
+            for file in self._files
+            if file.state == tables.OPEN
+        )
+
+    @property
+    def octets(self) -> int:
+        """Return about how much memory the open batches take: Parquet holds a few times as much as it is long."""
+        return IN_MEMORY * sum(file.size for file in self._files if file.state == tables.OPEN)
+
+    def wanted(self, wanted: Wanted | None) -> pa.Table:
+        """Return the open batches that are wanted, all for None; those that lie beside them come along."""
+        files = [file for file in self._files if file.state == tables.OPEN]
+        if wanted is not None and len(files) > 1:
+            reach = Reach(wanted)
+            files = [file for file in files if file.size < SMALL_BYTES or reach.into(file.extent)]
+        return self._rows(files)
+
+    def replace(self, new: pa.Table, note: Mapping[str, str]) -> Merged:
+        """Commit `new` in place of the rows with the same ids that were read; the state `gone` only removes.
+
+        Raises CommitFailedError when a file was removed or the table changed since it was opened.
+        """
+        ids = new["id"].combine_chunks()
+        replaced = {path: pc.is_in(part["id"], ids) for path, part in self._read.items()}
+        written = new.filter(pc.not_equal(new[BY], tables.GONE))
+        changed = {path for path, mask in replaced.items() if pc.any(mask).as_py()}
+        touched = self._touched(changed, set(written[BY].unique().to_pylist()))
+        kept = [self._read[file.path].filter(pc.invert(replaced[file.path])) for file in touched]
+        actions: list[AddAction | RemoveAction] = list(self._written(pa.concat_tables([*kept, written])))
+        now = _now()
+        actions += [RemoveAction(file.path, True, now, file.size, {BY: file.state}) for file in touched]
+        schema, noted = self.table.schema(), CommitProperties(custom_metadata=dict(note))
+        self.table.create_write_transaction(actions, "append", schema, partition_by=[BY], commit_properties=noted)
+        matched = sum(pc.sum(mask).as_py() or 0 for mask in replaced.values())
+        gone = new.num_rows - written.num_rows
+        return Merged(matched - gone, gone, new.num_rows - matched)
+
+    def _rows(self, files: Iterable[File]) -> pa.Table:
+        parts = [self._part(file) for file in files]
+        return pa.concat_tables([self._schema.empty_table(), *parts]).combine_chunks()
+
+    def _part(self, file: File) -> pa.Table:
+        """Return the rows of a file in the ledger's columns; those it does not have are NULL."""
+        part = self._parts[file.path]
+        if part is None:
+            found = self._content(file.path)
+            columns: dict[str, object] = {name: found[name] for name in found.column_names}
+            part = tables.rows(self._schema, columns | {BY: file.state}, found.num_rows)
+            self._parts[file.path] = part
+        self._read[file.path] = part
+        return part
+
+    def _content(self, path: str) -> pa.Table:
+        with reading(self._location, "ledger"):
+            try:
+                with self._store.open_input_file(path) as opened:
+                    return plain(pq.ParquetFile(opened, coerce_int96_timestamp_unit="us").read())
+            except pa.ArrowException as error:
+                raise OSError(f"{path}: {first_line(error)}") from error
+
+    def _touched(self, changed: set[str], written: set[str]) -> list[File]:
+        """Return the files to write again: those with changed rows, and small ones where rows are written anyway.
+
+        Without the latter a ledger would be left with many small files of batches that stay open for long.
+        """
+        small = {file.path for file in self._files if file.size < SMALL_BYTES and file.state in written}
+        return [file for file in self._files if file.path in changed | (small & self._read.keys())]
+
+    def _written(self, rows: pa.Table) -> Iterator[AddAction]:
+        """Write rows to files, those of a state together, and yield what the log is to say of each."""
+        for state in rows[BY].unique().to_pylist():
+            alike = rows.filter(pc.equal(rows[BY], state))
+            for part in _cut(alike.sort_by("id"), OPEN_BYTES) if state in tables.LIVE else _cut(alike, FINAL_BYTES):
+                yield self._write(state, part)
+
+    def _write(self, state: str, rows: pa.Table) -> AddAction:
+        filled = [name for name in rows.column_names if rows[name].null_count < rows.num_rows and name != BY]
+        held, path = rows.select(filled), f"{BY}={state}/part-{uuid4()}.snappy.parquet"
+        with self._store.open_output_stream(path) as opened:
+            pq.write_table(held, opened)
+            size = opened.tell()
+        if state in tables.LIVE:
+            self._parts[path] = rows
+        return AddAction(path, size, {BY: state}, _now(), True, statistics(held))
+
+
+def _live_files(table: DeltaTable) -> Iterator[File]:
+    """Yield the files of live rows."""
+    added = pa.table(table.get_add_actions(flatten=True))
+    live = added.filter(pc.is_in(added[f"partition.{BY}"], pa.array(tables.LIVE)))
+    for said in live.to_pylist():
+        yield File(said["path"], said[f"partition.{BY}"], said["size_bytes"], Extent.of(said))
+
+
+def _cut(rows: pa.Table, octets: int) -> Iterator[pa.Table]:
+    """Cut rows into equal parts of about so many octets at most."""
+    size = -(-rows.num_rows // max(1, -(-rows.nbytes // octets)))
+    for begin in range(0, rows.num_rows, size):
+        yield rows.slice(begin, size)
+
+
+def _now() -> int:
+    """Return the time of the log's entries in milliseconds."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,106 @@
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+from pyarrow.parquet import ParquetFile
+
+from tests.conftest import EngineFactory
+from tests.engine.world import World
+from tests.messages import NOW, message
+from windrow.engine import files
+from windrow.engine.files import Parts
+from windrow.progress import prime
+
+LATER = NOW + 60_000_000
+KEYS = [f"key{number:02}" for number in range(40)]
+
+
+@pytest.fixture
+def many(world: World, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A ledger with forty open batches in five files."""
+    monkeypatch.setattr(files, "SMALL_BYTES", 0)
+    world.publish([message(key=key) for key in KEYS])
+    world.runner(embedded).once()
+    everything = prime(world.engine(embedded)).live()
+    monkeypatch.setattr(files, "OPEN_BYTES", everything.nbytes // 4 + 1)
+    world.publish([message("other", key=key) for key in KEYS])
+    world.runner(embedded).once()
+    return world
+
+
+def open_files(world: World) -> dict[str, int]:
+    """Return the files of open batches with their numbers of rows."""
+    added = pa.table(DeltaTable(world.ledger).get_add_actions(flatten=True)).to_pylist()
+    return {one["path"]: one["num_records"] for one in added if one["partition.state"] == "open"}
+
+
+class TestOpenBatches:
+    def test_only_touched_files_change(self, many: World, embedded: EngineFactory) -> None:
+        """
+        A microbatch that touches one of many open batches replaces one file of them and leaves the others, unread.
+        """
+        before = open_files(many)
+        assert len(before) == 5
+        many.publish([message("third", key=KEYS[15])])
+        many.runner(embedded).once()
+        after = open_files(many)
+        assert len(before.keys() & after.keys()) == 4
+        assert sum(after.values()) == 40
+        assert many.canonical() == many.expected()
+
+    def test_a_clock_reaches_what_no_message_touches(self, many: World, embedded: EngineFactory) -> None:
+        """
+        When a clock passes the end of their windows, batches close whose files hold no stream with messages.
+        """
+        many.clock.set(LATER)
+        many.publish([message(key=KEYS[0], event_time=LATER, received_at=LATER)])
+        many.runner(embedded).once()
+        assert sum(open_files(many).values()) == 1
+        assert many.canonical() == many.expected()
+
+    def test_small_files_are_put_together(self, world: World, embedded: EngineFactory) -> None:
+        """
+        However many microbatches open batches, those that are small together lie in one file.
+        """
+        for key in KEYS[:6]:
+            world.publish([message(key=key)])
+            world.runner(embedded).once()
+        assert list(open_files(world).values()) == [6]
+
+
+class TestColumns:
+    def test_what_is_null_everywhere_is_not_there(self, many: World, embedded: EngineFactory) -> None:
+        """
+        A file of open batches has no column of the history, and every reader finds NULL in it.
+        """
+        path = next(iter(open_files(many)))
+        assert "depot_id" not in ParquetFile(Path(many.ledger) / path).schema_arrow.names
+        query = QueryBuilder().register("ledger", DeltaTable(many.ledger))
+        found = pa.table(query.execute("SELECT DISTINCT depot_id FROM ledger WHERE state = 'open'").read_all())
+        assert found.to_pylist() == [{"depot_id": None}]
+
+
+class TestParts:
+    def test_only_files_of_the_table_are_kept(self) -> None:
+        """
+        Rows of files that the table no longer has are forgotten, and all of them when they are too large together.
+        """
+        parts, rows = Parts(1_000), pa.table({"n": [1, 2]})
+        parts["a"] = parts["b"] = rows
+        parts.only(["b", "c"])
+        assert (parts["a"], parts["b"], parts["c"]) == (None, rows, None)
+        parts["large"] = pa.table({"n": list(range(1_000))})
+        parts.only(["b", "large"])
+        assert parts["b"] is None
+
+
+def test_spark_reads_what_was_written(many: World, spark: Any) -> None:
+    """
+    Spark reads the same rows from the files as delta-rs does, NULL where a file has no column.
+    """
+    theirs = spark.read.format("delta").load(many.ledger).orderBy("id").toArrow().to_pylist()
+    assert theirs == sorted(
+        many.rows("open", "closed", "rejected", "progress", "microbatch"), key=lambda row: row["id"]
+    )

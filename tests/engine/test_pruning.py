@@ -1,0 +1,82 @@
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow import tables
+from windrow.engine.pruning import Extent, Reach
+from windrow.floors import Floors
+from windrow.step import Wanted
+
+NAMES = st.sampled_from(["", "a", "a/", "a%", "b", "é", "ab", "a\0"])
+SOURCES = st.none() | NAMES
+BATCHES = st.lists(st.tuples(SOURCES, NAMES, st.integers(0, 20)), min_size=1, max_size=12)
+STREAMS = st.lists(st.tuples(SOURCES, NAMES), max_size=3)
+CLOCKS = st.dictionaries(SOURCES, st.integers(-5, 25), max_size=4)
+
+
+def rows(batches: list[tuple[str | None, str, int]]) -> pa.Table:
+    """Return open batches in the order of their ids; a number is where the window begins and ends."""
+    source, key, number = (pa.array(column) for column in zip(*batches, strict=True))
+    source, key = source.cast(pa.string()), key.cast(pa.string())
+    ids = tables.identifier(tables.BATCH_ID, source, key, number)
+    end = number.cast(pa.timestamp("us", "UTC"))
+    return pa.table({"id": ids, "source": source, "key": key, "window_end": end}).sort_by("id")
+
+
+def extent(part: pa.Table) -> Extent:
+    """Return what the log says of a file with these rows."""
+    said = {"num_records": part.num_rows}
+    for name in ("id", "source", "window_end"):
+        bounds = pc.min_max(part[name])
+        said |= {f"min.{name}": bounds["min"].as_py(), f"max.{name}": bounds["max"].as_py()}
+        said[f"null_count.{name}"] = part[name].null_count
+    return Extent.of(said)
+
+
+def wanted(streams: list[tuple[str | None, str]], clocks: dict[str | None, int]) -> Wanted:
+    """Return what some streams and clocks want."""
+    named = pa.table(
+        {
+            "source": pa.array([s for s, _ in streams], pa.string()),
+            "key": pa.array([k for _, k in streams], pa.string()),
+        }
+    )
+    passed = Floors(pa.array(list(clocks), pa.string()), np.array(list(clocks.values()), np.int64))
+    return Wanted(lambda: named, passed)
+
+
+class TestReach:
+    @given(BATCHES, STREAMS, CLOCKS, st.integers(1, 4))
+    def test_nothing_wanted_is_passed_over(self, batches, streams, clocks, size) -> None:
+        """
+        Each file is read that holds a batch of a stream with messages, or one whose window a clock has passed.
+        """
+        reach, table = Reach(wanted(streams, clocks)), rows(batches)
+        for begin in range(0, table.num_rows, size):
+            part = table.slice(begin, size)
+            needed = any(
+                (row["source"], row["key"]) in streams
+                or clocks.get(row["source"], -1) >= row["window_end"].timestamp() * 1e6 - 0.5
+                for row in part.to_pylist()
+            )
+            assert reach.into(extent(part)) or not needed
+
+    def test_other_files_are_passed_over(self) -> None:
+        """
+        A file that ends before the stream, or begins behind it, is not read when no clock has come to its windows.
+        """
+        table = rows([("s", f"key{number}", 10) for number in range(9)])
+        reach = Reach(wanted([("s", "key4")], {"s": 9, "t": 99}))
+        assert [reach.into(extent(table.slice(begin, 3))) for begin in (0, 3, 6)] == [False, True, False]
+        assert Reach(wanted([], {"s": 10})).into(extent(table))
+
+    def test_streams_that_are_not_known(self) -> None:
+        """
+        Where only the executors know the streams, every file is read; so is one of which the log says nothing.
+        """
+        part = extent(rows([("s", "key", 10)]))
+        assert Reach(Wanted(lambda: None, Floors.empty())).into(part)
+        assert Reach(wanted([], {})).into(Extent.of({}))
+        assert not Reach(wanted([], {})).into(part)

@@ -1,0 +1,76 @@
+import json
+from datetime import datetime
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow.engine.statistics import LONGEST, statistics
+from windrow.messages import TIME
+
+TEXTS = st.lists(st.none() | st.text(max_size=6), min_size=1)
+TIMES = st.lists(st.none() | st.integers(-(2**45), 2**45), min_size=1)
+NUMBERS = st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), min_size=1)
+
+
+def said(column: pa.Array) -> dict[str, object]:
+    """Return what is said of one column, by kind; of a column nothing is said of, only the number of rows."""
+    document = json.loads(statistics(pa.table({"it": column})))
+    rows = document.pop("numRecords")
+    assert rows == len(column)
+    return {kind: value["it"] for kind, value in document.items() if "it" in value}
+
+
+class TestBounds:
+    @given(TEXTS)
+    def test_texts(self, values: list[str | None]) -> None:
+        """
+        The least and the greatest text are those that occur, in the order of their UTF-8.
+        """
+        self.check(pa.array(values, pa.string()), [value for value in values if value is not None], str.encode)
+
+    @given(NUMBERS)
+    def test_numbers(self, values: list[int | None]) -> None:
+        """
+        The least and the greatest number are those that occur.
+        """
+        self.check(pa.array(values, pa.int64()), [value for value in values if value is not None], int)
+
+    @given(TIMES)
+    def test_times(self, values: list[int | None]) -> None:
+        """
+        The least and the greatest time are those that occur, to the microsecond.
+        """
+        column = pa.array(values, TIME)
+        found = said(column)
+        if "minValues" in found:
+            for kind in ("minValues", "maxValues"):
+                found[kind] = datetime.fromisoformat(str(found[kind]))
+        occur = [value for value in column.to_pylist() if value is not None]
+        assert found == self.expected(occur, occur, column.null_count)
+
+    def check(self, column, occur, order) -> None:
+        """Compare what is said with what occurs."""
+        assert said(column) == self.expected(occur, sorted(occur, key=order), column.null_count)
+
+    @staticmethod
+    def expected(occur, ordered, nulls) -> dict[str, object]:
+        """Return what is to be said."""
+        if not occur:
+            return {}
+        return {
+            "minValues": min(ordered) if not isinstance(ordered[0], str) else ordered[0],
+            "maxValues": max(ordered) if not isinstance(ordered[0], str) else ordered[-1],
+            "nullCount": nulls,
+        }
+
+
+class TestNothing:
+    def test_what_cannot_be_said(self) -> None:
+        """
+        Nothing is said of long texts, of times beyond the calendar, and of other types, so such a file is always read.
+        """
+        far = pa.array([0, 2**62], TIME)
+        for column in (pa.array(["a", "b" * (LONGEST + 1)]), far, pa.array([1.5]), pa.array([[1]]), pa.array([b"a"])):
+            assert said(column) == {}
+        assert said(pa.array(["a" * LONGEST]))["maxValues"] == "a" * LONGEST
