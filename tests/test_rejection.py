@@ -3,6 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.messages import Row, message, table
 from windrow.rejection import Refusals, rejected
@@ -13,6 +15,32 @@ def ids(rows: list[Row], versions: list[int], refused: list[int] | None = None) 
     row = np.array(range(len(rows)) if refused is None else refused, np.int64)
     part = Refusals.unprocessed(row, "invalid", pa.nulls(row.size, pa.string()))
     return rejected(table(rows), np.array(versions, np.int64), [part], 1)["id"].to_pylist()
+
+
+TIMES = st.none() | st.integers(-1, 2)
+ANY = st.tuples(
+    st.builds(
+        message,
+        st.sampled_from([None, "a", "b"]),
+        TIMES,
+        TIMES,
+        source=st.sampled_from([None, "", "s"]),
+        sequence=TIMES,
+        payload=st.sampled_from([None, "", "x"]),
+    ),
+    st.integers(1, 2),
+)
+
+
+def stream(row: Row) -> tuple[object, object]:
+    """Return the stream of a message."""
+    return row["source"], row["key"]
+
+
+def place(row: Row) -> list[tuple[bool, object]]:
+    """Return by what a message is ordered among those of its stream, NULL first."""
+    keys = ("received_at", "sequence", "event_time", "type", "payload")
+    return [(row[name] is not None, row[name]) for name in keys]
 
 
 class TestId:
@@ -46,6 +74,22 @@ class TestId:
         """
         backwards = [message() | {name: value} for value in reversed(values)]
         assert ids(backwards, [1] * 4) == [f"rejected/1//k/{place}" for place in (3, 2, 1, 0)]
+
+    @given(st.lists(ANY, min_size=1, max_size=12), st.data())
+    def test_place_is_that_in_the_whole_order(self, rows: list[tuple[Row, int]], data: st.DataObject) -> None:
+        """
+        Whatever is refused, the place of a message is how many of its stream and version come before it in the order
+        of all that tells them apart.
+        """
+        refused = sorted(data.draw(st.sets(st.sampled_from(range(len(rows))), min_size=1)))
+        given_rows, versions = [row for row, _ in rows], [version for _, version in rows]
+        found = ids(given_rows, versions, refused)
+        for at, identifier in zip(refused, found, strict=True):
+            alike = [row for row, version in rows if (stream(row), version) == (stream(rows[at][0]), rows[at][1])]
+            less = sum(place(row) < place(rows[at][0]) for row in alike)
+            equal = sum(place(row) == place(rows[at][0]) for row in alike)
+            assert less <= int(identifier.rpartition("/")[2]) < less + equal
+        assert len(set(found)) == len(found)
 
     def test_null_is_a_stream_of_its_own(self) -> None:
         """

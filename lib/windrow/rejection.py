@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow import tables
+from windrow import clock, order, tables
 from windrow.messages import COLUMNS, microseconds, times
 
 Ints = npt.NDArray[np.int64]
@@ -69,33 +69,51 @@ def rejected(messages: pa.Table, version: Ints, refusals: list[Refusals], microb
 
 def _ids(messages: pa.Table, version: Ints, row: Ints) -> pa.Array:
     """Name each rejection by version, stream and its place among the stream's messages of that version."""
-    group = _groups(messages, version)
-    rows = np.flatnonzero(np.isin(group, group[row]))
-    keys = ["received_at", "sequence", "event_time", "type", "payload"]
-    subset = messages.select(keys).take(pa.array(rows)).append_column("group", pa.array(group[rows]))
-    for name in keys:
-        subset = subset.append_column(f"has {name}", subset[name].is_valid())  # NULL comes first
-    by = ["group", *(column for name in keys for column in (f"has {name}", name))]
-    order = pc.sort_indices(subset, sort_keys=[(name, "ascending") for name in by]).to_numpy()
-    ordered = group[rows][order]
-    begin = np.searchsorted(ordered, ordered)
-    ordinal = np.empty_like(group)
-    ordinal[rows[order]] = np.arange(rows.size) - begin
     chosen = pa.array(row)
+    source, key = (messages[name].combine_chunks().take(chosen) for name in ("source", "key"))
     return tables.identifier(
-        "rejected",
-        pa.array(version[row]),
-        messages["source"].combine_chunks().take(chosen),
-        messages["key"].combine_chunks().take(chosen),
-        pa.array(ordinal[row]),
+        "rejected", pa.array(version[row]), source, key, pa.array(_ordinals(messages, version, row))
     )
 
 
-def _groups(messages: pa.Table, version: Ints) -> Ints:
-    """Number the (source, key, version) of the messages; NULL is a value like others."""
-    code = np.zeros(messages.num_rows, np.int64)
-    for values in (messages["source"], messages["key"], pa.chunked_array([pa.array(version)])):
-        encoded = pc.dictionary_encode(values.combine_chunks(), null_encoding="encode")
-        code = code * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy()
-        code = np.unique(code, return_inverse=True)[1]
-    return code
+def _ordinals(messages: pa.Table, version: Ints, row: Ints) -> Ints:
+    """Count for each of some rows how many of its stream and version come before it.
+
+    The order is (received_at, sequence, event_time, type, payload), NULL first. Nearly all rows differ in the first of
+    these; only those that do not, and have a row asked for among them, are compared in full.
+    """
+    rows = np.flatnonzero(np.isin(version, np.unique(version[row])))
+    among = messages.take(pa.array(rows)) if rows.size < version.size else messages
+    asked = np.zeros(version.size, np.bool_)
+    asked[row] = True
+    group, count = _groups(among, version[rows])
+    stamp = pc.fill_null(among["received_at"].cast(pa.int64()), clock.UNKNOWN).to_numpy()
+    at, begin = order.group(group, count)
+    order.sort_groups(at, begin, stamp, np.zeros_like(stamp))
+    same = (group[at[1:]] == group[at[:-1]]) & (stamp[at[1:]] == stamp[at[:-1]])
+    run = np.cumsum(np.concatenate([[True], ~same])) - 1 if at.size else at
+    tied = np.flatnonzero(np.isin(run, run[asked[rows[at]]]) & (np.bincount(run)[run] > 1))
+    at[tied] = at[tied[_in_full(among.take(pa.array(at[tied])), run[tied])]]
+    ordinal = np.empty(version.size, np.int64)
+    ordinal[rows[at]] = np.arange(at.size) - begin[group[at]]
+    return ordinal[row]
+
+
+def _in_full(messages: pa.Table, run: Ints) -> Ints:
+    """Return the order of messages within their runs, by everything that tells messages of a stream apart."""
+    keys = ["received_at", "sequence", "event_time", "type", "payload"]
+    ordered = messages.select(keys).append_column("run", pa.array(run))
+    for name in keys:
+        ordered = ordered.append_column(f"has {name}", ordered[name].is_valid())  # NULL comes first
+    by = ["run", *(column for name in keys for column in (f"has {name}", name))]
+    return pc.sort_indices(ordered, sort_keys=[(name, "ascending") for name in by]).to_numpy()
+
+
+def _groups(messages: pa.Table, version: Ints) -> tuple[Ints, int]:
+    """Number the (source, key, version) of the messages, and say how many there are; NULL is a value like others."""
+    code, count = np.zeros(messages.num_rows, np.int64), 1
+    for values in (messages["source"].combine_chunks(), messages["key"].combine_chunks(), pa.array(version)):
+        encoded = pc.dictionary_encode(values, null_encoding="encode")
+        several = len(encoded.dictionary)
+        code, count = order.dense(code * several + encoded.indices.to_numpy(), count * several)
+    return code, count

@@ -97,7 +97,7 @@ class Task:
         """
         refused = message_columns.refused(arrived, self.latest)
         good = np.delete(np.arange(arrived.num_rows), refused["row"].to_numpy())
-        valid = arrived.take(pa.array(good))
+        valid = arrived.take(pa.array(good)) if good.size < arrived.num_rows else arrived
         processing_time = self.floors.processing_times(valid)
         outcome = self.step(Work(valid, processing_time, live, self.floors.after, self.microbatch, self.flush))
         never_seen = Refusals.unprocessed(

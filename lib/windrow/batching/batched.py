@@ -55,7 +55,7 @@ def batch(
     version = given["version"].to_numpy()
     fault = message_columns.faults(given).combine_chunks()
     good = np.flatnonzero(fault.is_null())
-    valid = given.take(pa.array(good))
+    valid = given.take(pa.array(good)) if good.size < given.num_rows else given
     processing_time, floors = processing_times(valid, version[good], before.floors)
     if now is not None:
         floors = floors.at_least(_microseconds(now))

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.batching import order
+from windrow import order
 from windrow.messages import microseconds, octets
 
 Ints = npt.NDArray[np.int64]

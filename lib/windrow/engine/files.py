@@ -63,6 +63,10 @@ class Parts:
         self._rows: dict[str, pa.Table] = {}
         self.opened: LedgerFiles | None = None
 
+    def __reduce__(self) -> tuple[type[Parts], tuple[int]]:
+        """Leave everything behind: another process reads for itself."""
+        return Parts, (self._most,)
+
     def __getitem__(self, path: str) -> pa.Table | None:
         return self._rows.get(path)
 

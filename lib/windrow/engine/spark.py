@@ -70,7 +70,7 @@ class SparkEngine:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the sessions behind: in another process the batch brings its own."""
-        return self.__dict__ | {"_root": None, "_session": None, "_parts": Parts()}
+        return self.__dict__ | {"_root": None, "_session": None}
 
     @property
     def session(self) -> SparkSession:
