@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.order import dense, group, number, sort_groups
+from windrow.order import dense, group, number, sort_groups, ties
 
 FEW = st.lists(st.tuples(st.integers(0, 4), st.integers(-5, 5), st.integers(0, 3)), max_size=120)
 
@@ -91,3 +91,17 @@ def test_dense_in_little_memory() -> None:
     Ids far apart are renumbered without room for all that lie between them.
     """
     assert dense(np.array([2**62, 7], np.int64), 2**62 + 1)[0].tolist() == [1, 0]
+
+
+@given(ROWS)
+def test_ties(rows: list[tuple[int, int, int]]) -> None:
+    """
+    Rows in order are numbered run by run of equal ones, and of those that are not alone the slots are listed.
+    """
+    ids, major, _ = columns(rows)
+    ordered = np.lexsort((major, ids))
+    run, slots = ties(ordered, (ids, major))
+    values = [(ids[row], major[row]) for row in ordered]
+    distinct = sorted(set(values))
+    assert [distinct[number] for number in run] == values
+    assert slots.tolist() == [slot for slot, value in enumerate(values) if values.count(value) > 1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -89,6 +91,18 @@ def number(rows, begin, major):  # type: ignore[no-untyped-def]
             numbers[row] = total - 1 - begins[index]
     begins[begin.size - 1] = total
     return numbers, begins, samples[:total]
+
+
+def ties(rows: Ints, keys: Sequence[npt.NDArray[np.generic]]) -> tuple[Ints, Ints]:
+    """Number the runs of rows that are equal in all keys, and list the slots of those in runs of two and more."""
+    same = np.ones(max(rows.size - 1, 0), np.bool_)
+    for key in keys:
+        ordered = key[rows]
+        same &= ordered[1:] == ordered[:-1]
+    run = np.zeros(rows.size, np.int64)
+    np.cumsum(~same, out=run[1:])
+    alone = np.concatenate([[True], ~same, [True]])
+    return run, np.flatnonzero(~(alone[:-1] & alone[1:])[: rows.size])
 
 
 def dense(ids: npt.NDArray[np.integer], bound: int) -> tuple[Ints, int]:

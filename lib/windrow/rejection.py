@@ -90,9 +90,8 @@ def _ordinals(messages: pa.Table, version: Ints, row: Ints) -> Ints:
     stamp = pc.fill_null(among["received_at"].cast(pa.int64()), clock.UNKNOWN).to_numpy()
     at, begin = order.group(group, count)
     order.sort_groups(at, begin, stamp, np.zeros_like(stamp))
-    same = (group[at[1:]] == group[at[:-1]]) & (stamp[at[1:]] == stamp[at[:-1]])
-    run = np.cumsum(np.concatenate([[True], ~same])) - 1 if at.size else at
-    tied = np.flatnonzero(np.isin(run, run[asked[rows[at]]]) & (np.bincount(run)[run] > 1))
+    run, tied = order.ties(at, (group, stamp))
+    tied = tied[np.isin(run[tied], run[asked[rows[at]]])]
     at[tied] = at[tied[_in_full(among.take(pa.array(at[tied])), run[tied])]]
     ordinal = np.empty(version.size, np.int64)
     ordinal[rows[at]] = np.arange(at.size) - begin[group[at]]

@@ -121,46 +121,31 @@ def _places(ranked: Ints, stream_of: Ints, kinds: Ints, event_time: Ints, count:
 
 
 def _visit(messages: pa.Table, version: Ints, processing_time: Ints, stream: Ints, count: int) -> tuple[Ints, Ints]:
-    """List the new rows stream by stream in the order of processing, which is total but for equal rows."""
+    """List the new rows stream by stream in the order of processing, which is total but for equal rows.
+
+    Only rows of one stream, version and processing time have to be compared any further.
+    """
     rows, begin = order.group(stream, count)
-    if _increasing(rows, (stream, version)):
-        return rows, begin
-    sequence = messages["sequence"]
-    keys = (
-        stream,
-        version,
-        processing_time,
-        sequence.is_valid().to_numpy(),  # NULL comes before the least there is
-        pc.fill_null(sequence, 0).to_numpy(),
-        microseconds(messages["event_time"]),
-        _ranks(messages["type"].combine_chunks()),
-        microseconds(messages["received_at"]),
-    )
-    if not _increasing(rows, keys):
-        rows = _by_payload(np.lexsort(keys[::-1]), keys, messages["payload"].combine_chunks())
+    order.sort_groups(rows, begin, version, processing_time)
+    run, slots = order.ties(rows, (stream, version, processing_time))
+    if slots.size:
+        tied = messages.take(pa.array(rows[slots]))
+        sequence = tied["sequence"]
+        keys = (
+            run[slots],
+            sequence.is_valid().to_numpy(),  # NULL comes before the least there is
+            pc.fill_null(sequence, 0).to_numpy(),
+            microseconds(tied["event_time"]),
+            _ranks(tied["type"].combine_chunks()),
+            microseconds(tied["received_at"]),
+        )
+        rows[slots] = rows[slots[_by_payload(np.lexsort(keys[::-1]), keys, tied["payload"].combine_chunks())]]
     return rows, begin
 
 
-def _increasing(rows: Ints, keys: tuple[Ints, ...]) -> bool:
-    """Tell whether the rows are strictly increasing in the lexicographic order of the keys."""
-    less = np.zeros(max(rows.size - 1, 0), np.bool_)
-    equal = ~less
-    for key in keys:
-        left, right = key[rows[:-1]], key[rows[1:]]
-        less |= equal & (left < right)
-        equal &= left == right
-    return bool(less.all())
-
-
 def _by_payload(rows: Ints, keys: tuple[Ints, ...], payload: pa.Array) -> Ints:
-    """Order the rows (two at least) that are equal in all keys by their payload, NULL first."""
-    same = np.ones(rows.size - 1, np.bool_)
-    for key in keys:
-        same &= key[rows[:-1]] == key[rows[1:]]
-    if not same.any():
-        return rows
-    run = np.concatenate([[0], np.cumsum(~same)])
-    slots = np.flatnonzero(np.concatenate([[False], same]) | np.concatenate([same, [False]]))
+    """Order the rows that are equal in all keys by their payload, NULL first."""
+    run, slots = order.ties(rows, keys)
     tied = payload.take(pa.array(rows[slots]))
     by = pa.table({"run": run[slots], "has payload": tied.is_valid(), "payload": tied})
     placed = pc.sort_indices(by, sort_keys=[(name, "ascending") for name in by.column_names])
