@@ -117,7 +117,7 @@ class TestCrontab:
         """
         Each line has five fields of times in their ranges, and a command without a bare %.
         """
-        assert len(self.lines()) == 3
+        assert len(self.lines()) == 4
         for fields, command in self.lines():
             for field, most in zip(fields, FIELDS.values(), strict=True):
                 assert re.fullmatch(r"(\*|\d+|\d+-\d+)(/\d+)?(,\d+)*", field)
@@ -131,7 +131,7 @@ class TestCrontab:
         Each line does its work and says nothing; after a failure it says the reason, for cron to send.
         """
         said = [sh(home, command) for _, command in self.lines()]
-        assert said == ["", "", ""]
+        assert said == [""] * 4
         assert '"event": "run ended"' in (home / "run.log").read_text()
         (home / "windrow.toml").write_text("depot = 7\n")
         assert "WINDROW-SETTINGS" in sh(home, self.lines()[0][1])

@@ -23,6 +23,7 @@ from tests.faults.mishaps import assert_whole, data_files
 from tests.messages import HOUR, log, message
 from windrow import reading, tables
 from windrow.engine.lock import commit_lock
+from windrow.engine.protocol import Compacted
 from windrow.engine.spark_upkeep import SparkUpkeep
 from windrow.engine.upkeep import DeltaRsUpkeep
 from windrow.errors import TableRefused
@@ -383,8 +384,12 @@ class TestSpark:
         through_sql.set_properties(tables.retention("30d"))
         assert tables.retention("30d").items() <= through_sql.properties().items()
         assert through_sql.compact("closed", dry_run=True) is None
+        assert through_sql.compact("closed", dry_run=False, below=1) == Compacted(0, 0)
+        assert through_sql.compacted_at(0) is None
         for state in ("closed", "rejected", "microbatch"):
             assert through_sql.compact(state, dry_run=False).added == 1
+        assert abs(through_sql.compacted_at(0) - WallClock().now()) < HOUR
+        assert through_sql.compacted_at(WallClock().now() + HOUR) is None
         age(batched.ledger)
         found = through_sql.vacuum(dry_run=True)
         assert found > 20

@@ -29,3 +29,19 @@ def test_no_time(text: str) -> None:
     """
     with pytest.raises(SettingsError, match=r"--at .* is no time\nWrite it like 2026-01-31T12:00:00Z"):
         moments.microseconds(text, "--at")
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "text"),
+    [
+        (0, "1970-01-01T00:00:00Z"),
+        (-1, "1969-12-31T23:59:59.999999Z"),
+        (1_700_000_000_120_000, "2023-11-14T22:13:20.12Z"),
+        (2**62, f"{2**62} us"),
+    ],
+)
+def test_written(microseconds: int, text: str) -> None:
+    """
+    A time is written in UTC without zeros at its end; one in no year of ISO 8601 as its number.
+    """
+    assert moments.time_text(microseconds) == text

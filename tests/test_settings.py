@@ -29,6 +29,17 @@ class TestSources:
         monkeypatch.setenv("WINDROW_RULES__WINDOW", "1m")
         assert Settings().rules.window == 60_000_000
 
+    @pytest.mark.parametrize(("text", "microseconds"), [("never", None), ("90m", 5_400_000_000)])
+    def test_how_often_tables_are_maintained(
+        self, monkeypatch: pytest.MonkeyPatch, text: str, microseconds: int | None
+    ) -> None:
+        """
+        `maintain_every` is an hour unless it is said, a duration, or never.
+        """
+        assert Settings().run.maintain_every == 3_600_000_000
+        monkeypatch.setenv("WINDROW_RUN__MAINTAIN_EVERY", text)
+        assert Settings().run.maintain_every == microseconds
+
     def test_file_in_working_directory_is_found(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """
         Without --config the windrow.toml of the working directory is read.
@@ -112,7 +123,11 @@ class TestExample:
         The file that init writes holds exactly the settings it was made from.
         """
         settings = Settings(
-            depot='a "quoted" depot', idle_grace="never", rules={"window": "1h30m"}, ingest={"columns": {"key": "'k'"}}
+            depot='a "quoted" depot',
+            idle_grace="never",
+            rules={"window": "1h30m"},
+            ingest={"columns": {"key": "'k'"}},
+            run={"maintain_every": "never"},
         )
         file = tmp_path / "windrow.toml"
         file.write_text(settings_file(settings), encoding="utf-8")

@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+from windrow.caretaker import Caretaker
 from windrow.clock import Clock
-from windrow.engine import Engine, open_engine
+from windrow.engine import open_engine
+from windrow.engine.protocol import WholeEngine
+from windrow.engine.rehearsal import Rehearsal
 from windrow.microbatch import Committed
 from windrow.observing import Observer, Run, chosen, observed
 from windrow.runner import Runner, Summary
@@ -28,6 +31,8 @@ def run(
 ) -> Summary:
     """Batch what is new in the depot, then stop, or with `once=False` go on every `settings.run.every`.
 
+    A run that goes on looks after the tables as well, every `settings.run.maintain_every`.
+
     `spark` is the session to use; without one the settings choose the engine. `report` is called after each commit,
     `observers` (see `windrow.observing`) hear of retries, of the start and of the end as well; one that raises stops
     nothing. Returns what was done. Raises the errors of `windrow.errors`; what was committed before stays.
@@ -39,15 +44,20 @@ def run(
 
 @contextmanager
 def opened(
-    engine: Engine,
+    engine: WholeEngine,
     settings: Settings,
     clock: Clock,
     observers: Iterable[Observer] = (),
     report: Callable[[Committed], None] = lambda committed: None,
+    dry_run: bool = False,
 ) -> Iterator[Runner]:
-    """Open the ledger; while the block runs the log, the chosen metrics and `observers` are told."""
+    """Open the ledger; while the block runs the log, the chosen metrics and `observers` are told.
+
+    In a dry run nothing reaches the tables.
+    """
+    used = Rehearsal(engine) if dry_run else engine
     with ExitStack() as left:
-        told = left.enter_context(observed(Run(engine.name, settings, clock), [*chosen(settings.metrics), *observers]))
+        told = left.enter_context(observed(Run(used.name, settings, clock), [*chosen(settings.metrics), *observers]))
         session = getattr(engine, "session", None)
         if session is not None:
             from windrow.observing.spark import listening
@@ -58,4 +68,5 @@ def opened(
             told.committed(done)
             report(done)
 
-        yield Runner(engine, settings, clock, committed, told.retrying)
+        caretaker = Caretaker(engine, settings, clock, told)
+        yield Runner(used, settings, clock, committed, told.retrying, tuple if dry_run else caretaker)

@@ -8,6 +8,8 @@ that was behind. Afterwards it is deleted, together with the log's entries of th
 A depot's past is the log of messages, and a ledger reads it by version. So a depot is left alone while the ledger has
 yet to read a version of it that is older than `keep`, or read one so lately that a RESTORE of the ledger would read it
 again; and one that Windrow did not make is left to its owner.
+
+A run that goes on does it by itself (`windrow.caretaker`): `tidy` often, `maintain` now and then.
 """
 
 from __future__ import annotations
@@ -20,14 +22,15 @@ from typing import Literal
 from windrow import tables
 from windrow.durations import microseconds
 from windrow.engine.protocol import Compacted, Upkeep, WholeEngine
+from windrow.moments import time_text
 from windrow.progress import prime
-from windrow.reading import time_text
 from windrow.settings import Settings
 
 Role = Literal["ledger", "depot"]
 ROLES: tuple[Role, ...] = ("ledger", "depot")
 FINAL = ("closed", "rejected", "microbatch")
 HEADSTART = 3_600_000_000  # microseconds
+SMALL = 4 * 1024 * 1024  # octets
 Progress = Callable[[Role, str], None]
 
 
@@ -35,8 +38,9 @@ Progress = Callable[[Role, str], None]
 class Maintained:
     """What was done to one table, in a dry run what would be; None where the table does not tell.
 
-    `keep` is the retention that it has now, None for a table left alone; `keep_changed` tells whether it had another
-    one. `compacted_files` became `compacted_into`, `vacuumed_files` are gone; `left_alone` says why a table was left.
+    `keep` is the retention that it has now, None for a table that was left alone or only tidied; `keep_changed` tells
+    whether it had another one. `compacted_files` became `compacted_into`, `vacuumed_files` are gone; `left_alone` says
+    why a table was left.
     """
 
     table: Role
@@ -56,17 +60,34 @@ def maintain(
     only: Role | None = None,
     dry_run: bool = False,
     progress: Progress = lambda table, step: None,
+    asked: bool = True,
 ) -> list[Maintained]:
     """Look after ledger and depot (or `only` one), beside whoever runs them, and return what was done to each.
 
-    `now` is the wall time in microseconds. A dry run changes nothing. `progress` is told each step before it is done.
+    `now` is the wall time in microseconds. A dry run changes nothing. `progress` is told each step before it is done;
+    when it raises, the steps before are done and whole. Where nobody `asked` for it at this moment, a table with
+    another retention than `keep` is left alone, because a shorter one takes away what cannot be had again.
     Raises TableMissing, TableUnreadable, TableUnwritable, and TableLocked when a writer holds a table for long.
     """
     chosen: tuple[Role, ...] = ROLES if only is None else (only,)
     return [
-        _maintained(engine, _Table(role, engine.upkeep(role), settings, dry_run, partial(progress, role)), now)
+        _maintained(engine, _Table(role, engine.upkeep(role), settings, dry_run, partial(progress, role)), now, asked)
         for role in chosen
     ]
+
+
+def tidy(engine: WholeEngine, settings: Settings, progress: Progress = lambda table, step: None) -> Maintained:
+    """Put together what microbatches wrote lately: files of the ledger's final rows that are smaller than SMALL.
+
+    A compaction writes the last file that is not full once more, and what it replaced stays for `keep`. With files of
+    any size that is, done every hour, soon more than all rows together. `progress` and errors are those of `maintain`.
+    """
+    table = _Table("ledger", engine.upkeep("ledger"), settings, False, partial(progress, "ledger"))
+    why = table.upkeep.obstacle()
+    if why is not None:
+        return Maintained(table.role, table.location, left_alone=why)
+    removed, added = table.compact(FINAL, SMALL)
+    return Maintained(table.role, table.location, compacted_files=removed, compacted_into=added)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +103,7 @@ class _Table:
     def maintained(self, partitions: Sequence[str | None]) -> Maintained:
         """Do the steps in an order in which none removes what another one made."""
         changed = self._set_retention()
-        compacted = [self._compact(partition) for partition in partitions]
+        removed, added = self.compact(partitions)
         self.progress("removing old files")
         vacuumed = self.upkeep.vacuum(self.dry_run)
         self.progress("trimming the log")
@@ -93,8 +114,8 @@ class _Table:
             self.location,
             self.settings.keep,
             changed,
-            _sum([None if one is None else one.removed for one in compacted]),
-            _sum([None if one is None else one.added for one in compacted]),
+            removed,
+            added,
             vacuumed,
         )
 
@@ -103,27 +124,38 @@ class _Table:
         """Return where the table is, as the settings have it."""
         return self.settings.ledger if self.role == "ledger" else self.settings.depot
 
+    def keeps(self) -> bool:
+        """Tell whether the table's retention is what `keep` says."""
+        return tables.retention(self.settings.keep).items() <= self.upkeep.properties().items()
+
+    def compact(self, partitions: Sequence[str | None], below: int | None = None) -> tuple[int | None, int | None]:
+        """Make large files of small ones in each partition, and return how many became how many."""
+        compacted = [self._compact(partition, below) for partition in partitions]
+        removed = _sum([None if one is None else one.removed for one in compacted])
+        return removed, _sum([None if one is None else one.added for one in compacted])
+
     def _set_retention(self) -> bool:
         """Bring the table's retention in line with `keep`, and tell whether it was not."""
         self.progress("retention")
-        wanted = tables.retention(self.settings.keep)
-        changed = not wanted.items() <= self.upkeep.properties().items()
+        changed = not self.keeps()
         if changed and not self.dry_run:
-            self.upkeep.set_properties(wanted)
+            self.upkeep.set_properties(tables.retention(self.settings.keep))
         return changed
 
-    def _compact(self, partition: str | None) -> Compacted | None:
+    def _compact(self, partition: str | None, below: int | None) -> Compacted | None:
         self.progress(f"compacting {partition or 'files'}")
-        return self.upkeep.compact(partition, self.dry_run)
+        return self.upkeep.compact(partition, self.dry_run, below)
 
 
-def _maintained(engine: WholeEngine, table: _Table, now: int) -> Maintained:
+def _maintained(engine: WholeEngine, table: _Table, now: int, asked: bool) -> Maintained:
     """Maintain a ledger, or a depot that is ours to maintain and of which nothing old is needed."""
     if table.role == "ledger":
         prime(engine)  # raises for a table that only has the place of one
         why = table.upkeep.obstacle()
     else:
         why = _not_ours(engine, table) or table.upkeep.obstacle() or _still_needed(engine, table, now)
+    if why is None and not asked and not table.keeps():
+        why = f"its retention is not keep = {table.settings.keep}; `windrow maintain` sets it"
     if why is not None:
         return Maintained(table.role, table.location, left_alone=why)
     return table.maintained(FINAL if table.role == "ledger" else (None,))

@@ -23,3 +23,12 @@ def microseconds_of(moment: datetime) -> int:
     """Return a time in microseconds; without a zone it is UTC."""
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (aware - EPOCH) // MICROSECOND
+
+
+def time_text(microseconds: int) -> str:
+    """Return a time as ISO 8601 text in UTC; as `1234 us` when it is in no year that ISO 8601 knows."""
+    try:
+        written = (EPOCH + timedelta(microseconds=microseconds)).isoformat(timespec="microseconds")
+    except OverflowError:
+        return f"{microseconds} us"
+    return written.removesuffix("+00:00").rstrip("0").rstrip(".") + "Z"

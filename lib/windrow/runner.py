@@ -6,7 +6,7 @@ microbatches but the count of failed attempts: all else is read from the ledger,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -25,6 +25,7 @@ from windrow.errors import (
     first_line,
 )
 from windrow.floors import Floors
+from windrow.maintain import Maintained
 from windrow.microbatch import Committed, Microbatch, committed_in
 from windrow.opening import open_ledger, recorded_rules, require_depot
 from windrow.progress import Primed
@@ -37,11 +38,12 @@ LONGEST_BACKOFF = 30_000_000
 
 @dataclass(slots=True)
 class Summary:
-    """What a run did: its microbatches in order, and the depot versions it found."""
+    """What a run did: its microbatches in order, and between them what was done to the files of the tables."""
 
     engine: str
     microbatches: list[Committed] = field(default_factory=list)
     paused: bool = False
+    maintained: list[Maintained] = field(default_factory=list)
 
     def total(self, name: str) -> int:
         """Return the sum of a count over all microbatches."""
@@ -49,7 +51,10 @@ class Summary:
 
 
 class Runner:
-    """Runs microbatches on one engine. `report` is called after each commit, `retrying` before each retry."""
+    """Runs microbatches on one engine. `report` is called after each commit, `retrying` before each retry.
+
+    `maintain` is called between microbatches of a run that goes on, and says what it did.
+    """
 
     def __init__(
         self,
@@ -58,11 +63,12 @@ class Runner:
         clock: Clock,
         report: Callable[[Committed], None] = lambda committed: None,
         retrying: Callable[[Exception, int], None] = lambda error, attempt: None,
+        maintain: Callable[[], Iterable[Maintained]] = tuple,
     ) -> None:
         """Open the ledger, or create it at the place where `start_from` says. Raises as `open_ledger` does."""
         self._engine, self._settings, self._clock = engine, settings, clock
         self._step: Step = Batching(settings.rules.build())
-        self._report, self._retrying = report, retrying
+        self._report, self._retrying, self._maintain = report, retrying, maintain
         self._attempt = 1
         self._covered = -1
         self.summary = Summary(engine.name)
@@ -74,22 +80,33 @@ class Runner:
 
         A paused ledger is left as it is.
         """
+        return self._round(lambda: None)
+
+    def every(self, pause: int) -> Summary:
+        """Run `once` again and again, `pause` microseconds apart, until the clock says stop; maintain in between."""
+        while True:
+            self._round(self._look_after)
+            if self._clock.wait(pause):
+                return self.summary
+
+    def _round(self, between: Callable[[], None]) -> Summary:
+        """Do what there is to do, and what is to be done between: also where the end of the depot is never reached."""
         self._persist(self._follow_rules)
         if self.summary.paused:
             return self.summary
         while not self._stopped() and self._behind():
             self._persist(self._read)
+            between()
         if not self._stopped() and self._settings.idle_grace is not None:
             with suppress(Paused):
                 self._persist(self._tick_idle)
+        between()
         return self.summary
 
-    def every(self, pause: int) -> Summary:
-        """Run `once` again and again, `pause` microseconds apart, until the clock says stop."""
-        while True:
-            self.once()
-            if self._clock.wait(pause):
-                return self.summary
+    def _look_after(self) -> None:
+        """Maintain the tables, unless somebody paused the ledger and wants to find it as it was."""
+        if not self.summary.paused:
+            self.summary.maintained.extend(self._maintain())
 
     def tick(self, to: int | None = None) -> Summary:
         """Close what is overdue now (the idle tick), or raise the floor of every source to `to` (microseconds)."""
@@ -126,7 +143,7 @@ class Runner:
 
     def __getstate__(self) -> dict[str, object]:
         """Leave behind what belongs to this process: on Spark Connect a copy handles what arrives."""
-        own = {"_report": _silent, "_retrying": _silent, "summary": Summary(self._engine.name)}
+        own = {"_report": _silent, "_retrying": _silent, "_maintain": tuple, "summary": Summary(self._engine.name)}
         return self.__dict__ | own
 
     def _stopped(self) -> bool:

@@ -36,12 +36,12 @@ def _duration(value: Any) -> int:
         raise ValueError(error.message) from None
 
 
-def _grace(value: Any) -> int | None:
+def _or_never(value: Any) -> int | None:
     return None if value in ("never", None) else _duration(value)
 
 
 Duration = Annotated[int, BeforeValidator(_duration)]
-Grace = Annotated[int | None, BeforeValidator(_grace)]
+OrNever = Annotated[int | None, BeforeValidator(_or_never)]
 Count = Annotated[int, Field(ge=1)]
 Octets = Annotated[int, Field(ge=0, le=2**62)]
 
@@ -76,6 +76,7 @@ class RunPart(Part):
     """`[run]`: the loop."""
 
     every: Duration = Field("10s", description="with run --every: time between two looks at the depot")  # type: ignore[assignment]
+    maintain_every: OrNever = Field("1h", description="with run --every: how often tables are maintained, or never")  # type: ignore[assignment]
 
 
 class MaintainPart(Part):
@@ -125,7 +126,7 @@ class Settings(BaseSettings):
     start_from: str = Field("beginning", description="where a new ledger begins in the depot; see docs/settings.md")
     max_messages: Count = Field(1_000_000, description="messages of a microbatch, in whole depot versions")
     driver_messages: int = Field(500_000, ge=0, description="above it Spark processes on the executors")
-    idle_grace: Grace = Field("10s", description="how long a silent source keeps overdue batches open, or never")  # type: ignore[assignment]
+    idle_grace: OrNever = Field("10s", description="how long a silent source keeps overdue batches open, or never")  # type: ignore[assignment]
     max_clock_skew: Duration = Field("5m", description="a stamp this far ahead of the wall clock is rejected")  # type: ignore[assignment]
     on_depot_delete: Literal["error", "ignore"] = Field("error", description="when the depot loses or changes rows")
     keep: str = Field("90d", description="how far back replay and verify reach")

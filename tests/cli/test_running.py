@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,40 @@ class TestRun:
         assert process.returncode == 0
         stopping = [line for line in map(json.loads, errors.splitlines()) if line["event"].startswith("stopping")]
         assert [line["signal"] for line in stopping] == ["SIGTERM"]
+
+    def test_maintains(self, filled: Command, tmp_path: Path) -> None:
+        """
+        With --every the tables are maintained, which log and last sentence say; SIGTERM ends it as before.
+        """
+        for _ in range(2):
+            filled("flush")
+        publish(tmp_path, message("b", 161 * SECOND, 161 * SECOND))
+        filled("ingest", "messages.parquet")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "windrow", "run", "--every", "10s", "--maintain-every", "1h"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            lines = map(json.loads, process.stderr)
+            done = [line for line in takewhile(lambda line: line.get("table") != "depot", lines) if "table" in line]
+            process.send_signal(signal.SIGTERM)
+            out, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+        assert process.returncode == 0
+        assert [(line["event"], line["table"]) for line in done] == [("maintenance", "ledger")]
+        assert f" {done[0]['compacted_files'] + 2} small files compacted into" in out
+
+    @pytest.mark.parametrize("others", [(), ("--once",), ("--dry-run",)])
+    def test_maintain_every_without_every(self, windrow: Command, others: tuple[str, ...]) -> None:
+        """
+        A run that ends never maintains, and says so to who asks it for that.
+        """
+        said = windrow("run", "--maintain-every", "1h", *others)
+        assert (said.status, "A scheduler starts `windrow maintain`" in said.err) == (2, True)
 
     def test_once_and_every_exclude_each_other(self, windrow: Command) -> None:
         """

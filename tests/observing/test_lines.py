@@ -5,8 +5,9 @@ import pytest
 from tests.engine.probe import Point, failing
 from tests.messages import log
 from tests.observing.conftest import watch
-from windrow.errors import MicrobatchFailed
-from windrow.observing import Lines
+from windrow.errors import MicrobatchFailed, TableUnwritable
+from windrow.maintain import Maintained
+from windrow.observing import Lines, Run, observed
 
 
 @pytest.fixture
@@ -87,3 +88,18 @@ class TestLines:
         world.clock.advance(60_000_000)
         watch(world, embedded, [Lines()], idle_grace="0s")
         assert [(line.kind, line.lag_ms) for line in said("microbatch")][1:] == [("tick", None)]
+
+    def test_maintenance(self, world, embedded, said):
+        """
+        What was done to the files of a table is a line with all of it, and how long it took; a failure is a warning
+        with its code.
+        """
+        with observed(Run("embedded", world.settings(embedded), world.clock), [Lines()]) as told:
+            told.maintained(Maintained("ledger", world.ledger, compacted_files=9, compacted_into=3), 12.5)
+            told.maintenance_failed("depot", TableUnwritable("the disk is full\nso it is", "Make room."))
+        [line] = said("maintenance")
+        assert (line.table, line.location, line.left_alone) == ("ledger", world.ledger, None)
+        assert (line.compacted_files, line.compacted_into, line.vacuumed_files, line.took_ms) == (9, 3, 0, 12.5)
+        [line] = said("maintenance failed")
+        assert (line.levelname, line.table, line.code) == ("WARNING", "depot", "WINDROW-TABLE-UNWRITABLE")
+        assert line.error == "WINDROW-TABLE-UNWRITABLE: the disk is full"

@@ -10,7 +10,7 @@ from tests.engine.probe import Point, failing
 from tests.messages import log
 from tests.observing.conftest import watch
 from windrow.errors import MicrobatchFailed, MissingExtra, SettingsError
-from windrow.observing import Observer, chosen
+from windrow.observing import Observer, Run, chosen, observed
 from windrow.observing.metrics import Endpoint, Metrics, Textfile
 from windrow.settings import MetricsPart, Settings
 
@@ -59,6 +59,21 @@ class TestMetrics:
         for phase in ("prime", "plan", "process", "commit"):
             assert value("phase_seconds_count", phase=phase) == 2
             assert value("phase_seconds_sum", phase=phase) > 0
+
+    def test_maintenance_that_fails(self, world, embedded):
+        """
+        A maintenance that failed is counted by its table.
+        """
+        metrics = Metrics()
+        with observed(Run("embedded", world.settings(embedded), world.clock), [metrics]) as told:
+            told.maintenance_failed("depot", OSError("no space left"))
+        counted = {
+            table: metrics.registry.get_sample_value(
+                "windrow_maintenance_failures_total", {"ledger": world.ledger, "table": table}
+            )
+            for table in ("ledger", "depot")
+        }
+        assert counted == {"ledger": 0, "depot": 1}
 
 
 class TestEndpoint:

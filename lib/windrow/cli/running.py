@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from windrow.settings import Settings
 
 Every = Annotated[str | None, typer.Option("--every", help="Go on, looking at the depot this often, e.g. 10s.")]
+MaintainEvery = Annotated[
+    str | None, typer.Option("--maintain-every", help="With --every: maintain tables this often, e.g. 1h, or never.")
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -45,6 +48,7 @@ def add_to(app: typer.Typer) -> None:
 def run(
     once: Annotated[bool, typer.Option("--once", help="Batch what is new, then stop (default).")] = False,
     every: Every = None,
+    maintain_every: MaintainEvery = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be batched, closed and rejected; write nothing.")
     ] = False,
@@ -59,14 +63,19 @@ def run(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Batch what is new in the depot. SIGINT and SIGTERM let the microbatch at work finish."""
+    """Batch what is new in the depot. SIGINT and SIGTERM let the microbatch at work finish.
+
+    With --every the tables are maintained between microbatches, as `windrow maintain` does it.
+    """
     if once and every is not None:
         raise SettingsError("--once and --every exclude each other", "Give one of them.")
     if dry_run and every is not None:
         raise SettingsError("--dry-run and --every exclude each other", "A dry run looks once.")
+    if maintain_every is not None and every is None:
+        raise SettingsError("--maintain-every is nothing without --every", "A scheduler starts `windrow maintain`.")
     log = options.table(format=log_format, level=log_level)
     flags = {"depot": depot, "ledger": ledger, "views": views, "checkpoints": checkpoints, "engine": engine}
-    chosen = options.running(config, **flags, log=log)
+    chosen = options.running(config, **flags, log=log, run=options.table(maintain_every=maintain_every))
     pause = chosen.run.every if every is None else _microseconds(every)
     _run(chosen, lambda runner: runner.once() if every is None else runner.every(pause), json, config, dry_run)
 
@@ -164,7 +173,6 @@ def done(
     from windrow.api import opened
     from windrow.cli.watching import stopping, waiting
     from windrow.engine import open_engine
-    from windrow.engine.rehearsal import Rehearsal
     from windrow.observing.log import logging_to
     from windrow.settings import MetricsPart
     from windrow.wall import WallClock
@@ -179,7 +187,7 @@ def done(
     ):
         engine = open_engine(settings)
         install()  # once more: Spark's session puts a handler of its own in place
-        with opened(Rehearsal(engine) if dry_run else engine, settings, clock, [bar]) as runner:
+        with opened(engine, settings, clock, [bar], dry_run=dry_run) as runner:
             if not dry_run:
                 options.note_paths(config, settings, engine)
             return work(runner)
@@ -192,20 +200,34 @@ def sentence(summary: Summary, nothing: str = "Nothing new, nothing overdue.") -
     if summary.microbatches and summary.microbatches[-1].kind == "resume":
         return "The ledger goes on."
     if not summary.microbatches:
-        return nothing
+        return f"{nothing}{_maintained(summary)}"
     counted = options.count
     return (
         f"{counted(len(summary.microbatches), 'microbatch')}: {counted(summary.total('messages'), 'message')} read, "
         f"{summary.total('accepted'):,} accepted, {summary.total('rejected'):,} rejected; "
         f"{counted(summary.total('opened'), 'batch')} opened, {summary.total('closed'):,} closed."
+        f"{_maintained(summary)}"
     )
+
+
+def _maintained(summary: Summary) -> str:
+    """Say in a sentence what a run that went on did to the files of the tables, nothing when it did nothing."""
+    compacted = sum(done.compacted_files or 0 for done in summary.maintained)
+    into = sum(done.compacted_into or 0 for done in summary.maintained)
+    removed = sum(done.vacuumed_files for done in summary.maintained)
+    if not compacted + removed:
+        return ""
+    return f" {options.count(compacted, 'small file')} compacted into {into:,}, {removed:,} old ones removed."
 
 
 def _document(summary: Summary) -> dict[str, object]:
     names = ("messages", "accepted", "rejected", "opened", "closed")
     totals = {name: summary.total(name) for name in names}
-    microbatches = [asdict(committed) for committed in summary.microbatches]
-    return {"engine": summary.engine, "paused": summary.paused, **totals, "microbatches": microbatches}
+    lists = {
+        "microbatches": [asdict(committed) for committed in summary.microbatches],
+        "maintained": [asdict(done) for done in summary.maintained],
+    }
+    return {"engine": summary.engine, "paused": summary.paused, **totals, **lists}
 
 
 def _microseconds(duration: str) -> int:

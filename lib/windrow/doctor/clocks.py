@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from windrow import durations
 from windrow.doctor.finding import Finding, ok, warning
 from windrow.doctor.opened import OpenDepot, OpenLedger
-from windrow.reading.values import time_text
+from windrow.moments import time_text
 from windrow.storage import history
 
 TOLERANCE = 5_000_000

@@ -310,8 +310,15 @@ class Upkeep(Protocol):
         """Set properties in a commit of its own."""
         ...
 
-    def compact(self, state: str | None, dry_run: bool) -> Compacted | None:
-        """Make large files of small ones, in one partition `state` or in all; None: a dry run cannot tell."""
+    def compact(self, state: str | None, dry_run: bool, below: int | None = None) -> Compacted | None:
+        """Make large files of small ones, in one partition `state` or in all; None: a dry run cannot tell.
+
+        With `below` only files of fewer octets are taken, and those that are made are about that large.
+        """
+        ...
+
+    def compacted_at(self, since: int) -> int | None:
+        """Return when files were last put together, None when not since then (microseconds)."""
         ...
 
     def vacuum(self, dry_run: bool) -> int:

@@ -14,6 +14,9 @@ from windrow.engine.configured import WHOLE_TIMES, configured
 from windrow.engine.protocol import Compacted
 from windrow.storage import unwritable
 
+SIZES = ("spark.databricks.delta.optimize.minFileSize", "spark.databricks.delta.optimize.maxFileSize")
+LATEST = 1_000  # commits; Delta reads each of them from the log
+
 
 @dataclass(frozen=True, slots=True)
 class SparkUpkeep:
@@ -49,13 +52,22 @@ class SparkUpkeep:
         pairs = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
         self._rows(f"ALTER TABLE {self.reference} SET TBLPROPERTIES ({pairs})")
 
-    def compact(self, state: str | None, dry_run: bool) -> Compacted | None:
+    def compact(self, state: str | None, dry_run: bool, below: int | None = None) -> Compacted | None:
         """Make large files of small ones; what a dry run would do, Spark does not say."""
         if dry_run:
             return None
         where = "" if state is None else f" WHERE state = '{state}'"
-        metrics = self._rows(f"OPTIMIZE {self.reference}{where}")[0]["metrics"]
+        sizes = {} if below is None else dict.fromkeys(SIZES, str(below))
+        with configured(self.session, sizes):
+            metrics = self._rows(f"OPTIMIZE {self.reference}{where}")[0]["metrics"]
         return Compacted(int(metrics["numFilesRemoved"]), int(metrics["numFilesAdded"]))
+
+    def compacted_at(self, since: int) -> int | None:
+        """Return when files were last put together, None when not since then (microseconds), or long ago."""
+        told = ("operation", "unix_micros(timestamp) AS committed_at")
+        commits = self._rows(f"DESCRIBE HISTORY {self.reference} LIMIT {LATEST:d}", *told)
+        found = [int(commit["committed_at"]) for commit in commits if commit["operation"] == "OPTIMIZE"]
+        return max((at for at in found if at >= since), default=None)
 
     def vacuum(self, dry_run: bool) -> int:
         """Delete files that no version within the table's retention needs, and return how many: at most 1,000."""
@@ -74,9 +86,9 @@ class SparkUpkeep:
         found: dict[str, Any] = self._rows(f"DESCRIBE DETAIL {self.reference}")[0]
         return found
 
-    def _rows(self, statement: str) -> list[dict[str, Any]]:
+    def _rows(self, statement: str, *columns: str) -> list[dict[str, Any]]:
         try:
             with self.lock(), configured(self.session, WHOLE_TIMES):
-                return [row.asDict() for row in self.session.sql(statement).collect()]
+                return [row.asDict() for row in self.session.sql(statement).selectExpr(*(columns or "*")).collect()]
         except PySparkException as error:
             raise unwritable(self.reference, self.role, error) from error

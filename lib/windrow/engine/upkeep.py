@@ -18,7 +18,7 @@ from pyarrow.parquet import ParquetFile
 from windrow.engine.lock import commit_lock
 from windrow.engine.protocol import Compacted
 from windrow.locations import local_path
-from windrow.storage import open_table, reading, writing
+from windrow.storage import history, open_table, reading, writing
 
 TARGET_SIZE = 100 * 1024 * 1024  # octets, what delta-rs compacts to unless the table has a property of its own
 ATTEMPTS = 5
@@ -65,17 +65,28 @@ class DeltaRsUpkeep:
         """Set properties in a commit of its own."""
         self._commit(lambda table: table.alter.set_table_properties(dict(properties)))
 
-    def compact(self, state: str | None, dry_run: bool) -> Compacted:
+    def compact(self, state: str | None, dry_run: bool, below: int | None = None) -> Compacted:
         """Make large files of small ones.
 
         A microbatch that commits meanwhile would make it fail: on this disk it waits for the lock, elsewhere the
         compaction tries again.
         """
         if dry_run:
-            return Compacted(self._small_files(state), None)
+            return Compacted(self._small_files(state, below or TARGET_SIZE), None)
         chosen = None if state is None else [("state", "=", state)]
-        metrics = self._commit(lambda table: table.optimize.compact(chosen))
+        metrics = self._commit(lambda table: table.optimize.compact(chosen, target_size=below))
         return Compacted(int(metrics["numFilesRemoved"]), int(metrics["numFilesAdded"]))
+
+    def compacted_at(self, since: int) -> int | None:
+        """Return when files were last put together, None when not since then (microseconds)."""
+        with reading(self.location, self.role):
+            for commit in history(open_table(self.location, self.role)):
+                committed_at = int(commit["timestamp"]) * 1_000
+                if committed_at < since:
+                    return None
+                if commit.get("operation") == "OPTIMIZE":
+                    return committed_at
+        return None
 
     def vacuum(self, dry_run: bool) -> int:
         """Delete files that no version within the table's retention needs, and return how many.
@@ -141,14 +152,14 @@ class DeltaRsUpkeep:
             small = files.filter(pc.less(files["size_bytes"], TARGET_SIZE))["path"].to_pylist()
             return any(_has_int96(store, path) for path in small)
 
-    def _small_files(self, state: str | None) -> int:
+    def _small_files(self, state: str | None, below: int) -> int:
         """Return how many files are small enough to be put together with another one of their partition."""
         table = open_table(self.location, self.role)
         with reading(self.location, self.role):
             files = pa.table(pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all())
         if state is not None:
             files = files.filter(pc.equal(files["partition.state"].cast(pa.string()), state))
-        small = int(pc.sum(pc.less(files["size_bytes"], TARGET_SIZE)).as_py() or 0)
+        small = int(pc.sum(pc.less(files["size_bytes"], below)).as_py() or 0)
         return small if small > 1 else 0
 
 

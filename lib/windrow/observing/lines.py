@@ -1,11 +1,13 @@
-"""The lines of a run: its start, one for each microbatch, retries, changes of the rules, and its end."""
+"""The lines of a run: its start, one for each microbatch, retries, changes of the rules, maintenance, and its end."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 
 from windrow.durations import text
 from windrow.errors import WindrowError, first_line
+from windrow.maintain import Maintained, Role
 from windrow.microbatch import Committed
 from windrow.observing.log import log
 from windrow.observing.observer import Observer, Run
@@ -54,6 +56,14 @@ class Lines(Observer):
     def retrying(self, error: Exception, attempt: int) -> None:
         """Say why an attempt failed."""
         log.warning("retry", attempt=attempt, code=_code(error), error=first_line(error))
+
+    def maintained(self, maintained: Maintained, took_ms: float) -> None:
+        """Say what was done to the files of a table, and how long microbatches had to wait for it."""
+        log.info("maintenance", **asdict(maintained), took_ms=took_ms)
+
+    def maintenance_failed(self, table: Role, error: Exception) -> None:
+        """Say why a table could not be looked after."""
+        log.warning("maintenance failed", table=table, code=_code(error), error=first_line(error))
 
     def ended(self, error: BaseException | None) -> None:
         """Say what the run did in all; what went wrong is put into words by the edge."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from windrow.errors import MissingExtra, SettingsError
+from windrow.maintain import ROLES, Role
 from windrow.microbatch import Committed
 from windrow.observing.log import without_secrets
 from windrow.observing.observer import Observer, Run
@@ -44,6 +45,7 @@ class Metrics(Observer):
         self._opened = counter("batches_opened", "Batches opened")
         self._closed = counter("batches_closed", "Batches closed")
         self._retries = counter("retries", "Attempts at a microbatch that failed and were tried again")
+        self._failures = counter("maintenance_failures", "Times that looking after a table failed", "table")
         self._open = gauge("open_batches", "Batches open after the last microbatch")
         self._version = gauge("depot_version", "Depot version that the ledger has reached")
         self._lag = gauge("lag_seconds", "Age of the newest message read, when its microbatch was committed")
@@ -59,6 +61,8 @@ class Metrics(Observer):
         self._clock, self._ledger = run.clock, without_secrets(run.settings.ledger)
         for metric in (self._messages, self._accepted, self._opened, self._closed, self._retries):
             metric.labels(self._ledger)
+        for table in ROLES:
+            self._failures.labels(self._ledger, table)
 
     def committed(self, committed: Committed) -> None:
         """Count a microbatch."""
@@ -87,6 +91,10 @@ class Metrics(Observer):
     def retrying(self, error: Exception, attempt: int) -> None:
         """Count a failed attempt."""
         self._retries.labels(self._ledger).inc()
+
+    def maintenance_failed(self, table: Role, error: Exception) -> None:
+        """Count a failed maintenance."""
+        self._failures.labels(self._ledger, table).inc()
 
     def ended(self, error: BaseException | None) -> None:
         """Note when and how the run ended."""

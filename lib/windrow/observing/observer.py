@@ -1,4 +1,4 @@
-"""Observers: who is told of a run's start, of each commit, of each retry, and of its end."""
+"""Observers: who is told of a run's start, of each commit, of each retry, of maintenance, and of its end."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from windrow.clock import Clock
 from windrow.errors import first_line
+from windrow.maintain import Maintained, Role
 from windrow.microbatch import Committed
 from windrow.observing.log import log
 from windrow.settings import Settings
@@ -34,6 +35,12 @@ class Observer:
     def retrying(self, error: Exception, attempt: int) -> None:
         """Hear that an attempt failed, and which one it was; another follows."""
 
+    def maintained(self, maintained: Maintained, took_ms: float) -> None:
+        """Hear what was done to the files of a table between two microbatches."""
+
+    def maintenance_failed(self, table: Role, error: Exception) -> None:
+        """Hear that looking after a table failed; the run goes on, and tries it again after `maintain_every`."""
+
     def ended(self, error: BaseException | None) -> None:
         """Hear that the run is over, by itself or by an error."""
 
@@ -56,6 +63,14 @@ class Observers:
     def retrying(self, error: Exception, attempt: int) -> None:
         """Tell all of a failed attempt."""
         self._tell("retrying", error, attempt)
+
+    def maintained(self, maintained: Maintained, took_ms: float) -> None:
+        """Tell all what was done to the files of a table."""
+        self._tell("maintained", maintained, took_ms)
+
+    def maintenance_failed(self, table: Role, error: Exception) -> None:
+        """Tell all that looking after a table failed."""
+        self._tell("maintenance_failed", table, error)
 
     def ended(self, error: BaseException | None) -> None:
         """Tell all that the run is over."""

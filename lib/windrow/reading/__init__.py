@@ -5,6 +5,7 @@ Nothing here writes. Only the files of the states asked for are opened, and of t
 
 from __future__ import annotations
 
+from windrow.moments import time_text
 from windrow.reading.details import batch, batches, rejection, rejections
 from windrow.reading.figures import NeededDelay, Status
 from windrow.reading.history import history
@@ -12,7 +13,6 @@ from windrow.reading.overview import needed_delay, status, waiting
 from windrow.reading.spread import Spread, spread
 from windrow.reading.stretch import Stretch, stretch
 from windrow.reading.trace import Arrival, trace
-from windrow.reading.values import time_text
 
 __all__ = [
     "Arrival",

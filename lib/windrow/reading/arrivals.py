@@ -13,10 +13,11 @@ from deltalake.exceptions import DeltaError
 from windrow.commits import CHANGE, VERSION
 from windrow.errors import NotFound
 from windrow.messages import DEFAULTS
+from windrow.moments import time_text
 from windrow.reading import feed
 from windrow.reading.delta import quoted
 from windrow.reading.log import earliest_readable
-from windrow.reading.values import records, time_text
+from windrow.reading.values import records
 
 if TYPE_CHECKING:
     from windrow.expressions import Mapping

@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 from windrow import durations, tables
 from windrow.errors import NotFound
+from windrow.moments import time_text
 from windrow.reading.delta import Ledger, open_ledger, quoted
-from windrow.reading.values import records, time_text
+from windrow.reading.values import records
 
 IDLE_GRACE = 10_000_000
 ID = re.compile(r"batch/[^/]*/[^/]*/(?P<start>-?\d+)/\d+")

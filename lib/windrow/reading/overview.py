@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 from windrow import durations
 from windrow.errors import TableMissing
 from windrow.locations import local_path
+from windrow.moments import time_text
 from windrow.reading.delta import Ledger, Progress, open_depot, open_ledger, recorded_rules
 from windrow.reading.figures import (
     ClosedBatches,
@@ -28,7 +29,7 @@ from windrow.reading.figures import (
     Totals,
 )
 from windrow.reading.log import earliest_readable, kept, waiting_versions
-from windrow.reading.values import records, time_text
+from windrow.reading.values import records
 from windrow.storage import open_table
 
 LAST_MICROBATCHES = 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from windrow.durations import enough, span
-from windrow.reading.values import time_text
+from windrow.moments import time_text
 
 
 @dataclass(frozen=True, slots=True)

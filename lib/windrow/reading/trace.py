@@ -14,10 +14,11 @@ from typing import Any, Literal
 
 from windrow import tables
 from windrow.errors import UsageError
+from windrow.moments import time_text
 from windrow.reading.arrivals import CONTENT, arrivals, equal, not_found
 from windrow.reading.delta import Ledger, Progress, open_depot, open_ledger, quoted
 from windrow.reading.reasons import Refused, Why, explain
-from windrow.reading.values import records, time_text
+from windrow.reading.values import records
 
 Outcome = Literal["open", "closed", "rejected", "waiting", "skipped", "lost"]
 Row = dict[str, Any]

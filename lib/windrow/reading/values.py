@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from windrow.moments import time_text
 
 
 def records(table: pa.Table) -> list[dict[str, Any]]:
@@ -24,15 +23,6 @@ def records(table: pa.Table) -> list[dict[str, Any]]:
     counted = table.cast(pa.schema([(field.name, _counted(field.type)) for field in table.schema]))
     convert = _converter(pa.struct(list(table.schema)))
     return [convert(row) for row in counted.to_pylist()]
-
-
-def time_text(microseconds: int) -> str:
-    """Return a time as ISO 8601 text in UTC; as `1234 us` when it is in no year that ISO 8601 knows."""
-    try:
-        text = (EPOCH + timedelta(microseconds=microseconds)).isoformat(timespec="microseconds")
-    except OverflowError:
-        return f"{microseconds} us"
-    return text.removesuffix("+00:00").rstrip("0").rstrip(".") + "Z"
 
 
 def _counted(type_: pa.DataType) -> pa.DataType:

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.reading.values import records, time_text
+from windrow.moments import time_text
+from windrow.reading.values import records
 from windrow.verify.columns import MESSAGE, NONE, Bools, Ints, fewer, kept, numbers, paired, plain, times
 from windrow.verify.decisions.arrived import Arrived, Held, Streams
 from windrow.verify.decisions.fates import ACCEPTED, REASONS, Fates
