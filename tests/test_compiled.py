@@ -26,13 +26,38 @@ def test_nowhere(tmp_path: Path) -> None:
     Where nothing can be written, neither beside the library nor in a home, as for the user of a cluster's service, the
     kernel is compiled by each process.
     """
-    library = tmp_path / "windrow"
+    library = read_only(tmp_path)
+    assert batched(tmp_path, os.devnull) == [f"{library / '__init__.py'} 1"]
+
+
+@pytest.mark.slow
+def test_home(tmp_path: Path) -> None:
+    """
+    Where the library is read-only but its user has a home, the second process finds all that the first one compiled.
+    """
+    library = read_only(tmp_path)
+    first, second = (batched(tmp_path, str(tmp_path / "home"), NUMBA_DEBUG_CACHE="1") for _ in range(2))
+    kept = [sum("data saved to" in line for line in told) for told in (first, second)]
+    found = [sum("data loaded from" in line for line in told) for told in (first, second)]
+    assert kept[0] > 4
+    assert (kept, found) == ([kept[0], 0], [0, kept[0]])
+    assert f"{library / '__init__.py'} 1" in second
+
+
+def read_only(folder: Path) -> Path:
+    """Return a copy of the library beside which nothing can be kept, not even by root."""
+    library = folder / "windrow"
     shutil.copytree(Path(windrow.__file__).parent, library, ignore=shutil.ignore_patterns("__pycache__"))
-    for folder in (library, library / "batching"):
-        (folder / "__pycache__").write_text("a file, where a directory would have to be made")
+    for part in (library, library / "batching"):
+        (part / "__pycache__").write_text("a file, where a directory would have to be made")
+    return library
+
+
+def batched(folder: Path, home: str, **more: str) -> list[str]:
+    """Return the lines of a process that batches one message with the library in a folder."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "XDG_"))}
-    nowhere = kept | {"PYTHONPATH": str(tmp_path), "HOME": os.devnull, "PYTHONDONTWRITEBYTECODE": "1"}
+    alone = kept | {"PYTHONPATH": str(folder), "HOME": home, "PYTHONDONTWRITEBYTECODE": "1"} | more
     command = [sys.executable, "-c", PROGRAM]
-    ended = subprocess.run(command, env=nowhere, cwd=tmp_path, capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, env=alone, cwd=folder, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr[-2000:]
-    assert ended.stdout.split() == [str(library / "__init__.py"), "1"]
+    return ended.stdout.splitlines()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from windrow.caretaker import Caretaker
 from windrow.clock import Clock
-from windrow.engine import open_engine
+from windrow.engine import open_engine, when_started
 from windrow.engine.protocol import WholeEngine
 from windrow.engine.rehearsal import Rehearsal
 from windrow.microbatch import Committed
@@ -58,11 +59,7 @@ def opened(
     used = Rehearsal(engine) if dry_run else engine
     with ExitStack() as left:
         told = left.enter_context(observed(Run(used.name, settings, clock), [*chosen(settings.metrics), *observers]))
-        session = getattr(engine, "session", None)
-        if session is not None:
-            from windrow.observing.spark import listening
-
-            left.enter_context(listening(session))
+        when_started(engine, partial(_listen, left))
 
         def committed(done: Committed) -> None:
             told.committed(done)
@@ -70,3 +67,10 @@ def opened(
 
         caretaker = Caretaker(engine, settings, clock, told)
         yield Runner(used, settings, clock, committed, told.retrying, tuple if dry_run else caretaker)
+
+
+def _listen(left: ExitStack, session: SparkSession) -> None:
+    """Listen to the queries of a session until the run is over."""
+    from windrow.observing.spark import listening
+
+    left.enter_context(listening(session))

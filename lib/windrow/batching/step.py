@@ -1,9 +1,13 @@
-"""Batching as the step of a microbatch: open batches are the live rows, a tick closes what is overdue."""
+"""Batching as the step of a microbatch: open batches are the live rows, a tick closes what is overdue.
+
+What decides is loaded when there is something to decide, because the compiler takes longer than to see that nothing is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -11,11 +15,13 @@ import pyarrow.compute as pc
 
 from windrow import clock, tables
 from windrow.batching.columns import streams
-from windrow.batching.decision import Bools, decide, refused
 from windrow.batching.rules import Rules
 from windrow.floors import Floors
 from windrow.messages import microseconds
 from windrow.step import Outcome, Wanted, Work, no_streams
+
+if TYPE_CHECKING:
+    from windrow.batching.decision import Bools
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,8 @@ class Batching:
 
     def __call__(self, work: Work) -> Outcome:
         """Return the batches that changed and the messages that the rules refused."""
+        from windrow.batching.decision import decide, refused
+
         batches = self._batches(work.live)
         if not work.flush:
             batches = batches.filter(pa.array(self._concerned(batches, work)))

@@ -172,7 +172,7 @@ def done(
     """
     from windrow.api import opened
     from windrow.cli.watching import stopping, waiting
-    from windrow.engine import open_engine
+    from windrow.engine import open_engine, when_started
     from windrow.observing.log import logging_to
     from windrow.settings import MetricsPart
     from windrow.wall import WallClock
@@ -186,7 +186,7 @@ def done(
         waiting(settings, quiet) as bar,
     ):
         engine = open_engine(settings)
-        install()  # once more: Spark's session puts a handler of its own in place
+        when_started(engine, lambda session: install())  # once more: Spark puts a handler of its own in place
         with opened(engine, settings, clock, [bar], dry_run=dry_run) as runner:
             if not dry_run:
                 options.note_paths(config, settings, engine)

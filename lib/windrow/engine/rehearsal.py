@@ -31,7 +31,6 @@ class Rehearsal:
             )
         self._engine, self.name = engine, f"{engine.name} (dry run)"
         self.columns = engine.columns
-        self.session = getattr(engine, "session", None)
         self._live: pa.Table | None = None
 
     def depot(self) -> Table:

@@ -77,6 +77,10 @@ class SparkEngine:
         """Return the session on which streams start."""
         return self._root
 
+    def when_started(self, then: Callable[[SparkSession], None]) -> None:
+        """Call `then` with the session."""
+        then(self._root)
+
     def depot(self) -> Table:
         """Return the depot's identity, latest version and columns."""
         table = self._log(self._depot).table()

@@ -1,0 +1,63 @@
+"""What a command loads before it answers: what it does not need costs every call of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.clocks import ManualClock
+from tests.conftest import EngineFactory
+from tests.engine.world import World
+from tests.messages import log
+
+PROGRAM = """
+import sys
+from windrow.cli import main
+status = main(sys.argv[1:])
+print("loaded", *sorted({name.partition(".")[0] for name in sys.modules}))
+raise SystemExit(status)
+"""
+HEAVY = {"altair", "duckdb", "great_expectations", "numba", "pandas", "pyspark", "sqlglot"}
+ARROW = {"deltalake", "numpy", "pyarrow"}
+
+
+@pytest.fixture(scope="module")
+def batched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a ledger that has read its depot."""
+    folder = tmp_path_factory.mktemp("loading")
+    world = World(folder, ManualClock())
+    world.publish(*log(versions=1))
+    world.runner(EngineFactory("embedded", None)).once()
+    (folder / "windrow.toml").write_text(
+        f'depot = "{world.depot}"\nledger = "{world.ledger}"\nengine = "spark"\nidle_grace = "never"\n'
+    )
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("command", "never"),
+    [
+        (["--version"], HEAVY | ARROW),
+        (["--help"], HEAVY | ARROW),
+        (["status", "--json"], HEAVY),
+        (["status"], HEAVY),
+        (["show"], HEAVY),
+        (["run", "--once"], HEAVY - {"pandas"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_loads(batched: Path, command: list[str], never: set[str]) -> None:
+    """
+    A command that asks loads neither Spark nor compiler nor what only others need; no more does a run with nothing to
+    do. Arrow loads pandas when it makes arrays of other values.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *command], cwd=batched, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stdout.rpartition("loaded ")[2].split())
+    assert "windrow" in loaded
+    assert loaded & never == set()
