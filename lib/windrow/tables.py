@@ -104,6 +104,11 @@ def ledger_schema(payload: pa.DataType | None = None) -> pa.Schema:
     return pa.schema([pa.field(name, type_, nullable=name not in required) for name, type_ in fields.items()])
 
 
+def application(ledger_id: str) -> str:
+    """Return the name under which commits of microbatches stand among the transaction ids of a ledger."""
+    return f"windrow:{ledger_id}"
+
+
 def rows(schema: pa.Schema, columns: dict[str, object], count: int) -> pa.Table:
     """Return ledger rows with the given columns (arrays, or one value for all) and NULL in the others."""
     filled = [_filled(columns.get(field.name), field.type, count) for field in schema]

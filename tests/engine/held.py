@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from windrow.engine.protocol import Live
 from windrow.engine.spark import SparkEngine
+from windrow.engine.spark_commit import SparkCommit
 from windrow.floors import Floors
 from windrow.settings import Settings
 from windrow.step import Outcome, Step, Wanted, Work, no_streams
@@ -81,19 +83,31 @@ class HeldStep:
 
 
 class HeldMerge(SparkEngine):
-    """An engine whose MERGE has its first tasks stand still when they have read what is to be written."""
+    """An engine whose commit has its first tasks stand still when they have read what is to be written."""
 
     def __init__(self, settings: Settings, session: SparkSession, hold: Hold) -> None:
         super().__init__(settings, session)
         self._hold = hold
 
-    def _source(self, session: SparkSession, rows: Any, control: pa.Table) -> DataFrame:  # type: ignore[override]
-        source = super()._source(session, rows, control)
-        hold = self._hold
+    def commit(self, live: Live, token: str, note: str) -> SparkCommit:
+        """Return a commit that stands still."""
+        commit = super().commit(live, token, note)
+        return HeldCommit(commit.session, commit.ledger, live, token, note, self._hold.here)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldCommit(SparkCommit):
+    """A commit whose tasks call `here` when they have read what is to be written."""
+
+    here: Callable[[], object]
+
+    def stage(self, frame: DataFrame) -> None:
+        """Have the rows pass through a function that calls."""
+        here = self.here
 
         def passed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             given = list(batches)
-            hold.here()
+            here()
             yield from given
 
-        return source.mapInArrow(passed, source.schema)
+        SparkCommit.stage(self, frame.mapInArrow(passed, frame.schema))

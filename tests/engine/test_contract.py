@@ -12,6 +12,7 @@ from tests.conftest import EngineFactory
 from tests.engine.probe import Point, once
 from tests.engine.world import World
 from tests.messages import log, message, table
+from windrow.engine import spark_commit
 from windrow.progress import prime
 
 NOTE = "spark.databricks.delta.commitInfo.userMetadata"
@@ -44,13 +45,18 @@ class TestResult:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("small_bytes", [0, 1 << 40], ids=["as code", "interpreted"])
-    def test_large_and_small_commits_of_spark(self, spark, world, monkeypatch, small_bytes):
+    @pytest.mark.parametrize("overwritten_bytes", [-1, 1 << 40], ids=["merging", "overwriting"])
+    @pytest.mark.parametrize("driver_messages", [0, 1_000], ids=["executors", "driver"])
+    def test_any_form_of_sparks_commit(
+        self, spark, world, monkeypatch, small_bytes, overwritten_bytes, driver_messages
+    ):
         """
-        What Spark turns into code and what it interprets gives the same.
+        What Spark turns into code and what it interprets, what it merges and what it overwrites, gives the same.
         """
-        monkeypatch.setattr("windrow.engine.spark.SMALL_BYTES", small_bytes)
+        monkeypatch.setattr(spark_commit, "SMALL_BYTES", small_bytes)
+        monkeypatch.setattr(spark_commit, "OVERWRITTEN_BYTES", overwritten_bytes)
         world.publish(*log(versions=4))
-        world.runner(EngineFactory("spark", spark), max_messages=70).once()
+        world.runner(EngineFactory("spark", spark), max_messages=70, driver_messages=driver_messages).once()
         assert world.canonical() == world.expected()
         world.assert_balanced()
 

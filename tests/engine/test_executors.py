@@ -11,6 +11,7 @@ from pyspark.errors import PythonException
 
 from tests.clocks import NOW
 from tests.messages import HOUR, SECOND, log
+from windrow.engine import spark_commit
 from windrow.engine.spark_errors import translated
 from windrow.errors import DepotChanged, EngineUnavailable
 
@@ -73,10 +74,11 @@ def without_final_files(ledger):
 
 
 class TestMerge:
-    def test_final_files_stay_closed(self, world, engine, embedded):
+    def test_final_files_stay_closed(self, world, engine, embedded, monkeypatch):
         """
         A microbatch opens no file of final rows. Holds the literal condition on the partition column.
         """
+        monkeypatch.setattr(spark_commit, "OVERWRITTEN_BYTES", -1)
         world.publish(*log(versions=2))
         world.runner(embedded).once()
         world.runner(embedded).tick(to=NOW + 8 * SECOND)

@@ -1,16 +1,20 @@
 """The fence: what was decided over old live rows is never committed."""
 
-from contextlib import nullcontext
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
 from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
+from tests.engine.held import HeldCommit
 from tests.engine.probe import Point, once
 from tests.messages import HOUR, log
-from windrow.engine import spark as spark_engine
+from windrow.engine import spark_commit
+from windrow.engine.configured import configured
+from windrow.engine.spark_commit import SparkCommit
 from windrow.errors import LedgerMoved, MicrobatchFailed
 from windrow.progress import prime
 from windrow.runner import Runner
@@ -201,12 +205,37 @@ class TestRunner:
             runner.once()
 
 
+@pytest.fixture(params=[spark_commit.OVERWRITTEN_BYTES, -1], ids=["overwriting", "merging"])
+def form(request, monkeypatch):
+    """Both forms in which Spark commits."""
+    monkeypatch.setattr(spark_commit, "OVERWRITTEN_BYTES", request.param)
+
+
+def without_belt(session, settings):
+    """Set all settings of a commit but the transaction id."""
+    return configured(session, {name: value for name, value in settings.items() if "txn" not in name})
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Changes the token of a ledger, once, as another driver would that takes no lock."""
+
+    ledger: str
+
+    def __call__(self):
+        """Change it, unless that was done."""
+        with suppress(FileExistsError):
+            Path(f"{self.ledger}.moved").touch(exist_ok=False)
+            DeltaTable(self.ledger).update(updates={"token": "'elsewhere'"}, predicate="id = 'progress'")
+
+
+@pytest.mark.usefixtures("form")
 class TestSparksTwoBelts:
     def test_token_alone(self, started, spark, monkeypatch):
         """
-        Without the transaction id the token in the MERGE fences alone.
+        Without the transaction id the token alone fences.
         """
-        monkeypatch.setattr(spark_engine, "configured", lambda *_: nullcontext())
+        monkeypatch.setattr(spark_commit, "configured", without_belt)
         factory = EngineFactory("spark", spark)
         microbatch = started.microbatch(factory)
         started.runner(factory).tick(to=NOW + HOUR)
@@ -214,6 +243,44 @@ class TestSparksTwoBelts:
         with pytest.raises(LedgerMoved, match="between prime and commit"):
             commit_at(started, microbatch, NOW + 2 * HOUR)
         assert started.version() == version
+
+    def test_progress_row_gone(self, started, spark, monkeypatch):
+        """
+        Without a progress row there is none to compare with, and none is made.
+        """
+        monkeypatch.setattr(spark_commit, "configured", without_belt)
+        microbatch = started.microbatch(EngineFactory("spark", spark))
+        DeltaTable(started.ledger).delete("id = 'progress'")
+        with pytest.raises(LedgerMoved):
+            commit_at(started, microbatch, NOW + 2 * HOUR)
+        assert [row for row in started.rows("progress") if row["id"] == "progress"] == []
+
+    @pytest.mark.parametrize("moment", ["before", "during"])
+    def test_moved_while_spark_commits(self, started, spark, monkeypatch, moment):
+        """
+        When the ledger moves after Spark has looked at the statement and before it writes, or while it writes, nothing
+        is written: the token is compared with that of the version on which the transaction rests.
+        """
+        move = Elsewhere(started.ledger)
+
+        class Moved(HeldCommit):
+            def stage(self, frame):
+                SparkCommit.stage(self, frame) if moment == "before" else super().stage(frame)
+
+        def meanwhile(session, settings):
+            if moment == "before" and settings == spark_commit.BEYOND:
+                move()
+            return without_belt(session, settings)
+
+        monkeypatch.setattr(spark_commit, "configured", meanwhile)
+        monkeypatch.setattr("windrow.engine.spark.SparkCommit", lambda *given: Moved(*given, move))
+        microbatch = started.microbatch(EngineFactory("spark", spark))
+        version = started.version()
+        if moment == "before" and spark_commit.OVERWRITTEN_BYTES < 0:
+            move()
+        with pytest.raises(LedgerMoved, match="between prime and commit"):
+            commit_at(started, microbatch, NOW + 2 * HOUR)
+        assert started.version() == version + 1
 
     def test_transaction_id_alone(self, started, spark):
         """

@@ -43,6 +43,12 @@ def configured(session: SparkSession, settings: dict[str, str]) -> Iterator[None
         _restore(session, before)
 
 
+def takes(session: SparkSession, settings: dict[str, str]) -> bool:
+    """Tell whether a session takes settings."""
+    with configured(session, settings):
+        return all(session.conf.get(name, None) == value for name, value in settings.items())
+
+
 def _restore(session: SparkSession, settings: dict[str, str | None]) -> None:
     for name, value in settings.items():
         if value is None:

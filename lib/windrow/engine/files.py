@@ -3,7 +3,8 @@
 A MERGE has a query engine join all live rows with the new ones, to find out what a microbatch knows already: which rows
 it replaces, and since it read them where they lie. So new files are written with Arrow, and one transaction adds them
 and removes those whose rows changed; rows of these files that did not change are written again. Every commit replaces
-the file of the progress row, and Delta refuses a second removal of a file: that is the fence.
+the file of the progress row, and Delta refuses a second removal of a file: that is the fence. The transaction id, the
+version at prime, is there for commits of Spark that rest on an older one.
 
 Open batches are kept in files of about `OPEN_BYTES` in the order of their ids, and so of their streams. What the log
 says of a file tells whether a stream can be in it, and when its first window ends: a microbatch that touches few of
@@ -22,7 +23,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import PyFileSystem
@@ -127,7 +128,9 @@ class LedgerFiles:
         actions: list[AddAction | RemoveAction] = list(self._written(pa.concat_tables([*kept, written])))
         now = _now()
         actions += [RemoveAction(file.path, True, now, file.size, {BY: file.state}) for file in touched]
-        schema, noted = self.table.schema(), CommitProperties(custom_metadata=dict(note))
+        schema, version = self.table.schema(), self.table.version()
+        taken = Transaction(tables.application(str(self.table.metadata().id)), version)
+        noted = CommitProperties(custom_metadata=dict(note), app_transactions=[taken])
         self.table.create_write_transaction(actions, "append", schema, partition_by=[BY], commit_properties=noted)
         matched = sum(pc.sum(mask).as_py() or 0 for mask in replaced.values())
         gone = new.num_rows - written.num_rows

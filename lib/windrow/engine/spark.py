@@ -27,14 +27,14 @@ from windrow import tables
 from windrow.arrow import plain
 from windrow.commits import CHANGE, FEED_COLUMNS, VERSION, Commit
 from windrow.engine import catalog, embedded
-from windrow.engine.configured import INTERPRETED, SMALL_BYTES, WHOLE_TIMES, configured
+from windrow.engine.configured import WHOLE_TIMES, configured
 from windrow.engine.embedded import added_rows
 from windrow.engine.files import Parts
-from windrow.engine.frames import frame_of
 from windrow.engine.lock import commit_lock
 from windrow.engine.log import DeltaRsLog, Log, require_ledger
 from windrow.engine.protocol import Arrivals, Input, Live, Merged, Table, Upkeep
 from windrow.engine.slices import mapping_of
+from windrow.engine.spark_commit import SparkCommit
 from windrow.engine.spark_errors import translated
 from windrow.engine.spark_log import SparkLog, detail
 from windrow.engine.spark_upkeep import SparkUpkeep
@@ -272,35 +272,16 @@ class SparkEngine:
         return plain(rows.select([name for name, _ in tables.HISTORY]).toArrow())
 
     def merge(self, rows: Any, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
-        """Commit the rows in one MERGE.
-
-        The fence stands in the update of the progress row: another token than the primed one raises inside the
-        MERGE, so nothing is written. The transaction id is the second belt.
-        """
-        session = self._session
-        frame = self._source(session, rows, control)
-        frame.createOrReplaceTempView(SOURCE)
-        belt = {TXN_ID: f"windrow:{live.handle}", TXN_VERSION: str(live.table_version)}
-        small = configured(session, INTERPRETED) if _is_small(rows, live) else nullcontext()
-        written = configured(session, {NOTE: note} | WHOLE_TIMES)
+        """Commit the rows in one transaction, fenced by the token."""
         try:
-            with self._lock(self._ledger), configured(session, belt), written, small:
-                counts = session.sql(_merge_sql(reference(self._ledger), control.schema.names, token)).collect()
+            with self._lock(self._ledger):
+                return self.commit(live, token, note).write(rows, control)
         except PySparkException as error:
             raise translated(error) from error
-        finally:
-            session.catalog.dropTempView(SOURCE)
-        if not counts:
-            return None
-        done = counts[0].asDict()
-        return Merged(done["num_updated_rows"], done["num_deleted_rows"], done["num_inserted_rows"])
 
-    @staticmethod
-    def _source(session: SparkSession, rows: Any, control: pa.Table) -> DataFrame:
-        """Return all rows as one frame."""
-        if isinstance(rows, pa.Table):
-            return frame_of(session, pa.concat_tables([rows.drop_columns(["known"]), control]))
-        return rows.drop("known").unionByName(frame_of(session, control))
+    def commit(self, live: Live, token: str, note: str) -> SparkCommit:
+        """Return how to commit what follows from the live rows."""
+        return SparkCommit(self._session, self._ledger, live, token, note)
 
     def _log(self, location: str) -> Log:
         path = self._path(location)
@@ -330,32 +311,8 @@ class SparkEngine:
 
 
 ON_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"  # there a path without a scheme is none of the local disk
-SOURCE = "windrow_rows"
 # Expressions give the same values whatever the session is set to: what they read without a zone is UTC.
 ALIKE = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
-NOTE = "spark.databricks.delta.commitInfo.userMetadata"
-TXN_ID, TXN_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
-
-
-def _is_small(rows: Any, live: Live) -> bool:
-    """Tell whether the rows to merge, and those they may replace, are few enough to be interpreted."""
-    return isinstance(rows, pa.Table) and rows.nbytes + live.open.octets <= SMALL_BYTES
-
-
-def _merge_sql(ledger: str, columns: list[str], token: str) -> str:
-    """Return the MERGE. The literal condition on the partition column keeps it away from final rows' files."""
-    moved = "raise_error('WINDROW-LEDGER-MOVED: the ledger moved between prime and commit')"
-    fenced = f"CASE WHEN s.id = '{tables.PROGRESS}' AND NOT (t.token <=> '{token}') THEN {moved} ELSE s.token END"
-    absent = f"CASE WHEN s.id = '{tables.PROGRESS}' THEN {moved} ELSE s.token END"
-    states = ", ".join(f"'{state}'" for state in tables.LIVE)
-    update = ", ".join(f"{name} = {fenced if name == 'token' else f's.{name}'}" for name in columns)
-    insert = ", ".join(absent if name == "token" else f"s.{name}" for name in columns)
-    return (
-        f"MERGE INTO {ledger} t USING {SOURCE} s ON t.state IN ({states}) AND t.id = s.id "
-        f"WHEN MATCHED AND s.state = '{tables.GONE}' THEN DELETE "
-        f"WHEN MATCHED THEN UPDATE SET {update} "
-        f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)}) VALUES ({insert})"
-    )
 
 
 def _absolute(location: str) -> str:
