@@ -103,7 +103,7 @@ def test_goes_on(spark: Any, settings: Settings, clock: ManualClock) -> None:
     publish(spark, settings.depot, [message("b"), message("a", NOW + 30 * SECOND, NOW + 30 * SECOND)])
     assert run(settings, spark, clock).summary.total("messages") == 2
     history = spark.sql(f"DESCRIBE HISTORY {settings.ledger}").orderBy("version").collect()
-    assert [row.operation for row in history] == ["CREATE TABLE AS SELECT", "MERGE", "MERGE"]
+    assert [row.operation for row in history] == ["CREATE TABLE AS SELECT", "WRITE", "WRITE"]
     kept = DeltaTable(str(engine.path_of("ledger"))).metadata().configuration
     assert kept["delta.enableChangeDataFeed"] == "true"
     assert kept["delta.logRetentionDuration"] == "interval 7776000 seconds"

@@ -21,12 +21,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from windrow import tables
 from windrow.engine.configured import INTERPRETED, SMALL_BYTES, WHOLE_TIMES, configured, takes
 from windrow.engine.frames import frame_of
 from windrow.engine.protocol import Live, Merged
-from windrow.locations import is_name, reference
+from windrow.locations import reference
 
 OVERWRITTEN_BYTES = 32_000_000  # of open batches
 SOURCE = "windrow_rows"
@@ -90,10 +91,9 @@ class SparkCommit:
         )
         fenced = _fenced(f"NOT ({stands} <=> '{self.token}')")
         columns = ", ".join(fenced + " AS token" if name == "token" else f"s.{name}" for name in control.schema.names)
-        write = self.session.sql(f"SELECT {columns} FROM {SOURCE} s").write.format("delta").mode("overwrite")
-        write = write.option("replaceWhere", f"state IN ({AMONG})")
+        write = self.session.sql(f"SELECT {columns} FROM {SOURCE} s").writeTo(reference(self.ledger))
         with configured(self.session, BEYOND):
-            write.saveAsTable(reference(self.ledger)) if is_name(self.ledger) else write.save(self.ledger)
+            write.overwrite(F.col("state").isin(*tables.LIVE))
 
     def _merge(self, rows: Any, control: pa.Table) -> Merged | None:
         """Match live rows with the new ones. The literal states keep the MERGE away from final rows' files."""
