@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 VARIABLE = "WITHOUT_GUARD"
-SPARK = {f"engine/{name}.py" for name in ("spark", "frames", "stream", "executors", "spark_log")}
+SPARK = {f"engine/{name}.py" for name in ("spark", "spark_commit", "frames", "stream", "executors", "spark_log")}
 
 
 @dataclass(frozen=True, slots=True)
