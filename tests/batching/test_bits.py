@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
 
-from windrow.batching.bits import LEVELS, add, contains, insert, predecessor, range_sum, remove, successor
+from windrow.batching.bits import LEVELS, contains, insert, predecessor, remove, successor
 
 SIZES = st.sampled_from([1, 63, 64, 65, 4_095, 4_096, 4_097, 300_000])
 EDGES = [edge + beside for edge in (0, 64, 128, 64 * 63, 64 * 64, 64 * 65, 64**3) for beside in (-2, -1, 0, 1)]
@@ -16,8 +16,8 @@ def inside(size: int) -> st.SearchStrategy[int]:
     return near | near | st.integers(0, size - 1)
 
 
-def begins(size: int, shift: int) -> np.ndarray:
-    lengths = [(size >> (6 * level + shift)) + 1 for level in range(LEVELS)]
+def begins(size: int) -> np.ndarray:
+    lengths = [(size >> (6 * level + 6)) + 1 for level in range(LEVELS)]
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
@@ -35,13 +35,6 @@ def follow(words, begin, steps, size, held, before, after):  # type: ignore[no-u
         after[index] = successor(words, begin, position, size)
 
 
-@njit
-def sum_up(sums, begin, positions, amounts, first, last):  # type: ignore[no-untyped-def]
-    for index in range(positions.size):
-        add(sums, begin, positions[index], amounts[index])
-    return range_sum(sums, begin, first, last)
-
-
 @given(st.data())
 def test_set_agrees_with_a_sorted_list(data: st.DataObject) -> None:
     """
@@ -50,7 +43,7 @@ def test_set_agrees_with_a_sorted_list(data: st.DataObject) -> None:
     size = data.draw(SIZES)
     kinds = st.sampled_from([INSERT, INSERT, REMOVE])
     steps = data.draw(st.lists(st.tuples(kinds, inside(size), inside(size)), min_size=30, max_size=60))
-    begin = begins(size, 6)
+    begin = begins(size)
     held, before, after = np.zeros((3, len(steps)), np.int64)
     follow(np.zeros(begin[-1], np.uint64), begin, np.array(steps, np.int64), size, held, before, after)
     plain: set[int] = set()
@@ -59,17 +52,3 @@ def test_set_agrees_with_a_sorted_list(data: st.DataObject) -> None:
         assert bool(held[index]) == (position in plain)
         assert before[index] == max((member for member in plain if member <= position), default=-1)
         assert after[index] == min((member for member in plain if member >= position), default=-1)
-
-
-@given(st.data())
-def test_range_sum_agrees_with_a_plain_sum(data: st.DataObject) -> None:
-    """
-    The tree of sums gives the sum of any range.
-    """
-    size = data.draw(SIZES)
-    weights = data.draw(st.lists(st.tuples(inside(size), st.integers(1, 10**9)), min_size=40, max_size=60))
-    first, last = sorted((data.draw(inside(size)), data.draw(inside(size))))
-    begin = begins(size, 0)
-    positions, amounts = (np.array([weight[part] for weight in weights], np.int64) for part in (0, 1))
-    total = sum_up(np.zeros(begin[-1], np.int64), begin, positions, amounts, first, last)
-    assert total == sum(amount for position, amount in weights if first <= position <= last)

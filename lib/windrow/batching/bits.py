@@ -87,32 +87,3 @@ def successor(words, begins, position, size):  # type: ignore[no-untyped-def]
         level -= 1
         found = (found << 6) + int(trailing_zeros(words[begins[level] + found]))
     return found
-
-
-@njit(inline="always")
-def add(sums, begins, position, amount):  # type: ignore[no-untyped-def]
-    """Add `amount` at `position` in a tree of sums: level k holds the sums over blocks of 64^k positions."""
-    rest = position
-    for level in range(LEVELS):
-        sums[begins[level] + rest] += amount
-        rest >>= 6
-
-
-@njit(inline="always")
-def range_sum(sums, begins, first, last):  # type: ignore[no-untyped-def]
-    """Return the sum over the positions from `first` to `last`, both included."""
-    total = 0
-    low = first
-    high = last + 1
-    level = 0
-    while low < high:
-        while low < high and low & 63 != 0:
-            total += sums[begins[level] + low]
-            low += 1
-        while low < high and high & 63 != 0:
-            high -= 1
-            total += sums[begins[level] + high]
-        low >>= 6
-        high >>= 6
-        level += 1
-    return total

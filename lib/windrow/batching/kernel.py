@@ -10,17 +10,18 @@ stream, *places* number its (type, event time) pairs. Four structures over them 
 - `held`, a set of places: the accepted messages. A neighbour of the same type inside the window is a conflict, the
   same place a duplicate.
 - `occupied`, a set of positions with an accepted message: where a window splits, its last message before the split.
-- `sums`, octets by position: what each half of a split weighs.
+- `heavy`, octets by position: what a window weighs is their sum from its first position to its last.
 
 A split changes an end and adds a window; nothing moves. Every step costs log64 of the stream's rows at most, whatever
-the batches hold.
+the batches hold, but for weighing: a split leaves both halves with the weight of the whole, which they cannot exceed,
+and only when that is too much for a batch is a half weighed, once.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from windrow.batching.bits import LEVELS, add, contains, insert, predecessor, range_sum, remove, successor
+from windrow.batching.bits import LEVELS, contains, insert, predecessor, remove, successor
 from windrow.compiled import compiled
 
 ACCEPTED, TOO_OLD, TOO_FUTURISTIC, DUPLICATE = 0, 1, 2, 3
@@ -52,15 +53,14 @@ def decide(  # type: ignore[no-untyped-def]
         most_places = max(most_places, place_begin[stream + 1] - place_begin[stream])
     set_begin = np.zeros(LEVELS + 1, np.int64)
     held_begin = np.zeros(LEVELS + 1, np.int64)
-    sum_begin = np.zeros(LEVELS + 1, np.int64)
     for level in range(LEVELS):
         set_begin[level + 1] = set_begin[level] + (most_positions >> (6 * level + 6)) + 1
         held_begin[level + 1] = held_begin[level] + (most_places >> (6 * level + 6)) + 1
-        sum_begin[level + 1] = sum_begin[level] + (most_positions >> (6 * level)) + 1
     windows = np.zeros(set_begin[LEVELS], np.uint64)
     occupied = np.zeros(set_begin[LEVELS], np.uint64)
     held = np.zeros(held_begin[LEVELS], np.uint64)
-    sums = np.zeros(sum_begin[LEVELS], np.int64)
+    heavy = np.zeros(most_positions, np.int64)
+    weighed = np.empty(start.size, np.bool_)
     weigh = max_octets > 0
 
     count = open_start.size
@@ -75,13 +75,13 @@ def decide(  # type: ignore[no-untyped-def]
             windows[here : here + words] = 0
             occupied[here : here + words] = 0
             held[held_begin[level] : held_begin[level] + (places >> (6 * level + 6)) + 1] = 0
-            if weigh:
-                sums[sum_begin[level] : sum_begin[level] + (positions >> (6 * level)) + 1] = 0
+
+        heavy[:positions] = 0
 
         head = NONE
         for w in range(open_begin[stream], open_begin[stream + 1]):
             start[w], end[w], opened_by[w] = open_start[w], open_end[w], open_by[w]
-            weight[w] = 0
+            weight[w], weighed[w] = 0, True
             low, high = positions, -1
             for row in range(open_rows_begin[w], open_rows_begin[w + 1]):
                 p = position[row]
@@ -89,8 +89,7 @@ def decide(  # type: ignore[no-untyped-def]
                 insert(occupied, set_begin, p)
                 insert(held, held_begin, place[row])
                 weight[w] += octets[row]
-                if weigh:
-                    add(sums, sum_begin, p, octets[row])
+                heavy[p] += octets[row]
             first[w], last[w] = low, high
             closed_at[w], changed[w] = NEVER, False
             window_at[base + low] = w
@@ -146,7 +145,7 @@ def decide(  # type: ignore[no-untyped-def]
                 start[b], end[b] = begin, begin + window
                 if right != NONE:
                     end[b] = min(end[b], start[right])
-                first[b], last[b], weight[b] = p, p, 0
+                first[b], last[b], weight[b], weighed[b] = p, p, 0, True
                 opened_by[b], closed_at[b] = BY_MESSAGE, NEVER
                 window_at[base + p] = b
                 insert(windows, set_begin, p)
@@ -169,8 +168,7 @@ def decide(  # type: ignore[no-untyped-def]
 
             insert(occupied, set_begin, p)
             insert(held, held_begin, q)
-            if weigh:
-                add(sums, sum_begin, p, octets[row])
+            heavy[p] += octets[row]
             weight[b] += octets[row]
             changed[b] = True
             last[b] = max(last[b], p)
@@ -188,6 +186,10 @@ def decide(  # type: ignore[no-untyped-def]
                     split_at = NONE
                     if not weigh or weight[b] <= max_octets:
                         break
+                    if not weighed[b]:
+                        weight[b], weighed[b] = heavy[first[b] : last[b] + 1].sum(), True
+                        if weight[b] <= max_octets:
+                            break
                     if attempt == 1 and first[b] < p:
                         split_at = p
                     elif attempt == 2 and last[b] > p:
@@ -204,10 +206,7 @@ def decide(  # type: ignore[no-untyped-def]
                 end[b] = start[half]
                 first[half], last[half] = split_at, last[b]
                 last[b] = predecessor(occupied, set_begin, split_at - 1)
-                weight[half] = 0
-                if weigh:
-                    weight[half] = range_sum(sums, sum_begin, split_at, last[half])
-                    weight[b] -= weight[half]
+                weight[half], weighed[half], weighed[b] = weight[b], False, False
                 opened_by[half], closed_at[half], changed[half] = cause, NEVER, True
                 window_at[base + split_at] = half
                 insert(windows, set_begin, split_at)
