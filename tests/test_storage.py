@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from windrow.storage import history, shared_table
+from windrow.storage import OPENED, history, shared_table
 
 
 @pytest.fixture
@@ -88,6 +88,14 @@ class TestShared:
         shutil.rmtree(table)
         shutil.copytree(other, table)
         assert shared_table(table, "depot").metadata().id == DeltaTable(table).metadata().id
+
+    def test_forgotten(self, table: str) -> None:
+        """
+        A table that was forgotten is opened anew, though nothing tells that it changed.
+        """
+        first = shared_table(table, "depot")
+        OPENED.forget(table)
+        assert shared_table(table, "depot") is not first
 
     def test_a_log_put_back(self, table: str) -> None:
         """

@@ -107,6 +107,10 @@ class Opened:
         self._kept[location] = kept
         return kept[0]
 
+    def forget(self, location: str) -> None:
+        """Open a table anew when it is asked for next: somebody knows, or tried, more than a file system may tell."""
+        self._kept.pop(location, None)
+
 
 Stamp = tuple[tuple[int, int, int], tuple[int, int, int]]
 

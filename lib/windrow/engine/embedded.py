@@ -33,7 +33,7 @@ from windrow.expressions import Mapping as ColumnMapping
 from windrow.expressions import recorded_text
 from windrow.locations import is_name, local_path
 from windrow.settings import Settings
-from windrow.storage import missing, open_table, reading, shared_table, writing
+from windrow.storage import OPENED, missing, open_table, reading, shared_table, writing
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +221,8 @@ class EmbeddedEngine:
                     f"the ledger moved between prime and commit: {first_line(error)}",
                     "Another driver, tick or flush committed first. Nothing was written.",
                 ) from error
+            finally:
+                OPENED.forget(self._ledger)
 
 
 def live(location: str, parts: Parts) -> Live:

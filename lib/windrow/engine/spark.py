@@ -45,7 +45,7 @@ from windrow.expressions import Mapping as ColumnMapping
 from windrow.expressions import recorded_text
 from windrow.locations import is_name, local_path, reference
 from windrow.settings import Settings
-from windrow.storage import missing, open_table, unreadable, unwritable
+from windrow.storage import OPENED, missing, open_table, unreadable, unwritable
 
 EVERY_FILE = 2_147_483_647  # a rate limit would split commits, and what is read by version would lose the second half
 
@@ -278,6 +278,8 @@ class SparkEngine:
                 return self.commit(live, token, note).write(rows, control)
         except PySparkException as error:
             raise translated(error) from error
+        finally:
+            OPENED.forget(str(self._path(self._ledger)))
 
     def commit(self, live: Live, token: str, note: str) -> SparkCommit:
         """Return how to commit what follows from the live rows."""
