@@ -2,13 +2,15 @@
 
 Memory and programs are those of the process and all below it, read from /proc ten times a second, so
 these need Linux. The memory of a process is its high-water mark (`VmHWM`), which misses no peak but that of the last
-moment; for the process itself the kernel's count at its end makes up for that. Marks of processes that live at the
+moment; for the process itself the kernel's count at its end makes up for that, where it exceeds our own memory, in which
+the process began. Marks of processes that live at the
 same time are added, so a sum is rather too high than too low.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -52,7 +54,9 @@ def run(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
         if process.returncode:
             said.seek(0)
             raise RuntimeError(f"{command} ended with {process.returncode}: {said.read().decode()}")
-    return Finished(seconds, max(watch.peak_octets, used.ru_maxrss * 1024), frozenset(watch.programs))
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # what a process was before it became the command counts
+    peak = used.ru_maxrss * 1024 if used.ru_maxrss > own else 0
+    return Finished(seconds, max(watch.peak_octets, peak), frozenset(watch.programs))
 
 
 class Watch:

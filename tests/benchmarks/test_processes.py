@@ -6,7 +6,7 @@ import pytest
 from tests.benchmarks import processes
 
 HELD = 300 * 2**20
-HOLDING = f"held = b'x' * {HELD}"
+HOLDING = f"for _ in range(30): held = b'x' * {HELD}; del held"
 STARTING = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
 
 

@@ -153,7 +153,8 @@ class TestHalfDeleted:
         So does Spark.
         """
         version = half.version()
-        with damaged(needed(half, "open"), "gone"), pytest.raises(TableUnreadable, match="state=open"):
+        unreadable = "WINDROW-TABLE-UNREADABLE.*state=open"
+        with damaged(needed(half, "open"), "gone"), pytest.raises(MicrobatchFailed, match=unreadable):
             run(half, spark_engine)
         assert half.version() == version
 
