@@ -1,10 +1,9 @@
 """A command as a process of its own: how long it takes, how much memory it holds at most, what it starts.
 
-Memory and programs are those of the process and all below it, read from /proc ten times a second, so
-these need Linux. The memory of a process is its high-water mark (`VmHWM`), which misses no peak but that of the last
-moment; for the process itself the kernel's count at its end makes up for that, where it exceeds our own memory, in which
-the process began. Marks of processes that live at the
-same time are added, so a sum is rather too high than too low.
+Memory and programs are those of the process and all below it, read from /proc ten times a second, so these need Linux.
+The memory of a process is its high-water mark (`VmHWM`), which misses no peak but that of the last moment; for the
+process itself the kernel's count at its end makes up for that, where it exceeds our own memory, in which the process
+began. Marks of processes that live at the same time are added, so a sum is rather too high than too low.
 """
 
 from __future__ import annotations
