@@ -39,3 +39,9 @@ def local_path(location: str) -> Path | None:
     if location.startswith("file:"):
         return Path(location.removeprefix("file:"))
     return None if _SCHEME.match(location) or is_name(location) else Path(location)
+
+
+def absolute(location: str) -> str:
+    """Return a local path as one that means the same in another directory and in SQL; others as they are."""
+    path = local_path(location)
+    return location if path is None else str(path.resolve())

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from windrow import tables
 from windrow.batching.rules import Rules
-from windrow.locations import local_path, reference
+from windrow.locations import absolute, local_path, reference
 from windrow.opening import recorded_rules
 from windrow.settings import Settings
 
@@ -61,7 +61,7 @@ class Notebook:
 
     def views(self) -> None:
         """Make temporary views: `ledger` with all rows, and those of `docs/tables.md`, such as `closed_batches`."""
-        ledger = reference(_absolute(self.settings.ledger))
+        ledger = reference(absolute(self.settings.ledger))
         for name, query in {"ledger": f"SELECT * FROM {ledger}", **tables.views(ledger)}.items():  # noqa: S608
             self.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {query}")
 
@@ -93,7 +93,7 @@ class Notebook:
         from windrow.messages import COLUMNS
 
         place, path = self.settings.depot, local_path(self.settings.depot)
-        log = SparkLog(self.spark, reference(_absolute(place)))
+        log = SparkLog(self.spark, reference(absolute(place)))
         begin = log.commits()[0].version  # the log may have been trimmed
         reader = self.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", begin)
         feed = reader.load(str(path.resolve())) if path else reader.table(place)
@@ -110,7 +110,7 @@ class Notebook:
         from windrow.messages import TIME
 
         read = self._progress("depot_version")
-        log = SparkLog(self.spark, reference(_absolute(self.settings.depot)))
+        log = SparkLog(self.spark, reference(absolute(self.settings.depot)))
         commits = [one for one in log.commits(read) if one.version > read and one.rows != 0]
         columns = {
             "version": pa.array([one.version for one in commits], pa.int64()),
@@ -130,7 +130,7 @@ class Notebook:
 
     def _progress(self, column: str) -> Any:
         """Return a column of the ledger's progress row, read by Spark."""
-        ledger = reference(_absolute(self.settings.ledger))
+        ledger = reference(absolute(self.settings.ledger))
         return self.spark.sql(f"SELECT {column} FROM {ledger} WHERE id = '{tables.PROGRESS}'").collect()[0][0]  # noqa: S608
 
     def _show_picture(self, chart: Any, name: str) -> None:
@@ -173,11 +173,6 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:,.2f}" if isinstance(value, float) else str(value)
-
-
-def _absolute(location: str) -> str:
-    path = local_path(location)
-    return str(path.resolve()) if path else location
 
 
 def _is_here(location: str) -> bool:

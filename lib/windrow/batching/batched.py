@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from windrow import tables
 from windrow.batching.decision import decide, refused
 from windrow.batching.rules import Rules
 from windrow.floors import Floors, processing_times
+from windrow.moments import microseconds_of
 from windrow.rejection import Refusals, rejected
 
 
@@ -90,5 +91,4 @@ def _nothing(messages: pa.Table) -> State:
 def _microseconds(moment: int | datetime) -> int:
     if isinstance(moment, int):
         return moment
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    return microseconds_of(moment)

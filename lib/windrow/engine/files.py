@@ -88,6 +88,7 @@ class LedgerFiles:
         self._location, self.table, self._schema, self._parts = location, table, schema, parts
         self._store = PyFileSystem(DeltaStorageHandler(table.table_uri))
         self._files = list(_live_files(table))
+        self._open = [file for file in self._files if file.state == tables.OPEN]
         parts.only(file.path for file in self._files)
         self._read: dict[str, pa.Table] = {}
         self.rows = self._rows(file for file in self._files if file.state != tables.OPEN)
@@ -95,20 +96,17 @@ class LedgerFiles:
     @property
     def count(self) -> int:
         """Return how many batches are open."""
-        return sum(
-            self._part(file).num_rows if file.extent.rows is None else file.extent.rows
-            for file in self._files
-            if file.state == tables.OPEN
-        )
+        said = (file.extent.rows if file.extent.rows is not None else self._part(file).num_rows for file in self._open)
+        return sum(said)
 
     @property
     def octets(self) -> int:
         """Return about how much memory the open batches take: Parquet holds a few times as much as it is long."""
-        return IN_MEMORY * sum(file.size for file in self._files if file.state == tables.OPEN)
+        return IN_MEMORY * sum(file.size for file in self._open)
 
     def wanted(self, wanted: Wanted | None) -> pa.Table:
         """Return the open batches that are wanted, all for None; those that lie beside them come along."""
-        files = [file for file in self._files if file.state == tables.OPEN]
+        files = self._open
         if wanted is not None and len(files) > 1:
             reach = Reach(wanted)
             files = [file for file in files if file.size < SMALL_BYTES or reach.into(file.extent)]

@@ -19,7 +19,7 @@ from windrow.engine.embedded import EmbeddedEngine
 from windrow.engine.log import DeltaRsLog
 from windrow.engine.protocol import Arrivals, Input, Live, Merged, Table, Upkeep
 from windrow.expressions import Mapping as ColumnMapping
-from windrow.locations import local_path
+from windrow.locations import absolute, local_path
 from windrow.settings import Settings
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class LateSpark:
     def __init__(self, settings: Settings) -> None:
         """Remember where the tables are, which must be local paths; nothing is opened or started yet."""
         self._settings = settings
-        self._depot, self._ledger = _absolute(settings.depot), _absolute(settings.ledger)
+        self._depot, self._ledger = absolute(settings.depot), absolute(settings.ledger)
         self._looking = EmbeddedEngine(settings.model_copy(update={"depot": self._depot, "ledger": self._ledger}))
         self._started: SparkEngine | None = None
         self._then: list[Callable[[Any], None]] = []
@@ -139,8 +139,3 @@ def may_wait(settings: Settings) -> bool:
 def _session_runs() -> bool:
     sql = sys.modules.get("pyspark.sql")
     return sql is not None and sql.SparkSession.getActiveSession() is not None
-
-
-def _absolute(location: str) -> str:
-    path = local_path(location)
-    return location if path is None else str(path.resolve())

@@ -43,7 +43,7 @@ from windrow.engine.upkeep import DeltaRsUpkeep
 from windrow.errors import ExpressionError, FileRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.expressions import recorded_text
-from windrow.locations import is_name, local_path, reference
+from windrow.locations import absolute, is_name, local_path, reference
 from windrow.settings import Settings
 from windrow.storage import OPENED, missing, open_table, unreadable, unwritable
 
@@ -64,7 +64,7 @@ class SparkEngine:
         self._root = self._session = session
         self.remote = type(session).__module__.startswith("pyspark.sql.connect")
         self._settings = settings
-        self._depot, self._ledger = _absolute(settings.depot), _absolute(settings.ledger)
+        self._depot, self._ledger = absolute(settings.depot), absolute(settings.ledger)
         self._paths: dict[str, Path | None] = {}
         self._parts = Parts()
 
@@ -315,12 +315,6 @@ class SparkEngine:
 ON_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"  # there a path without a scheme is none of the local disk
 # Expressions give the same values whatever the session is set to: what they read without a zone is UTC.
 ALIKE = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
-
-
-def _absolute(location: str) -> str:
-    """Return a table's location as Spark's SQL wants it: a relative path names no table there."""
-    path = local_path(location)
-    return location if path is None else str(path.resolve())
 
 
 def _file(path: str) -> str:

@@ -7,13 +7,13 @@ ISO 8601 knows, or that is neither text, time nor whole number: such a file is r
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.moments import EPOCH, MICROSECOND
+
 LONGEST = 256  # characters
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def statistics(rows: pa.Table) -> str:
@@ -46,7 +46,7 @@ def _bounds(column: pa.ChunkedArray) -> tuple[str | int, str | int] | None:
 def _times(column: pa.ChunkedArray) -> tuple[str, str] | None:
     found = pc.min_max(column.cast(pa.int64()))
     try:
-        least, greatest = (EPOCH + timedelta(microseconds=found[name].as_py()) for name in ("min", "max"))
+        least, greatest = (EPOCH + found[name].as_py() * MICROSECOND for name in ("min", "max"))
     except OverflowError:
         return None
     return least.isoformat(timespec="microseconds"), greatest.isoformat(timespec="microseconds")
