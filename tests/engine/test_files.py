@@ -11,6 +11,7 @@ from tests.engine.world import World
 from tests.messages import NOW, message
 from windrow.engine import files
 from windrow.engine.files import Parts
+from windrow.errors import TableRefused
 from windrow.progress import prime
 
 LATER = NOW + 60_000_000
@@ -106,6 +107,21 @@ class TestParts:
         parts["large"] = pa.table({"n": list(range(1_000))})
         parts.only(["b", "large"])
         assert parts["b"] is None
+
+
+def test_rows_that_a_file_alone_does_not_tell(world: World, embedded: EngineFactory, spark: Any) -> None:
+    """
+    A ledger with deletion vectors, which others switched on, is left to Spark: in its files stand rows that are gone.
+    """
+    world.publish([message(key=key) for key in KEYS[:3]])
+    world.runner(embedded).once()
+    ledger = f"delta.`{world.ledger}`"
+    spark.sql(f"ALTER TABLE {ledger} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    spark.sql(f"DELETE FROM {ledger} WHERE state = 'open' AND key = '{KEYS[1]}'")
+    with pytest.raises(TableRefused, match="deletionVectors"):
+        prime(world.engine(embedded))
+    primed = prime(world.engine(EngineFactory("spark", spark)))
+    assert primed.live()["key"].to_pylist() == [KEYS[0], KEYS[2]]
 
 
 def test_spark_reads_what_was_written(many: World, spark: Any) -> None:

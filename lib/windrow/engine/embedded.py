@@ -35,6 +35,9 @@ from windrow.locations import is_name, local_path
 from windrow.settings import Settings
 from windrow.storage import OPENED, missing, open_table, reading, shared_table, writing
 
+BY_NAME = 2  # the reader version that brought column mapping
+HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}  # features that change no file's meaning
+
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedArrivals:
@@ -235,8 +238,22 @@ def live(location: str, parts: Parts) -> Live:
         columns = pa.schema(table.schema().to_arrow())
         schema = tables.ledger_schema(payload_type(columns))
         require_ledger(location, columns.names, schema)
+        beyond = beyond_files(table)
+        if beyond:
+            raise TableRefused(
+                f"the ledger at {location} has {beyond}, with which its files alone do not say what its rows are",
+                "Run it with --engine spark; a ledger as Windrow makes it has no such feature.",
+            )
         files = parts.opened = LedgerFiles(location, table, schema, parts)
     return Live(files.rows, files, table.version(), files)
+
+
+def beyond_files(table: DeltaTable) -> str:
+    """Name the features of a table with which a file's rows are not the table's: deleted beside it, or renamed."""
+    protocol = table.protocol()
+    if protocol.min_reader_version == BY_NAME:
+        return "columnMapping"
+    return ", ".join(sorted(set(protocol.reader_features or ()) - HARMLESS))
 
 
 def _path(location: str) -> str:

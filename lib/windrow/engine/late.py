@@ -21,6 +21,7 @@ from windrow.engine.protocol import Arrivals, Input, Live, Merged, Table, Upkeep
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.locations import absolute, local_path
 from windrow.settings import Settings
+from windrow.storage import shared_table
 
 if TYPE_CHECKING:
     from windrow.engine.spark import SparkEngine
@@ -117,6 +118,8 @@ class LateSpark:
 
     def live(self) -> Live:
         """Read the live rows; the handle is what Spark's second belt wants, the ledger's table id."""
+        if embedded.beyond_files(shared_table(self._ledger, "ledger")):
+            return self._spark.live()
         found = self._looking.live()
         return replace(found, handle=str(found.handle.table.metadata().id))
 

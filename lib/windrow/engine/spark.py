@@ -45,7 +45,7 @@ from windrow.expressions import Mapping as ColumnMapping
 from windrow.expressions import recorded_text
 from windrow.locations import absolute, is_name, local_path, reference
 from windrow.settings import Settings
-from windrow.storage import OPENED, missing, open_table, unreadable, unwritable
+from windrow.storage import OPENED, missing, open_table, shared_table, unreadable, unwritable
 
 EVERY_FILE = 2_147_483_647  # a rate limit would split commits, and what is read by version would lose the second half
 
@@ -208,7 +208,7 @@ class SparkEngine:
         The version is read first: too low a number makes the second belt only tighter.
         """
         path = self._path(self._ledger)
-        if path is not None:
+        if path is not None and not embedded.beyond_files(shared_table(str(path), "ledger")):
             found = embedded.live(str(path), self._parts)
             return replace(found, handle=str(found.handle.table.metadata().id))
         table = self.ledger()
