@@ -109,7 +109,7 @@ class TestParts:
         assert parts["b"] is None
 
 
-def test_rows_that_a_file_alone_does_not_tell(world: World, embedded: EngineFactory, spark: Any) -> None:
+def test_rows_that_only_spark_can_tell(world: World, embedded: EngineFactory, spark: Any) -> None:
     """
     A ledger with deletion vectors, which others switched on, is left to Spark: in its files stand rows that are gone.
     """
