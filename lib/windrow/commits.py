@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 FEED = "delta.enableChangeDataFeed"
-CHANGE, VERSION = "_change_type", "_commit_version"
-FEED_COLUMNS = (CHANGE, VERSION, "_commit_timestamp")
+FEED_COLUMNS = CHANGE, VERSION, COMMITTED_AT = ("_change_type", "_commit_version", "_commit_timestamp")
 ROWS_ADDED = ("numOutputRows", "num_added_rows")
 FILES_REMOVED = ("numRemovedFiles", "num_removed_files")
 APPENDS = ("WRITE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "COPY INTO")

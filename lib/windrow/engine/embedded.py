@@ -75,14 +75,14 @@ class EmbeddedArrivals:
 
     def _messages(self, first: int, last: int) -> pa.Table:
         try:
-            feed = pa.table(self.table.load_cdf(starting_version=first, ending_version=last))
+            feed = plain(pa.table(self.table.load_cdf(starting_version=first, ending_version=last)))
         except (DeltaError, pa.ArrowException, OSError) as error:
             raise DepotUnreadable(
                 f"the change feed of depot versions {first} to {last} cannot be read: {first_line(error)}",
                 'Bring their log and files back; or begin a new ledger (--ledger) with start_from = "version:N", where '
                 "`windrow doctor` says from which version on the depot can be read.",
             ) from error
-        return messages_of(self._mapped(plain(feed)), self.on_depot_delete)
+        return messages_of(self._mapped(feed), pc.equal(feed[CHANGE], "insert"), self.on_depot_delete)
 
     def _mapped(self, feed: pa.Table) -> pa.Table:
         """Return the feed with the columns of a message, if the depot has others."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import messages as message_columns
-from windrow.commits import CHANGE, FEED_COLUMNS, VERSION
+from windrow.commits import FEED_COLUMNS, VERSION
 from windrow.engine.protocol import Counts, Processed
 from windrow.errors import DepotChanged, DepotUnreadable, ExpressionError, first_line
 from windrow.expressions import Mapping as ColumnMapping
@@ -40,12 +40,11 @@ class ArrowSlice:
         return Processed(rows, Counts.of(rows), cuts)
 
 
-def messages_of(feed: pa.Table, on_depot_delete: str) -> pa.Table:
-    """Return the messages in rows of a change feed, each with the depot version that added it.
+def messages_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str) -> pa.Table:
+    """Return the messages in those rows of a change feed that were inserted, each with the depot version that added it.
 
     Raises DepotChanged for deletions and updates, unless `on_depot_delete` is `ignore`; DepotUnreadable.
     """
-    inserted = pc.equal(feed[CHANGE], "insert")
     if on_depot_delete == "error":
         refuse_changes(feed.filter(pc.invert(inserted)))
     kept = feed.filter(inserted)

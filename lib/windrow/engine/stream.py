@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from windrow import errors
 from windrow.arrow import plain
-from windrow.commits import CHANGE, FEED_COLUMNS, VERSION
+from windrow.commits import CHANGE, COMMITTED_AT, FEED_COLUMNS, VERSION
 from windrow.engine.executors import ExecutorsSlice
 from windrow.engine.protocol import Arrivals, Slice, next_versions
 from windrow.engine.slices import cut, messages_of, refuse_changes
@@ -47,10 +47,10 @@ class SparkArrivals:
         """
         known = [count for count in counts.values() if count is not None]
         total = sum(known) if len(known) == len(counts) else frame.count()
-        feed = plain(frame.toArrow()) if total <= driver_messages else None
+        feed = _collected(frame) if total <= driver_messages else None
         last = frame.agg(F.max(VERSION)).collect()[0][0] if feed is None else pc.max(feed[VERSION]).as_py()
         new = {version: count for version, count in counts.items() if count != 0 and version <= (last or 0)}
-        messages = None if feed is None else messages_of(feed, on_depot_delete)
+        messages = None if feed is None else messages_of(feed, feed[CHANGE], on_depot_delete)
         return cls(frame, new, begin, on_depot_delete, driver_messages, last, messages)
 
     def after(self, version: int, max_messages: int) -> Slice | None:
@@ -75,11 +75,18 @@ class SparkArrivals:
         if rows == 0:
             return None
         if rows <= self.driver_messages:
-            return cut(messages_of(plain(part.toArrow()), self.on_depot_delete), counts, list(counts))
+            feed = _collected(part)
+            return cut(messages_of(feed, feed[CHANGE], self.on_depot_delete), counts, list(counts))
         if self.on_depot_delete == "error":
             refuse_changes(plain(part.where(F.col(CHANGE) != "insert").select(CHANGE, VERSION).limit(1).toArrow()))
         kept = part.where(F.col(CHANGE) == "insert").withColumn("version", F.col(VERSION))
         return ExecutorsSlice(kept.drop(*FEED_COLUMNS), counts, rows)
+
+
+def _collected(frame: DataFrame) -> pa.Table:
+    """Bring the rows of a change feed here: whether one was inserted as a bit, which as a text costs like a payload."""
+    inserted = F.col(CHANGE) == "insert"
+    return plain(frame.withColumn(CHANGE, inserted).drop(COMMITTED_AT).toArrow())
 
 
 class Take:
