@@ -11,13 +11,20 @@ from tests.cli.conftest import Command
 from windrow.invariants import INVARIANTS
 
 
+@pytest.fixture(params=["embedded", pytest.param("spark", marks=pytest.mark.slow)])
+def engine(request: pytest.FixtureRequest) -> Any:
+    """The engine to check with; of Spark the session of the tests is taken."""
+    if request.param == "spark":
+        request.getfixturevalue("spark")
+    return request.param
+
+
 class TestCheck:
-    @pytest.mark.slow
-    def test_warnings_end_with_0(self, filled: Command, spark: Any) -> None:
+    def test_warnings_end_with_0(self, filled: Command, engine: str) -> None:
         """
         A sound ledger ends with 0 although a warning fails, of which the rows are shown.
         """
-        said = filled("check", "--engine", "spark")
+        said = filled("check", "--engine", engine)
         assert said.status == 0, said.err
         assert "books_balance" in said.out
         assert "warning  rejected_share: The share of rejected messages" in said.out
@@ -25,31 +32,47 @@ class TestCheck:
         assert "looked at 2 closed batches, 1 open batch, 1 rejected message, 1 microbatch" in said.out
         assert "expectations, 0 critical, 1 warning, 0 info failed" in said.out
 
-    @pytest.mark.slow
-    def test_fail_on(self, filled: Command, spark: Any, tmp_path: Path) -> None:
+    def test_fail_on(self, filled: Command, engine: str, tmp_path: Path) -> None:
         """
         With --fail-on warning the same ledger ends with 1; --json prints one document, which says where the Data
         Docs are.
         """
         options = ("--fail-on", "warning", "--max-rejected", "0.1", "--docs", "site", "--json")
-        said = filled("check", "--engine", "spark", *options)
+        said = filled("check", "--engine", engine, *options)
         document = said.json()
         assert (said.status, document["ok"], document["failed"]["warning"]) == (1, True, 1)
         assert document["docs"] == str(tmp_path / "site" / "index.html")
         assert (tmp_path / "site" / "index.html").is_file()
 
-    def test_critical_ends_with_1(self, filled: Command, spark: Any, tmp_path: Path) -> None:
+    def test_critical_ends_with_1(self, filled: Command, engine: str, tmp_path: Path) -> None:
         """
         A batch that disappeared from the ledger ends with 1, and the books are shown.
         """
         DeltaTable(tmp_path / "data" / "ledger").delete("state = 'closed'")
-        said = filled("check", "--engine", "spark")
+        said = filled("check", "--engine", engine)
         assert said.status == 1
         assert "critical  closed_batches_there:" in said.out
         assert "nothing to look at: no closed batch" in said.out
 
 
 class TestWithoutSpark:
+    @pytest.mark.parametrize(("engine", "starts"), [("auto", False), ("embedded", False), ("spark", True)])
+    def test_no_session(self, filled: Command, monkeypatch: pytest.MonkeyPatch, engine: str, starts: bool) -> None:
+        """
+        A ledger on this disk is checked without Spark, unless Spark is asked for.
+        """
+        asked: list[str] = []
+        monkeypatch.setattr("windrow.cli.checking._session", asked.append)
+        assert filled("check", "--engine", engine).status == 0
+        assert bool(asked) == starts
+
+    def test_missing(self, windrow: Command) -> None:
+        """
+        Where there is no ledger the error says so.
+        """
+        said = windrow("check", "--engine", "auto", "--ledger", "nowhere")
+        assert (said.status, "WINDROW-TABLE-MISSING" in said.err) == (3, True), said.err
+
     def test_sql(self, windrow: Command, tmp_path: Path) -> None:
         """
         With --sql each invariant is printed as a statement over this ledger.
@@ -63,7 +86,6 @@ class TestWithoutSpark:
     @pytest.mark.parametrize(
         ("arguments", "says"),
         [
-            (("--engine", "embedded"), "WINDROW-ENGINE: `windrow check` needs Spark"),
             (("--max-rejected", "5"), "--max-rejected 5 is no share"),
             (("--fail-on", "sometimes"), "WINDROW-USAGE"),
         ],

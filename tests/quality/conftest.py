@@ -1,5 +1,6 @@
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,3 +34,9 @@ def world(written: Path, tmp_path: Path, clock: ManualClock) -> World:
     """A copy of these tables."""
     shutil.copytree(written, tmp_path, dirs_exist_ok=True)
     return World(tmp_path, clock)
+
+
+@pytest.fixture(params=["embedded", "spark"])
+def session(request: pytest.FixtureRequest) -> Any:
+    """What `quality.check` looks with: a session of Spark, or none."""
+    return None if request.param == "embedded" else request.getfixturevalue("spark")

@@ -1,23 +1,34 @@
-"""`quality.check` on Spark: what it finds, what it says of empty ledgers, and what does not run."""
+"""`quality.check` with and without Spark: what it finds, what it says of empty ledgers, and what does not run."""
 
 from __future__ import annotations
 
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from tests.clocks import ManualClock
+from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.world import World
+from tests.messages import message
 from tests.quality.damages import DAMAGES, damage, dropping
 from windrow import quality
-from windrow.errors import ExpectationBroken, OutputRefused, TableMissing, TableRefused
+from windrow.errors import (
+    EngineUnavailable,
+    ExpectationBroken,
+    OutputRefused,
+    TableMissing,
+    TableRefused,
+    TableUnreadable,
+)
 from windrow.invariants import INVARIANTS, SUITES
 from windrow.quality import Checked
+from windrow.quality.embedded import can_hold
 from windrow.quality.library import library
 from windrow.verify import Report, verify
 
@@ -49,33 +60,46 @@ TOGETHER = (
 
 
 @pytest.fixture(scope="module")
-def broken(written: Path, tmp_path_factory: pytest.TempPathFactory, spark: Any) -> tuple[Checked, Report]:
-    """What check and verify say of a ledger that has all these damages."""
+def broken(written: Path, tmp_path_factory: pytest.TempPathFactory, spark: Any) -> tuple[Checked, Checked, Report]:
+    """What check on Spark, check without and verify say of a ledger that has all these damages."""
     root = tmp_path_factory.mktemp("broken")
     shutil.copytree(written, root, dirs_exist_ok=True)
     world = World(root, ManualClock())
     for name in TOGETHER:
         damage(world, dropping("closed") if name == "closed_batches_there" else DAMAGES[name])
-    return quality.check(spark, world.ledger), verify(world.depot, world.ledger)
+    return quality.check(spark, world.ledger), quality.check(None, world.ledger), verify(world.depot, world.ledger)
 
 
-def look(spark: Any, world: World, *names: str) -> Checked:
+def assert_alike(left: Checked, right: Checked) -> None:
+    """Two checks of one ledger say the same of it; of many failing rows each may show others."""
+    assert len(left.outcomes) == len(right.outcomes)
+    for one, other in zip(left.outcomes, right.outcomes, strict=True):
+        shown = sorted(map(json.dumps, one.rows)), sorted(map(json.dumps, other.rows))
+        assert len(shown[0]) == len(shown[1]), one.name
+        assert (one.failed or 0) > len(one.rows) or shown[0] == shown[1], one.name
+        assert replace(one, rows=()) == replace(other, rows=())
+    assert replace(left, outcomes=()) == replace(right, outcomes=())
+
+
+def look(session: Any, world: World, *names: str) -> Checked:
     """Check a ledger by some of the expectations."""
     gx = library()
     from windrow.quality.expectation import expectation
 
     chosen = [expectation(INVARIANTS[name]) for name in names]
-    return quality.check(spark, world.ledger, suites=[gx.ExpectationSuite(name="some", expectations=chosen)])
+    return quality.check(session, world.ledger, suites=[gx.ExpectationSuite(name="some", expectations=chosen)])
 
 
 class TestClean:
-    def test_everything_critical_holds(self, world: World, spark: Any, tmp_path: Path) -> None:
+    def test_everything_critical_holds(self, world: World, session: Any, tmp_path: Path) -> None:
         """
         A ledger as it was written passes all suites, warnings do not change that, Data Docs have a page for each
         suite, and the result is JSON that names every expectation.
         """
         steps: list[tuple[str, int, int]] = []
-        checked = quality.check(spark, world.ledger, docs=tmp_path / "docs", progress=lambda *step: steps.append(step))
+        checked = quality.check(
+            session, world.ledger, docs=tmp_path / "docs", progress=lambda *step: steps.append(step)
+        )
         failures = [one.name for one in checked.failures("info")]
         assert failures == ["rejected_clock_ahead", "rejected_not_invalid", "rejected_share"]
         assert (checked.ok, checked.empty, checked.ledger_version) == (True, (), world.version())
@@ -92,21 +116,27 @@ class TestClean:
 
 class TestDamaged:
     @pytest.mark.parametrize("name", TOGETHER)
-    def test_found(self, broken: tuple[Checked, Report], name: str) -> None:
+    def test_found(self, broken: tuple[Checked, Checked, Report], name: str) -> None:
         """
         What was damaged in this way is found by check, which shows rows, and by verify.
         """
-        checked, report = broken
+        checked, _, report = broken
         (found,) = [one for one in checked.failures() if one.name == name]
         assert found.failed
         assert found.rows
         assert name in {difference.check for difference in report.differences}
 
-    def test_both_alike(self, broken: tuple[Checked, Report]) -> None:
+    def test_without_spark(self, broken: tuple[Checked, Checked, Report]) -> None:
         """
-        Spark and DuckDB find the same invariants to fail, for as many rows.
+        Without Spark check says of each expectation what it says with, and shows the same rows.
         """
-        checked, report = broken
+        assert_alike(*broken[:2])
+
+    def test_verify_alike(self, broken: tuple[Checked, Checked, Report]) -> None:
+        """
+        Check and verify find the same invariants to fail, for as many rows.
+        """
+        checked, _, report = broken
         by_spark = {one.name: f"{one.failed} rows" for one in checked.failures()}
         by_duckdb = {one.check: one.found for one in report.differences if one.check in INVARIANTS}
         assert by_spark == by_duckdb
@@ -116,29 +146,30 @@ class TestDamaged:
 @pytest.mark.parametrize("name", DAMAGES)
 def test_found_by_the_suites(world: World, spark: Any, name: str) -> None:
     """
-    Every damage is found by the suites as they are.
+    Every damage is found by the suites as they are, with Spark and without alike.
     """
     damage(world, DAMAGES[name])
-    assert name in {one.name for one in quality.check(spark, world.ledger).failures()}
+    checked = quality.check(spark, world.ledger)
+    assert name in {one.name for one in checked.failures()}
+    assert_alike(checked, quality.check(None, world.ledger))
 
 
 class TestEmpty:
-    def test_new(self, world: World, spark: Any, tmp_path: Path, clock: Any, embedded: EngineFactory) -> None:
+    def test_new(self, world: World, session: Any, tmp_path: Path, clock: Any, embedded: EngineFactory) -> None:
         """
         A ledger that has read nothing holds, and the result says what was empty.
         """
         new = World(tmp_path / "new", clock)
         new.runner(embedded)
-        checked = look(spark, new, "one_progress_row", "closed_batches_there")
+        checked = look(session, new, "one_progress_row", "closed_batches_there")
         assert (checked.ok, checked.empty) == (True, ("microbatch", "open", "closed", "rejected"))
 
-    @pytest.mark.slow
-    def test_nothing_left(self, world: World, spark: Any) -> None:
+    def test_nothing_left(self, world: World, session: Any) -> None:
         """
         A ledger without a row fails, where an expectation over no rows would hold.
         """
         damage(world, lambda rows: [GHOST])
-        assert "one_progress_row" in {one.name for one in look(spark, world, "one_progress_row").failures()}
+        assert "one_progress_row" in {one.name for one in look(session, world, "one_progress_row").failures()}
 
 
 class TestRefused:
@@ -153,17 +184,70 @@ class TestRefused:
         with pytest.raises(ExpectationBroken, match=r"mine of own did not run: .*nothing_like_it"):
             quality.check(spark, world.ledger, suites=[suite])
 
-    def test_other_tables(self, world: World, spark: Any, tmp_path: Path) -> None:
+    def test_other_tables(self, world: World, session: Any, tmp_path: Path) -> None:
         """
         A table that is missing or no ledger is refused, and so is a file in the place of the docs.
         """
         with pytest.raises(TableMissing, match="no ledger at"):
-            quality.check(spark, str(tmp_path / "nowhere"))
+            quality.check(session, str(tmp_path / "nowhere"))
         with pytest.raises(TableRefused, match="no ledger"):
-            quality.check(spark, world.depot)
+            quality.check(session, world.depot)
         (tmp_path / "file").touch()
         with pytest.raises(OutputRefused, match="is a file"):
-            quality.check(spark, world.ledger, docs=tmp_path / "file")
+            quality.check(session, world.ledger, docs=tmp_path / "file")
+
+
+class TestWithoutSpark:
+    def test_an_expectation_of_ones_own(self, world: World) -> None:
+        """
+        An expectation that is not Windrow's is refused, because it speaks to Spark.
+        """
+        suite = quality.books(library().expectations.ExpectTableRowCountToBeBetween(min_value=1, meta={"name": "mine"}))
+        with pytest.raises(EngineUnavailable, match="mine of books is not Windrow's own"):
+            quality.check(None, world.ledger, suites=[suite])
+
+    def test_octets(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
+        """
+        Payloads count by their octets, whether they are text or octets.
+        """
+        for payload, type_ in (("é\0", pa.string()), (b"\xff\0\\x41", pa.binary())):
+            world = World(tmp_path / str(type_), clock, type_)
+            world.publish([message(payload=payload)])
+            world.runner(embedded).once()
+            assert look(None, world, "batch_bytes").ok
+
+    def test_infinite_times(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
+        """
+        A time that DuckDB takes for infinite is out of range as others are, and nothing critical fails.
+        """
+        world = World(tmp_path, clock)
+        world.publish(
+            [row for end in (2**63 - 1, 1 - 2**63) for row in (message("a", end, NOW), message("a", NOW, end))]
+        )
+        assert world.runner(embedded).once().total("rejected") == 4
+        checked = quality.check(None, world.ledger)
+        assert checked.ok
+        (invalid,) = [one for one in checked.outcomes if one.name == "rejected_not_invalid"]
+        assert len(invalid.rows) == 4
+
+    def test_a_file_that_is_gone(self, world: World) -> None:
+        """
+        A ledger that lost a file is an error of the table, not an expectation that fails.
+        """
+        next(Path(world.ledger).glob("state=closed/*.parquet")).unlink()
+        with pytest.raises(TableUnreadable, match=r"the ledger at .* cannot be read"):
+            quality.check(None, world.ledger)
+
+    def test_rows_that_a_file_alone_does_not_tell(self, world: World, spark: Any) -> None:
+        """
+        A ledger with deletion vectors is left to Spark: in its files stand rows that are gone.
+        """
+        assert can_hold(world.ledger)
+        ledger = f"delta.`{world.ledger}`"
+        spark.sql(f"ALTER TABLE {ledger} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+        assert not can_hold(world.ledger)
+        with pytest.raises(TableRefused, match="deletionVectors"):
+            quality.check(None, world.ledger)
 
 
 class TestPage:

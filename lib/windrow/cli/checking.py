@@ -1,4 +1,4 @@
-"""The command that checks the quality of a ledger by Great Expectations on Spark: check."""
+"""The command that checks the quality of a ledger by Great Expectations: check."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from rich.markup import escape
 
 from windrow.cli import options
 from windrow.cli.options import Config, Debug, Engine, Json, Ledger, aside, count, people, say
-from windrow.errors import EngineUnavailable, SettingsError
+from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
     from windrow.quality import Checked, Outcome
+    from windrow.settings import Settings
 
 Severity = Literal["critical", "warning", "info"]
 COLOURS = {"critical": "red", "warning": "yellow", "info": "cyan"}
@@ -45,21 +46,17 @@ def check(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Check what must hold in a ledger, with Great Expectations on Spark. Exit status 1 when something critical fails.
+    """Check what must hold in a ledger, with Great Expectations. Exit status 1 when something critical fails.
 
-    It changes nothing. `windrow verify` checks the same invariants without Spark, and each message of the depot.
+    It changes nothing. A ledger on a disk of this machine needs no Spark, unless --engine says so. `windrow verify`
+    checks the same invariants, and each message of the depot.
     """
     if max_rejected is not None and not 0 <= max_rejected <= 1:
         raise SettingsError(f"--max-rejected {max_rejected:g} is no share", "Give a number from 0 to 1.")
-    chosen = options.settings(config, ledger=ledger, engine=engine)
     if sql:
-        _print_sql(chosen.ledger)
+        _print_sql(options.settings(config, ledger=ledger, engine=engine).ledger)
         return 0
-    if chosen.engine == "embedded":
-        raise EngineUnavailable(
-            "`windrow check` needs Spark", "`windrow verify` checks the same invariants without: or say --engine spark."
-        )
-    checked = _checked(chosen.ledger, max_rejected, docs)
+    checked = _checked(options.running(config, ledger=ledger, engine=engine), max_rejected, docs)
     if json:
         options.print_json(checked.to_dict())
     else:
@@ -67,27 +64,47 @@ def check(
     return 1 if checked.failures(fail_on) else 0
 
 
-def _checked(ledger: str, max_rejected: float | None, docs: str | None) -> Checked:
-    """Start Spark, when there is none, and check."""
+def _checked(chosen: Settings, max_rejected: float | None, docs: str | None) -> Checked:
+    """Check on the engine that is chosen; Spark is started when there is none."""
     from windrow import quality
-    from windrow.engine import require_spark
-    from windrow.locations import is_name
     from windrow.quality.library import library
 
     library()  # says what is missing before Spark starts
+    share = quality.MAX_REJECTED if max_rejected is None else max_rejected
+    embedded = _is_embedded(chosen)
+    with _progress("reading the ledger" if embedded else "starting Spark") as progress:
+        spark = None if embedded else _session(chosen.ledger)
+        return quality.check(spark, chosen.ledger, max_rejected=share, docs=docs, progress=progress)
+
+
+def _is_embedded(chosen: Settings) -> bool:
+    """Tell whether to check without Spark: a ledger on this disk needs none, if its files alone say what it holds."""
+    from windrow.engine import choose, from_platform
+    from windrow.locations import local_path
+
+    if choose(chosen.engine) == "embedded":
+        return True
+    if chosen.engine == "spark" or from_platform() or local_path(chosen.ledger) is None:
+        return False
+    from windrow.quality.embedded import can_hold
+
+    return can_hold(chosen.ledger)
+
+
+def _session(ledger: str) -> Any:
+    from windrow.engine import require_spark
+    from windrow.locations import is_name
+
     require_spark()
     from windrow.engine.session import find_session
 
-    share = quality.MAX_REJECTED if max_rejected is None else max_rejected
-    with _progress() as progress:
-        spark = find_session(catalog=is_name(ledger))
-        return quality.check(spark, ledger, max_rejected=share, docs=docs, progress=progress)
+    return find_session(catalog=is_name(ledger))
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Say on a terminal what was done."""
-    with aside.status("starting Spark") as spinner:
+def _progress(first: str) -> Iterator[Callable[[str, int, int], None]]:
+    """Say on a terminal what is done first, and then what was done."""
+    with aside.status(first) as spinner:
         yield lambda what, done, total: spinner.update(f"checked {what}, step {done} of {total}")
 
 

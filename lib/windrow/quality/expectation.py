@@ -1,7 +1,8 @@
-"""The invariants as expectations: each one a query for failing rows, all of a relation counted in one pass of Spark.
+"""The invariants as expectations: each one a query for failing rows, all of a relation counted in one pass.
 
 An `UnexpectedRowsExpectation` runs its query twice and three times over when it fails. Here expectations that look at
-one relation share a metric, which Great Expectations computes once for all of them.
+one relation share a metric, which Great Expectations computes once for all of them: on its engine for Spark, or on the
+one for pandas, whose frame leads to the rows that DuckDB holds.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from great_expectations.core.metric_domain_types import MetricDomainTypes
+from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
 from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
 from great_expectations.expectations.core.unexpected_rows_expectation import UnexpectedRowsExpectation
 from great_expectations.expectations.metadata_types import FailureSeverity
@@ -16,10 +18,15 @@ from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
 
 from windrow.invariants import INVARIANTS, Invariant, counting, views
+from windrow.quality.embedded import rows_of
+from windrow.quality.rows import Rows
+from windrow.quality.spark import SparkRows
 from windrow.reading.values import records
 
 EXAMPLES = 20
 OVER = views("{batch}")  # where Great Expectations puts the ledger
+Named = dict[str, Any]
+Found = tuple[int, list[Named]]
 
 
 class FailingRows(TableMetricProvider):
@@ -32,14 +39,59 @@ class FailingRows(TableMetricProvider):
     def _spark(
         cls,  # noqa: N805 - the decorator makes a class method of it
         execution_engine: SparkDFExecutionEngine,
-        metric_domain_kwargs: dict[str, Any],
-        metric_value_kwargs: dict[str, Any],
-        metrics: dict[str, Any],
-        runtime_configuration: dict[str, Any],
+        metric_domain_kwargs: Named,
+        metric_value_kwargs: Named,
+        **rest: Any,
+    ) -> dict[str, Found]:
+        return failing_of(metric_value_kwargs["relation"], SparkRows(_frame(execution_engine, metric_domain_kwargs)))
+
+    @metric_value(engine=PandasExecutionEngine)
+    def _pandas(
+        cls,  # noqa: N805 - the same
+        execution_engine: PandasExecutionEngine,
+        metric_domain_kwargs: Named,
+        metric_value_kwargs: Named,
+        **rest: Any,
+    ) -> dict[str, Found]:
+        return failing_of(metric_value_kwargs["relation"], rows_of(_frame(execution_engine, metric_domain_kwargs)))
+
+
+class SelectedRows(TableMetricProvider):
+    """How many rows a query selects, and the first of them."""
+
+    metric_name = "windrow.selected_rows"
+    value_keys = ("unexpected_rows_query",)
+
+    @metric_value(engine=SparkDFExecutionEngine)
+    def _spark(
+        cls,  # noqa: N805 - the same
+        execution_engine: SparkDFExecutionEngine,
+        metric_domain_kwargs: Named,
+        metric_value_kwargs: Named,
+        **rest: Any,
+    ) -> Found:
+        return selected(metric_value_kwargs, SparkRows(_frame(execution_engine, metric_domain_kwargs)))
+
+    @metric_value(engine=PandasExecutionEngine)
+    def _pandas(
+        cls,  # noqa: N805 - the same
+        execution_engine: PandasExecutionEngine,
+        metric_domain_kwargs: Named,
+        metric_value_kwargs: Named,
+        **rest: Any,
+    ) -> Found:
+        return selected(metric_value_kwargs, rows_of(_frame(execution_engine, metric_domain_kwargs)))
+
+
+class ExpectNoRow(UnexpectedRowsExpectation):
+    """`unexpected_rows_query`, of at most a few rows, selects none; it is run once, on either engine."""
+
+    metric_dependencies: ClassVar[tuple[str, ...]] = ("windrow.selected_rows",)
+
+    def _validate(
+        self, metrics: Named, runtime_configuration: Any = None, execution_engine: Any = None
     ) -> dict[str, Any]:
-        ledger, _, _ = execution_engine.get_compute_domain(metric_domain_kwargs, domain_type=MetricDomainTypes.TABLE)
-        relation = metric_value_kwargs["relation"]
-        return failing([one for one in INVARIANTS.values() if one.relation.name == relation], ledger)
+        return _result(metrics["windrow.selected_rows"])
 
 
 class ExpectInvariant(UnexpectedRowsExpectation):
@@ -52,23 +104,26 @@ class ExpectInvariant(UnexpectedRowsExpectation):
     success_keys: ClassVar[tuple[str, ...]] = ("invariant", "relation", "unexpected_rows_query")
 
     def _validate(
-        self, metrics: dict[str, Any], runtime_configuration: Any = None, execution_engine: Any = None
+        self, metrics: Named, runtime_configuration: Any = None, execution_engine: Any = None
     ) -> dict[str, Any]:
-        failed, rows = metrics["windrow.failing_rows"][self.invariant]
-        return {"success": failed == 0, "result": {"observed_value": failed, "details": {"unexpected_rows": rows}}}
+        return _result(metrics["windrow.failing_rows"][self.invariant])
 
 
-def failing(invariants: list[Invariant], ledger: Any) -> dict[str, Any]:
-    """Return for each invariant how many rows of a ledger, a Spark frame, fail, and the first of them."""
-    session = ledger.sparkSession
-    found: dict[str, Any] = {}
-    for statement in counting(invariants, OVER):
-        counts = session.sql(statement, batch=ledger).toArrow().to_pylist()[0]
-        found |= {name: (count, []) for name, count in counts.items()}
-    for invariant in [one for one in invariants if found[one.name][0]]:
-        rows = session.sql(f"{invariant.statement(OVER)}\nLIMIT {EXAMPLES}", batch=ledger).toArrow()
-        found[invariant.name] = (found[invariant.name][0], records(rows))
-    return found
+OURS = (ExpectInvariant, ExpectNoRow)  # what also runs without Spark
+
+
+def failing_of(relation: str, rows: Rows) -> dict[str, Found]:
+    """Return for each invariant of a relation how many rows of a ledger fail, and the first of them."""
+    invariants = [one for one in INVARIANTS.values() if one.relation.name == relation]
+    (statement,) = counting(invariants, rows.views)
+    (counts,) = rows.ask(statement).to_pylist()
+    return {one.name: (counts[one.name], _first(one, rows) if counts[one.name] else []) for one in invariants}
+
+
+def selected(query: Named, rows: Rows) -> Found:
+    """Return how many rows a query selects of a ledger, and the first of them."""
+    found = rows.ask(query["unexpected_rows_query"])
+    return found.num_rows, records(found.slice(0, EXAMPLES))
 
 
 def expectation(invariant: Invariant) -> ExpectInvariant:
@@ -81,3 +136,17 @@ def expectation(invariant: Invariant) -> ExpectInvariant:
         description=invariant.about,
         meta={"name": invariant.name},
     )
+
+
+def _first(invariant: Invariant, rows: Rows) -> list[Named]:
+    return records(rows.ask(f"{invariant.statement(rows.views)}\nLIMIT {EXAMPLES}"))
+
+
+def _frame(engine: Any, domain: Named) -> Any:
+    frame, _, _ = engine.get_compute_domain(domain, domain_type=MetricDomainTypes.TABLE)
+    return frame
+
+
+def _result(found: Found) -> dict[str, Any]:
+    failed, rows = found
+    return {"success": failed == 0, "result": {"observed_value": failed, "details": {"unexpected_rows": rows}}}

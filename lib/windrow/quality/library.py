@@ -12,6 +12,8 @@ from typing import Any
 
 from windrow.errors import MissingExtra
 
+SITE = "windrow"
+
 
 def library() -> ModuleType:
     """Return the module `great_expectations`. Raises MissingExtra."""

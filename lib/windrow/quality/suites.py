@@ -29,9 +29,14 @@ def closed_batches(*own: Expectation) -> ExpectationSuite:
 
 def rejected_messages(*own: Expectation, max_rejected: float = MAX_REJECTED) -> ExpectationSuite:
     """Return what holds for rejected messages; a warning when more than a share of all messages read is among them."""
-    share = library().expectations.UnexpectedRowsExpectation(
+    library()
+    from great_expectations.expectations.metadata_types import FailureSeverity
+
+    from windrow.quality.expectation import ExpectNoRow
+
+    share = ExpectNoRow(
         unexpected_rows_query=REJECTED_SHARE.format(share=float(max_rejected)).strip(),
-        severity="warning",
+        severity=FailureSeverity.WARNING,
         description=f"The share of rejected messages among those read is at most max_rejected ({max_rejected:g}).",
         meta={"name": "rejected_share"},
     )

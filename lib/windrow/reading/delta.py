@@ -62,6 +62,11 @@ class Ledger:
         with reading(self.location, "ledger"):
             yield from self._stream(states, columns, where)
 
+    def everything(self, without: str) -> pa.RecordBatchReader:
+        """Return all rows in whatever state, without a column, read piece by piece when they are asked for."""
+        statement = f"SELECT * EXCEPT ({without}) FROM ledger"  # noqa: S608 - a column that we name
+        return pa.RecordBatchReader.from_stream(QueryBuilder().register("ledger", self.table).execute(statement))
+
     def _stream(
         self, states: str | tuple[str, ...], columns: str, where: str, rest: str = "", then: str = "true"
     ) -> pa.RecordBatchReader:

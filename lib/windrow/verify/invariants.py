@@ -1,9 +1,8 @@
-"""The invariants that `windrow check` looks at on Spark, by DuckDB over what was read of a ledger version."""
+"""The invariants that `windrow check` looks at, by DuckDB over what was read of a ledger version."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.invariants import SUITES, Invariant, counting, views
+from windrow.invariants import SUITES, Invariant, counting, for_duckdb, views
 from windrow.verify.columns import exploded, numbers, pairwise
 from windrow.verify.history import versions_read
 from windrow.verify.report import Difference, differing
@@ -38,7 +37,7 @@ def check_invariants(snapshot: Snapshot) -> Iterator[Difference]:
         failed = [
             name
             for counts in counting(CRITICAL, NAMES)
-            for name, count in connection.sql(_translated(counts)).to_arrow_table().to_pylist()[0].items()
+            for name, count in connection.sql(for_duckdb(counts)).to_arrow_table().to_pylist()[0].items()
             if count
         ]
         for invariant in CRITICAL:
@@ -48,15 +47,8 @@ def check_invariants(snapshot: Snapshot) -> Iterator[Difference]:
 
 def _differences(invariant: Invariant, connection: Any, version: int) -> Iterator[Difference]:
     """Return the difference that the failing rows of an invariant make."""
-    rows = connection.sql(_translated(invariant.statement(NAMES))).to_arrow_table()
+    rows = connection.sql(for_duckdb(invariant.statement(NAMES))).to_arrow_table()
     yield from differing(invariant.name, invariant.about, rows, "rows", version)
-
-
-@cache
-def _translated(statement: str) -> str:
-    from sqlglot import transpile
-
-    return str(transpile(statement, read="spark", write="duckdb")[0])
 
 
 def _rows(snapshot: Snapshot) -> dict[str, pa.Table]:
