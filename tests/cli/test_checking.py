@@ -97,17 +97,23 @@ class TestWithoutSpark:
         said = windrow("check", *arguments)
         assert (said.status, says in said.err) == (2, True), said.err
 
-    def test_missing_extra(self, windrow: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize(
+        ("package", "engine", "extra"),
+        [("great_expectations", "spark", "windrow[quality]"), ("duckdb", "embedded", "windrow[embedded]")],
+    )
+    def test_missing_extra(
+        self, filled: Command, monkeypatch: pytest.MonkeyPatch, package: str, engine: str, extra: str
+    ) -> None:
         """
-        Without Great Expectations the error names the extra.
+        Without Great Expectations, or without DuckDB where it takes the place of Spark, the error names the extra.
         """
         found = builtins.__import__
 
         def without(name: str, *arguments: Any) -> Any:
-            if name.startswith("great_expectations"):
+            if name.startswith(package):
                 raise ImportError(name)
             return found(name, *arguments)
 
         monkeypatch.setattr(builtins, "__import__", without)
-        said = windrow("check", "--engine", "spark")
-        assert (said.status, "windrow[quality]" in said.err) == (2, True), said.err
+        said = filled("check", "--engine", engine)
+        assert (said.status, extra in said.err) == (2, True), said.err
