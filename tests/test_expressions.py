@@ -6,10 +6,10 @@ from itertools import cycle, islice
 import pyarrow as pa
 import pytest
 
+from windrow.arrow import TIME
 from windrow.errors import ExpressionError, MissingExtra
 from windrow.expressions import Mapping
 from windrow.expressions.translation import STRANGE_LETTER
-from windrow.messages import TIME
 
 COLUMNS = ["topic", "key", "type", "event_time", "received_at", "payload"]
 NEEDED = {"key": "'k'", "type": "'t'", "event_time": "timestamp_micros(0)"}

@@ -1,10 +1,25 @@
-"""Arrow types as Windrow uses them: readers hand out views, large types and dictionaries, the rooms know plain ones."""
+"""Arrow as Windrow uses it: plain types, and values in and out without pandas.
+
+Readers hand out views, large types and dictionaries; the rooms know plain ones.
+
+Where pandas is installed pyarrow loads it before it makes an array or a scalar of anything, numpy's arrays and the
+arguments of `pyarrow.compute` included, and before it gives numpy an array or Python a time: pandas might have to do
+with it. That takes as long as all else of a run with nothing to do, and nothing switches it off. What such a run comes
+by therefore goes in and out here, where Arrow's memory is filled and read as it is.
+"""
 
 from __future__ import annotations
 
-import pyarrow as pa
+from collections.abc import Sequence
 
-from windrow.messages import TIME
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.errors import require
+
+TIME = pa.timestamp("us", tz="UTC")
 
 
 def plain(table: pa.Table) -> pa.Table:
@@ -31,3 +46,54 @@ PLAIN = {
     pa.binary_view(): pa.binary(),
     pa.large_binary(): pa.binary(),
 }
+
+
+def counted(table: pa.Table) -> pa.Table:
+    """Return the table with times as numbers, at any depth."""
+    return table.cast(pa.schema([(field.name, _counted(field.type)) for field in table.schema]))
+
+
+def _counted(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(type_):
+        return pa.int64()
+    if pa.types.is_list(type_):
+        return pa.list_(_counted(type_.value_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([(field.name, _counted(field.type)) for field in type_])
+    return type_
+
+
+def text(value: str) -> pa.Scalar:
+    """Return a text as a scalar."""
+    return texts([value])[0]
+
+
+def texts(values: Sequence[str]) -> pa.Array:
+    """Return texts as an array."""
+    octets = [value.encode() for value in values]
+    bounds = np.cumsum([0, *map(len, octets)], dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), len(octets), [None, pa.py_buffer(bounds), pa.py_buffer(b"".join(octets))])
+
+
+def from_numpy(values: npt.NDArray[np.int64]) -> pa.Array:
+    """Return whole numbers as an array of Arrow, in the memory they are in where that can be."""
+    return pa.Array.from_buffers(pa.int64(), values.size, [None, pa.py_buffer(np.ascontiguousarray(values, np.int64))])
+
+
+def to_numpy(values: pa.Array | pa.ChunkedArray, null: int | None = None) -> npt.NDArray[np.int64]:
+    """Return whole numbers, or times as such, as an array of numpy, a copy. NULL is `null`; unless it is given there is none."""
+    whole = values.cast(pa.int64())
+    if whole.null_count and null is not None:
+        whole = pc.fill_null(whole, from_numpy(np.array([null]))[0])
+    require(not whole.null_count, "a number that must be there is not NULL")
+    chunks = whole.chunks if isinstance(whole, pa.ChunkedArray) else [whole]
+    return np.concatenate([np.empty(0, np.int64), *map(_memory, chunks)])
+
+
+def _memory(whole: pa.Array) -> npt.NDArray[np.int64]:
+    return np.frombuffer(whole.buffers()[1], np.int64, len(whole), whole.offset * whole.type.byte_width)
+
+
+def no_rows(schema: pa.Schema) -> pa.Table:
+    """Return an empty table."""
+    return pa.Table.from_arrays([pa.nulls(0, type_) for type_ in schema.types], schema=schema)

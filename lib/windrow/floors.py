@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import clock
+from windrow.arrow import texts, to_numpy
 from windrow.messages import SUMMARY, microseconds
 
 Ints = npt.NDArray[np.int64]
@@ -25,13 +26,12 @@ class Floors:
     @classmethod
     def empty(cls) -> Floors:
         """Return the floors of no source."""
-        return cls(pa.array([], pa.string()), np.array([], np.int64))
+        return cls(texts([]), np.array([], np.int64))
 
     def of(self, sources: pa.Array) -> Ints:
         """Return the floors of the given sources."""
-        at = pc.index_in(sources, self.source).to_numpy(zero_copy_only=False)
         known = np.append(self.floor, clock.UNKNOWN)
-        return known[np.nan_to_num(at, nan=-1).astype(np.int64)]
+        return known[to_numpy(pc.index_in(sources, self.source), null=-1)]
 
     def at_least(self, moment: int) -> Floors:
         """Return the floors after a tick of every known source."""
@@ -41,7 +41,7 @@ class Floors:
         """Return the floors, each at least the given one of its source; sources that were unknown are added."""
         joined = pa.concat_arrays([self.source, source.cast(pa.string())]).dictionary_encode()
         floors = np.full(len(joined.dictionary), clock.UNKNOWN, np.int64)
-        np.maximum.at(floors, joined.indices.to_numpy(), np.concatenate([self.floor, floor]))
+        np.maximum.at(floors, to_numpy(joined.indices), np.concatenate([self.floor, floor]))
         return Floors(joined.dictionary, floors)
 
 

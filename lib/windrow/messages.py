@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.arrow import TIME, to_numpy
 from windrow.errors import MessagesError
 
-TIME = pa.timestamp("us", tz="UTC")
 EARLIEST = -9_214_560_000_000_000  # 1678-01-01
 LATEST = 9_214_646_400_000_000  # 2262-01-01
 
@@ -54,7 +54,7 @@ def conform(table: pa.Table) -> pa.Table:
 
 def microseconds(times: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int64]:
     """Return timestamps as int64 microseconds, NULL as 0."""
-    return pc.fill_null(times.cast(pa.int64()), 0).to_numpy()
+    return to_numpy(times, null=0)
 
 
 def times(values: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:

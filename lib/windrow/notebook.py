@@ -106,8 +106,8 @@ class Notebook:
 
     def waiting(self) -> pa.Table:
         """Return the depot's versions that wait: `version`, `committed_at`, `messages` (NULL: not said), in order."""
+        from windrow.arrow import TIME
         from windrow.engine.spark_log import SparkLog
-        from windrow.messages import TIME
 
         read = self._progress("depot_version")
         log = SparkLog(self.spark, reference(absolute(self.settings.depot)))

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from windrow import clock, tables
 from windrow import messages as message_columns
+from windrow.arrow import text
 from windrow.engine.protocol import Engine, Live, Table
 from windrow.errors import TableRefused
 from windrow.floors import Floors, Ints
@@ -107,9 +108,9 @@ def prime(engine: Engine) -> Primed:
     """
     fence = engine.live()
     rows = fence.rows
-    is_progress = pc.equal(rows["state"], "progress")
+    is_progress = pc.equal(rows["state"], text("progress"))
     control = rows.filter(is_progress)
-    whole = control.filter(pc.equal(control["id"], tables.PROGRESS))
+    whole = control.filter(pc.equal(control["id"], text(tables.PROGRESS)))
     if whole.num_rows != 1:
         raise TableRefused(f"the ledger has {whole.num_rows} progress rows instead of one", DAMAGED)
     version = whole["schema_version"][0].as_py()
@@ -118,7 +119,7 @@ def prime(engine: Engine) -> Primed:
             f"the ledger has schema version {version}, this Windrow knows {tables.SCHEMA_VERSION}",
             "Use the Windrow that wrote it, or replay the depot into a new ledger.",
         )
-    by_source = control.filter(pc.not_equal(control["id"], tables.PROGRESS))
+    by_source = control.filter(pc.not_equal(control["id"], text(tables.PROGRESS)))
     _require_sound(rows, ((whole, WHOLE), (by_source, BY_SOURCE)))
     recorded = whole.select([*WHOLE, "depot_mark"])
     return Primed(

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import messages as message_columns
+from windrow.arrow import TIME, text
 from windrow.commits import FEED
 from windrow.durations import microseconds
-from windrow.messages import TIME
 
 SCHEMA_VERSION = 1
 OPEN = "open"
@@ -141,7 +141,9 @@ def views(ledger: str) -> dict[str, str]:
 def _filled(value: object, type_: pa.DataType, count: int) -> Any:
     if isinstance(value, pa.Array | pa.ChunkedArray | np.ndarray):
         return value
-    return pa.nulls(count, type_) if value is None else pa.repeat(pa.scalar(value, type_), count)
+    if value is None:
+        return pa.nulls(count, type_)
+    return pa.repeat(text(value) if isinstance(value, str) else pa.scalar(value, type_), count)
 
 
 def _encoded(component: pa.Array) -> pa.Array:

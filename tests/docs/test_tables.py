@@ -10,6 +10,7 @@ import pytest
 
 from tests.docs.pages import ROOT
 from windrow import messages, tables
+from windrow.arrow import TIME
 
 TEXT = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
 NAMES = {
@@ -18,7 +19,7 @@ NAMES = {
     pa.int64(): "bigint",
     pa.bool_(): "boolean",
     pa.float64(): "double",
-    messages.TIME: "timestamp",
+    TIME: "timestamp",
 }
 MESSAGE = {field.name: field.type for field in messages.schema()}
 BATCH = dict(tables.batch_fields(pa.string()))

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow import tables
+from windrow.arrow import counted
 from windrow.engine.pruning import Extent, Reach
 from windrow.floors import Floors
 from windrow.step import Wanted
@@ -29,7 +30,7 @@ def extent(part: pa.Table) -> Extent:
     """Return what the log says of a file with these rows."""
     said = {"num_records": part.num_rows}
     for name in ("id", "source", "window_end"):
-        bounds = pc.min_max(part[name])
+        bounds = pc.min_max(counted(part)[name])
         said |= {f"min.{name}": bounds["min"].as_py(), f"max.{name}": bounds["max"].as_py()}
         said[f"null_count.{name}"] = part[name].null_count
     return Extent.of(said)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import clock, tables
+from windrow.arrow import from_numpy, text, texts
 from windrow.batching.columns import streams
 from windrow.batching.rules import Rules
 from windrow.floors import Floors
@@ -73,7 +74,7 @@ class Batching:
         timeout = microseconds(batches["window_end"]) + self.rules.max_delay
         source = batches["source"].combine_chunks()
         overdue = np.flatnonzero(timeout <= now.of(source))
-        return Floors.empty().raised(source.take(pa.array(overdue)), timeout[overdue])
+        return Floors.empty().raised(source.take(from_numpy(overdue)), timeout[overdue])
 
     def _concerned(self, batches: pa.Table, work: Work) -> Bools:
         """Tell which open batches can change: their stream has messages, or the clock of their source passed them."""
@@ -89,7 +90,7 @@ class Batching:
 
     @staticmethod
     def _batches(live: pa.Table) -> pa.Table:
-        return live.filter(pc.equal(live["state"], "open")).select(tables.BATCH)
+        return live.filter(pc.equal(live["state"], text("open"))).select(tables.BATCH)
 
 
-_NO_STRINGS = pa.array([], pa.string())
+_NO_STRINGS = texts([])

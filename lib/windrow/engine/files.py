@@ -29,9 +29,9 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import PyFileSystem
 
 from windrow import tables
-from windrow.arrow import plain
+from windrow.arrow import counted, no_rows, plain, texts
 from windrow.engine.protocol import Merged
-from windrow.engine.pruning import Extent, Reach
+from windrow.engine.pruning import SAID, Extent, Reach
 from windrow.engine.statistics import statistics
 from windrow.errors import first_line
 from windrow.step import Wanted
@@ -43,6 +43,7 @@ SMALL_BYTES = 100_000  # on disk
 FINAL_BYTES = 256_000_000
 KEPT_BYTES = 128_000_000
 BY = "state"
+STATE = f"partition.{BY}"  # in what delta-rs says of a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ class LedgerFiles:
 
     def _rows(self, files: Iterable[File]) -> pa.Table:
         parts = [self._part(file) for file in files]
-        return pa.concat_tables([self._schema.empty_table(), *parts]).combine_chunks()
+        return pa.concat_tables([no_rows(self._schema), *parts]).combine_chunks()
 
     def _part(self, file: File) -> pa.Table:
         """Return the rows of a file in the ledger's columns; those it does not have are NULL."""
@@ -185,10 +186,11 @@ class LedgerFiles:
 
 def _live_files(table: DeltaTable) -> Iterator[File]:
     """Yield the files of live rows."""
-    added = pa.table(table.get_add_actions(flatten=True))
-    live = added.filter(pc.is_in(added[f"partition.{BY}"], pa.array(tables.LIVE)))
-    for said in live.to_pylist():
-        yield File(said["path"], said[f"partition.{BY}"], said["size_bytes"], Extent.of(said))
+    added = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
+    live = added.filter(pc.is_in(added[STATE], texts(tables.LIVE)))
+    wanted = [name for name in ("path", STATE, "size_bytes", *SAID) if name in live.column_names]
+    for said in counted(live.select(wanted)).to_pylist():
+        yield File(said["path"], said[STATE], said["size_bytes"], Extent.of(said))
 
 
 def _cut(rows: pa.Table, octets: int) -> Iterator[pa.Table]:

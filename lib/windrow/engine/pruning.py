@@ -9,15 +9,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 
 from windrow import clock, tables
-from windrow.moments import microseconds_of
 from windrow.step import Wanted
+
+SAID = ("num_records", "null_count.source", "min.id", "min.source", "min.window_end", "max.id", "max.source")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,12 @@ class Extent:
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> Extent:
-        """Return the extent in an add action of delta-rs, flattened."""
-        end: datetime | None = said.get("min.window_end")
+        """Return the extent in an add action of delta-rs, flattened, with times as numbers."""
         return cls(
             said.get("num_records"),
             _bounds(said, "id"),
             _bounds(said, "source") if said.get("null_count.source") == 0 else None,
-            None if end is None else microseconds_of(end),
+            said.get("min.window_end"),
         )
 
 

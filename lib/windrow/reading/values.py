@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from windrow.arrow import counted
 from windrow.moments import time_text
 
 
@@ -20,20 +21,8 @@ def records(table: pa.Table) -> list[dict[str, Any]]:
 
     Octets that are no UTF-8 become `base64:` and their base64 text.
     """
-    counted = table.cast(pa.schema([(field.name, _counted(field.type)) for field in table.schema]))
     convert = _converter(pa.struct(list(table.schema)))
-    return [convert(row) for row in counted.to_pylist()]
-
-
-def _counted(type_: pa.DataType) -> pa.DataType:
-    """Return a type with times as numbers, at any depth."""
-    if pa.types.is_timestamp(type_):
-        return pa.int64()
-    if pa.types.is_list(type_):
-        return pa.list_(_counted(type_.value_type))
-    if pa.types.is_struct(type_):
-        return pa.struct([(field.name, _counted(field.type)) for field in type_])
-    return type_
+    return [convert(row) for row in counted(table).to_pylist()]
 
 
 def _converter(type_: pa.DataType) -> Callable[[Any], Any]:

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow import tables
+from windrow.arrow import TIME, counted, from_numpy, no_rows, text, texts, to_numpy
+from windrow.errors import BrokenPromise
+
+TEXTS = st.lists(st.text(max_size=5), max_size=8)
+NUMBERS = st.integers(-(2**63), 2**63 - 1)
+
+
+class TestTexts:
+    @given(TEXTS)
+    def test_as_pyarrow_makes_them(self, values: list[str]) -> None:
+        """
+        Texts of any characters become the same array that pyarrow would make of them, none the empty one.
+        """
+        made = texts(values)
+        made.validate(full=True)
+        assert made.equals(pa.array(values, pa.string()))
+
+    @given(st.text(max_size=5))
+    def test_scalar(self, value: str) -> None:
+        """
+        A text becomes the scalar that pyarrow would make of it.
+        """
+        assert text(value).equals(pa.scalar(value, pa.string()))
+
+
+class TestNumbers:
+    @given(st.lists(NUMBERS, max_size=8), st.sampled_from([1, 2, -1]))
+    def test_from_numpy(self, values: list[int], step: int) -> None:
+        """
+        Numbers become the same array that pyarrow would make of them, whatever part of a larger one they are.
+        """
+        part = np.array(values, np.int64)[::step]
+        made = from_numpy(part)
+        made.validate(full=True)
+        assert made.equals(pa.array(part))
+
+    def test_narrow(self) -> None:
+        """
+        Numbers of another width keep their values.
+        """
+        assert from_numpy(np.array([1, -2], np.int16)).to_pylist() == [1, -2]
+
+    @given(st.lists(st.lists(st.none() | NUMBERS, max_size=4), max_size=4), NUMBERS)
+    def test_to_numpy(self, chunks: list[list[int | None]], null: int) -> None:
+        """
+        However a column is cut, its values come out in order, NULL as what was asked for.
+        """
+        column = pa.chunked_array(chunks, pa.int64())
+        found = to_numpy(column.slice(1), null)
+        wanted = [null if value is None else value for chunk in chunks for value in chunk]
+        assert (found.dtype, found.tolist()) == (np.int64, wanted[1:])
+
+    def test_own_memory(self) -> None:
+        """
+        What comes out can be written to, and the column stays as it was.
+        """
+        column = pa.array([1, 2])
+        to_numpy(column)[0] = 9
+        assert column.to_pylist() == [1, 2]
+
+    def test_unexpected_null(self) -> None:
+        """
+        A NULL of which nobody said what it means is no number.
+        """
+        with pytest.raises(BrokenPromise):
+            to_numpy(pa.array([1, None]))
+
+    def test_times(self) -> None:
+        """
+        Times come out as their numbers.
+        """
+        assert to_numpy(pa.array([7], pa.int64()).cast(TIME)).tolist() == [7]
+
+
+def test_no_rows() -> None:
+    """
+    A table without rows has the columns of its schema, those that must not be NULL and nested ones included.
+    """
+    schema = tables.ledger_schema()
+    made = no_rows(schema)
+    made.validate(full=True)
+    assert made.equals(schema.empty_table())
+
+
+def test_counted() -> None:
+    """
+    Times become numbers in columns, lists and structs, and all else stays what it is.
+    """
+    inside = pa.struct([("at", TIME), ("name", pa.string())])
+    rows = pa.table({"at": pa.array([1], TIME), "list": pa.array([[{"at": 2, "name": "a"}]], pa.list_(inside))})
+    assert counted(rows).to_pylist() == [{"at": 1, "list": [{"at": 2, "name": "a"}]}]
