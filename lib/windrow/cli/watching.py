@@ -6,8 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from typing import TYPE_CHECKING
 
 from windrow.cli.options import aside
 from windrow.microbatch import Committed
@@ -15,6 +14,9 @@ from windrow.observing import Observer
 from windrow.observing.log import log
 from windrow.settings import Settings
 from windrow.wall import WallClock
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 
 @contextmanager
@@ -60,9 +62,14 @@ class Bar(Observer):
 
 @contextmanager
 def waiting(settings: Settings, quiet: bool) -> Iterator[Observer]:
-    """Show on a terminal how many of the messages that wait are read, unless `quiet`."""
+    """Show on a terminal how many of the messages that wait are read, unless `quiet`; elsewhere nobody counts."""
+    if quiet or not aside.is_terminal:
+        yield Observer()
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     from windrow import reading
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=aside, disable=quiet or not aside.is_terminal, transient=True) as progress:
+    with Progress(*columns, console=aside, transient=True) as progress:
         yield Bar(progress, progress.add_task("messages", total=reading.waiting(settings.depot, settings.ledger)))
