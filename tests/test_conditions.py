@@ -17,6 +17,7 @@ from windrow.reading.figures import (
     Lag,
     LedgerState,
     MicrobatchRow,
+    NeededDelay,
     OpenBatches,
     Reach,
     Rejections,
@@ -46,6 +47,7 @@ STATUS = Status(
     microbatches=(microbatch(2, 3), microbatch(1, 1)),
     reach=Reach(0, 0, "90d", "90d"),
     hints=(),
+    needed_delay=NeededDelay(5 * SECOND, None, {}),
 )
 
 

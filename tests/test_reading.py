@@ -21,7 +21,7 @@ from windrow import tables
 from windrow.batching.batched import batch as batch_messages
 from windrow.batching.rules import Rules
 from windrow.errors import NotFound, OtherDepot, TableMissing, TableRefused
-from windrow.reading import Status, batch, batches, needed_delay, rejection, rejections, status, waiting
+from windrow.reading import Status, batch, batches, rejection, rejections, status, waiting
 
 MINUTE = 60 * SECOND
 DAY = 24 * HOUR
@@ -235,7 +235,7 @@ class TestTooOld:
         """
         With the delay that is said to be needed no message would have been too old, with a microsecond less one would.
         """
-        needed = needed_delay(late.ledger)
+        needed = look(late).needed_delay
         assert (needed.max_delay_us, needed.needed_us, needed.by_source) == (5 * SECOND, 19 * SECOND, {"": 19 * SECOND})
         rows = [row for row in late.rows("rejected") if row["reason"] == "too_old"]
         assert needed.needed_us == needed.max_delay_us + max(row["off_by_us"] for row in rows)
@@ -250,7 +250,8 @@ class TestTooOld:
         """
         world.publish([message()])
         world.runner(embedded).once()
-        assert (needed_delay(world.ledger).needed_us, needed_delay(world.ledger).by_source) == (None, {})
+        needed = look(world).needed_delay
+        assert (needed.needed_us, needed.by_source) == (None, {})
 
     def test_map_source(self, late):
         """

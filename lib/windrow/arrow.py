@@ -81,7 +81,7 @@ def from_numpy(values: npt.NDArray[np.int64]) -> pa.Array:
 
 
 def to_numpy(values: pa.Array | pa.ChunkedArray, null: int | None = None) -> npt.NDArray[np.int64]:
-    """Return whole numbers, or times as such, as an array of numpy, a copy. NULL is `null`; unless it is given there is none."""
+    """Return whole numbers, or times as such, as a copy in numpy. NULL is `null`; unless it is given there is none."""
     whole = values.cast(pa.int64())
     if whole.null_count and null is not None:
         whole = pc.fill_null(whole, from_numpy(np.array([null]))[0])

@@ -100,7 +100,6 @@ def _found(settings: Settings) -> dict[str, Any]:
     from windrow.wall import WallClock
 
     status = reading.status(settings.depot, settings.ledger, WallClock().now())
-    needed = reading.needed_delay(settings.ledger)
     closed = status.closed
     return {
         "messages": status.totals.messages,
@@ -109,7 +108,7 @@ def _found(settings: Settings) -> dict[str, Any]:
         "open_batches": status.open.batches,
         "rejected": {row.reason: row.messages for row in status.rejected},
         "stalls": asdict(max(status.too_old, key=lambda row: row.messages)),
-        "needed_delay": asdict(needed),
+        "needed_delay": asdict(status.needed_delay),
     }
 
 

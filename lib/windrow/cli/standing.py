@@ -84,17 +84,16 @@ def status(
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at the tables: the status, which max_delay would have kept all, and the conditions that hold."""
+    """One look at the tables: the status, and the conditions that hold."""
 
     at: str
     status: Status
-    needed: NeededDelay
     holding: list[str] | None
 
     def document(self) -> dict[str, Any]:
         """Return what --json prints."""
         alarms = {} if self.holding is None else {"failed": self.holding}
-        return asdict(self.status) | {"needed_delay": asdict(self.needed)} | alarms
+        return asdict(self.status) | alarms
 
     def lines(self) -> list[str]:
         """Return what stands above the tables."""
@@ -117,7 +116,7 @@ class Look:
         """Return what stands below the tables."""
         reach = self.status.reach
         reaches = f"verify and replay reach back to ledger version {reach.ledger_version}"
-        too_old = _too_old(self.needed)
+        too_old = _too_old(self.status.needed_delay)
         return [
             *([too_old] if too_old else []),
             f"{reaches}, depot version {reach.depot_version}",
@@ -149,7 +148,7 @@ def _look(chosen: Settings, alarms: Sequence[Condition]) -> Look:
     found = reading.status(chosen.depot, chosen.ledger, now)
     holding = [said for alarm in alarms if (said := alarm.holds(found))]
     at = reading.time_text(now // 1_000_000 * 1_000_000)
-    return Look(at, found, reading.needed_delay(chosen.ledger), holding if alarms else None)
+    return Look(at, found, holding if alarms else None)
 
 
 def _watch(chosen: Settings, alarms: Sequence[Condition], pause: int, json: bool) -> int:

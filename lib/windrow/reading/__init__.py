@@ -9,7 +9,7 @@ from windrow.moments import time_text
 from windrow.reading.details import batch, batches, rejection, rejections
 from windrow.reading.figures import NeededDelay, Status
 from windrow.reading.history import history
-from windrow.reading.overview import needed_delay, status, waiting
+from windrow.reading.overview import status, waiting
 from windrow.reading.spread import Spread, spread
 from windrow.reading.stretch import Stretch, stretch
 from windrow.reading.trace import Arrival, trace
@@ -23,7 +23,6 @@ __all__ = [
     "batch",
     "batches",
     "history",
-    "needed_delay",
     "rejection",
     "rejections",
     "spread",

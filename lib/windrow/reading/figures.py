@@ -178,3 +178,4 @@ class Status:
     microbatches: tuple[MicrobatchRow, ...]
     reach: Reach
     hints: tuple[str, ...]
+    needed_delay: NeededDelay

@@ -61,6 +61,7 @@ def status(depot: str, ledger: str, now: int) -> Status:
         microbatches=_last(book, progress.microbatch),
         reach=Reach(earliest_readable(log, depot=True), earliest_readable(book.table), kept(log), kept(book.table)),
         hints=_hints(clocks, too_old),
+        needed_delay=_needed(progress.max_delay_us, too_old),
     )
 
 
@@ -77,13 +78,6 @@ def waiting(depot: str, ledger: str) -> int | None:
     except TableMissing:
         read = -1
     return waiting_versions(log, read).messages
-
-
-def needed_delay(ledger: str) -> NeededDelay:
-    """Return which `max_delay` would have kept the messages that were too old. Raises TableMissing, TableRefused."""
-    book = open_ledger(ledger)
-    by_source = {row.source: row.needed_delay_us for row in _too_old(_refused(book))}
-    return NeededDelay(book.progress().max_delay_us, max(by_source.values(), default=None), by_source)
 
 
 BATCHES = "count(*) AS batches, coalesce(sum(message_count), 0) AS messages"
@@ -165,6 +159,12 @@ def _by_reason(refused: list[dict[str, Any]]) -> tuple[Rejections, ...]:
 def _too_old(refused: list[dict[str, Any]]) -> tuple[TooOld, ...]:
     names = TooOld.__dataclass_fields__
     return tuple(TooOld(**{name: row[name] for name in names}) for row in refused if row["reason"] == "too_old")
+
+
+def _needed(max_delay: int, too_old: tuple[TooOld, ...]) -> NeededDelay:
+    """Return which `max_delay` would have kept the messages that were too old under the one in force."""
+    by_source = {row.source: row.needed_delay_us for row in too_old}
+    return NeededDelay(max_delay, max(by_source.values(), default=None), by_source)
 
 
 def _last(book: Ledger, reached: int) -> tuple[MicrobatchRow, ...]:
