@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 from tests.clocks import ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import log
+from windrow.cli import asked
 
 PROGRAM = """
 import sys
@@ -63,3 +65,17 @@ def test_loads(batched: Path, command: list[str], never: set[str]) -> None:
     loaded = set(done.stdout.rpartition("loaded ")[2].split())
     assert "windrow" in loaded
     assert loaded & never == set()
+
+
+def test_builds() -> None:
+    """
+    Of the commands only the one is built that is asked for, whichever it is; all of them when it is none.
+    """
+    everything = built([])
+    assert all(built([name, "--json"]) == {name} for name in everything)
+    assert built(["--help"]) == built(["nonsense"]) == everything > {"run", "status"}
+
+
+def built(given: list[str]) -> set[str]:
+    """Return the names of the commands that are built for what is given."""
+    return set(typer.main.get_command(asked(given)).commands)  # type: ignore[attr-defined]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Sequence
+from copy import copy
 from typing import Annotated, Any
 
 import typer
@@ -77,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     warnings.showwarning = _one_line  # type: ignore[assignment]
     try:
-        status: Any = app(args=given, standalone_mode=False)
+        status: Any = asked(given)(args=given, standalone_mode=False)
     except typer.Exit as end:
         return end.exit_code
     except typer.Abort:
@@ -87,6 +88,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return _failed(error)
     return int(status or 0)
+
+
+def asked(given: Sequence[str]) -> typer.Typer:
+    """Return the command line with no command but the one that is given first; with all, unless that is one.
+
+    Typer builds each command from the annotations of its function before it looks at what was given, and all of them
+    take longer to build than a small ledger to read.
+    """
+    first = given[0] if given else ""
+    found = [one for one in app.registered_commands if one.callback and one.callback.__name__ == first]
+    narrow = copy(app)
+    narrow.registered_commands = found or app.registered_commands
+    return narrow
 
 
 def _failed(error: Exception) -> int:

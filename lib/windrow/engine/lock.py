@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from filelock import FileLock, Timeout
-
 from windrow.errors import TableLocked
 from windrow.locations import local_path
 from windrow.storage import unwritable
@@ -29,6 +27,8 @@ def commit_lock(location: str) -> Iterator[None]:
     if path is None:
         yield
         return
+    from filelock import FileLock, Timeout
+
     path = path.resolve() if path.exists() else path
     file = path.parent / f".{path.name}.lock"
     lock = FileLock(file, timeout=PATIENCE_SECONDS)
