@@ -47,9 +47,9 @@ def batched(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["status", "--json"], HEAVY),
         (["status"], HEAVY),
         (["show"], HEAVY),
-        (["run", "--once"], HEAVY),
-        (["run", "--once", "--engine", "embedded"], HEAVY),
-        (["run", "--once", "--config", "patient.toml"], HEAVY),
+        (["run", "--once"], HEAVY | {"filelock"}),
+        (["run", "--once", "--engine", "embedded"], HEAVY | {"filelock"}),
+        (["run", "--once", "--config", "patient.toml"], HEAVY | {"filelock"}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
