@@ -10,7 +10,6 @@ from deltalake import DeltaTable
 from pyspark.errors import PythonException
 
 from tests.clocks import NOW
-from tests.engine.probe import Point
 from tests.messages import HOUR, SECOND, log
 from windrow.engine import spark_commit
 from windrow.engine.spark_errors import translated
@@ -29,26 +28,6 @@ class TestExecutors:
         world.publish(*versions[1:])
         world.runner(spark_engine, driver_messages=0, max_messages=60).once()
         assert [row["path"] for row in world.history()] == ["driver", "executors", "executors"]
-        assert world.canonical() == world.expected()
-        world.assert_balanced()
-
-    def test_slice_by_slice(self, world, spark_engine):
-        """
-        Of a frame that is too large to be collected each slice is read by its own versions; what is published meanwhile
-        is read as well, and once.
-        """
-        versions = log(versions=6, size=60)
-        world.publish(*versions[:4])
-        more = iter(versions[4:])
-
-        def publish(point):
-            if point is Point.AFTER_PROCESS:
-                world.publish(*(rows for rows in (next(more, None),) if rows))
-
-        world.probed(spark_engine, publish, driver_messages=60, max_messages=60).once()
-        assert [row["versions"] for row in world.history()] == [
-            [{"version": version, "messages": 60}] for version in range(1, 7)
-        ]
         assert world.canonical() == world.expected()
         world.assert_balanced()
 

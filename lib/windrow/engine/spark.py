@@ -251,14 +251,9 @@ class SparkEngine:
             counts = self._log(self._depot).rows_added(begin - 1, table.version)
             chosen = self._settings
             with configured(self._session, ALIKE):
-                arrivals = SparkArrivals.of(
-                    self._mapped(frame, table),
-                    lambda first, last: self._mapped(self._feed(first, last), table),
-                    counts,
-                    begin,
-                    chosen.on_depot_delete,
-                    chosen.driver_messages,
-                )
+                mapping = mapping_of(chosen.depot_columns, table.schema)
+                mapped = frame.selectExpr(*mapping.spark_select(table.payload), CHANGE, VERSION) if mapping else frame
+                arrivals = SparkArrivals.of(mapped, counts, begin, chosen.on_depot_delete, chosen.driver_messages)
                 if arrivals.last is None:
                     return begin
                 handle(arrivals)
@@ -267,17 +262,6 @@ class SparkEngine:
         finally:
             self._session = self._root
         return arrivals.last + 1
-
-    def _feed(self, first: int, last: int) -> DataFrame:
-        """Return what the depot's versions from `first` to `last` changed."""
-        reader = self._session.read.format("delta").option("readChangeFeed", "true")
-        reader = reader.option("startingVersion", first).option("endingVersion", last)
-        return reader.table(reference(self._depot)) if is_name(self._depot) else reader.load(self._depot)
-
-    def _mapped(self, feed: DataFrame, depot: Table) -> DataFrame:
-        """Return the feed with the columns of a message, if the depot has others."""
-        mapping = mapping_of(self._settings.depot_columns, depot.schema)
-        return feed.selectExpr(*mapping.spark_select(depot.payload), CHANGE, VERSION) if mapping else feed
 
     def _history(self, after: int) -> pa.Table:
         """Return the history of the microbatches that read the depot beyond `after`."""

@@ -27,13 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SparkArrivals:
-    """New versions of the depot in the frame of one `foreachBatch` call.
+    """New versions of the depot in the frame of one `foreachBatch` call."""
 
-    Whatever is asked of that frame reads all of it. So one that is too large to be collected is left alone, and each
-    slice reads its own versions: `feed` returns the frame of the versions from one to another.
-    """
-
-    feed: Callable[[int, int], DataFrame]
+    frame: DataFrame
     counts: Mapping[int, int | None]
     begin: int
     on_depot_delete: str
@@ -43,29 +39,19 @@ class SparkArrivals:
 
     @classmethod
     def of(
-        cls,
-        frame: DataFrame,
-        feed: Callable[[int, int], DataFrame],
-        counts: Mapping[int, int | None],
-        begin: int,
-        on_depot_delete: str,
-        driver_messages: int,
+        cls, frame: DataFrame, counts: Mapping[int, int | None], begin: int, on_depot_delete: str, driver_messages: int
     ) -> SparkArrivals:
-        """Collect the frame once when it is small enough for the driver.
+        """Collect the frame once when it is small enough for the driver, else leave it to the executors.
 
-        `counts` may reach beyond the frame. What was collected ends with the frame, at version `last`, None when it has
-        no rows; what is read slice by slice ends with `counts`.
+        `counts` may reach beyond the frame, whose last version is `last`, None when it has no rows.
         """
         known = [count for count in counts.values() if count is not None]
         total = sum(known) if len(known) == len(counts) else frame.count()
-        if total > driver_messages:
-            new = {version: count for version, count in counts.items() if count != 0}
-            return cls(feed, new, begin, on_depot_delete, driver_messages, max(counts), None)
-        rows = _collected(frame)
-        last = pc.max(rows[VERSION]).as_py()
+        feed = _collected(frame) if total <= driver_messages else None
+        last = frame.agg(F.max(VERSION)).collect()[0][0] if feed is None else pc.max(feed[VERSION]).as_py()
         new = {version: count for version, count in counts.items() if count != 0 and version <= (last or 0)}
-        messages = messages_of(rows, rows[CHANGE], on_depot_delete)
-        return cls(feed, new, begin, on_depot_delete, driver_messages, last, messages)
+        messages = None if feed is None else messages_of(feed, feed[CHANGE], on_depot_delete)
+        return cls(frame, new, begin, on_depot_delete, driver_messages, last, messages)
 
     def after(self, version: int, max_messages: int) -> Slice | None:
         """Return the next slice, or None when all is read."""
@@ -83,14 +69,14 @@ class SparkArrivals:
             present = set(self.collected["version"].unique().to_pylist())
             filled = [at for at in counts if counts[at] or at in present]
             return cut(self.collected, counts, filled) if filled else None
-        part = self.feed(min(counts), max(counts))
+        part = self.frame.where(F.col(VERSION).between(min(counts), max(counts)))
         unknown = any(count is None for count in counts.values())
         rows = part.count() if unknown else sum(count or 0 for count in counts.values())
         if rows == 0:
             return None
         if rows <= self.driver_messages:
-            found = _collected(part)
-            return cut(messages_of(found, found[CHANGE], self.on_depot_delete), counts, list(counts))
+            feed = _collected(part)
+            return cut(messages_of(feed, feed[CHANGE], self.on_depot_delete), counts, list(counts))
         if self.on_depot_delete == "error":
             refuse_changes(plain(part.where(F.col(CHANGE) != "insert").select(CHANGE, VERSION).limit(1).toArrow()))
         kept = part.where(F.col(CHANGE) == "insert").withColumn("version", F.col(VERSION))
