@@ -61,7 +61,7 @@ class SparkCommit:
         try:
             with (
                 configured(self.session, belt),
-                configured(self.session, {NOTE: self.note} | WHOLE_TIMES | _plain(rows)),
+                configured(self.session, {NOTE: self.note} | WHOLE_TIMES | _encodings(rows)),
                 configured(self.session, INTERPRETED) if small else nullcontext(),
             ):
                 if not overwrites:
@@ -112,7 +112,7 @@ class SparkCommit:
         return Merged(done["num_updated_rows"], done["num_deleted_rows"], done["num_inserted_rows"])
 
 
-def _plain(rows: Any) -> dict[str, str]:
+def _encodings(rows: Any) -> dict[str, str]:
     """Return the settings that write columns of messages without a dictionary, where most values are found once.
 
     Times and sequences are; payloads are looked at. A dictionary that is built and then given up was two fifths of the

@@ -17,23 +17,24 @@ from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
 
-from windrow.invariants import INVARIANTS, Invariant, counting, views
+from windrow.invariants import INVARIANTS, Invariant, counting
 from windrow.quality.embedded import rows_of
 from windrow.quality.rows import Rows
-from windrow.quality.spark import SparkRows
+from windrow.quality.spark import OVER, SparkRows
 from windrow.reading.values import records
 
 EXAMPLES = 20
-OVER = views("{batch}")  # where Great Expectations puts the ledger
 Named = dict[str, Any]
 Found = tuple[int, list[Named]]
 
 
-class FailingRows(TableMetricProvider):
-    """For each invariant of a relation how many rows fail, and the first of them."""
+class LedgerMetric(TableMetricProvider):
+    """What is asked of the rows of a ledger, the same on either engine; without a name it is not registered."""
 
-    metric_name = "windrow.failing_rows"
-    value_keys = ("relation",)
+    @classmethod
+    def found(cls, asked: Named, rows: Rows) -> Any:
+        """Return the metric; `asked` has the values of `value_keys`."""
+        raise NotImplementedError
 
     @metric_value(engine=SparkDFExecutionEngine)
     def _spark(
@@ -42,8 +43,8 @@ class FailingRows(TableMetricProvider):
         metric_domain_kwargs: Named,
         metric_value_kwargs: Named,
         **rest: Any,
-    ) -> dict[str, Found]:
-        return failing_of(metric_value_kwargs["relation"], SparkRows(_frame(execution_engine, metric_domain_kwargs)))
+    ) -> Any:
+        return cls.found(metric_value_kwargs, SparkRows(_frame(execution_engine, metric_domain_kwargs)))
 
     @metric_value(engine=PandasExecutionEngine)
     def _pandas(
@@ -52,35 +53,36 @@ class FailingRows(TableMetricProvider):
         metric_domain_kwargs: Named,
         metric_value_kwargs: Named,
         **rest: Any,
-    ) -> dict[str, Found]:
-        return failing_of(metric_value_kwargs["relation"], rows_of(_frame(execution_engine, metric_domain_kwargs)))
+    ) -> Any:
+        return cls.found(metric_value_kwargs, rows_of(_frame(execution_engine, metric_domain_kwargs)))
 
 
-class SelectedRows(TableMetricProvider):
+class FailingRows(LedgerMetric):
+    """For each invariant of a relation how many rows fail, and the first of them."""
+
+    metric_name = "windrow.failing_rows"
+    value_keys = ("relation",)
+
+    @classmethod
+    def found(cls, asked: Named, rows: Rows) -> dict[str, Found]:
+        """Count all invariants of the relation in one pass, and look for rows only of those that fail."""
+        invariants = [one for one in INVARIANTS.values() if one.relation.name == asked["relation"]]
+        (statement,) = counting(invariants, rows.views)
+        (counts,) = rows.ask(statement).to_pylist()
+        return {one.name: (counts[one.name], _first(one, rows) if counts[one.name] else []) for one in invariants}
+
+
+class SelectedRows(LedgerMetric):
     """How many rows a query selects, and the first of them."""
 
     metric_name = "windrow.selected_rows"
     value_keys = ("unexpected_rows_query",)
 
-    @metric_value(engine=SparkDFExecutionEngine)
-    def _spark(
-        cls,  # noqa: N805 - the same
-        execution_engine: SparkDFExecutionEngine,
-        metric_domain_kwargs: Named,
-        metric_value_kwargs: Named,
-        **rest: Any,
-    ) -> Found:
-        return selected(metric_value_kwargs, SparkRows(_frame(execution_engine, metric_domain_kwargs)))
-
-    @metric_value(engine=PandasExecutionEngine)
-    def _pandas(
-        cls,  # noqa: N805 - the same
-        execution_engine: PandasExecutionEngine,
-        metric_domain_kwargs: Named,
-        metric_value_kwargs: Named,
-        **rest: Any,
-    ) -> Found:
-        return selected(metric_value_kwargs, rows_of(_frame(execution_engine, metric_domain_kwargs)))
+    @classmethod
+    def found(cls, asked: Named, rows: Rows) -> Found:
+        """Run the query once."""
+        selected = rows.ask(asked["unexpected_rows_query"])
+        return selected.num_rows, records(selected.slice(0, EXAMPLES))
 
 
 class ExpectNoRow(UnexpectedRowsExpectation):
@@ -110,20 +112,6 @@ class ExpectInvariant(UnexpectedRowsExpectation):
 
 
 OURS = (ExpectInvariant, ExpectNoRow)  # what also runs without Spark
-
-
-def failing_of(relation: str, rows: Rows) -> dict[str, Found]:
-    """Return for each invariant of a relation how many rows of a ledger fail, and the first of them."""
-    invariants = [one for one in INVARIANTS.values() if one.relation.name == relation]
-    (statement,) = counting(invariants, rows.views)
-    (counts,) = rows.ask(statement).to_pylist()
-    return {one.name: (counts[one.name], _first(one, rows) if counts[one.name] else []) for one in invariants}
-
-
-def selected(query: Named, rows: Rows) -> Found:
-    """Return how many rows a query selects of a ledger, and the first of them."""
-    found = rows.ask(query["unexpected_rows_query"])
-    return found.num_rows, records(found.slice(0, EXAMPLES))
 
 
 def expectation(invariant: Invariant) -> ExpectInvariant:

@@ -18,7 +18,7 @@ from windrow.reading.delta import LEDGER_COLUMNS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-OVER = views("{batch}")
+OVER = views("{batch}")  # where Great Expectations puts the ledger
 
 
 @dataclass(frozen=True, slots=True)
