@@ -14,7 +14,10 @@
     │   ├── NotFound               WINDROW-NOT-FOUND
     │   ├── OutputRefused          WINDROW-OUTPUT
     │   ├── StartFromChanged       WINDROW-START-FROM
-    │   └── Paused                 WINDROW-PAUSED
+    │   ├── Paused                 WINDROW-PAUSED
+    │   ├── MessageRefused         WINDROW-MESSAGE
+    │   ├── ProducerClosed         WINDROW-PRODUCER-CLOSED
+    │   └── ProducerInUse          WINDROW-PRODUCER-IN-USE
     └── OutsideError               the world failed (exit status 3)
         ├── TableMissing           WINDROW-TABLE-MISSING
         ├── TableRefused           WINDROW-TABLE-REFUSED
@@ -29,6 +32,9 @@
         ├── LedgerRestored         WINDROW-LEDGER-RESTORED
         ├── TableLocked            WINDROW-TABLE-LOCKED
         ├── MicrobatchFailed       WINDROW-MICROBATCH-FAILED
+        ├── ProducerFenced         WINDROW-PRODUCER-FENCED
+        ├── ProducerFull           WINDROW-PRODUCER-FULL
+        ├── DeliveryTimeout        WINDROW-DELIVERY-TIMEOUT
         ├── ExpectationBroken      WINDROW-EXPECTATION-BROKEN
         └── BrokenPromise          WINDROW-BROKEN-PROMISE
 
@@ -136,6 +142,24 @@ class Paused(UsageError):
     code = "WINDROW-PAUSED"
 
 
+class MessageRefused(UsageError):
+    """A message that was to be sent is none, or is too large. Nothing of it was sent."""
+
+    code = "WINDROW-MESSAGE"
+
+
+class ProducerClosed(UsageError):
+    """A producer is closed, or was when a message of it could still not be committed."""
+
+    code = "WINDROW-PRODUCER-CLOSED"
+
+
+class ProducerInUse(UsageError):
+    """In this process a producer of this id is open with other settings, or this one is a copy in a forked process."""
+
+    code = "WINDROW-PRODUCER-IN-USE"
+
+
 class TableMissing(OutsideError):
     """There is no Delta table at the path."""
 
@@ -218,6 +242,24 @@ class MicrobatchFailed(OutsideError):
     """A microbatch failed as often as `retries` allows."""
 
     code = "WINDROW-MICROBATCH-FAILED"
+
+
+class ProducerFenced(OutsideError):
+    """Another process writes under the id of this producer, which therefore stopped."""
+
+    code = "WINDROW-PRODUCER-FENCED"
+
+
+class ProducerFull(OutsideError):
+    """The buffer of a producer had no room for a message: the depot takes less than is sent."""
+
+    code = "WINDROW-PRODUCER-FULL"
+
+
+class DeliveryTimeout(OutsideError):
+    """A message was not committed within `delivery_timeout`."""
+
+    code = "WINDROW-DELIVERY-TIMEOUT"
 
 
 class ExpectationBroken(OutsideError):

@@ -9,11 +9,11 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings import SettingsError as SourceError
 
@@ -52,6 +52,9 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", validate_default=True, frozen=True)
 
 
+P = TypeVar("P", bound=Part)
+
+
 class RulesPart(Part):
     """`[rules]`: the rules of batching."""
 
@@ -85,6 +88,26 @@ class MaintainPart(Part):
     depot: Literal["own", "always", "never"] = Field(
         "own", description="a depot is maintained: own, if Windrow made it"
     )
+
+
+class ProducerPart(Part):
+    """`[producer]`: how messages that are sent become commits."""
+
+    hold_ms: int = Field(100, ge=0, description="milliseconds that a message waits for others at most")
+    hold_rows: Count = Field(10_000, description="so many messages are committed at once")
+    hold_bytes: Count = Field(1_048_576, description="so many octets are committed at once")
+    total_hold_bytes: Count = Field(67_108_864, description="octets that are held and on their way at most")
+    when_full: Literal["block", "raise"] = Field("block", description="what sending does when there is no room")
+    max_block: Duration = Field("60s", description="how long it waits for room")  # type: ignore[assignment]
+    delivery_timeout: Duration = Field("120s", description="after it a message that is not committed fails")  # type: ignore[assignment]
+    max_message_bytes: Count = Field(1_048_576, description="a larger message is refused")
+    durable: bool = Field(False, description="acknowledge when a local disk has kept it, also through a power cut")
+
+    @model_validator(mode="after")
+    def _has_room(self) -> Self:
+        if self.max_message_bytes > self.total_hold_bytes:
+            raise ValueError("max_message_bytes is more than total_hold_bytes: such a message would wait for ever")
+        return self
 
 
 class LogPart(Part):
@@ -135,6 +158,7 @@ class Settings(BaseSettings):
     ingest: IngestPart = IngestPart()
     run: RunPart = RunPart()
     maintain: MaintainPart = MaintainPart()
+    producer: ProducerPart = ProducerPart()
     log: LogPart = LogPart()
     metrics: MetricsPart = MetricsPart()
 
@@ -172,6 +196,14 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Order the sources: flags, environment."""
         return init_settings, env_settings
+
+
+def part(kind: type[P], values: Mapping[str, Any]) -> P:
+    """Return one table of settings from values. Raises SettingsError with the nearest name for one nobody knows."""
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        raise _settings_error(error, kind.model_fields) from None
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -273,14 +305,15 @@ def _nearest(name: str, known: set[str]) -> str:
     return f"Did you mean {near[0]}?" if near else f"Known are {', '.join(sorted(known))}."
 
 
-def _settings_error(error: ValidationError) -> WindrowError:
-    """Say what is wrong with the first setting that is."""
+def _settings_error(error: ValidationError, among: Iterable[str] | None = None) -> WindrowError:
+    """Say what is wrong with the first setting that is, which is one of those of a table or of all."""
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         known = {".".join(variable.removeprefix(PREFIX).lower().split("__")) for variable in _known_variables()}
-        return SettingsError(f"nobody knows the setting {name!r}", _nearest(name, known))
+        return SettingsError(f"nobody knows the setting {name!r}", _nearest(name, set(among or known)))
     message = first["msg"].removeprefix("Value error, ")
     return SettingsError(
-        f"{name} = {first['input']!r}: {message}", "See `windrow init` for an example with all settings."
+        f"{name} = {first['input']!r}: {message}" if name else message,
+        "See `windrow init` for an example with all settings.",
     )

@@ -1,0 +1,189 @@
+"""The committer: one thread for each depot in a process, which commits what its lanes hold, one batch after the other.
+
+More writers would give less: each commit to a table waits for the other. A second thread looks at deadlines, because a
+disk that hangs holds up the first one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from windrow.errors import DeliveryTimeout, ProducerFenced, ProducerInUse, WindrowError, first_line
+from windrow.producer.batch import Batch
+from windrow.producer.lane import SECOND, Bell, Lane
+from windrow.producer.state import State
+from windrow.producer.writer import DepotWriter
+from windrow.settings import ProducerPart
+
+LOG = logging.getLogger("windrow.producer")
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts
+
+
+class Committer:
+    """The lanes of one depot and the threads that serve them."""
+
+    def __init__(self, location: str, payload: pa.DataType, keep: str) -> None:
+        """Open the depot, or make it."""
+        self.location = location
+        self._writer = DepotWriter(location, payload, keep)
+        self._opening = threading.Lock()
+        self._bell = Bell.new(time.monotonic)
+        self._lanes: dict[str, Lane] = {}
+        self._stopped = False
+        for work in (self._commit_all, self._watch):
+            threading.Thread(target=work, name=f"windrow-producer{work.__name__}", daemon=True).start()
+
+    @property
+    def payload(self) -> pa.DataType:
+        """Return the type of the depot's payloads."""
+        return self._writer.payload
+
+    def recorded(self, name: str) -> int:
+        """Return the number of the last message of a producer that is in the depot now, 0 for none."""
+        return DepotWriter(self.location, self.payload, "").recorded(_application(name))
+
+    def join(self, name: str, chosen: ProducerPart) -> Lane:
+        """Return the lane of an id, which several producers may share. Raises ProducerInUse."""
+        with self._opening:
+            lane = self._lanes.get(name)
+            if lane is None or lane.state is not State.OPEN:
+                lane = Lane(name, chosen, self.recorded(name), self._bell)
+                with self._bell.lock:
+                    self._lanes[name] = lane
+            if lane.chosen != chosen:
+                raise ProducerInUse(
+                    f"producer {name!r} is open in this process with other settings",
+                    "Share its settings, or give this one an id of its own.",
+                )
+            lane.users += 1
+            return lane
+
+    def leave(self, lane: Lane, timeout: float) -> None:
+        """Let a producer go; the last one of a lane closes it."""
+        with self._opening:
+            lane.users -= 1
+            if lane.users:
+                lane.flush(timeout)
+                return
+            lane.close(timeout)
+            with self._bell.lock:
+                if self._lanes.get(lane.name) is lane:
+                    del self._lanes[lane.name]
+
+    def close(self, timeout: float) -> None:
+        """Close every lane."""
+        for lane in list(self._lanes.values()):
+            lane.close(timeout)
+
+    def stop_unless_used(self) -> bool:
+        """End the threads if no lane is left; tell whether they end."""
+        with self._bell.lock:
+            self._stopped = not self._lanes
+            self._bell.work.notify_all()
+            self._bell.deadlines.notify_all()
+            return self._stopped
+
+    def is_own_thread(self) -> bool:
+        """Tell whether a callback of a message calls: to wait here would wait for itself."""
+        return threading.current_thread().name.startswith("windrow-producer_")
+
+    # The committing thread.
+
+    def _commit_all(self) -> None:
+        while (found := self._next()) is not None:
+            lane, batch = found
+            try:
+                self._deliver(lane, batch)
+            except Exception:
+                LOG.exception("the committer of %s went on after an error of its own", self.location)
+
+    def _next(self) -> tuple[Lane, Batch] | None:
+        """Wait for the batch that is due first; None at the end."""
+        with self._bell.lock:
+            while not self._stopped:
+                now = self._bell.now()
+                due = [(at, lane) for lane in self._lanes.values() if (at := lane.due_at(now)) is not None]
+                at, lane = min(due, key=lambda one: one[0], default=(None, None))
+                if at is not None and lane is not None and at <= now:
+                    return lane, lane.take()
+                self._bell.work.wait(None if at is None else at - now)
+        return None
+
+    def _deliver(self, lane: Lane, batch: Batch) -> None:
+        """Commit a batch, and tell what became of it."""
+        first, began = lane.sequence + 1, self._bell.now()
+        try:
+            rows = batch.table(first, self.payload)
+            version = self._persist(lane, batch, rows)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the senders get it
+            self._failed(lane, batch, error)
+            return
+        with self._bell.lock:
+            lane.committed(batch, rows.num_rows, began)
+        batch.acknowledge(version, first)
+        with self._bell.lock:
+            lane.settled(batch)
+
+    def _persist(self, lane: Lane, batch: Batch, rows: pa.Table) -> int:
+        """Commit, again after what may pass, until the deadline. Raises DeliveryTimeout, ProducerFenced."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                return self._writer.append(
+                    rows, _application(lane.name), lane.sequence, batch.note, lane.chosen.durable
+                )
+            except WindrowError as error:
+                if not error.retryable:
+                    raise
+                if self._bell.now() + pause >= batch.deadline or lane.state is State.CLOSED:
+                    raise DeliveryTimeout(
+                        f"the message was not committed within {lane.chosen.delivery_timeout / SECOND:g} s, the last "
+                        f"attempt failed: {error.message}",
+                        error.hint,
+                    ) from error
+                LOG.warning("a commit to %s failed and is tried again: %s", self.location, error.message)
+            with self._bell.lock:
+                lane.counters.retries += 1
+                self._bell.room.wait_for(lambda: lane.state is State.CLOSED, pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _failed(self, lane: Lane, batch: Batch, error: Exception) -> None:
+        ended: Callable[[], None] = _nothing
+        with self._bell.lock:
+            lane.failed(batch)
+            if isinstance(error, ProducerFenced):
+                ended = lane.fence(error)
+        LOG.error("%d messages of producer %s were not committed: %s", batch.messages, lane.name, first_line(error))
+        batch.fail(error)
+        with self._bell.lock:
+            lane.settled(batch)
+        ended()
+
+    # The thread that watches the deadlines.
+
+    def _watch(self) -> None:
+        while True:
+            with self._bell.lock:
+                if self._stopped:
+                    return
+                firsts = [at for lane in self._lanes.values() if (at := lane.first_deadline()) is not None]
+                wait = min(firsts, default=None)
+                if wait is None or wait > self._bell.now():
+                    self._bell.deadlines.wait(None if wait is None else wait - self._bell.now())
+                    continue
+                expired = [lane.expire() for lane in self._lanes.values()]
+            for say in expired:
+                say()
+
+
+def _application(name: str) -> str:
+    return f"producer:{name}"
+
+
+def _nothing() -> None:
+    """Nobody waits."""

@@ -1,0 +1,307 @@
+"""A lane: what is sent under one id and not committed yet, in its order, within its bounds.
+
+All of it happens under the lock of the committer. A batch is *due* when it is sealed (full, a table, or flushed), when
+its first message has waited for `hold_ms`, when somebody waits for each of its messages, or when senders wait for room.
+Only the first batch can be due, and one is in flight at most, so the order of messages is that of their sending.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from windrow.errors import DeliveryTimeout, ProducerClosed, ProducerFull, WindrowError
+from windrow.producer.batch import Batch
+from windrow.producer.delivery import Delivery
+from windrow.producer.metrics import Counters, Metrics, Request
+from windrow.producer.row import Row
+from windrow.producer.state import Event, State, after
+from windrow.settings import ProducerPart
+
+SECOND = 1_000_000
+MILLISECOND = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Bell:
+    """The lock of a committer, and who is told what under it: the committer, those who wait for room or for the end."""
+
+    lock: threading.RLock
+    work: threading.Condition
+    room: threading.Condition
+    ended: threading.Condition
+    deadlines: threading.Condition
+    now: Callable[[], float]
+
+    @classmethod
+    def new(cls, now: Callable[[], float]) -> Bell:
+        """Return four conditions over one lock; `now` is monotonic seconds."""
+        lock = threading.RLock()
+        work, room, ended, deadlines = (threading.Condition(lock) for _ in range(4))
+        return cls(lock, work, room, ended, deadlines, now)
+
+
+class Lane:
+    """The messages of one id on their way."""
+
+    def __init__(self, name: str, chosen: ProducerPart, sequence: int, bell: Bell) -> None:
+        """Begin after message number `sequence`, the last that is in the depot."""
+        self.name, self.chosen, self.sequence = name, chosen, sequence
+        self.state = State.OPEN
+        self.refused: WindrowError | None = None
+        self.users = 0
+        self._bell = bell
+        self._batches: deque[Batch] = deque()
+        self._in_flight: Batch | None = None
+        self._unsettled: set[Batch] = set()
+        self._reserved = 0
+        self._tickets: deque[object] = deque()
+        self.counters = Counters(bell.now())
+
+    # What senders do.
+
+    def send(self, row: Row) -> Delivery:
+        """Take a message, when there is room. Raises ProducerClosed, ProducerFenced, ProducerFull."""
+        with self._bell.lock:
+            self._reserve(row.octets)
+            return self._hold(row)
+
+    def send_at_once(self, row: Row) -> Delivery | None:
+        """Take a message, or return None when there is no room for it now. Raises ProducerClosed, ProducerFenced."""
+        with self._bell.lock:
+            self._require_open()
+            if self._tickets or not self._fits(row.octets):
+                return None
+            self._reserved += row.octets
+            return self._hold(row)
+
+    def send_many(self, table: pa.Table) -> Delivery:
+        """Take a table as a batch of its own, behind all that was sent before. Raises as `send`.
+
+        One that is larger than the buffer goes when nothing else is held.
+        """
+        octets = min(table.nbytes, self.chosen.total_hold_bytes)
+        with self._bell.lock:
+            self._reserve(octets)
+            self._seal()
+            now = self._bell.now()
+            batch = self._begin(now, table)
+            batch.sealed = True
+            delivery = batch.hold(octets, now, self._awaited)
+            self._tell(self._batches[0])
+            return delivery
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Have all that was sent so far committed now, and wait until each message has its end; False after `timeout`.
+
+        Raises nothing of what became of the messages: their futures do.
+        """
+        with self._bell.lock:
+            self._seal()
+            self._bell.work.notify()
+            before = set(self._unsettled)
+            return self._bell.ended.wait_for(lambda: not before & self._unsettled, timeout)
+
+    def close(self, timeout: float) -> None:
+        """Take no more, flush, and fail what is not committed after `timeout` seconds."""
+        with self._bell.lock:
+            self._pass(Event.CLOSE)
+        self.flush(timeout)
+        left = self.give_up(
+            ProducerClosed(
+                f"producer {self.name!r} was closed before the message was committed",
+                "Close with a longer timeout, or see why the depot takes nothing.",
+            )
+        )
+        with self._bell.lock:
+            self._pass(Event.DRAINED)
+        left()
+
+    def metrics(self) -> Metrics:
+        """Return the figures of this moment."""
+        with self._bell.lock:
+            total = self.chosen.total_hold_bytes
+            return self.counters.snapshot(self._bell.now(), total, total - self._reserved)
+
+    # What the committer does; it holds the lock.
+
+    def due_at(self, now: float) -> float | None:
+        """Return when the next batch is due (monotonic seconds), None when there is none."""
+        if not self._batches or self._in_flight is not None:
+            return None
+        first = self._batches[0]
+        if first.sealed or first.all_wait or self._tickets:
+            return now
+        return first.begun + self.chosen.hold_ms * MILLISECOND / SECOND
+
+    def take(self) -> Batch:
+        """Take the first batch for its commit."""
+        self._in_flight = self._batches.popleft()
+        self._in_flight.sealed = True
+        return self._in_flight
+
+    def committed(self, batch: Batch, messages: int, began: float) -> None:
+        """Count a batch that is in the depot, and give its room back."""
+        now = self._bell.now()
+        self.sequence += messages
+        queued = [began - sent for sent in batch.times] if batch.given is None else [began - batch.begun] * messages
+        self.counters.committed(Request(now, messages, batch.reserved, sum(queued), max(queued), now - began))
+        self.release(batch)
+
+    def failed(self, batch: Batch) -> None:
+        """Count a batch that is not in the depot, and give its room back."""
+        self.counters.errors += batch.messages
+        self.release(batch)
+
+    def release(self, batch: Batch) -> None:
+        """Give back the room of a batch, once."""
+        self._reserved -= batch.reserved
+        batch.reserved = 0
+        if self._in_flight is batch:
+            self._in_flight = None
+        self._bell.room.notify_all()
+
+    def settled(self, batch: Batch) -> None:
+        """Note that every message of a batch has its end."""
+        self._unsettled.discard(batch)
+        self._bell.ended.notify_all()
+
+    def fence(self, error: WindrowError) -> Callable[[], None]:
+        """Take no more, and fail all that is held; what is returned says so to who waits, and needs no lock."""
+        self.refused = error
+        self._pass(Event.FENCED)
+        return self.give_up(error)
+
+    # What ends without a commit.
+
+    def first_deadline(self) -> float | None:
+        """Return when the oldest message is given up (monotonic seconds), None when there is none."""
+        return min((batch.deadline for batch in self._unsettled), default=None)
+
+    def expire(self) -> Callable[[], None]:
+        """Give up what is past its deadline; what is returned says so to who waits, and needs no lock."""
+        now = self._bell.now()
+        late = [batch for batch in self._unsettled if batch.deadline <= now]
+        return self._drop(
+            late,
+            DeliveryTimeout(
+                f"the message was not committed within {self.chosen.delivery_timeout / SECOND:g} s",
+                "It is not in the depot, and will not be. See why the depot takes nothing, and send it again.",
+            ),
+        )
+
+    def give_up(self, error: WindrowError) -> Callable[[], None]:
+        """Give up all that is left; what is returned says so to who waits, and needs no lock."""
+        with self._bell.lock:
+            return self._drop(list(self._unsettled), error)
+
+    def _drop(self, batches: list[Batch], error: WindrowError) -> Callable[[], None]:
+        unknown = DeliveryTimeout(
+            f"it is not known whether the message was committed: {error.message}",
+            "Its commit was under way. `last_sequence()` of a producer with this id tells, once the depot answers.",
+        )
+        ends = [(batch, unknown if batch is self._in_flight else error) for batch in batches]
+        for batch in batches:
+            if batch is not self._in_flight:
+                self._batches.remove(batch)
+                self.failed(batch)
+
+        def say() -> None:
+            for batch, end in ends:
+                batch.fail(end)
+            with self._bell.lock:
+                for batch in batches:
+                    self.settled(batch)
+
+        return say
+
+    # Parts.
+
+    def _hold(self, row: Row) -> Delivery:
+        now = self._bell.now()
+        batch = self._open(now)
+        delivery = batch.add(row, row.octets, now, self._awaited)
+        if batch.messages >= self.chosen.hold_rows or batch.reserved >= self.chosen.hold_bytes:
+            batch.sealed = True
+        self._tell(batch)
+        return delivery
+
+    def _pass(self, event: Event) -> None:
+        self.state = after(self.state, event)
+        for condition in (self._bell.work, self._bell.room, self._bell.ended):
+            condition.notify_all()
+
+    def _reserve(self, octets: int) -> None:
+        """Wait for room in the order of coming. Raises ProducerClosed, ProducerFenced, ProducerFull."""
+        self._require_open()
+        if not self._tickets and self._fits(octets):
+            self._reserved += octets
+            return
+        if self.chosen.when_full == "raise":
+            raise self._full()
+        ticket, began = object(), self._bell.now()
+        self._tickets.append(ticket)
+        self.counters.waiting += 1
+        self._bell.work.notify()
+        try:
+            mine = self._bell.room.wait_for(
+                lambda: self.state is not State.OPEN or (self._tickets[0] is ticket and self._fits(octets)),
+                self.chosen.max_block / SECOND,
+            )
+        finally:
+            self._tickets.remove(ticket)
+            self.counters.waiting -= 1
+            self.counters.waited += self._bell.now() - began
+            self._bell.room.notify_all()
+        self._require_open()
+        if not mine:
+            raise self._full()
+        self._reserved += octets
+
+    def _fits(self, octets: int) -> bool:
+        return self._reserved + octets <= self.chosen.total_hold_bytes
+
+    def _full(self) -> ProducerFull:
+        return ProducerFull(
+            f"producer {self.name!r} holds {self._reserved:,} octets, and there is no room for more",
+            "The depot takes less than is sent. Send less, or raise total_hold_bytes or max_block.",
+        )
+
+    def _require_open(self) -> None:
+        if self.refused is not None:
+            raise self.refused
+        if self.state is not State.OPEN:
+            raise ProducerClosed(f"producer {self.name!r} is closed", "Open another one.")
+
+    def _open(self, now: float) -> Batch:
+        """Return the batch that takes the next message."""
+        if self._batches and not self._batches[-1].sealed:
+            return self._batches[-1]
+        return self._begin(now, None)
+
+    def _begin(self, now: float, table: pa.Table | None) -> Batch:
+        batch = Batch(now, now + self.chosen.delivery_timeout / SECOND, table)
+        if not self._unsettled:
+            self._bell.deadlines.notify()
+        self._batches.append(batch)
+        self._unsettled.add(batch)
+        return batch
+
+    def _seal(self) -> None:
+        if self._batches:
+            self._batches[-1].sealed = True
+
+    def _tell(self, batch: Batch) -> None:
+        """Wake the committer when there is something new for it to know: a batch to time, or one that is due."""
+        if batch is self._batches[0] and (batch.sealed or batch.messages == 1):
+            self._bell.work.notify()
+
+    def _awaited(self, batch: Batch) -> None:
+        with self._bell.lock:
+            batch.awaited += 1
+            if batch.all_wait:
+                self._bell.work.notify()

@@ -1,0 +1,95 @@
+"""What a producer counts, under the names that Kafka's producer made known, in snake case."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+WINDOW_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """The figures of a producer: totals since it began, averages and rates of the last minute (0 where nothing was).
+
+    A record is a message, a request a commit. Times are milliseconds, sizes octets, rates per second.
+    """
+
+    record_send_total: int
+    record_send_rate: float
+    record_error_total: int
+    record_retry_total: int
+    records_per_request_avg: float
+    batch_size_avg: float
+    batch_size_max: int
+    record_queue_time_avg: float
+    record_queue_time_max: float
+    request_total: int
+    request_latency_avg: float
+    request_latency_max: float
+    buffer_total_bytes: int
+    buffer_available_bytes: int
+    bufferpool_wait_time_total: float
+    waiting_threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A commit: when it ended (monotonic seconds), its messages and octets, seconds in the queue and of the commit."""
+
+    ended: float
+    messages: int
+    octets: int
+    queued_sum: float
+    queued_most: float
+    took: float
+
+
+class Counters:
+    """What happened so far; whoever changes it holds the lock of its lane."""
+
+    def __init__(self, begun: float) -> None:
+        self._begun = begun
+        self._recent: deque[Request] = deque()
+        self.messages = self.requests = self.errors = self.retries = 0
+        self.waited = 0.0
+        self.waiting = 0
+
+    def committed(self, request: Request) -> None:
+        """Count a commit."""
+        self.messages += request.messages
+        self.requests += 1
+        self._recent.append(request)
+        self._forget(request.ended)
+
+    def snapshot(self, now: float, total: int, available: int) -> Metrics:
+        """Return the figures of this moment."""
+        self._forget(now)
+        recent = list(self._recent)
+        requests, messages = len(recent), sum(one.messages for one in recent)
+        return Metrics(
+            record_send_total=self.messages,
+            record_send_rate=_ratio(messages, min(now - self._begun, WINDOW_SECONDS)),
+            record_error_total=self.errors,
+            record_retry_total=self.retries,
+            records_per_request_avg=_ratio(messages, requests),
+            batch_size_avg=_ratio(sum(one.octets for one in recent), requests),
+            batch_size_max=max((one.octets for one in recent), default=0),
+            record_queue_time_avg=1_000 * _ratio(sum(one.queued_sum for one in recent), messages),
+            record_queue_time_max=1_000 * max((one.queued_most for one in recent), default=0.0),
+            request_total=self.requests,
+            request_latency_avg=1_000 * _ratio(sum(one.took for one in recent), requests),
+            request_latency_max=1_000 * max((one.took for one in recent), default=0.0),
+            buffer_total_bytes=total,
+            buffer_available_bytes=available,
+            bufferpool_wait_time_total=1_000 * self.waited,
+            waiting_threads=self.waiting,
+        )
+
+    def _forget(self, now: float) -> None:
+        while self._recent and self._recent[0].ended < now - WINDOW_SECONDS:
+            self._recent.popleft()
+
+
+def _ratio(sum_: float, count: float) -> float:
+    return sum_ / count if count else 0.0

@@ -1,0 +1,63 @@
+"""Which committers this process has: one for each depot. A forked process has none, and at its end each is closed."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+
+import pyarrow as pa
+
+from windrow.locations import absolute
+from windrow.producer.committer import Committer
+from windrow.producer.lane import Lane
+from windrow.settings import ProducerPart
+
+EXIT_SECONDS = 120.0
+
+
+class Registry:
+    """The committers by the places of their depots."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._committers: dict[str, Committer] = {}
+
+    def join(
+        self, location: str, name: str, chosen: ProducerPart, payload: pa.DataType, keep: str
+    ) -> tuple[Committer, Lane]:
+        """Return the committer of a depot and the lane of an id."""
+        place = absolute(location)
+        with self._lock:
+            committer = self._committers.get(place)
+            if committer is None:
+                committer = self._committers[place] = Committer(place, payload, keep)
+            try:
+                return committer, committer.join(name, chosen)
+            except Exception:
+                self._stop(committer)
+                raise
+
+    def leave(self, committer: Committer, lane: Lane, timeout: float) -> None:
+        """Let a producer go, and a committer that serves none."""
+        committer.leave(lane, timeout)
+        with self._lock:
+            self._stop(committer)
+
+    def close(self) -> None:
+        """Commit what is held, and fail the rest: the process ends."""
+        for committer in list(self._committers.values()):
+            committer.close(EXIT_SECONDS)
+
+    def forget(self) -> None:
+        """Begin anew in a forked process: its copies have no threads, and locks that nobody will open."""
+        self.__init__()  # type: ignore[misc]
+
+    def _stop(self, committer: Committer) -> None:
+        if committer.stop_unless_used() and self._committers.get(committer.location) is committer:
+            del self._committers[committer.location]
+
+
+REGISTRY = Registry()
+atexit.register(REGISTRY.close)
+os.register_at_fork(after_in_child=REGISTRY.forget)

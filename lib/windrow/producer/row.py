@@ -1,0 +1,176 @@
+"""A message as it is sent: checked, so that it cannot spoil the batch that it goes into."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow import messages
+from windrow.arrow import TIME
+from windrow.errors import MessageRefused, MessagesError
+from windrow.moments import microseconds_of
+
+LEAST, GREATEST = -(2**63), 2**63 - 1
+ROW_OCTETS = 48  # times, number and what lists take beside the texts
+
+
+class Row(NamedTuple):
+    """One message in the order of its columns; times in microseconds."""
+
+    source: str
+    key: str
+    type: str
+    event_time: int
+    received_at: int
+    sequence: int | None
+    payload: str | bytes | None
+
+    @property
+    def octets(self) -> int:
+        """Return how much of the buffer it takes."""
+        texts = _octets(self.source) + _octets(self.key) + _octets(self.type)
+        return ROW_OCTETS + texts + _octets(self.payload or b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What every message of a producer has in common: its source unless it has another, payloads, the largest size."""
+
+    source: str
+    binary: bool
+    most_octets: int
+
+    def row(
+        self,
+        *,
+        key: str,
+        type: str,  # noqa: A002 - the column's name
+        event_time: datetime | int | None = None,
+        payload: str | bytes | None = None,
+        source: str | None = None,
+        received_at: datetime | int | None = None,
+        sequence: int | None = None,
+    ) -> Row:
+        """Return a message as it is written. Raises MessageRefused."""
+        now = time.time_ns() // 1_000
+        ready = Row(
+            self.source if source is None else _text("source", source),
+            _text("key", key),
+            _text("type", type),
+            now if event_time is None else _time("event_time", event_time),
+            now if received_at is None else _time("received_at", received_at),
+            None if sequence is None else _number("sequence", sequence),
+            _payload(payload, self.binary),
+        )
+        if ready.octets > self.most_octets:
+            raise MessageRefused(
+                f"a message of {ready.octets:,} octets is larger than max_message_bytes, {self.most_octets:,}",
+                "Nothing of it was sent. Send less, or raise max_message_bytes.",
+            )
+        return ready
+
+
+def table_of(rows: Sequence[Row], first: int, payload: pa.DataType) -> pa.Table:
+    """Return rows as a table of messages; those without a sequence have their number, counted from `first`."""
+    schema = messages.schema(payload)
+    columns = zip(*rows, strict=True)
+    table = pa.table([_array(list(values), type_) for values, type_ in zip(columns, schema.types, strict=True)], schema)
+    return numbered(table, first)
+
+
+def conformed(given: pa.Table, source: str, now: int, payload: pa.DataType) -> pa.Table:
+    """Return a table of many messages with all columns; `source` and the times may be missing. Raises MessagesError."""
+    missing = {
+        "source": pa.scalar(source),
+        "event_time": pa.scalar(now, TIME),
+        "received_at": pa.scalar(now, TIME),
+        "sequence": pa.scalar(None, pa.int64()),
+        "payload": pa.scalar(None, payload),
+    }
+    whole = given
+    for name, value in missing.items():
+        if name not in whole.column_names:
+            whole = whole.append_column(name, pa.repeat(value, whole.num_rows))
+    unknown = set(whole.column_names) - set(messages.COLUMNS)
+    if unknown:
+        raise MessagesError(
+            f"messages have no column {', '.join(sorted(unknown))}",
+            f"The columns of a message are {', '.join(messages.COLUMNS)}: leave out the others.",
+        )
+    whole = messages.conform(whole)
+    try:
+        return whole.cast(messages.schema(payload))
+    except pa.ArrowInvalid as error:
+        raise MessagesError(f"a payload is no text: {error}", "A depot of texts takes UTF-8.") from error
+
+
+def numbered(table: pa.Table, first: int) -> pa.Table:
+    """Return a table of messages in which those without a sequence have their number, counted from `first`."""
+    at = table.schema.get_field_index("sequence")
+    numbers = pa.array(np.arange(first, first + table.num_rows))
+    return table.set_column(at, table.schema.field(at), pc.coalesce(table["sequence"], numbers))
+
+
+def _octets(value: str | bytes) -> int:
+    return len(value) if isinstance(value, bytes) or value.isascii() else len(value.encode())
+
+
+def _array(values: list[object], type_: pa.DataType) -> pa.Array:
+    return pa.array(values, pa.int64()).cast(type_) if pa.types.is_timestamp(type_) else pa.array(values, type_)
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise MessageRefused(f"{name} = {value!r} is no text", "source, key and type are texts.")
+    if not value.isascii():
+        _encoded(name, value)
+    return value
+
+
+def _encoded(name: str, value: str) -> bytes:
+    try:
+        return value.encode()
+    except UnicodeEncodeError as error:
+        raise MessageRefused(f"{name} = {value!r} is no Unicode: {error.reason}", "Send whole characters.") from error
+
+
+def _time(name: str, value: object) -> int:
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise MessageRefused(f"{name} = {value!r} has no time zone", "Give one: datetime.now(UTC).")
+        return microseconds_of(value)
+    return _number(name, value)
+
+
+def _number(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not LEAST <= value <= GREATEST:
+        kind = "a whole number of 64 bits" if name == "sequence" else "a datetime or whole microseconds"
+        raise MessageRefused(f"{name} = {value!r} is not {kind}", "Nothing of it was sent.")
+    return value
+
+
+def _payload(value: object, binary: bool) -> str | bytes | None:
+    """Return a payload as the depot holds it: octets or text."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return _encoded("payload", value) if binary else _text("payload", value)
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise MessageRefused(f"payload = {value!r} is neither text nor octets", "Encode it, for example as JSON.")
+    octets = bytes(value)
+    if binary:
+        return octets
+    try:
+        return octets.decode()
+    except UnicodeDecodeError as error:
+        raise MessageRefused(
+            f"the payload is no text: {error.reason} at octet {error.start}",
+            "This depot holds texts; one of octets is made with payload = 'binary'.",
+        ) from error

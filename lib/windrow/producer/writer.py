@@ -1,0 +1,146 @@
+"""The depot as its one committer writes it: fenced appends, each with the number up to which its producer has come.
+
+delta-rs does not pass over what was committed before. So the number that the log records is compared, on the handle
+that is written through, before each commit; and a commit of another process in between is a conflict.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.transaction import Transaction
+
+from windrow import messages
+from windrow.arrow import plain_type
+from windrow.commits import FEED
+from windrow.engine.embedded import create_depot
+from windrow.engine.lock import commit_lock
+from windrow.engine.log import payload_type
+from windrow.errors import ProducerFenced, TableRefused
+from windrow.locations import local_path
+from windrow.storage import OPENED, history, open_table, reading, writing
+
+RELOADED_EVERY = 50  # commits: an older handle makes each commit slower
+NOTE = "windrow.batch"
+
+
+class DepotWriter:
+    """Appends to one depot; only one thread may use it."""
+
+    def __init__(self, location: str, payload: pa.DataType, keep: str) -> None:
+        """Open the depot, or make one with payloads of the type given. Raises TableRefused, TableUnreadable."""
+        create_depot(location, payload, keep)
+        self._location = location
+        self._table = open_table(location, "depot")
+        self._commits = 0
+        self._acknowledged = self._table.version()
+        self.payload = _required(self._table, location)
+
+    def recorded(self, application: str) -> int:
+        """Return the number up to which a producer has come, as the log says now; 0 for a new one."""
+        return int(self._reload().transaction_version(application) or 0)
+
+    def append(self, rows: pa.Table, application: str, before: int, note: str, durable: bool) -> int:
+        """Append the messages after number `before` in one commit and return its version.
+
+        A commit that failed and is in the log nevertheless, now or in an attempt before, is known there by its `note`.
+        Raises ProducerFenced when another process has written as this producer, TableUnwritable, TableUnreadable,
+        TableLocked.
+        """
+        if self._commits % RELOADED_EVERY == 0:
+            self._reload()
+        version = self._committed(application, before, note)
+        if version is None:
+            version = self._commit(rows, application, before, note)
+        self._commits += 1
+        self._acknowledged = version
+        OPENED.forget(self._location)
+        if durable:
+            self._flush(version)
+        return version
+
+    def _commit(self, rows: pa.Table, application: str, before: int, note: str) -> int:
+        transaction = Transaction(application, before + rows.num_rows)
+        properties = CommitProperties(app_transactions=[transaction], custom_metadata={NOTE: note})
+        try:
+            with commit_lock(self._location), writing(self._location, "depot"):
+                write_deltalake(self._table, rows, mode="append", commit_properties=properties)
+        except Exception:
+            self._reload()
+            version = self._committed(application, before, note)
+            if version is None:
+                raise
+            return version
+        return self._table.version()
+
+    def _committed(self, application: str, before: int, note: str) -> int | None:
+        """Return the version that holds a commit already, None when it is still to be made. Raises ProducerFenced."""
+        if int(self._table.transaction_version(application) or 0) == before:
+            return None
+        with reading(self._location, "depot"):
+            for commit in history(self._table, self._acknowledged + 1):
+                if commit.get(NOTE) == note:
+                    return int(commit["version"])
+        raise _fenced(application)
+
+    def _reload(self) -> DeltaTable:
+        self._table = open_table(self._location, "depot")
+        return self._table
+
+    def _flush(self, version: int) -> None:
+        """Have the disk keep the files of a commit before it is acknowledged."""
+        root = local_path(self._location)
+        if root is None:
+            return
+        entry = root / "_delta_log" / f"{version:020}.json"
+        with writing(self._location, "depot"):
+            for path in (*(root / added for added in _added(entry)), entry, entry.parent, root):
+                _synchronise(path)
+
+
+def _required(table: DeltaTable, location: str) -> pa.DataType:
+    """Return the type of the depot's payloads. Raises TableRefused for a table that holds something else."""
+    schema = pa.schema(table.schema().to_arrow())
+    kind = payload_type(schema)
+    wanted = messages.schema(kind)
+    for field in wanted:
+        found = plain_type(schema.field(field.name).type) if field.name in schema.names else None
+        if found != field.type:
+            said = "missing" if found is None else f"of type {found}"
+            raise TableRefused(
+                f"the depot at {location} does not hold messages as a producer writes them: {field.name} is {said}",
+                "Produce into a depot of its own; a run can read one depot at a time.",
+            )
+    if table.metadata().configuration.get(FEED) != "true":
+        raise TableRefused(
+            f"the depot at {location} has no change data feed, so nothing of it would be batched",
+            f"Switch it on: ALTER TABLE ... SET TBLPROPERTIES ({FEED} = true).",
+        )
+    return kind
+
+
+def _fenced(application: str) -> ProducerFenced:
+    name = application.removeprefix("producer:")
+    return ProducerFenced(
+        f"another process writes as producer {name!r}",
+        "Give each process an id of its own. What failed was not written by this one.",
+    )
+
+
+def _added(entry: Path) -> list[str]:
+    """Return the files that an entry of the log adds."""
+    actions = (json.loads(line) for line in entry.read_text(encoding="utf-8").splitlines())
+    return [unquote(action["add"]["path"]) for action in actions if "add" in action]
+
+
+def _synchronise(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
