@@ -180,12 +180,12 @@ class Lane:
 
     def first_deadline(self) -> float | None:
         """Return when the oldest message is given up (monotonic seconds), None when there is none."""
-        return min((batch.deadline for batch in self._unsettled), default=None)
+        return min((batch.deadline for batch in self._pending()), default=None)
 
     def expire(self) -> Callable[[], None]:
         """Give up what is past its deadline; what is returned says so to who waits, and needs no lock."""
         now = self._bell.now()
-        late = [batch for batch in self._unsettled if batch.deadline <= now]
+        late = [batch for batch in self._pending() if batch.deadline <= now]
         return self._drop(
             late,
             DeliveryTimeout(
@@ -197,7 +197,12 @@ class Lane:
     def give_up(self, error: WindrowError) -> Callable[[], None]:
         """Give up all that is left; what is returned says so to who waits, and needs no lock."""
         with self._bell.lock:
-            return self._drop(list(self._unsettled), error)
+            return self._drop(self._pending(), error)
+
+    def _pending(self) -> list[Batch]:
+        """Return the batches of which nobody knows yet what becomes of them."""
+        flying = [self._in_flight] if self._in_flight in self._unsettled else []
+        return [*flying, *self._batches]
 
     def _drop(self, batches: list[Batch], error: WindrowError) -> Callable[[], None]:
         unknown = DeliveryTimeout(

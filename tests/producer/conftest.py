@@ -1,0 +1,85 @@
+"""A depot, and what can go wrong on the way into it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from deltalake import write_deltalake as really_write
+
+from windrow.arrow import plain
+from windrow.producer import Producer, writer
+
+
+class Faults:
+    """What happens to commits: `before` and `after` each are called with the number of the attempt, and may raise."""
+
+    def __init__(self) -> None:
+        self.attempts = 0
+        self.before: Callable[[int], None] = lambda attempt: None
+        self.after: Callable[[int], None] = lambda attempt: None
+
+    def write(self, *given: Any, **named: Any) -> None:
+        """Write as delta-rs does, with what goes wrong around it."""
+        self.attempts += 1
+        attempt = self.attempts
+        self.before(attempt)
+        really_write(*given, **named)
+        self.after(attempt)
+
+
+class Gate:
+    """Holds a commit until it is opened, and tells when one has come."""
+
+    def __init__(self) -> None:
+        self._come, self._open = threading.Event(), threading.Event()
+
+    def __call__(self, attempt: int) -> None:
+        self._come.set()
+        assert self._open.wait(60)
+
+    def await_commit(self) -> None:
+        """Wait until a commit has come."""
+        assert self._come.wait(60)
+
+    def open(self) -> None:
+        """Let it pass."""
+        self._open.set()
+
+
+@pytest.fixture
+def depot(tmp_path: Path) -> str:
+    """A place for a depot."""
+    return str(tmp_path / "depot")
+
+
+@pytest.fixture
+def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
+    """What goes wrong with commits."""
+    found = Faults()
+    monkeypatch.setattr(writer, "write_deltalake", found.write)
+    return found
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    """A gate, open at the end whatever happened."""
+    found = Gate()
+    yield found
+    found.open()
+
+
+def messages(depot: str) -> pa.Table:
+    """Return what is in a depot, in the order of its numbers."""
+    return plain(DeltaTable(depot).to_pyarrow_table()).sort_by("sequence")
+
+
+def empty(producer: Producer) -> bool:
+    """Tell whether all of the buffer is free again."""
+    metrics = producer.metrics()
+    return metrics.buffer_available_bytes == metrics.buffer_total_bytes

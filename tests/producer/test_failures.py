@@ -1,0 +1,223 @@
+"""What becomes of messages when something fails: no future stays open, no message is lost or doubled, no room is."""
+
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import wait
+
+import pytest
+
+from tests.producer.conftest import empty, messages
+from windrow.errors import DeliveryTimeout, ProducerClosed, ProducerFenced, ProducerFull, ProducerInUse
+from windrow.producer import Ack, Producer, State
+
+NEVER = 3_600_000
+
+
+def fail_on(*attempts):
+    def fail(attempt):
+        if attempt in attempts:
+            raise OSError("no space left on device")
+
+    return fail
+
+
+class TestCommit:
+    def test_again(self, depot, faults):
+        """
+        A commit that failed before it was written is made again, and its messages are there once, in their order.
+        """
+        faults.before = fail_on(1, 2)
+        with Producer(depot, "p", hold_rows=5) as producer:
+            sent = [producer.send(key="k", type="t", payload=str(number)) for number in range(20)]
+            assert [future.result(60).sequence for future in sent] == list(range(1, 21))
+            assert producer.metrics().record_retry_total == 2
+            assert empty(producer)
+        assert messages(depot)["payload"].to_pylist() == [str(number) for number in range(20)]
+
+    def test_lost_reply(self, depot, faults):
+        """
+        A commit that is in the depot although it failed is found there, and not made again.
+        """
+        faults.after = fail_on(1, 2)
+        with Producer(depot, "p", hold_rows=5) as producer:
+            sent = [producer.send(key="k", type="t") for _ in range(20)]
+            assert [future.result(60).sequence for future in sent] == list(range(1, 21))
+        assert messages(depot)["sequence"].to_pylist() == list(range(1, 21))
+        assert faults.attempts == 4
+
+    def test_given_up(self, depot, faults):
+        """
+        What cannot be committed within the deadline fails for each of its senders, and gives its room back; what is
+        sent when the depot takes messages again is delivered.
+        """
+        faults.before = fail_on(*range(1, 1_000))
+        with Producer(depot, "p", delivery_timeout="300ms") as producer:
+            sent = [producer.send(key="k", type="t") for _ in range(10)]
+            assert all(isinstance(future.exception(60), DeliveryTimeout) for future in sent)
+            faults.before = fail_on()
+            assert producer.send(key="k", type="t", payload="after").result(60).sequence == 1
+            assert empty(producer)
+            assert producer.metrics().record_error_total == 10
+        assert messages(depot)["payload"].to_pylist() == ["after"]
+
+    def test_hangs(self, depot, faults, gate):
+        """
+        While a commit hangs, its messages and those behind it fail at their deadline.
+        """
+        faults.before = gate
+        with Producer(depot, "p", hold_rows=1, delivery_timeout="300ms") as producer:
+            first = producer.send(key="k", type="t")
+            gate.await_commit()
+            behind = producer.send(key="k", type="t")
+            assert "not known" in str(first.exception(60))
+            assert "is not in the depot" in str(behind.exception(60))
+            gate.open()
+            assert producer.send(key="k", type="t").result(60).sequence == 2
+            assert empty(producer)
+        assert messages(depot)["sequence"].to_pylist() == [1, 2]
+
+
+class TestFence:
+    def test_second_process(self, depot):
+        """
+        When another process writes under the id, all that is held fails, and whoever sends is told.
+        """
+        with Producer(depot, "p", hold_ms=NEVER) as producer:
+            producer.send(key="k", type="t").result(60)
+            program = f"from windrow.producer import Producer\nwith Producer({depot!r}, 'p') as p: p.send(key='k', type='other')"
+            subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+            sent = [producer.send(key="k", type="t") for _ in range(3)]
+            assert all(isinstance(future.exception(60), ProducerFenced) for future in sent)
+            assert producer.state is State.FENCED
+            with pytest.raises(ProducerFenced):
+                producer.send(key="k", type="t")
+            assert empty(producer)
+        assert messages(depot)["type"].to_pylist() == ["t", "other"]
+        with Producer(depot, "p") as again:
+            assert again.send(key="k", type="t").result(60).sequence == 3
+
+    def test_forked(self, depot):
+        """
+        The copy of a producer in a forked process refuses to send, and closing it does nothing; the original goes on.
+        """
+        with Producer(depot, "p") as producer:
+            child = os.fork()
+            if child == 0:
+                try:
+                    producer.send(key="k", type="t")
+                except ProducerInUse:
+                    producer.close()
+                    os._exit(7)
+                os._exit(1)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+            assert producer.send(key="k", type="t").result(60) == Ack(1, 1)
+
+
+class TestFull:
+    def test_raise(self, depot, faults, gate):
+        """
+        Where nobody may wait a message for which there is no room is refused, and the others are delivered.
+        """
+        faults.before = gate
+        with Producer(depot, "p", total_hold_bytes=150, max_message_bytes=100, when_full="raise") as producer:
+            sent = [producer.send(key="k", type="t") for _ in range(2)]
+            with pytest.raises(ProducerFull):
+                producer.send(key="k", type="t")
+            gate.open()
+            wait(sent, 60)
+            assert empty(producer)
+        assert messages(depot).num_rows == 2
+
+    def test_block(self, depot, faults, gate):
+        """
+        A sender waits for room no longer than `max_block`, and those that wait come in their order.
+        """
+        faults.before = gate
+        limits = {"total_hold_bytes": 150, "max_message_bytes": 100, "max_block": "100ms"}
+        with Producer(depot, "p", hold_rows=1, **limits) as producer:
+            sent = [producer.send(key="k", type="t") for _ in range(2)]
+            with pytest.raises(ProducerFull):
+                producer.send(key="k", type="t")
+            gate.open()
+            assert [future.result(60).sequence for future in sent] == [1, 2]
+            assert empty(producer)
+
+    def test_order(self, depot):
+        """
+        A buffer with room for one message passes on those of a sender in their order.
+        """
+        with Producer(depot, "p", total_hold_bytes=100, max_message_bytes=100) as producer:
+            for number in range(30):
+                producer.send(key="k", type="t", payload=str(number))
+        assert messages(depot)["payload"].to_pylist() == [str(number) for number in range(30)]
+
+
+class TestCallbacks:
+    @pytest.mark.parametrize("error", [ValueError, SystemExit], ids=lambda error: error.__name__)
+    def test_raise(self, depot, error):
+        """
+        A callback that raises, whatever it is, harms no other message.
+        """
+
+        def fail(_):
+            raise error("of a callback")
+
+        with Producer(depot, "p", hold_ms=NEVER) as producer:
+            sent = [producer.send(key="k", type="t") for _ in range(5)]
+            sent[1].add_done_callback(fail)
+            producer.flush(60)
+            assert all(future.done() for future in sent)
+            assert producer.send(key="k", type="t").result(60).sequence == 6
+
+    def test_send_and_flush(self, depot):
+        """
+        A callback may send; to wait there for what only its own thread can do is an error.
+        """
+        found = {}
+        ended = threading.Event()
+
+        def again(_):
+            found["sent"] = producer.send(key="k", type="t")
+            try:
+                producer.flush()
+            except ProducerInUse as error:
+                found["error"] = error
+            ended.set()
+
+        with Producer(depot, "p") as producer:
+            producer.send(key="k", type="t").add_done_callback(again)
+            assert ended.wait(60)
+            assert found["sent"].result(60).sequence == 2
+            assert isinstance(found["error"], ProducerInUse)
+
+
+class TestEnd:
+    def test_close_in_vain(self, depot, faults, gate):
+        """
+        What a closing producer cannot commit in time fails, and so says its future.
+        """
+        faults.before = gate
+        producer = Producer(depot, "p", hold_rows=1)
+        first = producer.send(key="k", type="t")
+        gate.await_commit()
+        second = producer.send(key="k", type="t")
+        producer.close(timeout=0.1)
+        assert isinstance(first.exception(0), DeliveryTimeout)
+        assert isinstance(second.exception(0), ProducerClosed)
+
+    def test_exit(self, depot):
+        """
+        At the end of a program what is held is committed, and its futures end.
+        """
+        program = (
+            "import atexit\n"
+            "from windrow.producer import Producer\n"
+            f"producer = Producer({depot!r}, 'p', hold_ms={NEVER})\n"
+            "future = producer.send(key='k', type='t')\n"
+            "future.add_done_callback(lambda done: print(done.result().sequence))\n"
+        )
+        done = subprocess.run([sys.executable, "-c", program], check=True, timeout=120, capture_output=True, text=True)
+        assert done.stdout == "1\n"
+        assert messages(depot).num_rows == 1

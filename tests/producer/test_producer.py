@@ -1,0 +1,302 @@
+"""What a producer promises when nothing goes wrong."""
+
+import asyncio
+import threading
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from tests.producer.conftest import empty, messages
+from windrow.errors import MessageRefused, MessagesError, ProducerClosed, ProducerInUse, SettingsError, TableRefused
+from windrow.producer import Ack, Producer, State
+
+NEVER = 3_600_000  # milliseconds
+MOMENT = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+class TestSend:
+    def test_acknowledged(self, depot):
+        """
+        A message is acknowledged with the version that holds it and its number, and lies there as it was sent.
+        """
+        with Producer(depot, "gateway-7") as producer:
+            future = producer.send(key="pump-1", type="temperature", event_time=MOMENT, payload=b"21.5")
+            assert future.result(60) == Ack(1, 1)
+        (row,) = messages(depot).to_pylist()
+        assert row.pop("received_at") > MOMENT
+        assert row == {
+            "source": "gateway-7",
+            "key": "pump-1",
+            "type": "temperature",
+            "event_time": MOMENT,
+            "sequence": 1,
+            "payload": "21.5",
+        }
+
+    def test_order_and_numbers(self, depot):
+        """
+        Messages of many commits have numbers without a gap, in the order of their sending, also after a new start.
+        """
+        for _ in range(2):
+            with Producer(depot, "p", hold_rows=7) as producer:
+                sent = [producer.send(key="k", type="t", payload=str(number)) for number in range(50)]
+            numbers = [future.result(0).sequence for future in sent]
+            assert numbers == list(range(numbers[0], numbers[0] + 50))
+        rows = messages(depot)
+        assert rows["sequence"].to_pylist() == list(range(1, 101))
+        assert rows["payload"].to_pylist() == [str(number) for number in range(50)] * 2
+
+    def test_empty_body(self, depot):
+        """
+        A message without a payload, or an empty one, is delivered like any other.
+        """
+        with Producer(depot, "p") as producer:
+            sent = [producer.send(key="k", type="t", payload=payload) for payload in (b"", "", None)]
+        assert [future.result(0).sequence for future in sent] == [1, 2, 3]
+        assert messages(depot)["payload"].to_pylist() == ["", "", None]
+
+    def test_octets(self, depot):
+        """
+        A depot of octets takes what is no text, and texts as UTF-8.
+        """
+        with Producer(depot, "p", payload="binary") as producer:
+            producer.send(key="k", type="t", payload=b"\xff\x00")
+            producer.send(key="k", type="t", payload="ä")
+        assert messages(depot)["payload"].to_pylist() == [b"\xff\x00", "ä".encode()]
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"key": None},
+            {"type": 7},
+            {"source": b"s"},
+            {"key": "\ud800"},
+            {"payload": 21.5},
+            {"payload": b"\xff"},
+            {"event_time": datetime(2026, 1, 31)},  # noqa: DTZ001 - that is what is wrong with it
+            {"event_time": 1.5},
+            {"event_time": 2**63},
+            {"received_at": "now"},
+            {"sequence": True},
+            {"payload": "x" * 1_048_577},
+        ],
+        ids=lambda wrong: next(iter(wrong)),
+    )
+    def test_refused(self, depot, wrong):
+        """
+        What is no message is refused where it is sent, and harms no other one.
+        """
+        with Producer(depot, "p") as producer:
+            good = producer.send(key="k", type="t")
+            with pytest.raises(MessageRefused):
+                producer.send(**({"key": "k", "type": "t"} | wrong))
+            assert good.result(60).sequence == 1
+            assert empty(producer)
+        assert messages(depot).num_rows == 1
+
+    def test_times(self, depot):
+        """
+        Times are taken as datetimes and as microseconds; one's own sequence is kept.
+        """
+        with Producer(depot, "p") as producer:
+            producer.send(key="k", type="t", event_time=MOMENT, received_at=1_000_000, sequence=-5)
+        (row,) = messages(depot).to_pylist()
+        assert (row["event_time"], row["received_at"].timestamp(), row["sequence"]) == (MOMENT, 1, -5)
+
+    def test_not_cancelled(self, depot):
+        """
+        What was sent cannot be taken back by cancelling its future.
+        """
+        with Producer(depot, "p", hold_ms=NEVER) as producer:
+            future = producer.send(key="k", type="t")
+            assert not future.cancel()
+        assert future.result(0) == Ack(1, 1)
+
+
+class TestHolding:
+    def test_together(self, depot):
+        """
+        Messages that come while nobody waits are committed together.
+        """
+        with Producer(depot, "p", hold_ms=NEVER) as producer:
+            sent = [producer.send(key="k", type="t") for _ in range(100)]
+        assert {future.result(0).version for future in sent} == {1}
+
+    @pytest.mark.parametrize("limit", [{"hold_rows": 10}, {"hold_bytes": 1_000}], ids=["rows", "bytes"])
+    def test_enough(self, depot, limit):
+        """
+        A batch that is large enough is committed, though its time has not come.
+        """
+        with Producer(depot, "p", hold_ms=NEVER, **limit) as producer:
+            first = producer.send(key="k", type="t", payload="x" * 50)
+            ended = threading.Event()
+            first.add_done_callback(lambda _: ended.set())
+            for _ in range(9):
+                producer.send(key="k", type="t", payload="x" * 50)
+            assert ended.wait(60)
+
+    def test_time(self, depot):
+        """
+        A message for whose end nobody asks is committed after `hold_ms`.
+        """
+        with Producer(depot, "p", hold_ms=50) as producer:
+            ended = threading.Event()
+            producer.send(key="k", type="t").add_done_callback(lambda _: ended.set())
+            assert ended.wait(60)
+
+    def test_all_wait(self, depot):
+        """
+        Where every sender waits for its message nobody sits out the delay, and their messages share commits.
+        """
+        with Producer(depot, "p", hold_ms=NEVER) as producer:
+
+            def call():
+                for _ in range(5):
+                    producer.send(key="k", type="t").result(60)
+
+            threads = [threading.Thread(target=call) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
+            assert producer.metrics().record_send_total == 40
+        assert DeltaTable(depot).version() < 40
+
+    def test_flush(self, depot):
+        """
+        After `flush` all that was sent before is in the depot.
+        """
+        with Producer(depot, "p", hold_ms=NEVER) as producer:
+            sent = [producer.send(key="k", type="t") for _ in range(3)]
+            assert producer.flush(60)
+            assert all(future.done() for future in sent)
+
+
+class TestMany:
+    def test_between(self, depot):
+        """
+        A table is one commit, behind what was sent before it and before what is sent after.
+        """
+        with Producer(depot, "p", hold_ms=NEVER) as producer:
+            before = producer.send(key="k", type="t", payload="before")
+            table = producer.send_many(pa.table({"key": ["k", "k"], "type": ["t", "t"], "payload": ["1", "2"]}))
+            after = producer.send(key="k", type="t", payload="after")
+        assert [future.result(0) for future in (before, table, after)] == [Ack(1, 1), Ack(2, 3), Ack(3, 4)]
+        assert messages(depot)["payload"].to_pylist() == ["before", "1", "2", "after"]
+
+    def test_larger_than_the_buffer(self, depot):
+        """
+        A table that is larger than the buffer waits until nothing else is held, and goes.
+        """
+        table = pa.table({"key": ["k"] * 1_000, "type": ["t"] * 1_000})
+        with Producer(depot, "p", total_hold_bytes=2_000, max_message_bytes=500) as producer:
+            sent = [producer.send_many(table) for _ in range(3)]
+            assert [future.result(60).sequence for future in sent] == [1_000, 2_000, 3_000]
+            assert empty(producer)
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [{"key": ["k"]}, {"key": ["k"], "type": ["t"], "colour": ["red"]}, {"key": [1], "type": ["t"]}, {"key": []}],
+        ids=["missing", "unknown", "type", "none"],
+    )
+    def test_refused(self, depot, wrong):
+        """
+        A table that holds no messages is refused, and takes no room.
+        """
+        with Producer(depot, "p") as producer:
+            with pytest.raises(MessagesError):
+                producer.send_many(pa.table(wrong))
+            assert empty(producer)
+
+
+class TestAsync:
+    def test_gathered(self, depot):
+        """
+        Coroutines that send at the same time share commits, and each has its own number.
+        """
+
+        async def gather():
+            return await asyncio.gather(*(producer.send_async(key="k", type="t") for _ in range(200)))
+
+        with Producer(depot, "p", hold_ms=NEVER) as producer:
+            found = asyncio.run(gather())
+        assert sorted(ack.sequence for ack in found) == list(range(1, 201))
+        assert len({ack.version for ack in found}) < 20
+
+    def test_full(self, depot):
+        """
+        Where there is no room the event loop goes on while coroutines wait for it.
+        """
+
+        async def gather():
+            return await asyncio.gather(*(producer.send_async(key="k", type="t") for _ in range(50)))
+
+        with Producer(depot, "p", total_hold_bytes=200, max_message_bytes=100) as producer:
+            assert len(asyncio.run(gather())) == 50
+            assert empty(producer)
+
+
+class TestLife:
+    def test_shared(self, depot):
+        """
+        Producers of one id and the same settings share their numbers; the first that closes stops nothing.
+        """
+        one, other = Producer(depot, "p"), Producer(depot, "p")
+        one.send(key="k", type="t")
+        one.close()
+        assert other.send(key="k", type="t").result(60).sequence == 2
+        with pytest.raises(ProducerClosed):
+            one.send(key="k", type="t")
+        other.close()
+        assert (one.state, other.state) == (State.CLOSED, State.CLOSED)
+
+    def test_other_settings(self, depot):
+        """
+        One id cannot be open with other settings in a process: the two would fence each other.
+        """
+        with Producer(depot, "p"):
+            with pytest.raises(ProducerInUse):
+                Producer(depot, "p", hold_ms=1)
+            with Producer(depot, "q", hold_ms=1) as other:
+                assert other.send(key="k", type="t").result(60).sequence == 1
+
+    def test_last_sequence(self, depot):
+        """
+        The number of the last message in the depot is there before the first one, and after a new start.
+        """
+        with Producer(depot, "p") as producer:
+            assert producer.last_sequence() == 0
+            producer.send(key="k", type="t").result(60)
+            assert producer.last_sequence() == 1
+        with Producer(depot, "p") as producer:
+            assert producer.last_sequence() == 1
+
+    def test_threads_end(self, depot):
+        """
+        When the last producer of a depot is closed its threads end.
+        """
+        before = set(threading.enumerate())
+        Producer(depot, "p").close()
+        for thread in set(threading.enumerate()) - before:
+            thread.join(60)
+        assert set(threading.enumerate()) <= before
+
+    @pytest.mark.parametrize("wrong", [{"hold": 1}, {"hold_ms": -1}, {"when_full": "drop"}, {"max_block": "soon"}])
+    def test_settings(self, depot, wrong):
+        """
+        A setting that nobody knows, or of no meaning, is an error.
+        """
+        with pytest.raises(SettingsError):
+            Producer(depot, "p", **wrong)
+
+    def test_other_depot(self, tmp_path):
+        """
+        A table that does not hold messages is refused.
+        """
+        from deltalake import write_deltalake
+
+        write_deltalake(str(tmp_path / "t"), pa.table({"key": ["k"]}))
+        with pytest.raises(TableRefused):
+            Producer(str(tmp_path / "t"), "p")
