@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from windrow.api import run
     from windrow.batching import Batched, Rules, State, batch
     from windrow.closed import stream_closed
+    from windrow.producer import Producer
     from windrow.reading.closed import Closed, read_closed
     from windrow.reading.digests import digests
     from windrow.replaying import replay
@@ -22,6 +23,7 @@ __version__ = VERSION
 _HOMES = {
     "Batched": "batching",
     "Closed": "reading.closed",
+    "Producer": "producer",
     "Rules": "batching",
     "Settings": "settings",
     "State": "batching",
@@ -36,6 +38,7 @@ _HOMES = {
 __all__ = [
     "Batched",
     "Closed",
+    "Producer",
     "Rules",
     "Settings",
     "State",

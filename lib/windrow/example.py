@@ -10,7 +10,17 @@ from pydantic import BaseModel
 from windrow.durations import text
 from windrow.settings import Settings
 
-DURATIONS = {"window", "max_delay", "max_leap", "idle_grace", "max_clock_skew", "every", "maintain_every"}
+DURATIONS = {
+    "window",
+    "max_delay",
+    "max_leap",
+    "idle_grace",
+    "max_clock_skew",
+    "every",
+    "maintain_every",
+    "max_block",
+    "delivery_timeout",
+}
 
 DEPOT = """\
 # A depot of your own, with other columns: write this instead of depot = "..." above.

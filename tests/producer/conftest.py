@@ -40,6 +40,7 @@ class Gate:
         self._come, self._open = threading.Event(), threading.Event()
 
     def __call__(self, attempt: int) -> None:
+        """Stand in the way of a commit."""
         self._come.set()
         assert self._open.wait(60)
 

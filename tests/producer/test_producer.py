@@ -198,7 +198,12 @@ class TestMany:
 
     @pytest.mark.parametrize(
         "wrong",
-        [{"key": ["k"]}, {"key": ["k"], "type": ["t"], "colour": ["red"]}, {"key": [1], "type": ["t"]}, {"key": []}],
+        [
+            {"key": ["k"]},
+            {"key": ["k"], "type": ["t"], "colour": ["red"]},
+            {"key": ["k"], "type": ["t"], "event_time": [1.5]},
+            {"key": []},
+        ],
         ids=["missing", "unknown", "type", "none"],
     )
     def test_refused(self, depot, wrong):

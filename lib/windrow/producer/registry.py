@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import concurrent.futures.thread  # noqa: F401 - a commit at the end of the process could not load it any more
 import os
 import threading
 
