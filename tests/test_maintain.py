@@ -1,7 +1,6 @@
 """Maintenance takes files away, and nothing else."""
 
 import os
-import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +18,7 @@ from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.probe import Point, once
 from tests.engine.world import World
-from tests.faults.mishaps import assert_whole, data_files
+from tests.faults.mishaps import OLD, age, assert_whole, data_files
 from tests.messages import HOUR, log, message
 from windrow import reading, tables
 from windrow.engine.lock import commit_lock
@@ -31,8 +30,6 @@ from windrow.maintain import Maintained, maintain
 from windrow.wall import WallClock
 
 DAY = 24 * HOUR
-STAMPS = re.compile(r'"(timestamp|modificationTime|deletionTimestamp)":(\d{13})')
-OLD = 100  # days, and keep is 90
 
 
 @pytest.fixture
@@ -54,20 +51,6 @@ def maintained(world: World, factory: EngineFactory, **given: Any) -> dict[str, 
     settings = {name: given.pop(name) for name in ("maintain", "keep") if name in given}
     engine, chosen = world.engine(factory), world.settings(factory, **settings)
     return {done.table: done for done in maintain(engine, chosen, WallClock().now(), **given)}
-
-
-def age(table: str, since: int = 0) -> None:
-    """Let all files of a table look as if they were old, and so what its commits from a version on say of the time."""
-    for file in Path(table, "_delta_log").glob("*.json"):
-        if int(file.stem) >= since:
-            older = STAMPS.sub(lambda found: f'"{found[1]}":{int(found[2]) - OLD * 86_400_000}', file.read_text())
-            file.write_text(older)
-    for checkpoint in Path(table, "_delta_log").glob("*checkpoint*"):
-        checkpoint.unlink()  # it has the stamps as they were
-    DeltaTable(table).create_checkpoint()
-    for path in Path(table).rglob("*.*"):
-        if path.is_file():
-            os.utime(path, (time.time() - OLD * 86_400,) * 2)
 
 
 def disk(*tables_: str) -> dict[str, bytes]:

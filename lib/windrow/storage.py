@@ -17,12 +17,16 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import PostCommitHookProperties
 from pyarrow.fs import FileType, PyFileSystem
 
 from windrow.errors import TableMissing, TableUnreadable, TableUnwritable, first_line
 from windrow.locations import local_path
 
 FAULTS = (DeltaError, pa.ArrowException, OSError)
+# After an append to a depot: a checkpoint now and then, but nothing of the log is deleted. What is older than its
+# retention may still be unread; only maintenance knows how far the ledger has come.
+UNTRIMMED = PostCommitHookProperties(cleanup_expired_logs=False)
 
 
 @contextmanager

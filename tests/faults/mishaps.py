@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +23,8 @@ from windrow.engine.protocol import Live, Merged
 from windrow.verify import verify
 
 NOBODY = 65534
+OLD = 100  # days, and keep is 90
+STAMPS = re.compile(r'"(timestamp|modificationTime|deletionTimestamp)":(\d{13})')
 
 
 @contextmanager
@@ -99,6 +103,20 @@ def clean_up(table: str) -> None:
     """Compact a table and remove every file that its latest version does not need."""
     DeltaTable(table).optimize.compact()
     DeltaTable(table).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+
+def age(table: str, since: int = 0) -> None:
+    """Let all files of a table look as if they were old, and so what its commits from a version on say of the time."""
+    for file in Path(table, "_delta_log").glob("*.json"):
+        if int(file.stem) >= since:
+            older = STAMPS.sub(lambda found: f'"{found[1]}":{int(found[2]) - OLD * 86_400_000}', file.read_text())
+            file.write_text(older)
+    for checkpoint in Path(table, "_delta_log").glob("*checkpoint*"):
+        checkpoint.unlink()  # it has the stamps as they were
+    DeltaTable(table).create_checkpoint()
+    for path in Path(table).rglob("*.*"):
+        if path.is_file():
+            os.utime(path, (time.time() - OLD * 86_400,) * 2)
 
 
 def run(world: World, factory: EngineFactory) -> int:

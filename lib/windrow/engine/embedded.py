@@ -33,7 +33,7 @@ from windrow.expressions import Mapping as ColumnMapping
 from windrow.expressions import recorded_text
 from windrow.locations import is_name, local_path
 from windrow.settings import Settings
-from windrow.storage import OPENED, missing, open_table, reading, shared_table, writing
+from windrow.storage import OPENED, UNTRIMMED, missing, open_table, reading, shared_table, writing
 
 BY_NAME = 2  # the reader version that brought column mapping
 HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}  # features that change no file's meaning
@@ -188,7 +188,13 @@ class EmbeddedEngine:
         noted = CommitProperties(app_transactions=[Transaction(application, version)])
         with commit_lock(self._depot), writing(self._depot, "depot"):
             try:
-                write_deltalake(table, mapped.reader(), mode="append", commit_properties=noted)
+                write_deltalake(
+                    table,
+                    mapped.reader(),
+                    mode="append",
+                    commit_properties=noted,
+                    post_commithook_properties=UNTRIMMED,
+                )
             except CommitFailedError as error:
                 raise FileRefused(
                     f"{given.file} is being ingested by another process: {first_line(error)}", "Run it again."

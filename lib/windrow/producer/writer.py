@@ -23,7 +23,7 @@ from windrow.engine.lock import commit_lock
 from windrow.engine.log import payload_type
 from windrow.errors import ProducerFenced, TableRefused
 from windrow.locations import local_path
-from windrow.storage import OPENED, history, open_table, reading, writing
+from windrow.storage import OPENED, UNTRIMMED, history, open_table, reading, writing
 
 RELOADED_EVERY = 50  # commits: an older handle makes each commit slower
 NOTE = "windrow.batch"
@@ -69,7 +69,13 @@ class DepotWriter:
         properties = CommitProperties(app_transactions=[transaction], custom_metadata={NOTE: note})
         try:
             with commit_lock(self._location), writing(self._location, "depot"):
-                write_deltalake(self._table, rows, mode="append", commit_properties=properties)
+                write_deltalake(
+                    self._table,
+                    rows,
+                    mode="append",
+                    commit_properties=properties,
+                    post_commithook_properties=UNTRIMMED,
+                )
         except Exception:
             self._reload()
             version = self._committed(application, before, note)
