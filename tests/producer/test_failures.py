@@ -7,6 +7,8 @@ import threading
 from concurrent.futures import wait
 
 import pytest
+from deltalake import CommitProperties, write_deltalake
+from deltalake.transaction import Transaction
 
 from tests.producer.conftest import empty, messages
 from windrow.errors import DeliveryTimeout, ProducerClosed, ProducerFenced, ProducerFull, ProducerInUse
@@ -53,7 +55,7 @@ class TestCommit:
         sent when the depot takes messages again is delivered.
         """
         faults.before = fail_on(*range(1, 1_000))
-        with Producer(depot, "p", delivery_timeout="300ms") as producer:
+        with Producer(depot, "p", delivery_timeout="5s") as producer:
             sent = [producer.send(key="k", type="t") for _ in range(10)]
             assert all(isinstance(future.exception(60), DeliveryTimeout) for future in sent)
             faults.before = fail_on()
@@ -64,7 +66,7 @@ class TestCommit:
 
     def test_hangs(self, depot, faults, gate):
         """
-        While a commit hangs, its messages and those behind it fail at their deadline.
+        While a commit hangs, its messages and those behind it fail at their deadline; what it brings in the end counts.
         """
         faults.before = gate
         with Producer(depot, "p", hold_rows=1, delivery_timeout="300ms") as producer:
@@ -74,8 +76,12 @@ class TestCommit:
             assert "not known" in str(first.exception(60))
             assert "is not in the depot" in str(behind.exception(60))
             gate.open()
-            assert producer.send(key="k", type="t").result(60).sequence == 2
-            assert empty(producer)
+        for thread in threading.enumerate():
+            if thread.name.startswith("windrow-producer"):
+                thread.join(60)
+        assert empty(producer)
+        with Producer(depot, "p") as again:
+            assert again.send(key="k", type="t").result(60).sequence == 2
         assert messages(depot)["sequence"].to_pylist() == [1, 2]
 
 
@@ -98,6 +104,23 @@ class TestFence:
         assert messages(depot)["type"].to_pylist() == ["t", "other"]
         with Producer(depot, "p") as again:
             assert again.send(key="k", type="t").result(60).sequence == 3
+
+    def test_between_look_and_commit(self, depot, faults):
+        """
+        Another process that commits under the id just before this one does makes its commit fail.
+        """
+
+        def overtake(attempt):
+            if attempt == 2:
+                noted = CommitProperties(app_transactions=[Transaction("producer:p", 7)])
+                write_deltalake(depot, messages(depot), mode="append", commit_properties=noted)
+
+        faults.before = overtake
+        with Producer(depot, "p") as producer:
+            producer.send(key="k", type="t").result(60)
+            assert isinstance(producer.send(key="k", type="late").exception(60), ProducerFenced)
+            assert producer.last_sequence() == 7
+        assert messages(depot)["type"].to_pylist() == ["t", "t"]
 
     def test_forked(self, depot):
         """
