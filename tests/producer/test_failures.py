@@ -1,13 +1,15 @@
 """What becomes of messages when something fails: no future stays open, no message is lost or doubled, no room is."""
 
+import errno
 import os
 import subprocess
 import sys
 import threading
 from concurrent.futures import wait
+from pathlib import Path
 
 import pytest
-from deltalake import CommitProperties, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.transaction import Transaction
 
 from tests.producer.conftest import empty, messages
@@ -83,6 +85,38 @@ class TestCommit:
         with Producer(depot, "p") as again:
             assert again.send(key="k", type="t").result(60).sequence == 2
         assert messages(depot)["sequence"].to_pylist() == [1, 2]
+
+
+class TestDurable:
+    def test_kept_before_it_is_acknowledged(self, depot, monkeypatch):
+        """
+        A durable producer has the disk keep the files of a commit, and the directories that name them, before it
+        acknowledges; where the disk refuses once it asks again, and commits nothing twice.
+        """
+        kept = []
+
+        def keep(descriptor):
+            kept.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+            if len(kept) == 1:
+                raise OSError(errno.EIO, "no")
+
+        monkeypatch.setattr(os, "fsync", keep)
+        with Producer(depot, "p", durable=True) as producer:
+            assert producer.send(key="k", type="t").result(60) == Ack(1, 1)
+            table = DeltaTable(depot)
+            log = Path(depot, "_delta_log")
+            assert {*table.file_uris(), str(log / f"{1:020}.json"), str(log), depot} <= set(kept)
+            assert table.version() == 1
+            kept.clear()
+            assert producer.send(key="k", type="t").result(60) == Ack(2, 2)
+
+    def test_not_asked(self, depot, monkeypatch):
+        """
+        Without the setting nobody waits for the disk.
+        """
+        monkeypatch.setattr(os, "fsync", lambda descriptor: pytest.fail("asked"))
+        with Producer(depot, "p") as producer:
+            assert producer.send(key="k", type="t").result(60) == Ack(1, 1)
 
 
 class TestFence:

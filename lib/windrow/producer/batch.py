@@ -43,8 +43,9 @@ class Batch:
 
     def add(self, row: Row, octets: int, now: float, waiting: Callable[[Batch], None]) -> Delivery:
         """Take a message."""
+        delivery = self._promise(octets, now, waiting)
         self.sent.append(row)
-        return self._promise(octets, now, waiting)
+        return delivery
 
     def hold(self, octets: int, now: float, waiting: Callable[[Batch], None]) -> Delivery:
         """Promise the table that was given."""

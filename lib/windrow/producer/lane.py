@@ -67,7 +67,7 @@ class Lane:
     def send(self, row: Row) -> Delivery:
         """Take a message, when there is room. Raises ProducerClosed, ProducerFenced, ProducerFull."""
         with self._bell.lock:
-            self._reserve(row.octets)
+            self._await_room(row.octets)
             return self._hold(row)
 
     def send_at_once(self, row: Row) -> Delivery | None:
@@ -76,7 +76,6 @@ class Lane:
             self._require_open()
             if self._tickets or not self._fits(row.octets):
                 return None
-            self._reserved += row.octets
             return self._hold(row)
 
     def send_many(self, table: pa.Table) -> Delivery:
@@ -86,12 +85,13 @@ class Lane:
         """
         octets = min(table.nbytes, self.chosen.total_hold_bytes)
         with self._bell.lock:
-            self._reserve(octets)
+            self._await_room(octets)
             self._seal()
             now = self._bell.now()
-            batch = self._begin(now, table)
-            batch.sealed = True
+            batch = self._new(now, table)
             delivery = batch.hold(octets, now, self._awaited)
+            batch.sealed = True
+            self._took(batch, octets)
             self._tell(self._batches[0])
             return delivery
 
@@ -227,9 +227,10 @@ class Lane:
     # Parts.
 
     def _hold(self, row: Row) -> Delivery:
-        now = self._bell.now()
+        now, octets = self._bell.now(), row.octets
         batch = self._open(now)
-        delivery = batch.add(row, row.octets, now, self._awaited)
+        delivery = batch.add(row, octets, now, self._awaited)
+        self._took(batch, octets)
         if batch.messages >= self.chosen.hold_rows or batch.reserved >= self.chosen.hold_bytes:
             batch.sealed = True
         self._tell(batch)
@@ -240,11 +241,10 @@ class Lane:
         for condition in (self._bell.work, self._bell.room, self._bell.ended):
             condition.notify_all()
 
-    def _reserve(self, octets: int) -> None:
+    def _await_room(self, octets: int) -> None:
         """Wait for room in the order of coming. Raises ProducerClosed, ProducerFenced, ProducerFull."""
         self._require_open()
         if not self._tickets and self._fits(octets):
-            self._reserved += octets
             return
         if self.chosen.when_full == "raise":
             raise self._full()
@@ -265,7 +265,6 @@ class Lane:
         self._require_open()
         if not mine:
             raise self._full()
-        self._reserved += octets
 
     def _fits(self, octets: int) -> bool:
         return self._reserved + octets <= self.chosen.total_hold_bytes
@@ -286,15 +285,20 @@ class Lane:
         """Return the batch that takes the next message."""
         if self._batches and not self._batches[-1].sealed:
             return self._batches[-1]
-        return self._begin(now, None)
+        return self._new(now, None)
 
-    def _begin(self, now: float, table: pa.Table | None) -> Batch:
-        batch = Batch(now, now + self.chosen.delivery_timeout / SECOND, table)
+    def _new(self, now: float, table: pa.Table | None) -> Batch:
+        return Batch(now, now + self.chosen.delivery_timeout / SECOND, table)
+
+    def _took(self, batch: Batch, octets: int) -> None:
+        """Count what a batch has taken. Only now, when nothing can fail any more, it is held and takes room."""
+        self._reserved += octets
+        if batch in self._unsettled:
+            return
         if not self._unsettled:
             self._bell.deadlines.notify()
         self._batches.append(batch)
         self._unsettled.add(batch)
-        return batch
 
     def _seal(self) -> None:
         if self._batches:

@@ -57,11 +57,11 @@ class DepotWriter:
         version = self._committed(application, before, note)
         if version is None:
             version = self._commit(rows, application, before, note)
-        self._commits += 1
-        self._acknowledged = version
         OPENED.forget(self._location)
         if durable:
             self._flush(version)
+        self._commits += 1
+        self._acknowledged = version
         return version
 
     def _commit(self, rows: pa.Table, application: str, before: int, note: str) -> int:
