@@ -218,6 +218,31 @@ class TestCleanUp:
         assert_whole(world)
         assert maintained(world, embedded, only="depot")["depot"].vacuumed_files == 5
 
+    def test_of_two_ledgers(self, world: World, embedded: EngineFactory, tmp_path: Path) -> None:
+        """
+        What another ledger has yet to read stays when the settings name it; one of another depot has read nothing.
+        """
+        world.publish(*log(versions=3))
+        ledgers = own, other, strange = world.ledger, str(tmp_path / "other"), str(tmp_path / "strange")
+        for world.ledger in ledgers[:2]:
+            world.runner(embedded).once()
+        world.publish(*log(versions=2, seed=5, begin=NOW + 10_000_000))
+        World(tmp_path / "x", world.clock, ledger="../strange").runner(embedded).once()
+        DeltaTable(world.depot).optimize.compact()
+        age(world.depot, since=4)
+        world.ledger = own
+        world.runner(embedded).once()
+        before = disk(world.depot)
+        for named in (other, strange):
+            left = maintained(world, embedded, only="depot", maintain={"other_ledgers": (named,)})["depot"].left_alone
+            assert f"the ledger at {named} may have to read it still" in left
+        assert disk(world.depot) == before
+        world.ledger = other
+        world.runner(embedded).once()
+        assert_whole(world)
+        done = maintained(world, embedded, only="depot", maintain={"other_ledgers": (own,)})["depot"]
+        assert (done.vacuumed_files, done.left_alone) == (5, None)
+
     def test_read_lately(self, world: World, embedded: EngineFactory, clock: ManualClock) -> None:
         """
         Old versions that the ledger read within `keep` stay until it is over, so that a RESTORE of the ledger to any

@@ -5,9 +5,10 @@ hold final rows (of a depot: of all), so it never competes with a microbatch for
 microbatches replaced, stays on the disk for `keep`: so far back reach replay, verify, RESTORE and a downstream stream
 that was behind. Afterwards it is deleted, together with the log's entries of that time.
 
-A depot's past is the log of messages, and a ledger reads it by version. So a depot is left alone while the ledger has
-yet to read a version of it that is older than `keep`, or read one so lately that a RESTORE of the ledger would read it
-again; and one that Windrow did not make is left to its owner.
+A depot's past is the log of messages, and ledgers read it by version. So a depot is left alone while a ledger has yet
+to read a version of it that is older than `keep`, or read one so lately that a RESTORE of the ledger would read it
+again; other ledgers that read it are named by `[maintain] other_ledgers`. And one that Windrow did not make is left to
+its owner.
 
 A run that goes on does it by itself (`windrow.caretaker`): `tidy` often, `maintain` now and then.
 """
@@ -175,7 +176,7 @@ def _not_ours(engine: WholeEngine, table: _Table) -> str | None:
 def _still_needed(engine: WholeEngine, table: _Table, now: int) -> str | None:
     """Say which version of the depot is older than `keep` and still needed, None when there is none.
 
-    Needed is what the ledger has yet to read, and what it would read again after a RESTORE to any of its versions
+    Needed is what a ledger has yet to read, and what it would read again after a RESTORE to any of its versions
     within `keep`. Even a compaction would be too much then: with each commit Delta may trim the log. A version is as
     old as its commit says or as its file looks, whichever is older, because Delta trims by the file; and it is old a
     little before its time, because a compaction takes some. So for the ledger `keep` ends twice that little earlier,
@@ -184,15 +185,26 @@ def _still_needed(engine: WholeEngine, table: _Table, now: int) -> str | None:
     keep = microseconds(table.settings.keep, "keep")
     headstart = min(HEADSTART, keep // 10)
     before = now - keep + headstart
-    reached = engine.upkeep("ledger").reached(before + headstart) if engine.ledger() else -1
+    reached, ledger = _least_reached(engine, table.settings, before + headstart)
     for commit in engine.depot_commits(reached + 1):
         if commit.version > reached and commit.rows != 0:
             logged_at = table.upkeep.logged_at(commit.version)
             since = commit.committed_at if logged_at is None else min(commit.committed_at, logged_at)
             if since < before:
                 when = f"version {commit.version} of {time_text(since)} is older than {table.settings.keep}"
-                return f"{when}, and the ledger may have to read it still"
+                return f"{when}, and {ledger} may have to read it still"
     return None
+
+
+def _least_reached(engine: WholeEngine, settings: Settings, before: int) -> tuple[int, str]:
+    """Return which of the ledgers that read the depot had come least far at a time, and up to which version."""
+    depot = engine.depot().id
+    own = engine.upkeep("ledger").reached(before, depot) if engine.ledger() else -1
+    others = [
+        (engine.upkeep("ledger", other).reached(before, depot), f"the ledger at {other}")
+        for other in settings.maintain.other_ledgers
+    ]
+    return min([(own, "the ledger"), *others], key=lambda one: one[0])
 
 
 def _sum(counts: Sequence[int | None]) -> int | None:

@@ -88,6 +88,7 @@ class MaintainPart(Part):
     depot: Literal["own", "always", "never"] = Field(
         "own", description="a depot is maintained: own, if Windrow made it"
     )
+    other_ledgers: tuple[str, ...] = Field((), description="others that read the depot; what one has yet to read stays")
 
 
 class ProducerPart(Part):

@@ -93,6 +93,12 @@ PROGRESS_FIELDS = [
     ("source", pa.string()), ("clock", TIME), ("floor", TIME), ("seen_at", TIME),
 ]  # fmt: skip
 
+# Up to which version of which depot a ledger had read before a time.
+REACHED = """
+SELECT max(CASE WHEN state = 'microbatch' AND {started} < {before:d} THEN depot_version END) AS reached,
+       max(CASE WHEN state = 'progress' THEN depot_id END) AS depot_id
+FROM {ledger} WHERE state IN ('microbatch', 'progress')"""
+
 
 def ledger_schema(payload: pa.DataType | None = None) -> pa.Schema:
     """Return all columns of the ledger, `id` and `state` first."""

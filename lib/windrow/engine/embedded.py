@@ -151,9 +151,9 @@ class EmbeddedEngine:
         """Return where the files of `depot` or `ledger` lie."""
         return self._depot if table == "depot" else self._ledger
 
-    def upkeep(self, table: str) -> Upkeep:
-        """Return what looks after the files of `depot` or `ledger`."""
-        return DeltaRsUpkeep(self.path_of(table), table)
+    def upkeep(self, table: str, location: str | None = None) -> Upkeep:
+        """Return what looks after the files of `depot` or `ledger`, of the engine's own or of one at another place."""
+        return DeltaRsUpkeep(self.path_of(table) if location is None else _path(location), table)
 
     def open_input(self, file: str, format_: str) -> Input:
         """Open a file or Delta table to ingest."""

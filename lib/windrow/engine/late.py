@@ -19,7 +19,7 @@ from windrow.engine.embedded import EmbeddedEngine
 from windrow.engine.log import DeltaRsLog
 from windrow.engine.protocol import Arrivals, Input, Live, Merged, Table, Upkeep
 from windrow.expressions import Mapping as ColumnMapping
-from windrow.locations import absolute, local_path
+from windrow.locations import absolute, is_name, local_path
 from windrow.settings import Settings
 from windrow.storage import shared_table
 
@@ -92,10 +92,12 @@ class LateSpark:
         """Return where the files of `depot` or `ledger` lie."""
         return self._looking.path_of(table)
 
-    def upkeep(self, table: str) -> Upkeep:
-        """Return what looks after the files of `depot` or `ledger`: Spark where delta-rs must not."""
-        found = self._looking.upkeep(table)
-        return found if found.obstacle() is None else self._spark.upkeep(table)
+    def upkeep(self, table: str, location: str | None = None) -> Upkeep:
+        """Return what looks after the files of a table: Spark where delta-rs must not, or cannot find it."""
+        if location is not None and is_name(location):
+            return self._spark.upkeep(table, location)
+        found = self._looking.upkeep(table, location)
+        return found if found.obstacle() is None else self._spark.upkeep(table, location)
 
     def open_input(self, file: str, format_: str) -> Input:
         """Open a file or Delta table to ingest."""

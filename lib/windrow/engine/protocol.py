@@ -294,8 +294,8 @@ class Upkeep(Protocol):
         """Say why the table must be left alone, None when it need not."""
         ...
 
-    def reached(self, before: int) -> int:
-        """Return up to which depot version a ledger had read at a time (microseconds), -1 when it had read none."""
+    def reached(self, before: int, depot_id: str) -> int:
+        """Return up to which version of a depot a ledger had read it at a time (microseconds), -1 for not at all."""
         ...
 
     def description(self) -> str:
@@ -337,8 +337,8 @@ class Upkeep(Protocol):
 class WholeEngine(Engine, Intake, Protocol):
     """What Spark and the embedded engine are: all that microbatches, ingest and maintenance need."""
 
-    def upkeep(self, table: str) -> Upkeep:
-        """Return what looks after the files of `depot` or `ledger`."""
+    def upkeep(self, table: str, location: str | None = None) -> Upkeep:
+        """Return what looks after the files of `depot` or `ledger`, of the engine's own or of one at another place."""
         ...
 
 

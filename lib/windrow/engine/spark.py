@@ -138,9 +138,9 @@ class SparkEngine:
             location = found["location"] if found else ""
         return str(local_path(location) or location) if location else None
 
-    def upkeep(self, table: str) -> Upkeep:
-        """Return what looks after the files of `depot` or `ledger`: delta-rs on a disk of this machine, if it can."""
-        location = self._depot if table == "depot" else self._ledger
+    def upkeep(self, table: str, location: str | None = None) -> Upkeep:
+        """Return what looks after the files of a table: delta-rs on a disk of this machine, if it can."""
+        location = location or (self._depot if table == "depot" else self._ledger)
         path = self._path(location)
         if path is not None and DeltaRsUpkeep(str(path), table).obstacle() is None:
             return DeltaRsUpkeep(str(path), table)

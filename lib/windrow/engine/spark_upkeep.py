@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from windrow.engine.configured import WHOLE_TIMES, configured
 from windrow.engine.protocol import Compacted
 from windrow.storage import unwritable
+from windrow.tables import REACHED
 
 SIZES = ("spark.databricks.delta.optimize.minFileSize", "spark.databricks.delta.optimize.maxFileSize")
 LATEST = 1_000  # commits; Delta reads each of them from the log
@@ -30,13 +31,11 @@ class SparkUpkeep:
     def obstacle(self) -> None:
         """Say nothing: what Spark writes it can look after."""
 
-    def reached(self, before: int) -> int:
-        """Return up to which depot version a ledger had read at a time (microseconds), -1 when it had read none."""
-        found = self._rows(
-            f"SELECT max(depot_version) AS reached FROM {self.reference} "
-            f"WHERE state = 'microbatch' AND unix_micros(started_at) < {before:d}"
-        )[0]["reached"]
-        return -1 if found is None else int(found)
+    def reached(self, before: int, depot_id: str) -> int:
+        """Return up to which version of a depot a ledger had read it at a time (microseconds), -1 for not at all."""
+        asked = REACHED.format(ledger=self.reference, started="unix_micros(started_at)", before=before)
+        (row,) = self._rows(asked)
+        return -1 if row["reached"] is None or row["depot_id"] != depot_id else int(row["reached"])
 
     def description(self) -> str:
         """Return the table's comment."""

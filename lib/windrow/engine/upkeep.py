@@ -19,6 +19,7 @@ from windrow.engine.lock import commit_lock
 from windrow.engine.protocol import Compacted
 from windrow.locations import local_path
 from windrow.storage import history, open_table, reading, writing
+from windrow.tables import REACHED
 
 TARGET_SIZE = 100 * 1024 * 1024  # octets, what delta-rs compacts to unless the table has a property of its own
 ATTEMPTS = 5
@@ -100,17 +101,14 @@ class DeltaRsUpkeep:
             return len(found)  # with nothing to delete there would be two commits that say so
         return len(self._commit(lambda table: table.vacuum(dry_run=False, full=True)))
 
-    def reached(self, before: int) -> int:
-        """Return up to which depot version a ledger had read at a time (microseconds), -1 when it had read none."""
+    def reached(self, before: int, depot_id: str) -> int:
+        """Return up to which version of a depot a ledger had read it at a time (microseconds), -1 for not at all."""
         table = open_table(self.location, self.role)
-        asked = (
-            "SELECT max(depot_version) AS reached FROM ledger WHERE state = 'microbatch' "
-            f"AND CAST(started_at AS BIGINT) < {before:d}"
-        )
+        asked = REACHED.format(ledger="ledger", started="CAST(started_at AS BIGINT)", before=before)
         with reading(self.location, self.role):
             found = pa.table(QueryBuilder().register("ledger", table).execute(asked).read_all())
-        reached = found["reached"][0].as_py()
-        return -1 if reached is None else int(reached)
+        (row,) = found.to_pylist()
+        return -1 if row["reached"] is None or row["depot_id"] != depot_id else int(row["reached"])
 
     def logged_at(self, version: int) -> int | None:
         """Return when the log's file of a version was written (microseconds), None for a table that is elsewhere."""
