@@ -30,7 +30,9 @@ GONE = "gone"  # of a row to write: the live row of this id goes, and no other t
 
 DEPOT_COMMENT = "Windrow depot: messages, appended and never changed"
 LEDGER_COMMENT = "Windrow ledger: batches, rejections, progress and history"
-PROPERTIES = {FEED: "true", "delta.enableDeletionVectors": "false"}
+# To open a table is to read its last checkpoint and each commit after it: a hundred of them, delta-rs's default, took
+# three times as long as the checkpoint.
+PROPERTIES = {FEED: "true", "delta.enableDeletionVectors": "false", "delta.checkpointInterval": "20"}
 
 
 def retention(keep: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from windrow.arrow import plain_type
 from windrow.commits import FEED, Commit, rows_added
 from windrow.engine.protocol import Table
-from windrow.errors import DepotUnreadable, TableRefused
+from windrow.errors import DepotUnreadable, TableMissing, TableRefused
 from windrow.storage import history, reading, shared_table
 
 SAID = ("timestamp", "operation", "operationMetrics", "engineInfo", "txnId")
@@ -48,8 +48,10 @@ class DeltaRsLog:
 
     def table(self) -> Table | None:
         """Return the table's identity and latest version, None when there is no table."""
-        with reading(self.location, "table"):
-            return identity(shared_table(self.location, "table")) if DeltaTable.is_deltatable(self.location) else None
+        try:
+            return identity(shared_table(self.location, "table"))
+        except TableMissing:
+            return None
 
     def rows_added(self, after: int, upto: int) -> dict[int, int | None]:
         """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say."""
