@@ -24,8 +24,8 @@ from windrow.errors import TableMissing, TableUnreadable, TableUnwritable, first
 from windrow.locations import local_path
 
 FAULTS = (DeltaError, pa.ArrowException, OSError)
-# After an append to a depot: a checkpoint now and then, but nothing of the log is deleted. What is older than its
-# retention may still be unread; only maintenance knows how far the ledger has come.
+# After a commit: a checkpoint now and then, as the table's properties say, but nothing of the log is deleted. What is
+# old in a depot may be unread still; only maintenance knows how far the ledger has come.
 UNTRIMMED = PostCommitHookProperties(cleanup_expired_logs=False)
 
 

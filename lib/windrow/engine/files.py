@@ -35,13 +35,14 @@ from windrow.engine.pruning import SAID, Extent, Reach
 from windrow.engine.statistics import statistics
 from windrow.errors import first_line
 from windrow.step import Wanted
-from windrow.storage import reading
+from windrow.storage import UNTRIMMED, reading
 
 OPEN_BYTES = 4_000_000  # in memory
 IN_MEMORY = 4  # octets for each on disk, about
 SMALL_BYTES = 100_000  # on disk
 FINAL_BYTES = 256_000_000
 KEPT_BYTES = 128_000_000
+TRIMMED_EVERY = 100  # commits; to look for what is to be trimmed lists the whole log
 BY = "state"
 STATE = f"partition.{BY}"  # in what delta-rs says of a file
 
@@ -130,7 +131,14 @@ class LedgerFiles:
         schema, version = self.table.schema(), self.table.version()
         taken = Transaction(tables.application(str(self.table.metadata().id)), version)
         noted = CommitProperties(custom_metadata=dict(note), app_transactions=[taken])
-        self.table.create_write_transaction(actions, "append", schema, partition_by=[BY], commit_properties=noted)
+        self.table.create_write_transaction(
+            actions,
+            "append",
+            schema,
+            partition_by=[BY],
+            commit_properties=noted,
+            post_commithook_properties=UNTRIMMED if version % TRIMMED_EVERY else None,
+        )
         matched = sum(pc.sum(mask).as_py() or 0 for mask in replaced.values())
         gone = new.num_rows - written.num_rows
         return Merged(matched - gone, gone, new.num_rows - matched)
