@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from tests.clocks import NOW
 from tests.conftest import EngineFactory
+from tests.engine.probe import Point
 from tests.engine.world import World
 from tests.messages import SECOND, log
 from windrow.engine.stream import _marked, failure_in
@@ -59,4 +61,22 @@ def test_checkpoints_are_used_once(world: World, spark_engine: EngineFactory, tm
     DeltaTable(world.ledger).restore(0)
     world.publish(log(versions=1, seed=5, begin=NOW + 8 * SECOND)[0])
     world.runner(spark_engine, checkpoints=str(tmp_path / "checkpoints")).once()
+    assert world.canonical() == world.expected()
+
+
+def test_a_backlog_is_read_once(world: World, spark_engine: EngineFactory, spark: SparkSession) -> None:
+    """
+    A backlog that is too large for the driver is kept on disks while its slices are taken, and let go afterwards.
+    """
+    world.publish(*log(versions=3))
+    kept: list[int] = []
+
+    def count(here: Point) -> None:
+        if here is Point.BEFORE_COMMIT:
+            kept.append(len(spark.sparkContext._jsc.getPersistentRDDs()))
+
+    before = len(spark.sparkContext._jsc.getPersistentRDDs())
+    world.probed(spark_engine, count, max_messages=30, driver_messages=40).once()
+    assert kept == [before + 1] * 3
+    assert len(spark.sparkContext._jsc.getPersistentRDDs()) == before
     assert world.canonical() == world.expected()

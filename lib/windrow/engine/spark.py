@@ -38,7 +38,7 @@ from windrow.engine.spark_commit import SparkCommit
 from windrow.engine.spark_errors import translated
 from windrow.engine.spark_log import SparkLog, detail
 from windrow.engine.spark_upkeep import SparkUpkeep
-from windrow.engine.stream import SparkArrivals, Take, failure_in
+from windrow.engine.stream import SparkArrivals, Take, failure_in, released
 from windrow.engine.upkeep import DeltaRsUpkeep
 from windrow.errors import ExpressionError, FileRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
@@ -253,10 +253,11 @@ class SparkEngine:
             with configured(self._session, ALIKE):
                 mapping = mapping_of(chosen.depot_columns, table.schema)
                 mapped = frame.selectExpr(*mapping.spark_select(table.payload), CHANGE, VERSION) if mapping else frame
-                arrivals = SparkArrivals.of(mapped, counts, begin, chosen.on_depot_delete, chosen.driver_messages)
-                if arrivals.last is None:
-                    return begin
-                handle(arrivals)
+                with released(mapped):
+                    arrivals = SparkArrivals.of(mapped, counts, begin, chosen.on_depot_delete, chosen.driver_messages)
+                    if arrivals.last is None:
+                        return begin
+                    handle(arrivals)
         except PySparkException as error:
             raise translated(error) from error
         finally:

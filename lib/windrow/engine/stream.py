@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -48,6 +51,8 @@ class SparkArrivals:
         known = [count for count in counts.values() if count is not None]
         total = sum(known) if len(known) == len(counts) else frame.count()
         feed = _collected(frame) if total <= driver_messages else None
+        if feed is None:
+            _keep(frame)
         last = frame.agg(F.max(VERSION)).collect()[0][0] if feed is None else pc.max(feed[VERSION]).as_py()
         new = {version: count for version, count in counts.items() if count != 0 and version <= (last or 0)}
         messages = None if feed is None else messages_of(feed, feed[CHANGE], on_depot_delete)
@@ -81,6 +86,25 @@ class SparkArrivals:
             refuse_changes(plain(part.where(F.col(CHANGE) != "insert").select(CHANGE, VERSION).limit(1).toArrow()))
         kept = part.where(F.col(CHANGE) == "insert").withColumn("version", F.col(VERSION))
         return ExecutorsSlice(kept.drop(*FEED_COLUMNS), counts, rows)
+
+
+def _keep(frame: DataFrame) -> None:
+    """Have a frame kept on the disks of the executors, where Spark does that, in parts that know their versions.
+
+    Each slice would otherwise read the whole frame, because `foreachBatch` hands it over as an RDD.
+    """
+    with suppress(PySparkException):  # serverless keeps nothing
+        frame.persist(StorageLevel.DISK_ONLY)
+
+
+@contextmanager
+def released(frame: DataFrame) -> Iterator[None]:
+    """Let go what was kept of a frame."""
+    try:
+        yield
+    finally:
+        with suppress(PySparkException):
+            frame.unpersist()
 
 
 def _collected(frame: DataFrame) -> pa.Table:
