@@ -331,7 +331,9 @@ class TestLedger:
         """
         monkeypatch.setattr(of_ledger, "MANY_FILES", 1)
         monkeypatch.setattr(of_ledger, "MANY_LIVE", 1)
-        assert wrong(seen(world)) == {"ledger-files": "warning", "ledger-live": "warning"}
+        monkeypatch.setattr(of_ledger, "MANY_COMMITS", 1)
+        found = {"ledger-files": "warning", "ledger-live": "warning", "ledger-log": "warning"}
+        assert wrong(seen(world)) == found
         assert "1 open batches and 1 clocks" in of(seen(world), "ledger-live").what
 
 

@@ -32,6 +32,7 @@ OF_DEPOT = (
 OF_LEDGER = (
     ledger.check_books,
     ledger.check_files,
+    ledger.check_log,
     ledger.check_live,
     ledger.check_retention,
     ledger.check_rules,

@@ -25,6 +25,7 @@ CODES = {
         "ledger",
         "ledger-books",
         "ledger-files",
+        "ledger-log",
         "ledger-live",
         "ledger-retention",
         "ledger-rules",

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from windrow import durations
 from windrow.doctor.finding import Finding, error, ok, warning
 from windrow.doctor.opened import OpenLedger
+from windrow.locations import local_path
 from windrow.reading.log import kept
 
 DURATIONS = {"window", "max_delay", "max_leap"}
 MANY_FILES = 1_000  # a microbatch takes 1.4 times as long
 MANY_LIVE = 100_000
+MANY_COMMITS = 10_000  # on a local disk, with what they removed, a third of a second for each microbatch
 STATES = ("open", "closed", "rejected", "microbatch")
 SUMS = {
     "messages_read": "coalesce(sum(messages_read), 0)",
@@ -48,6 +50,19 @@ def check_files(ledger: OpenLedger) -> Iterator[Finding]:
     else:
         todo = "`windrow maintain` makes few large ones of them, which disturbs no run."
         yield warning("ledger-files", f"{files:,} files make every microbatch slower", todo)
+
+
+def check_log(ledger: OpenLedger) -> Iterator[Finding]:
+    """Who opens a table on a disk lists its log, and passes over what was removed and is kept."""
+    path = local_path(ledger.settings.ledger)
+    if path is None:
+        return
+    commits = sum(entry.suffix == ".json" for entry in (path / "_delta_log").iterdir())
+    if commits <= MANY_COMMITS:
+        yield ok("ledger-log", f"{commits:,} commits in the log")
+    else:
+        what = f"{commits:,} commits are in the log, which every microbatch goes through"
+        yield warning("ledger-log", what, "With a shorter keep `windrow maintain` removes them; or run less often.")
 
 
 def check_live(ledger: OpenLedger) -> Iterator[Finding]:
