@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from tests.producer.conftest import empty, messages
 from windrow.errors import MessageRefused, MessagesError, ProducerClosed, ProducerInUse, SettingsError, TableRefused
-from windrow.producer import Ack, Producer, State
+from windrow.producer import Ack, Position, Producer, State
 
 NEVER = 3_600_000  # milliseconds
 MOMENT = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -195,6 +195,32 @@ class TestMany:
             sent = [producer.send_many(table) for _ in range(3)]
             assert [future.result(60).sequence for future in sent] == [1_000, 2_000, 3_000]
             assert empty(producer)
+
+    def test_no_message(self, depot):
+        """
+        A row without a key or a type goes into the depot like any other, where the batcher will reject it.
+        """
+        table = pa.table({"key": pa.array([None, "k"], pa.string()), "type": ["t", None], "payload": ["1", "2"]})
+        with Producer(depot, "p") as producer:
+            assert producer.send_many(table).result(60).sequence == 2
+        assert messages(depot)["key"].to_pylist() == [None, "k"]
+
+    def test_mark(self, depot):
+        """
+        A mark is recorded with the commit of its table, stays until there is another, and is there after a new start.
+        """
+        table = pa.table({"key": ["k"], "type": ["t"]})
+        with Producer(depot, "p") as producer, Producer(depot, "mark:p") as other:
+            assert producer.position() == Position(0, None)
+            producer.send_many(table, mark=2**63 - 1).result(60)
+            producer.send(key="k", type="t").result(60)
+            assert producer.position() == Position(2, 2**63 - 1)
+            assert other.position() == Position(0, None)
+            with pytest.raises(MessageRefused):
+                producer.send_many(table, mark=2**63)
+        with Producer(depot, "p") as producer:
+            producer.send_many(table, mark=-7).result(60)
+            assert producer.position() == Position(3, -7)
 
     @pytest.mark.parametrize(
         "wrong",

@@ -10,9 +10,9 @@ where it was, a commit whose reply was lost is recognised, and two processes wit
 commit is *fenced*, and says so to all who wait.
 """
 
-from windrow.producer.delivery import Ack
+from windrow.producer.delivery import Ack, Position
 from windrow.producer.metrics import Metrics
 from windrow.producer.producer import Producer
 from windrow.producer.state import State
 
-__all__ = ["Ack", "Metrics", "Producer", "State"]
+__all__ = ["Ack", "Metrics", "Position", "Producer", "State"]

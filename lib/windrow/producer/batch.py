@@ -17,12 +17,14 @@ class Batch:
     """Single messages as they came, or one table as it was given.
 
     `begun` and `deadline` are monotonic seconds: when its first message came, and when that is given up. A `sealed`
-    batch takes no more. `reserved` is what it holds of the buffer, `note` is what its commit is known by.
+    batch takes no more. `reserved` is what it holds of the buffer, `note` is what its commit is known by, `mark` is a
+    number of the sender's that the log keeps with it.
     """
 
     begun: float
     deadline: float
     given: pa.Table | None = None
+    mark: int | None = None
     sealed: bool = False
     reserved: int = 0
     awaited: int = 0

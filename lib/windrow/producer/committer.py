@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from windrow.errors import DeliveryTimeout, ProducerFenced, ProducerInUse, WindrowError, first_line
 from windrow.producer.batch import Batch
+from windrow.producer.delivery import Position
 from windrow.producer.lane import SECOND, Bell, Lane
 from windrow.producer.state import State
-from windrow.producer.writer import DepotWriter
+from windrow.producer.writer import DepotWriter, Entry
 from windrow.settings import ProducerPart
 
 LOG = logging.getLogger("windrow.producer")
@@ -43,16 +44,16 @@ class Committer:
         """Return the type of the depot's payloads."""
         return self._writer.payload
 
-    def recorded(self, name: str) -> int:
-        """Return the number of the last message of a producer that is in the depot now, 0 for none."""
-        return DepotWriter(self.location, self.payload, "").recorded(_application(name))
+    def recorded(self, name: str) -> Position:
+        """Return how far a producer has come in the depot now."""
+        return DepotWriter(self.location, self.payload, "").recorded(name)
 
     def join(self, name: str, chosen: ProducerPart) -> Lane:
         """Return the lane of an id, which several producers may share. Raises ProducerInUse."""
         with self._opening:
             lane = self._lanes.get(name)
             if lane is None or lane.state is not State.OPEN:
-                lane = Lane(name, chosen, self.recorded(name), self._bell)
+                lane = Lane(name, chosen, self.recorded(name).sequence, self._bell)
                 with self._bell.lock:
                     self._lanes[name] = lane
             if lane.chosen != chosen:
@@ -131,12 +132,10 @@ class Committer:
 
     def _persist(self, lane: Lane, batch: Batch, rows: pa.Table) -> int:
         """Commit, again after what may pass, until the deadline. Raises DeliveryTimeout, ProducerFenced."""
-        pause = FIRST_PAUSE
+        entry, pause = Entry(lane.name, lane.sequence, batch.note, batch.mark), FIRST_PAUSE
         while True:
             try:
-                return self._writer.append(
-                    rows, _application(lane.name), lane.sequence, batch.note, lane.chosen.durable
-                )
+                return self._writer.append(rows, entry, lane.chosen.durable)
             except WindrowError as error:
                 if not error.retryable:
                     raise
@@ -179,10 +178,6 @@ class Committer:
                 expired = [lane.expire() for lane in self._lanes.values()]
             for say in expired:
                 say()
-
-
-def _application(name: str) -> str:
-    return f"producer:{name}"
 
 
 def _nothing() -> None:

@@ -21,6 +21,14 @@ class Ack:
     sequence: int
 
 
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a producer has come in the depot: the number of its last message, 0 for none, and its last mark."""
+
+    sequence: int
+    mark: int | None
+
+
 class Delivery(Future[Ack]):
     """The future of an acknowledgement. It cannot be cancelled: what was sent is delivered, or fails with an error.
 

@@ -78,7 +78,7 @@ class Lane:
                 return None
             return self._hold(row)
 
-    def send_many(self, table: pa.Table) -> Delivery:
+    def send_many(self, table: pa.Table, mark: int | None = None) -> Delivery:
         """Take a table as a batch of its own, behind all that was sent before. Raises as `send`.
 
         One that is larger than the buffer goes when nothing else is held.
@@ -89,6 +89,7 @@ class Lane:
             self._seal()
             now = self._bell.now()
             batch = self._new(now, table)
+            batch.mark = mark
             delivery = batch.hold(octets, now, self._awaited)
             batch.sealed = True
             self._took(batch, octets)

@@ -12,10 +12,10 @@ from typing import Any, Literal, Self
 import pyarrow as pa
 
 from windrow.errors import MessageRefused, MessagesError, ProducerClosed, ProducerFull, ProducerInUse
-from windrow.producer.delivery import Ack, Delivery
+from windrow.producer.delivery import Ack, Delivery, Position
 from windrow.producer.metrics import Metrics
 from windrow.producer.registry import REGISTRY
-from windrow.producer.row import Form, Row, conformed
+from windrow.producer.row import Form, Row, conformed, required_number
 from windrow.producer.state import State
 from windrow.settings import ProducerPart, part
 
@@ -103,18 +103,20 @@ class Producer:
         delivery.awaited()
         return await asyncio.wrap_future(delivery)
 
-    def send_many(self, messages: pa.Table | pa.RecordBatch) -> Future[Ack]:
+    def send_many(self, messages: pa.Table | pa.RecordBatch, mark: int | None = None) -> Future[Ack]:
         """Send many messages at once: one commit as they are given, behind all that was sent before.
 
-        Columns are those of `send`; `key` and `type` must be there. The acknowledgement is that of the last one.
-        Raises MessagesError and as `send`.
+        Columns are those of `send`; `key` and `type` must be there. A row in which one of them is NULL is no message:
+        it goes into the depot as it is, and the batcher records it as rejected. The acknowledgement is that of the last
+        row. `mark` is a number of your own that the log keeps with the commit: how far you are in what you read from,
+        say. `position()` gives it back. Raises MessagesError, MessageRefused for a mark, and as `send`.
         """
         self._require_usable()
         table = pa.table(messages) if isinstance(messages, pa.RecordBatch) else messages
         if not isinstance(table, pa.Table) or not table.num_rows:
             raise MessagesError("there are no messages to send", "Give a table of Arrow with rows.")
         whole = conformed(table, self.producer_id, time.time_ns() // 1_000, self._committer.payload)
-        return self._lane.send_many(whole)
+        return self._lane.send_many(whole, None if mark is None else required_number("mark", mark))
 
     def flush(self, timeout: float | None = None) -> bool:
         """Commit what was sent so far now, and wait for it; tell whether that is done before `timeout` seconds."""
@@ -123,6 +125,10 @@ class Producer:
 
     def last_sequence(self) -> int:
         """Return the number of the last message of this id that is in the depot, 0 for none: where to go on after."""
+        return self.position().sequence
+
+    def position(self) -> Position:
+        """Return the number of the last message of this id that is in the depot, and the last mark, of one moment."""
         return self._committer.recorded(self.producer_id)
 
     def metrics(self) -> Metrics:

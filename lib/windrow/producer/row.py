@@ -66,7 +66,7 @@ class Form:
             _text("type", type),
             now if event_time is None else _time("event_time", event_time),
             now if received_at is None else _time("received_at", received_at),
-            None if sequence is None else _number("sequence", sequence),
+            None if sequence is None else required_number("sequence", sequence),
             _payload(payload, self.binary),
         )
         if ready.octets > self.most_octets:
@@ -118,6 +118,14 @@ def numbered(table: pa.Table, first: int) -> pa.Table:
     return table.set_column(at, table.schema.field(at), pc.coalesce(table["sequence"], numbers))
 
 
+def required_number(name: str, value: object) -> int:
+    """Return a whole number of 64 bits. Raises MessageRefused."""
+    if isinstance(value, bool) or not isinstance(value, int) or not LEAST <= value <= GREATEST:
+        kind = "a datetime or whole microseconds" if name in messages.TIMES else "a whole number of 64 bits"
+        raise MessageRefused(f"{name} = {value!r} is not {kind}", "Nothing of it was sent.")
+    return value
+
+
 def _octets(value: str | bytes) -> int:
     return len(value) if isinstance(value, bytes) or value.isascii() else len(value.encode())
 
@@ -146,14 +154,7 @@ def _time(name: str, value: object) -> int:
         if value.tzinfo is None:
             raise MessageRefused(f"{name} = {value!r} has no time zone", "Give one: datetime.now(UTC).")
         return microseconds_of(value)
-    return _number(name, value)
-
-
-def _number(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not LEAST <= value <= GREATEST:
-        kind = "a whole number of 64 bits" if name == "sequence" else "a datetime or whole microseconds"
-        raise MessageRefused(f"{name} = {value!r} is not {kind}", "Nothing of it was sent.")
-    return value
+    return required_number(name, value)
 
 
 def _payload(value: object, binary: bool) -> str | bytes | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -23,10 +24,28 @@ from windrow.engine.lock import commit_lock
 from windrow.engine.log import payload_type
 from windrow.errors import ProducerFenced, TableRefused
 from windrow.locations import local_path
+from windrow.producer.delivery import Position
 from windrow.storage import OPENED, UNTRIMMED, history, open_table, reading, writing
 
 RELOADED_EVERY = 50  # commits: an older handle makes each commit slower
 NOTE = "windrow.batch"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the log says of a commit: the producer, the number it goes on after, what it is known by, the mark."""
+
+    name: str
+    before: int
+    note: str
+    mark: int | None = None
+
+    def properties(self, messages: int) -> CommitProperties:
+        """Return it as delta-rs takes it."""
+        transactions = [Transaction(_application(self.name), self.before + messages)]
+        if self.mark is not None:
+            transactions.append(Transaction(_marks(self.name), self.mark))
+        return CommitProperties(app_transactions=transactions, custom_metadata={NOTE: self.note})
 
 
 class DepotWriter:
@@ -41,22 +60,23 @@ class DepotWriter:
         self._acknowledged = self._table.version()
         self.payload = _required(self._table, location)
 
-    def recorded(self, application: str) -> int:
-        """Return the number up to which a producer has come, as the log says now; 0 for a new one."""
-        return int(self._reload().transaction_version(application) or 0)
+    def recorded(self, name: str) -> Position:
+        """Return how far a producer has come, as the log says now."""
+        table = self._reload()
+        return Position(_sequence(table, name), table.transaction_version(_marks(name)))
 
-    def append(self, rows: pa.Table, application: str, before: int, note: str, durable: bool) -> int:
-        """Append the messages after number `before` in one commit and return its version.
+    def append(self, rows: pa.Table, entry: Entry, durable: bool) -> int:
+        """Append messages in one commit and return its version.
 
-        A commit that failed and is in the log nevertheless, now or in an attempt before, is known there by its `note`.
+        A commit that failed and is in the log nevertheless, now or in an attempt before, is known there by its note.
         Raises ProducerFenced when another process has written as this producer, TableUnwritable, TableUnreadable,
         TableLocked.
         """
         if self._commits % RELOADED_EVERY == 0:
             self._reload()
-        version = self._committed(application, before, note)
+        version = self._committed(entry)
         if version is None:
-            version = self._commit(rows, application, before, note)
+            version = self._commit(rows, entry)
         OPENED.forget(self._location)
         if durable:
             self._flush(version)
@@ -64,9 +84,8 @@ class DepotWriter:
         self._acknowledged = version
         return version
 
-    def _commit(self, rows: pa.Table, application: str, before: int, note: str) -> int:
-        transaction = Transaction(application, before + rows.num_rows)
-        properties = CommitProperties(app_transactions=[transaction], custom_metadata={NOTE: note})
+    def _commit(self, rows: pa.Table, entry: Entry) -> int:
+        properties = entry.properties(rows.num_rows)
         try:
             with commit_lock(self._location), writing(self._location, "depot"):
                 write_deltalake(
@@ -78,21 +97,21 @@ class DepotWriter:
                 )
         except Exception:
             self._reload()
-            version = self._committed(application, before, note)
+            version = self._committed(entry)
             if version is None:
                 raise
             return version
         return self._table.version()
 
-    def _committed(self, application: str, before: int, note: str) -> int | None:
+    def _committed(self, entry: Entry) -> int | None:
         """Return the version that holds a commit already, None when it is still to be made. Raises ProducerFenced."""
-        if int(self._table.transaction_version(application) or 0) == before:
+        if _sequence(self._table, entry.name) == entry.before:
             return None
         with reading(self._location, "depot"):
             for commit in history(self._table, self._acknowledged + 1):
-                if commit.get(NOTE) == note:
+                if commit.get(NOTE) == entry.note:
                     return int(commit["version"])
-        raise _fenced(application)
+        raise _fenced(entry.name)
 
     def _reload(self) -> DeltaTable:
         self._table = open_table(self._location, "depot")
@@ -130,8 +149,19 @@ def _required(table: DeltaTable, location: str) -> pa.DataType:
     return kind
 
 
-def _fenced(application: str) -> ProducerFenced:
-    name = application.removeprefix("producer:")
+def _application(name: str) -> str:
+    return f"producer:{name}"
+
+
+def _marks(name: str) -> str:
+    return f"mark:{name}"
+
+
+def _sequence(table: DeltaTable, name: str) -> int:
+    return int(table.transaction_version(_application(name)) or 0)
+
+
+def _fenced(name: str) -> ProducerFenced:
     return ProducerFenced(
         f"another process writes as producer {name!r}",
         "Give each process an id of its own. What failed was not written by this one.",
