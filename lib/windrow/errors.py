@@ -17,7 +17,8 @@
     │   ├── Paused                 WINDROW-PAUSED
     │   ├── MessageRefused         WINDROW-MESSAGE
     │   ├── ProducerClosed         WINDROW-PRODUCER-CLOSED
-    │   └── ProducerInUse          WINDROW-PRODUCER-IN-USE
+    │   ├── ProducerInUse          WINDROW-PRODUCER-IN-USE
+    │   └── OtherInput             WINDROW-OTHER-INPUT
     └── OutsideError               the world failed (exit status 3)
         ├── TableMissing           WINDROW-TABLE-MISSING
         ├── TableRefused           WINDROW-TABLE-REFUSED
@@ -158,6 +159,12 @@ class ProducerInUse(UsageError):
     """In this process a producer of this id is open with other settings, or this one is a copy in a forked process."""
 
     code = "WINDROW-PRODUCER-IN-USE"
+
+
+class OtherInput(UsageError):
+    """The input of `windrow produce` is not the one from which its producer has sent so far."""
+
+    code = "WINDROW-OTHER-INPUT"
 
 
 class TableMissing(OutsideError):

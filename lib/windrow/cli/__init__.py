@@ -23,6 +23,7 @@ from windrow.cli import (
     maintaining,
     options,
     plotting,
+    producing,
     replaying,
     running,
     standing,
@@ -41,6 +42,7 @@ app = typer.Typer(
 for group in (
     demo,
     writing,
+    producing,
     running,
     standing,
     looking,

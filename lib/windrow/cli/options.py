@@ -115,3 +115,19 @@ def progress(what: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=aside, disable=quiet or not aside.is_terminal, transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def counter(what: str, quiet: bool) -> Iterator[Callable[[str, int], None]]:
+    """Count messages on a terminal, unless `quiet`; it is told what is at work and how many are done."""
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TextColumn("{task.completed:,} messages"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=aside, disable=quiet or not aside.is_terminal, transient=True) as bar:
+        task = bar.add_task(what)
+        yield lambda what, messages: bar.update(task, description=what, completed=messages)

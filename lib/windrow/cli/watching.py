@@ -6,21 +6,28 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from windrow.cli.options import aside
 from windrow.microbatch import Committed
 from windrow.observing import Observer
 from windrow.observing.log import log
 from windrow.settings import Settings
-from windrow.wall import WallClock
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 
+class Stoppable(Protocol):
+    """What can be asked for a stop."""
+
+    def stop(self) -> None:
+        """Ask for it."""
+        ...
+
+
 @contextmanager
-def stopping(clock: WallClock) -> Iterator[Callable[[], None]]:
+def stopping(what: Stoppable, saying: str = "stopping after this microbatch") -> Iterator[Callable[[], None]]:
     """Let SIGINT and SIGTERM ask for a stop; a second SIGINT interrupts. Gives a function that installs them again.
 
     Signals are the main thread's: in another one, as some platforms run a job, whoever owns the process decides.
@@ -30,10 +37,10 @@ def stopping(clock: WallClock) -> Iterator[Callable[[], None]]:
         return
 
     def stop(number: int, _: object) -> None:
-        clock.stop()
+        what.stop()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         with suppress(RuntimeError):  # it came in the middle of a line that is being written
-            log.info("stopping after this microbatch", signal=signal.Signals(number).name)
+            log.info(saying, signal=signal.Signals(number).name)
 
     def install() -> None:
         for number in before:

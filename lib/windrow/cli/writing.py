@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windrow.cli import options
-from windrow.cli.options import Config, Debug, Depot, Engine, Json, Ledger, aside, say
+from windrow.cli.options import Config, Debug, Depot, Engine, Json, Ledger, say
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -85,8 +85,6 @@ def ingest(
 
 def ingest_files(settings: Settings, files: list[str], format_: str, quiet: bool) -> list[Ingested]:
     """Ingest files with a progress bar on a terminal, and say what became of each unless `quiet`."""
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
     from windrow.engine import open_engine
     from windrow.ingest import Format
     from windrow.ingest import ingest as ingest_into
@@ -94,19 +92,8 @@ def ingest_files(settings: Settings, files: list[str], format_: str, quiet: bool
     formats: dict[str, Format] = {"parquet": "parquet", "delta": "delta"}
     if format_ not in formats:
         raise SettingsError(f"--format {format_!r} is not known", f"Known are {', '.join(formats)}.")
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        TextColumn("{task.completed:,} messages"),
-        TimeElapsedColumn(),
-    )
     done = []
-    with Progress(*columns, console=aside, disable=quiet or not aside.is_terminal, transient=True) as bar:
-        task = bar.add_task("ingest")
-
-        def progress(file: str, messages: int) -> None:
-            bar.update(task, description=file, completed=messages)
-
+    with options.counter("ingest", quiet) as progress:
         taken = ingest_into(
             open_engine(settings), files, settings.ingest.columns, formats[format_], settings.keep, progress
         )

@@ -62,7 +62,7 @@ class Batch:
 
     def table(self, first: int, payload: pa.DataType) -> pa.Table:
         """Return the messages as they are written, numbered from `first`."""
-        return table_of(self.sent, first, payload) if self.given is None else numbered(self.given, first)
+        return numbered(table_of(self.sent, payload) if self.given is None else self.given, first)
 
     def acknowledge(self, version: int, first: int) -> None:
         """End all deliveries well."""

@@ -77,12 +77,11 @@ class Form:
         return ready
 
 
-def table_of(rows: Sequence[Row], first: int, payload: pa.DataType) -> pa.Table:
-    """Return rows as a table of messages; those without a sequence have their number, counted from `first`."""
+def table_of(rows: Sequence[Sequence[object]], payload: pa.DataType) -> pa.Table:
+    """Return rows, each with the values of the columns of a message, as a table."""
     schema = messages.schema(payload)
     columns = zip(*rows, strict=True)
-    table = pa.table([_array(list(values), type_) for values, type_ in zip(columns, schema.types, strict=True)], schema)
-    return numbered(table, first)
+    return pa.table([_array(list(values), type_) for values, type_ in zip(columns, schema.types, strict=True)], schema)
 
 
 def conformed(given: pa.Table, source: str, now: int, payload: pa.DataType) -> pa.Table:

@@ -1,0 +1,139 @@
+"""The command that sends messages into a depot, without a JVM: produce."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from windrow.cli import options
+from windrow.cli.options import Config, Debug, Depot, Json, LogFormat, LogLevel, aside, count, say
+from windrow.errors import FileRefused
+from windrow.paths import PathBook
+
+if TYPE_CHECKING:
+    from windrow.producer import Producer
+    from windrow.producer.produce import Listener, Produced
+    from windrow.settings import Settings
+
+File = Annotated[str, typer.Argument(help="File of lines, each a JSON object; - is standard input.")]
+Id = Annotated[str, typer.Option("--id", help="Name of the producer; each input has its own.")]
+Column = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column", help="column=field, column='text', or payload=* for the whole line. Default: each its own name."
+    ),
+]
+NoResume = Annotated[
+    bool, typer.Option("--no-resume", help="Send every line: the input cannot be given again from its beginning.")
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first line that is no message.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command of this file."""
+    app.command(epilog="Example: windrow produce readings.ndjson --id gateway-7")(produce)
+
+
+def produce(
+    id_: Id,
+    file: File = "-",
+    column: Column = None,
+    no_resume: NoResume = False,
+    strict: Strict = False,
+    config: Config = None,
+    depot: Depot = None,
+    log_format: LogFormat = None,
+    log_level: LogLevel = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Send lines of JSON into the depot. Given the same input again, it goes on behind the last line that is there.
+
+    A line that is no message goes in as well, where the batcher rejects it; --strict stops there. SIGINT and SIGTERM
+    end it when the lines that were read are in the depot.
+    """
+    from windrow.cli.watching import stopping
+    from windrow.observing.log import logging_to
+    from windrow.producer.input import Input, Stop
+    from windrow.producer.lines import Fields, Reader
+    from windrow.producer.produce import Production
+
+    fields = Fields.of(column or ())
+    chosen = options.settings(config, depot=depot, log=options.table(format=log_format, level=log_level))
+    part, stop = chosen.producer, Stop()
+    with (
+        logging_to(aside, chosen.log.format, chosen.log.level),
+        stopping(stop, "stopping after the lines that were read"),
+        _opened(file) as descriptor,
+        _producing(chosen, PathBook.beside(config).path(chosen.depot), id_) as producer,
+        options.counter("produce", quiet=json) as progress,
+    ):
+        reader = Reader(fields, id_, part.max_message_bytes)
+        lines = Input(descriptor, stop, part.max_message_bytes)
+        production = Production(producer, lines, reader, part, _listener(progress))
+        done = production.run(resume=not no_resume, strict=strict)
+    if json:
+        options.print_json(done)
+    else:
+        say(_sentence(done))
+
+
+@contextmanager
+def _opened(file: str) -> Iterator[int]:
+    """Open a file, or standard input. Raises FileRefused."""
+    if file == "-":
+        yield 0
+        return
+    try:
+        descriptor = os.open(file, os.O_RDONLY)
+    except OSError as error:
+        raise FileRefused(f"{file} cannot be read: {error.strerror}", "Check the path and its rights.") from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _producing(settings: Settings, depot: str, name: str) -> Iterator[Producer]:
+    """Open a producer; after an error nothing is under way that is worth waiting for."""
+    from windrow.producer import Producer
+
+    producer = Producer(depot, name, keep=settings.keep, **settings.producer.model_dump())
+    try:
+        yield producer
+    except BaseException:
+        producer.close(0)
+        raise
+    producer.close()
+
+
+def _listener(progress: Callable[[str, int], None]) -> Listener:
+    """Return what shows and logs how it goes."""
+    from windrow.observing.log import log
+    from windrow.producer.produce import Listener
+
+    return Listener(
+        resumed=lambda skipped: log.info("resumed: these lines are in the depot", lines=skipped),
+        committed=lambda messages: progress("messages", messages),
+        faulty=lambda fault: log.warning("no message", line=fault.line, reason=fault.reason),
+    )
+
+
+def _sentence(done: Produced) -> str:
+    """Say in one line what became of the input."""
+    said = [f"{count(done.messages, 'message')} sent, {done.messages_per_second:,.0f}/s."]
+    if done.rejected:
+        verb = "is no message and" if done.rejected == 1 else "are no messages and"
+        said.append(f"{done.rejected:,} of them {verb} will be rejected.")
+    if done.skipped:
+        said.append(f"{count(done.skipped, 'line')} before them {'was' if done.skipped == 1 else 'were'} in the depot.")
+    if done.unfinished:
+        said.append(f"Line {done.line + 1:,} has no end yet and was not sent.")
+    if done.stopped:
+        said.append(f"Stopped after line {done.line:,}.")
+    return " ".join(said)
