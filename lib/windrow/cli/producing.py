@@ -58,8 +58,9 @@ def produce(
     """
     from windrow.cli.watching import stopping
     from windrow.observing.log import logging_to
+    from windrow.producer.fields import Fields
     from windrow.producer.input import Input, Stop
-    from windrow.producer.lines import Fields, Reader
+    from windrow.producer.lines import Reader
     from windrow.producer.produce import Production
 
     fields = Fields.of(column or ())

@@ -62,7 +62,8 @@ class Batch:
 
     def table(self, first: int, payload: pa.DataType) -> pa.Table:
         """Return the messages as they are written, numbered from `first`."""
-        return numbered(table_of(self.sent, payload) if self.given is None else self.given, first)
+        sent = table_of(zip(*self.sent, strict=True), payload) if self.given is None else self.given
+        return numbered(sent, first)
 
     def acknowledge(self, version: int, first: int) -> None:
         """End all deliveries well."""

@@ -7,7 +7,6 @@ line for none, so that nobody could say any more which line is which message.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,13 +15,11 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from windrow import messages
-from windrow.errors import SettingsError
-from windrow.moments import microseconds_of
+from windrow.moments import EPOCH, MICROSECOND, microseconds_of
+from windrow.producer.fields import Fields
 from windrow.producer.row import GREATEST, LEAST, table_of
 
 KEPT_OCTETS = 1_024  # of a line that is too large
-WHOLE = "*"
-TEXT = re.compile(r"'((?:[^']|'')*)'")
 REQUIRED = ("key", "type", "event_time")
 
 
@@ -57,105 +54,85 @@ class Portion:
         return Portion(self.first, self.table.slice(0, line - self.first), faults)
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
-    """Which field of a line gives each column of a message, or which text; the payload may be the whole line.
-
-    A field that gives none makes the line no message, unless the whole line is kept: what is in nobody's column would
-    be lost in silence.
-    """
-
-    names: dict[str, str]
-    texts: dict[str, str]
-    whole: bool
-
-    @classmethod
-    def of(cls, given: Sequence[str]) -> Fields:
-        """Read `column=field`, `column='text'` and `payload=*`; a column left out is the field of its own name.
-
-        Raises SettingsError.
-        """
-        names = {name: name for name in messages.COLUMNS}
-        texts = {}
-        for one in given:
-            column, equals, value = one.partition("=")
-            if not equals or not value or column not in names:
-                _refuse(one)
-            text = TEXT.fullmatch(value)
-            if value == WHOLE or text:
-                allowed = ("payload",) if value == WHOLE else ("source", "key", "type", "payload")
-                if column not in allowed:
-                    _refuse(one)
-                texts[column] = value if text is None else text[1].replace("''", "'")
-            names[column] = value
-        whole = names["payload"] == WHOLE
-        return cls({name: field for name, field in names.items() if name not in texts}, texts, whole)
-
-
 class Reader:
     """Makes messages of lines."""
 
     def __init__(self, fields: Fields, source: str, most_octets: int) -> None:
         """Read by `fields`; `source` is that of a line that names none, a line of more octets is no message."""
+        self._fields, self._most_octets = fields, most_octets
         self._source = fields.texts.get("source", source)
-        self._whole, self._most_octets = fields.whole, most_octets
         self._known = frozenset(fields.names.values())
-        self._columns = [self._column(name, fields) for name in messages.COLUMNS]
 
     def read(self, lines: Sequence[bytes], first: int, now: int) -> Portion:
         """Return lines as messages that arrived at `now`, microseconds; the first one has the number `first`."""
-        rows, faults = [], []
-        for number, line in enumerate(lines, first):
-            try:
-                rows.append(self._message(line, now))
-            except Unfit as unfit:
-                faults.append(Fault(number, str(unfit)))
-                rows.append(self._rejected(line, now))
-        return Portion(first, table_of(rows, pa.string()), faults)
+        reasons: dict[int, str] = {}
+        objects = self._objects(lines, reasons)
+        instead = {"source": self._source, "received_at": now} | self._fields.texts
+        columns = {name: self._column(name, instead.get(name), objects, reasons) for name in messages.COLUMNS}
+        if self._fields.whole:
+            columns["payload"] = [line.decode(errors="replace").strip() for line in lines]
+        for at in reasons:
+            self._reject(columns, at, lines[at], instead)
+        faults = [Fault(first + at, reasons[at]) for at in sorted(reasons)]
+        return Portion(first, table_of(columns.values(), pa.string()), faults)
 
-    def _message(self, line: bytes, now: int) -> tuple[Any, ...]:
+    def _objects(self, lines: Sequence[bytes], reasons: dict[int, str]) -> list[dict[str, Any]]:
+        """Return what each line says, an empty object where it is no message."""
+        found = []
+        for at, line in enumerate(lines):
+            try:
+                found.append(self._object(line))
+            except Unfit as unfit:
+                reasons[at] = str(unfit)
+                found.append({})
+        return found
+
+    def _object(self, line: bytes) -> dict[str, Any]:
         if len(line) > self._most_octets:
             raise Unfit(f"it has more than {self._most_octets:,} octets")
-        text = _text(line)
-        found = _object(text)
-        if not self._whole and not found.keys() <= self._known:
+        found = _decoded(line)
+        if not self._fields.whole and not found.keys() <= self._known:
             raise Unfit(f"no column takes its field {min(found.keys() - self._known)!r}")
-        return tuple(column(found, text, now) for column in self._columns)
+        return found
 
-    def _rejected(self, line: bytes, now: int) -> tuple[Any, ...]:
-        """Return a row that the batcher rejects, with the line for whoever looks after it."""
+    def _column(self, name: str, instead: Any, objects: list[dict[str, Any]], reasons: dict[int, str]) -> list[Any]:
+        """Return a column; most are of one kind and need no look at each value."""
+        field = self._fields.names.get(name)
+        if field is None:
+            return [instead] * len(objects)
+        values: list[Any] = [found.get(field) for found in objects]
+        kinds = set(map(type, values))
+        if kinds == {type(None)} and name not in REQUIRED:
+            return [instead] * len(objects)
+        if kinds == {str} and (quick := QUICK[name](values)) is not None:
+            return quick
+        for at, value in enumerate(values):
+            try:
+                values[at] = _converted(name, field, value, instead)
+            except Unfit as unfit:
+                reasons.setdefault(at, str(unfit))
+        return values
+
+    def _reject(self, columns: dict[str, list[Any]], at: int, line: bytes, instead: dict[str, Any]) -> None:
+        """Make a row that the batcher rejects, with the line for whoever looks after it."""
         kept = line if len(line) <= self._most_octets else line[:KEPT_OCTETS]
-        return self._source, None, None, None, now, None, kept.decode(errors="backslashreplace")
-
-    def _column(self, name: str, fields: Fields) -> Callable[[dict[str, Any], str, int], Any]:
-        if name == "payload" and fields.whole:
-            return lambda found, text, now: text.strip()
-        if name in fields.texts:
-            fixed = fields.texts[name]
-            return lambda found, text, now: fixed
-        field, convert = fields.names[name], CONVERSIONS[name]
-        if name in REQUIRED:
-            return lambda found, text, now: convert(field, _present(found, field))
-        instead: Callable[[int], Any] = {"source": lambda now: self._source, "received_at": lambda now: now}.get(
-            name, lambda now: None
-        )
-        return lambda found, text, now: instead(now) if (value := found.get(field)) is None else convert(field, value)
+        row = dict.fromkeys(REQUIRED) | {
+            "source": self._source,
+            "received_at": instead["received_at"],
+            "sequence": None,
+        }
+        for name, value in (row | {"payload": kept.decode(errors="backslashreplace")}).items():
+            columns[name][at] = value
 
 
-def _text(line: bytes) -> str:
+def _decoded(line: bytes) -> dict[str, Any]:
     try:
-        return line.decode()
+        found = DECODER.decode(line.decode())
     except UnicodeDecodeError as error:
         raise Unfit(f"it is no UTF-8 at octet {error.start + 1}") from None
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        found = DECODER.decode(text)
     except json.JSONDecodeError as error:
-        raise Unfit(
-            f"it is no JSON: {error.msg} at character {error.pos + 1}" if text.strip() else "it is empty"
-        ) from None
+        said = f"it is no JSON: {error.msg} at character {error.pos + 1}" if error.doc.strip() else "it is empty"
+        raise Unfit(said) from None
     except (ValueError, RecursionError) as error:
         raise Unfit(f"it is no JSON that can be read: {str(error).partition(';')[0]}") from None
     if not isinstance(found, dict):
@@ -163,11 +140,23 @@ def _object(text: str) -> dict[str, Any]:
     return found
 
 
-def _present(found: dict[str, Any], field: str) -> Any:
-    value = found.get(field)
-    if value is None:
+def _converted(name: str, field: str, value: Any, instead: Any) -> Any:
+    if value is not None:
+        return CONVERSIONS[name](field, value)
+    if name in REQUIRED:
         raise Unfit(f"{field} is missing")
-    return value
+    return instead
+
+
+def _quick_texts(values: list[str]) -> list[str] | None:
+    return values if "".join(values).isascii() else None
+
+
+def _quick_times(values: list[str]) -> list[int] | None:
+    try:
+        return [(datetime.fromisoformat(value) - EPOCH) // MICROSECOND for value in values]
+    except (TypeError, ValueError):  # one without a zone, or no time
+        return None
 
 
 def _whole_text(field: str, value: Any) -> str:
@@ -212,7 +201,7 @@ def _payload(field: str, value: Any) -> str:
     if isinstance(value, str):
         return _unicode(field, value)
     try:
-        written = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        written = ENCODER.encode(value)
     except ValueError:
         raise Unfit(f"{field} holds a number that is too large") from None
     except RecursionError:
@@ -224,14 +213,7 @@ def _constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number")
 
 
-def _refuse(given: str) -> NoReturn:
-    raise SettingsError(
-        f"--column {given!r} says nothing",
-        f"Say column=field, or column='text' for source, key, type and payload, or payload=* for the whole line. "
-        f"Columns are {', '.join(messages.COLUMNS)}.",
-    )
-
-
+ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 DECODER = json.JSONDecoder(parse_constant=_constant)
 CONVERSIONS: dict[str, Callable[[str, Any], Any]] = {
     "source": _whole_text,
@@ -241,4 +223,13 @@ CONVERSIONS: dict[str, Callable[[str, Any], Any]] = {
     "received_at": _time,
     "sequence": _sequence,
     "payload": _payload,
+}
+QUICK: dict[str, Callable[[list[str]], list[Any] | None]] = {
+    "source": _quick_texts,
+    "key": _quick_texts,
+    "type": _quick_texts,
+    "event_time": _quick_times,
+    "received_at": _quick_times,
+    "sequence": lambda values: None,
+    "payload": _quick_texts,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -77,11 +77,10 @@ class Form:
         return ready
 
 
-def table_of(rows: Sequence[Sequence[object]], payload: pa.DataType) -> pa.Table:
-    """Return rows, each with the values of the columns of a message, as a table."""
+def table_of(columns: Iterable[Sequence[object]], payload: pa.DataType) -> pa.Table:
+    """Return the columns of messages, in their order, as a table."""
     schema = messages.schema(payload)
-    columns = zip(*rows, strict=True)
-    return pa.table([_array(list(values), type_) for values, type_ in zip(columns, schema.types, strict=True)], schema)
+    return pa.table([_array(values, type_) for values, type_ in zip(columns, schema.types, strict=True)], schema)
 
 
 def conformed(given: pa.Table, source: str, now: int, payload: pa.DataType) -> pa.Table:
@@ -129,7 +128,7 @@ def _octets(value: str | bytes) -> int:
     return len(value) if isinstance(value, bytes) or value.isascii() else len(value.encode())
 
 
-def _array(values: list[object], type_: pa.DataType) -> pa.Array:
+def _array(values: Sequence[object], type_: pa.DataType) -> pa.Array:
     return pa.array(values, pa.int64()).cast(type_) if pa.types.is_timestamp(type_) else pa.array(values, type_)
 
 
