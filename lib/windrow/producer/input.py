@@ -48,17 +48,17 @@ class Input:
         self.stopped = self.unfinished = False
 
     def ready(self) -> bool:
-        """Tell whether there is something to take, or an end, without waiting."""
-        return (
-            bool(self._lines) or self._ended or bool(select.select([self._descriptor, self._stop.woken], [], [], 0)[0])
-        )
+        """Tell whether `take` would not wait, for a line or for the end."""
+        while not self._lines and self._read(0):
+            pass
+        return bool(self._lines) or self._ended
 
     def take(self, rows: int, octets: int, seconds: float) -> list[bytes]:
         """Wait for lines, and return them when so many are there, or so long after the first; none at the end."""
         found: list[bytes] = []
         held, until = 0, None
         while len(found) < rows and held < octets:
-            if not self._lines and not self._read(until):
+            if not self._lines and not self._read(None if until is None else max(until - time.monotonic(), 0)):
                 break
             taken = self._lines[: rows - len(found)]
             del self._lines[: len(taken)]
@@ -68,12 +68,11 @@ class Input:
                 until = time.monotonic() + seconds
         return found
 
-    def _read(self, until: float | None) -> bool:
-        """Read a block when there is one; False at the end, or at a time."""
+    def _read(self, seconds: float | None) -> bool:
+        """Read a block when there is one, or wait for it so long; False at the end, or after the time."""
         if self._ended:
             return False
-        wait = None if until is None else max(until - time.monotonic(), 0)
-        ready = select.select([self._descriptor, self._stop.woken], [], [], wait)[0]
+        ready = select.select([self._descriptor, self._stop.woken], [], [], seconds)[0]
         if self._stop.woken in ready:
             self.stopped = self._ended = True
         if self._ended or not ready:

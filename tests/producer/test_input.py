@@ -1,0 +1,146 @@
+"""Lines from a file or a pipe, as they come."""
+
+import os
+import random
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from windrow.errors import FileRefused
+from windrow.producer.input import Fingerprint, Input, Stop
+
+NEVER = 3_600.0
+
+
+@contextmanager
+def piped(most_octets=1_000):
+    """Give an input, the end of the pipe to write to, and its stop."""
+    stop, (descriptor, write) = Stop(), os.pipe()
+    with os.fdopen(write, "wb", buffering=0) as writer:
+        yield Input(descriptor, stop, most_octets), writer, stop
+    os.close(descriptor)
+    stop.close()
+
+
+def taken(given, rows=10):
+    lines = []
+    while found := given.take(rows, 1_000_000, 0):
+        assert len(found) <= rows
+        lines += found
+    return lines
+
+
+class TestLines:
+    def test_any_cut(self):
+        """
+        However the octets come, the lines are the same; the last one may have no end, which is told.
+        """
+        random.seed(7)
+        content = b"\n".join(b"x" * random.randrange(40) for _ in range(200)) + b"rest"
+        for _ in range(20):
+            with piped() as (given, writer, _):
+                found = []
+                rest = content
+                while rest:
+                    part = rest[: random.randrange(1, 400)]
+                    rest = rest[len(part) :]
+                    writer.write(part)
+                    while given.ready():
+                        found += given.take(random.randrange(1, 9), 50, 0)
+                writer.close()
+                found += taken(given)
+                assert found == content.split(b"\n")
+                assert given.unfinished
+
+    @pytest.mark.parametrize(
+        ("content", "lines", "unfinished"),
+        [
+            (b"", [], False),
+            (b"\n", [b""], False),
+            (b"a\n\nb\n", [b"a", b"", b"b"], False),
+            (b"a", [b"a"], True),
+            (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", [b"a", b"\xef\xbb\xbfb"], False),
+        ],
+    )
+    def test_ends(self, content, lines, unfinished):
+        """
+        Each end of a line ends one, also an empty one; what some programs put before the first is none of it.
+        """
+        with piped() as (given, writer, _):
+            writer.write(content)
+            writer.close()
+            assert taken(given) == lines
+            assert given.unfinished is unfinished
+
+    def test_large(self):
+        """
+        Of a line that is larger than it may be not more than a part is held, however long it is.
+        """
+        with piped(most_octets=10) as (given, writer, _):
+
+            def write():
+                for _ in range(100):
+                    writer.write(b"x" * 1_000_000)
+                writer.write(b"\nafter\n")
+                writer.close()
+
+            thread = threading.Thread(target=write)
+            thread.start()
+            large, after = taken(given)
+            thread.join(60)
+            assert 10 < len(large) < 3_000_000
+            assert after == b"after"
+
+    def test_waits_for_more(self):
+        """
+        Lines are given when enough are there, though the input goes on; what came with them waits for its turn.
+        """
+        with piped() as (given, writer, _):
+            writer.write(b"1\n2\n3\n")
+            assert given.take(2, 1_000, NEVER) == [b"1", b"2"]
+            assert given.take(1_000, 1_000, 0) == [b"3"]
+            writer.write(b"444\n5\n")
+            assert given.take(1_000, 3, NEVER) == [b"444", b"5"]
+            assert not given.ready()
+
+    def test_stop(self):
+        """
+        A stop ends a wait, and what was read is given first.
+        """
+        with piped() as (given, writer, stop):
+            writer.write(b"1\n2\n3\n")
+            assert given.take(1, 1_000, NEVER) == [b"1"]
+            threading.Timer(0.05, stop.stop).start()
+            assert given.take(1_000, 1_000, NEVER) == [b"2", b"3"]
+            assert given.take(1_000, 1_000, NEVER) == []
+            assert given.stopped
+
+    def test_unreadable(self, tmp_path):
+        """
+        What cannot be read is an error.
+        """
+        stop, descriptor = Stop(), os.open(tmp_path, os.O_RDONLY)
+        with pytest.raises(FileRefused):
+            Input(descriptor, stop, 10).take(1, 1, 0)
+        os.close(descriptor)
+        stop.close()
+
+
+class TestFingerprint:
+    def test_same(self):
+        """
+        The same lines have the same fingerprint, however they are taken, ended and cut.
+        """
+        one, other = Fingerprint(), Fingerprint()
+        whole = one.add([b"a", b"b" * 2_000, b"c"])
+        other.add([b"a\r"])
+        assert other.add([b"b" * 1_500, b"c"]) == whole
+        assert 0 <= whole < 2**63
+
+    @pytest.mark.parametrize("lines", [[b"a"], [b"a", b"b", b""], [b"ab"], [b"b", b"a"], [b"a", b"c"], [b"", b"ab"]])
+    def test_other(self, lines):
+        """
+        Other lines have another one.
+        """
+        assert Fingerprint().add(lines) != Fingerprint().add([b"a", b"b"])

@@ -1,0 +1,191 @@
+"""What a line of JSON becomes."""
+
+import json
+
+import pytest
+
+from windrow.errors import SettingsError
+from windrow.moments import microseconds
+from windrow.producer.fields import Fields
+from windrow.producer.lines import Fault, Reader
+
+NOW = microseconds("2026-01-31T12:00:09Z", "now")
+GOOD = {"key": "k", "type": "t", "event_time": "2026-01-31T12:00:00Z"}
+
+
+def read(*lines, columns=(), most_octets=1_000):
+    octets = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
+    return Reader(Fields.of(columns), "p", most_octets).read(octets, 1, NOW)
+
+
+class TestMessages:
+    def test_columns(self):
+        """
+        A line gives each column its value; what may be left out, or is null, has that of a message that is sent.
+        """
+        full = GOOD | {"source": "s", "received_at": 1_000_000, "sequence": -5, "payload": "21.5"}
+        portion = read(full, GOOD, GOOD | {"source": None, "received_at": None, "sequence": None, "payload": None})
+        assert portion.faults == []
+        first, *others = portion.table.to_pylist()
+        assert (first["source"], first["received_at"].timestamp(), first["sequence"], first["payload"]) == (
+            "s", 1, -5, "21.5",
+        )  # fmt: skip
+        assert [(row["source"], row["sequence"], row["payload"]) for row in others] == [("p", None, None)] * 2
+        assert {row["received_at"].timestamp() for row in others} == {NOW / 1_000_000}
+
+    @pytest.mark.parametrize(
+        "time",
+        ["2026-01-31T13:00:00.0000019+01:00", "2026-01-31T12:00:00.000001Z", NOW - 8_999_999],
+        ids=["zone, finer than microseconds", "Z", "microseconds"],
+    )
+    def test_times(self, time):
+        """
+        A time is text with a zone, floored to microseconds, or whole microseconds; also where a portion has both.
+        """
+        for portion in (read(GOOD | {"event_time": time}), read(GOOD | {"event_time": time}, GOOD | {"event_time": 5})):
+            assert portion.table["event_time"].cast("int64")[0].as_py() == NOW - 8_999_999
+            assert portion.faults == []
+
+    @pytest.mark.parametrize(
+        ("value", "payload"),
+        [
+            ("ä", "ä"),
+            ("", ""),
+            (21.5, "21.5"),
+            (True, "true"),
+            ({"a": [1, "ä", None]}, '{"a":[1,"ä",null]}'),
+            (10**30, str(10**30)),
+        ],
+    )
+    def test_payload(self, value, payload):
+        """
+        A payload is a text as it is, any other value as its JSON text.
+        """
+        assert read(GOOD | {"payload": value}).table["payload"].to_pylist() == [payload]
+
+    def test_same_alone_and_together(self):
+        """
+        What a line becomes does not depend on the lines that it comes with.
+        """
+        lines = [
+            GOOD, b"", b"{}", GOOD | {"key": "\u00e4"}, GOOD | {"event_time": 7}, GOOD | {"event_time": "x"},
+            GOOD | {"payload": 1}, GOOD | {"payload": "x"}, GOOD | {"source": "s", "sequence": 3}, b"\xff", b"[1]",
+            GOOD | {"key": 1}, GOOD | {"received_at": "2026-01-31T12:00:00Z"}, GOOD | {"colour": "red"},
+        ]  # fmt: skip
+        together = read(*lines)
+        alone = [read(line) for line in lines]
+        assert together.table.to_pylist() == [row for portion in alone for row in portion.table.to_pylist()]
+        faults = [(at, fault.reason) for at, portion in enumerate(alone, 1) for fault in portion.faults]
+        assert [(fault.line, fault.reason) for fault in together.faults] == faults
+        assert len(faults) == 7
+
+    def test_before(self):
+        """
+        The part of a portion before a line has the rows and faults of the lines before it.
+        """
+        portion = read(b"", GOOD, b"", GOOD)
+        part = portion.before(3)
+        assert (part.first, part.last, part.faults) == (1, 2, portion.faults[:1])
+        assert part.table.equals(portion.table.slice(0, 2))
+
+
+class TestFaults:
+    @pytest.mark.parametrize(
+        ("line", "reason"),
+        [
+            (b"", "it is empty"),
+            (b" \r", "it is empty"),
+            (b"{", "it is no JSON"),
+            (b'{"key": "k"}{"key": "k"}', "it is no JSON: Extra data"),
+            (b"[]", "it is no JSON object"),
+            (b"17", "it is no JSON object"),
+            (b'{"key": "\xff"}', "it is no UTF-8 at octet 10"),
+            (b"[" * 900, "it is no JSON"),
+            (b'{"event_time": NaN}', "NaN is no number"),
+            (b'{"event_time": ' + b"9" * 900 + b"}", "key is missing"),
+            ({}, "key is missing"),
+            (GOOD | {"type": None}, "type is missing"),
+            (GOOD | {"key": 17}, "key is no text"),
+            (GOOD | {"source": ["s"]}, "source is no text"),
+            (GOOD | {"key": "\ud800"}, "key holds half of a character"),
+            (GOOD | {"payload": {"a": "\ud800"}}, "payload holds half of a character"),
+            (GOOD | {"event_time": "2026-01-31T12:00:00"}, "event_time has no time zone"),
+            (GOOD | {"event_time": "yesterday"}, "event_time is no time: 'yesterday'"),
+            (GOOD | {"event_time": 1.5}, "event_time is neither"),
+            (GOOD | {"event_time": True}, "event_time is neither"),
+            (GOOD | {"received_at": 2**63}, "received_at is neither"),
+            (GOOD | {"sequence": "1"}, "sequence is no whole number"),
+            (b'{"key": "k", "type": "t", "event_time": 1, "payload": 1e999}', "payload holds a number"),
+            (GOOD | {"colour": "red"}, "no column takes its field 'colour'"),
+            (GOOD | {"payload": "x" * 940}, "it has more than 1,000 octets"),
+        ],
+        ids=lambda value: value if isinstance(value, str) else "",
+    )
+    def test_reason(self, line, reason):
+        """
+        A line that is no message is told with its reason, and is a row without key, type and time that holds it.
+        """
+        portion = read(line)
+        [fault] = portion.faults
+        assert fault.line == 1
+        assert fault.reason.startswith(reason) or reason in fault.reason
+        [row] = portion.table.to_pylist()
+        assert (row["source"], row["received_at"].timestamp()) == ("p", NOW / 1_000_000)
+        assert (row["key"], row["type"], row["event_time"], row["sequence"]) == (None, None, None, None)
+        octets = line if isinstance(line, bytes) else json.dumps(line).encode()
+        assert row["payload"] == octets.decode(errors="backslashreplace")
+
+    def test_too_large(self):
+        """
+        Of a line that is too large the beginning is kept, whatever is behind it.
+        """
+        portion = read(b"x" * 5_000)
+        assert portion.faults == [Fault(1, "it has more than 1,000 octets")]
+        assert portion.table["payload"].to_pylist() == ["x" * 1_024]
+
+    def test_nested(self):
+        """
+        A value so deep that it cannot be read, or not be written again, makes a line no message.
+        """
+        for depth in (900, 5_000, 50_000):
+            line = b'{"key":"k","type":"t","event_time":1,"payload":' + b"[" * depth + b"]" * depth + b"}"
+            portion = read(line, most_octets=1_000_000)
+            assert portion.table.num_rows == 1
+            assert len(portion.faults) == portion.table["key"].null_count
+
+
+class TestFields:
+    def test_other_names(self):
+        """
+        A column takes the field that it is told, or a text; a field of its own name is nobody's then.
+        """
+        line = {"device": "pump-1", "ts": 7, "value": 21.5}
+        columns = ["key=device", "event_time=ts", "payload=value", "type='it''s'", "source='plant'"]
+        [row] = read(line, columns=columns).table.to_pylist()
+        assert (row["source"], row["key"], row["type"], row["payload"]) == ("plant", "pump-1", "it's", "21.5")
+        assert read(line | {"key": "k"}, columns=columns).faults == [Fault(1, "no column takes its field 'key'")]
+        assert read({"ts": 7}, columns=columns).faults == [Fault(1, "device is missing")]
+
+    def test_one_field_for_two(self):
+        """
+        One field may give two columns.
+        """
+        [row] = read(GOOD, columns=["source=key"]).table.to_pylist()
+        assert (row["source"], row["key"]) == ("k", "k")
+
+    def test_whole_line(self):
+        """
+        The payload may be the whole line as it stands there, and then a field that gives no column is kept with it.
+        """
+        line = b' {"key":"k", "type":"t","event_time":1,"colour":"\\ud800 red", "payload":2.50} \r'
+        portion = read(line, b"{}", columns=["payload=*"])
+        assert portion.table["payload"].to_pylist() == [line.decode().strip(), "{}"]
+        assert portion.faults == [Fault(2, "key is missing")]
+
+    @pytest.mark.parametrize("wrong", ["key", "key=", "colour=red", "key=*", "event_time='now'", "sequence='1'", ""])
+    def test_refused(self, wrong):
+        """
+        A mapping that says nothing is an error.
+        """
+        with pytest.raises(SettingsError):
+            Fields.of([wrong])
