@@ -4,7 +4,8 @@
 |---|---|
 | `nothing` | an empty directory |
 | `messages` | `data/messages.parquet`: a minute of two pumps, of which one stalls; the pages that say nothing have it |
-| `depot` | the same, ingested |
+| `lines` | `data/readings.ndjson`: five messages and a line that is none |
+| `depot` | the messages, ingested |
 | `ledger` | the same, ingested and run: closed and open batches, rejected messages |
 | `sample` | the bundled measurements, minute by minute, a pause and a change of rules after them |
 | `demo` | `demo/`, as `make demo ENGINE=embedded` leaves it |
@@ -42,10 +43,13 @@ def prepare(world: str, directory: Path, made: Callable[[str], Path]) -> None:
     if world in MADE:
         shutil.copytree(made(world), directory, dirs_exist_ok=True)
         return
-    assert world in ("nothing", "messages", "depot", "ledger"), f"nobody knows a world {world!r}"
+    assert world in ("nothing", "lines", "messages", "depot", "ledger"), f"nobody knows a world {world!r}"
     if world == "nothing":
         return
     (directory / "data").mkdir()
+    if world == "lines":
+        (directory / "data" / "readings.ndjson").write_text("".join(f"{line}\n" for line in readings()))
+        return
     pq.write_table(table(pumps()), directory / "data" / "messages.parquet")
     if world == "messages":
         return
@@ -80,6 +84,13 @@ def demonstrate(directory: Path) -> None:
 
 
 MADE = {"sample": measure, "demo": demonstrate}
+
+
+def readings() -> list[str]:
+    """Return lines of JSON: a reading a second, and one that was cut."""
+    reading = '{{"key": "pump-1", "type": "{}", "event_time": "2026-01-31T12:00:{:02}Z", "payload": {}}}'
+    found = [reading.format(("temperature", "pressure")[second % 2], second, 21.5 + second) for second in range(5)]
+    return [*found[:3], found[3][:40], *found[3:]]
 
 
 def pumps() -> list[Row]:

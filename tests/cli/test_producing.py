@@ -1,0 +1,157 @@
+import json
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tests.cli.conftest import Command
+
+FIRST = {"key": "a", "type": "t", "event_time": 100_000_000, "received_at": 100_000_000}
+
+
+def lines(path: Path, *given: object) -> str:
+    text = "".join((one if isinstance(one, str) else json.dumps(one)) + "\n" for one in given)
+    path.write_text(text)
+    return path.name
+
+
+class TestProduce:
+    def test_batched(self, windrow: Command, tmp_path: Path) -> None:
+        """
+        Lines become messages and messages batches; a line that is no message is rejected with its content, and every
+        one is accounted for.
+        """
+        later = FIRST | {"event_time": 160_000_000, "received_at": 160_000_000, "payload": {"value": 21.5}}
+        file = lines(tmp_path / "lines", FIRST, "no JSON", FIRST | {"type": "u"}, "", FIRST | {"colour": "red"}, later)
+        said = windrow("produce", file, "--id", "p")
+        assert (said.status, said.out.count("\n")) == (0, 1)
+        assert "6 messages sent" in said.out
+        assert "3 of them are no messages and will be rejected." in said.out
+        told = [json.loads(line) for line in said.err.splitlines()]
+        assert [(line["event"], line["line"]) for line in told] == [("no message", line) for line in (2, 4, 5)]
+        assert told[2]["reason"] == "no column takes its field 'colour'"
+        document = windrow("run", "--once", "--json").json()
+        assert (document["accepted"], document["rejected"], document["opened"]) == (3, 3, 2)
+        rejected = windrow("show", "--rejected", "--json").json()
+        assert {(row["reason"], row["detail"]) for row in rejected} == {("invalid", "key is NULL")}
+        kept = {row["sequence"]: row["payload"] for row in rejected}
+        assert kept == {2: "no JSON", 4: "", 5: json.dumps(FIRST | {"colour": "red"})}
+        assert windrow("verify").status == 0
+
+    def test_json_and_resumed(self, windrow: Command, tmp_path: Path) -> None:
+        """
+        With --json standard output holds one document; the same input again is passed over, and what is new is sent.
+        """
+        document = windrow("produce", lines(tmp_path / "lines", FIRST, "x"), "--id", "p", "--json").json()
+        assert {name: document[name] for name in ("messages", "rejected", "skipped", "sequence")} == {
+            "messages": 2, "rejected": 1, "skipped": 0, "sequence": 2,
+        }  # fmt: skip
+        assert document["depot_version"] == DeltaTable(tmp_path / "data/depot").version()
+        [fault] = document["faults"]
+        assert (fault["line"], fault["reason"][:13]) == (2, "it is no JSON")
+        said = windrow("produce", lines(tmp_path / "lines", FIRST, "x", FIRST), "--id", "p", "--json")
+        document = said.json()
+        assert (document["messages"], document["skipped"], document["sequence"]) == (1, 2, 3)
+        assert json.loads(said.err)["lines"] == 2
+        said = windrow("produce", "lines", "--id", "p")
+        assert "0 messages sent" in said.out
+        assert "3 lines before them were in the depot." in said.out
+
+    def test_strict(self, windrow: Command, tmp_path: Path) -> None:
+        """
+        With --strict the first line that is no message ends it with status 2 and its number; all before it is in the
+        depot, and when it is mended the same command goes on with it.
+        """
+        file = lines(tmp_path / "lines", FIRST, FIRST, {"key": "a"}, FIRST, "")
+        said = windrow("produce", file, "--id", "p", "--strict")
+        assert said.status == 2
+        assert "WINDROW-MESSAGE: line 3 is no message: type is missing" in said.err
+        assert "Lines up to 2 are in the depot" in said.err
+        assert DeltaTable(tmp_path / "data/depot").count() == 2
+        lines(tmp_path / "lines", FIRST, FIRST, FIRST, FIRST)
+        document = windrow("produce", "lines", "--id", "p", "--strict", "--json").json()
+        assert (document["messages"], document["skipped"]) == (2, 2)
+
+    @pytest.mark.parametrize(
+        "other",
+        [[FIRST], [FIRST, FIRST | {"key": "b"}, FIRST], [FIRST | {"key": "b"}, FIRST, FIRST, FIRST]],
+        ids=["shorter", "other", "rotated"],
+    )
+    def test_other_input(self, windrow: Command, tmp_path: Path, other: list[object]) -> None:
+        """
+        Another input under the same id is an error, and nothing of it is sent unless that is asked for.
+        """
+        windrow("produce", lines(tmp_path / "lines", FIRST, FIRST), "--id", "p")
+        file = lines(tmp_path / "other", *other)
+        said = windrow("produce", file, "--id", "p")
+        assert said.status == 2
+        assert "WINDROW-OTHER-INPUT" in said.err
+        assert "--no-resume" in said.err
+        assert DeltaTable(tmp_path / "data/depot").count() == 2
+        document = windrow("produce", file, "--id", "p", "--no-resume", "--json").json()
+        assert (document["messages"], document["sequence"]) == (len(other), 2 + len(other))
+        assert windrow("produce", file, "--id", "p").status == 2
+        assert windrow("produce", file, "--id", "q").status == 0
+
+    def test_columns(self, windrow: Command, tmp_path: Path) -> None:
+        """
+        Columns take fields of other names, texts, and the whole line.
+        """
+        line = {"device": "pump-1", "at": "2026-01-31T12:00:00Z", "celsius": 21.5}
+        columns = ("key=device", "event_time=at", "type='reading'", "payload=*")
+        flags = [flag for column in columns for flag in ("--column", column)]
+        assert windrow("produce", lines(tmp_path / "lines", line), "--id", "p", *flags).status == 0
+        [row] = DeltaTable(tmp_path / "data/depot").to_pyarrow_table().to_pylist()
+        assert (row["source"], row["key"], row["type"]) == ("p", "pump-1", "reading")
+        assert json.loads(row["payload"]) == line
+
+    @pytest.mark.parametrize(
+        ("arguments", "code"),
+        [
+            (["missing", "--id", "p"], "WINDROW-FILE"),
+            ([".", "--id", "p"], "WINDROW-FILE"),
+            (["lines"], "WINDROW-USAGE"),
+            (["lines", "--id", ""], "WINDROW-MESSAGE"),
+            (["lines", "--id", "p", "--column", "colour=x"], "WINDROW-SETTINGS"),
+        ],
+    )
+    def test_refused(self, windrow: Command, tmp_path: Path, arguments: list[str], code: str) -> None:
+        """
+        What cannot be done is said before anything is sent.
+        """
+        lines(tmp_path / "lines", FIRST)
+        said = windrow("produce", *arguments)
+        assert (said.status, said.out) == (2, "")
+        assert said.err.startswith(code)
+
+    def test_other_table(self, windrow: Command, tmp_path: Path) -> None:
+        """
+        A table that is no depot is refused.
+        """
+        import pyarrow as pa
+
+        write_deltalake(tmp_path / "table", pa.table({"colour": ["red"]}))
+        said = windrow("produce", lines(tmp_path / "lines", FIRST), "--id", "p", "--depot", "table")
+        assert (said.status, said.err.partition(":")[0]) == (3, "WINDROW-TABLE-REFUSED")
+
+    def test_cannot_be_written(self, windrow: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        When the depot takes nothing more the error says why, and up to which line all is there.
+        """
+        from windrow.producer import writer
+
+        def full(*given: object, **named: object) -> None:
+            raise OSError("no space left on device")
+
+        windrow("produce", lines(tmp_path / "lines", FIRST, FIRST), "--id", "p")
+        lines(tmp_path / "lines", FIRST, FIRST, FIRST)
+        monkeypatch.setenv("WINDROW_PRODUCER__DELIVERY_TIMEOUT", "200ms")
+        monkeypatch.setattr(writer, "write_deltalake", full)
+        said = windrow("produce", "lines", "--id", "p", "--json")
+        assert (said.status, said.out) == (3, "")
+        assert "WINDROW-DELIVERY-TIMEOUT" in said.err
+        assert "no space left on device" in said.err
+        assert "Lines up to 2 are in the depot: the same command goes on behind them." in said.err
+        monkeypatch.undo()
+        monkeypatch.chdir(tmp_path)
+        assert windrow("produce", "lines", "--id", "p", "--json").json()["messages"] == 1
