@@ -13,8 +13,16 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.transaction import Transaction
 
 from tests.producer.conftest import empty, messages
-from windrow.errors import DeliveryTimeout, ProducerClosed, ProducerFenced, ProducerFull, ProducerInUse
-from windrow.producer import Ack, Producer, State
+from windrow.errors import (
+    DeliveryTimeout,
+    ProducerClosed,
+    ProducerFenced,
+    ProducerFull,
+    ProducerInUse,
+    TableUnreadable,
+)
+from windrow.producer import Ack, Producer, State, writer
+from windrow.storage import open_table
 
 NEVER = 3_600_000
 
@@ -50,6 +58,51 @@ class TestCommit:
             assert [future.result(60).sequence for future in sent] == list(range(1, 21))
         assert messages(depot)["sequence"].to_pylist() == list(range(1, 21))
         assert faults.attempts == 4
+
+    def test_not_known(self, depot, faults, monkeypatch):
+        """
+        When a commit has failed and the depot cannot be read until the deadline, its messages end as not known,
+        whatever is in the depot; what is sent afterwards has the numbers behind those that are there.
+        """
+
+        def unreadable(location, role):
+            raise TableUnreadable("the depot cannot be read")
+
+        def fail(attempt):
+            if attempt == 2:
+                monkeypatch.setattr(writer, "open_table", unreadable)
+                raise OSError("connection lost")
+
+        for where in ("before", "after"):
+            place = f"{depot}-{where}"
+            faults.attempts, faults.before, faults.after = 0, fail_on(), fail_on()
+            setattr(faults, where, fail)
+            with Producer(place, "p", delivery_timeout="300ms") as producer:
+                producer.send(key="k", type="t", payload="first").result(60)
+                lost = producer.send(key="k", type="t", payload="lost").exception(60)
+                assert isinstance(lost, DeliveryTimeout)
+                assert "not known" in lost.message
+                monkeypatch.setattr(writer, "open_table", open_table)
+                there = ["first", "lost"] if where == "after" else ["first"]
+                assert producer.last_sequence() == len(there)
+                assert producer.send(key="k", type="t", payload="next").result(60).sequence == len(there) + 1
+                assert empty(producer)
+            assert messages(place)["payload"].to_pylist() == [*there, "next"]
+
+    def test_not_kept(self, depot, monkeypatch):
+        """
+        A message that is in the depot, but which the disk did not keep until the deadline, ends as not known.
+        """
+
+        def fail(path):
+            raise OSError("input/output error")
+
+        with Producer(depot, "p", durable=True, delivery_timeout="300ms") as producer:
+            with monkeypatch.context() as broken:
+                broken.setattr(writer, "_synchronise", fail)
+                assert "not known" in producer.send(key="k", type="t").exception(60).message
+            assert producer.send(key="k", type="t").result(60).sequence == 2
+        assert messages(depot)["sequence"].to_pylist() == [1, 2]
 
     def test_given_up(self, depot, faults):
         """

@@ -16,7 +16,7 @@ import pyarrow as pa
 from windrow.errors import DeliveryTimeout, ProducerFenced, ProducerInUse, WindrowError, first_line
 from windrow.producer.batch import Batch
 from windrow.producer.delivery import Position
-from windrow.producer.lane import SECOND, Bell, Lane
+from windrow.producer.lane import SECOND, Bell, Lane, not_known
 from windrow.producer.state import State
 from windrow.producer.writer import DepotWriter, Entry
 from windrow.settings import ProducerPart
@@ -117,39 +117,46 @@ class Committer:
 
     def _deliver(self, lane: Lane, batch: Batch) -> None:
         """Commit a batch, and tell what became of it."""
-        first, began = lane.sequence + 1, self._bell.now()
+        began = self._bell.now()
         try:
-            rows = batch.table(first, self.payload)
-            version = self._persist(lane, batch, rows)
+            version = self._persist(lane, batch)
         except Exception as error:  # noqa: BLE001 - whatever it is, the senders get it
             self._failed(lane, batch, error)
             return
+        first = lane.sequence + 1
         with self._bell.lock:
-            lane.committed(batch, rows.num_rows, began)
+            lane.committed(batch, batch.messages, began)
         batch.acknowledge(version, first)
         with self._bell.lock:
             lane.settled(batch)
 
-    def _persist(self, lane: Lane, batch: Batch, rows: pa.Table) -> int:
+    def _persist(self, lane: Lane, batch: Batch) -> int:
         """Commit, again after what may pass, until the deadline. Raises DeliveryTimeout, ProducerFenced."""
-        entry, pause = Entry(lane.name, lane.sequence, batch.note, batch.mark), FIRST_PAUSE
+        pause = FIRST_PAUSE
         while True:
             try:
+                lane.sequence = self._writer.reached(lane.name, lane.sequence, batch.note)
+                entry = Entry(lane.name, lane.sequence, batch.note, batch.mark)
+                rows = batch.table(lane.sequence + 1, self.payload)
                 return self._writer.append(rows, entry, lane.chosen.durable)
             except WindrowError as error:
                 if not error.retryable:
                     raise
                 if self._bell.now() + pause >= batch.deadline or lane.state is State.CLOSED:
-                    raise DeliveryTimeout(
-                        f"the message was not committed within {lane.chosen.delivery_timeout / SECOND:g} s, the last "
-                        f"attempt failed: {error.message}",
-                        error.hint,
-                    ) from error
+                    raise self._given_up(lane, batch, error) from error
                 LOG.warning("a commit to %s failed and is tried again: %s", self.location, error.message)
             with self._bell.lock:
                 lane.counters.retries += 1
                 self._bell.room.wait_for(lambda: lane.state is State.CLOSED, pause)
             pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _given_up(self, lane: Lane, batch: Batch, error: WindrowError) -> DeliveryTimeout:
+        if self._writer.in_doubt(lane.name, batch.note):
+            return not_known(error.message)
+        seconds = lane.chosen.delivery_timeout / SECOND
+        return DeliveryTimeout(
+            f"the message was not committed within {seconds:g} s, the last attempt failed: {error.message}", error.hint
+        )
 
     def _failed(self, lane: Lane, batch: Batch, error: Exception) -> None:
         ended: Callable[[], None] = _nothing

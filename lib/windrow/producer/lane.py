@@ -206,10 +206,7 @@ class Lane:
         return [*flying, *self._batches]
 
     def _drop(self, batches: list[Batch], error: WindrowError) -> Callable[[], None]:
-        unknown = DeliveryTimeout(
-            f"it is not known whether the message was committed: {error.message}",
-            "Its commit was under way. `last_sequence()` of a producer with this id tells, once the depot answers.",
-        )
+        unknown = not_known(error.message)
         ends = [(batch, unknown if batch is self._in_flight else error) for batch in batches]
         for batch in batches:
             if batch is not self._in_flight:
@@ -315,3 +312,11 @@ class Lane:
             batch.awaited += 1
             if batch.all_wait:
                 self._bell.work.notify()
+
+
+def not_known(why: str) -> DeliveryTimeout:
+    """Return the error of a message that may be in the depot or not."""
+    return DeliveryTimeout(
+        f"it is not known whether the message was committed: {why}",
+        "Its commit was under way. `last_sequence()` of a producer with this id tells, once the depot answers.",
+    )

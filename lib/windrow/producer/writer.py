@@ -57,6 +57,8 @@ class DepotWriter:
         self._location = location
         self._table = open_table(location, "depot")
         self._commits = 0
+        self._failed = False
+        self._doubts: dict[str, tuple[Entry, int]] = {}
         self._acknowledged = self._table.version()
         self.payload = _required(self._table, location)
 
@@ -72,8 +74,9 @@ class DepotWriter:
         Raises ProducerFenced when another process has written as this producer, TableUnwritable, TableUnreadable,
         TableLocked.
         """
-        if self._commits % RELOADED_EVERY == 0:
+        if self._failed or self._commits % RELOADED_EVERY == 0:
             self._reload()
+        self._failed = True
         version = self._committed(entry)
         if version is None:
             version = self._commit(rows, entry)
@@ -82,10 +85,31 @@ class DepotWriter:
             self._flush(version)
         self._commits += 1
         self._acknowledged = version
+        self._failed = False
+        self._doubts.pop(entry.name, None)
         return version
+
+    def reached(self, name: str, sequence: int, note: str) -> int:
+        """Return the number that a producer goes on after with the commit known by `note`.
+
+        It is `sequence`, unless an earlier commit of it, of which nobody knew what became, is in the log after all.
+        Raises as `append`.
+        """
+        doubt, after = self._doubts.get(name, (None, 0))
+        if doubt is None or doubt.note == note:
+            return sequence
+        self._reload()
+        version = self._committed(doubt)
+        del self._doubts[name]
+        return sequence if version is None else after
+
+    def in_doubt(self, name: str, note: str) -> bool:
+        """Tell whether the commit of a producer that is known by `note` may be in the log although it failed."""
+        return name in self._doubts and self._doubts[name][0].note == note
 
     def _commit(self, rows: pa.Table, entry: Entry) -> int:
         properties = entry.properties(rows.num_rows)
+        self._doubts[entry.name] = entry, entry.before + rows.num_rows
         try:
             with commit_lock(self._location), writing(self._location, "depot"):
                 write_deltalake(
@@ -99,15 +123,16 @@ class DepotWriter:
             self._reload()
             version = self._committed(entry)
             if version is None:
+                del self._doubts[entry.name]
                 raise
             return version
         return self._table.version()
 
     def _committed(self, entry: Entry) -> int | None:
         """Return the version that holds a commit already, None when it is still to be made. Raises ProducerFenced."""
-        if _sequence(self._table, entry.name) == entry.before:
-            return None
         with reading(self._location, "depot"):
+            if _sequence(self._table, entry.name) == entry.before:
+                return None
             for commit in history(self._table, self._acknowledged + 1):
                 if commit.get(NOTE) == entry.note:
                     return int(commit["version"])
