@@ -2,25 +2,33 @@
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import threading
 from concurrent.futures import wait
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable
+from deltalake import write_deltalake as really_write
+from deltalake.schema import Field, PrimitiveType
 from deltalake.transaction import Transaction
 
 from tests.producer.conftest import empty, messages
+from windrow.engine.embedded import create_depot
 from windrow.errors import (
     DeliveryTimeout,
     ProducerClosed,
     ProducerFenced,
     ProducerFull,
     ProducerInUse,
+    TableMissing,
+    TableRefused,
     TableUnreadable,
 )
+from windrow.messages import schema
 from windrow.producer import Ack, Producer, State, writer
 from windrow.storage import open_table
 
@@ -172,6 +180,77 @@ class TestDurable:
             assert producer.send(key="k", type="t").result(60) == Ack(1, 1)
 
 
+class TestOthers:
+    """What others do to the depot while a producer has it open."""
+
+    def test_append(self, depot):
+        """
+        While another writer appends, each message is in the version of its acknowledgement.
+        """
+        with Producer(depot, "p") as producer:
+            other = pa.table([pa.nulls(1, field.type) for field in schema()], schema())
+            acks = []
+            for number in range(30):
+                really_write(depot, other, mode="append")
+                acks.append(producer.send(key=str(number), type="t").result(60))
+        feed = pa.table(DeltaTable(depot).load_cdf(starting_version=1)).select(["sequence", "_commit_version"])
+        found = {row["sequence"]: row["_commit_version"] for row in feed.to_pylist() if row["sequence"]}
+        assert found == {ack.sequence: ack.version for ack in acks}
+
+    def test_new_column(self, depot):
+        """
+        When the depot gets a column more, what is sent has nothing in it, then and after a new start.
+        """
+        with Producer(depot, "p") as producer:
+            producer.send(key="k", type="t").result(60)
+            DeltaTable(depot).alter.add_columns([Field("colour", PrimitiveType("string"))])
+            assert producer.send(key="k", type="t").result(60).sequence == 2
+        with Producer(depot, "p") as producer:
+            assert producer.send(key="k", type="t").result(60).sequence == 3
+        assert messages(depot)["colour"].to_pylist() == [None] * 3
+
+    def test_other_columns(self, depot):
+        """
+        When the depot loses its columns the message fails at once, and says why.
+        """
+        with Producer(depot, "p") as producer:
+            producer.send(key="k", type="t").result(60)
+            really_write(depot, pa.table({"colour": ["red"]}), mode="overwrite", schema_mode="overwrite")
+            for _ in range(2):
+                assert isinstance(producer.send(key="k", type="t").exception(60), TableRefused)
+            assert empty(producer)
+
+    @pytest.mark.parametrize("replaced", [True, False])
+    def test_removed(self, depot, replaced):
+        """
+        When the depot is removed, or another one is put in its place, messages fail and none is acknowledged.
+        """
+        with Producer(depot, "p") as producer:
+            producer.send(key="k", type="t").result(60)
+            shutil.rmtree(depot)
+            if replaced:
+                create_depot(depot, pa.string(), "90d")
+            for _ in range(2):
+                error = producer.send(key="k", type="t").exception(60)
+                assert isinstance(error, TableRefused if replaced else TableMissing)
+            assert empty(producer)
+        assert not DeltaTable.is_deltatable(depot) or DeltaTable(depot).version() == 0
+
+    def test_log_cleaned_up(self, depot):
+        """
+        A producer that said nothing until the log was cleaned up goes on.
+        """
+        with Producer(depot, "p") as producer:
+            for _ in range(3):
+                producer.send(key="k", type="t").result(60)
+            with Producer(depot, "other") as other:
+                other.send(key="k", type="t").result(60)
+            DeltaTable(depot).create_checkpoint()
+            for version in range(4):
+                (Path(depot) / "_delta_log" / f"{version:020}.json").unlink()
+            assert producer.send(key="k", type="t").result(60).sequence == 4
+
+
 class TestFence:
     def test_second_process(self, depot):
         """
@@ -200,7 +279,7 @@ class TestFence:
         def overtake(attempt):
             if attempt == 2:
                 noted = CommitProperties(app_transactions=[Transaction("producer:p", 7)])
-                write_deltalake(depot, messages(depot), mode="append", commit_properties=noted)
+                really_write(depot, messages(depot), mode="append", commit_properties=noted)
 
         faults.before = overtake
         with Producer(depot, "p") as producer:

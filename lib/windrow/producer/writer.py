@@ -60,7 +60,8 @@ class DepotWriter:
         self._failed = False
         self._doubts: dict[str, tuple[Entry, int]] = {}
         self._acknowledged = self._table.version()
-        self.payload = _required(self._table, location)
+        self._identity = self._table.metadata().id
+        self.payload, self._others = _required(self._table, location)
 
     def recorded(self, name: str) -> Position:
         """Return how far a producer has come, as the log says now."""
@@ -109,6 +110,8 @@ class DepotWriter:
 
     def _commit(self, rows: pa.Table, entry: Entry) -> int:
         properties = entry.properties(rows.num_rows)
+        for field in self._others:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
         self._doubts[entry.name] = entry, entry.before + rows.num_rows
         try:
             with commit_lock(self._location), writing(self._location, "depot"):
@@ -139,8 +142,21 @@ class DepotWriter:
         raise _fenced(entry.name)
 
     def _reload(self) -> DeltaTable:
-        self._table = open_table(self._location, "depot")
-        return self._table
+        """Open the depot anew, as others have left it. Raises TableRefused when it is another one."""
+        table = open_table(self._location, "depot")
+        if table.metadata().id != self._identity:
+            raise TableRefused(
+                f"the depot at {self._location} is another table than the one this producer opened",
+                "Somebody removed or replaced it; what was in the old one is gone with it. Open the producer again.",
+            )
+        payload, self._others = _required(table, self._location)
+        if payload != self.payload:
+            raise TableRefused(
+                f"the payloads of the depot at {self._location} are of another type now, {payload}",
+                "Open the producer again.",
+            )
+        self._table = table
+        return table
 
     def _flush(self, version: int) -> None:
         """Have the disk keep the files of a commit before it is acknowledged."""
@@ -153,8 +169,11 @@ class DepotWriter:
                 _synchronise(path)
 
 
-def _required(table: DeltaTable, location: str) -> pa.DataType:
-    """Return the type of the depot's payloads. Raises TableRefused for a table that holds something else."""
+def _required(table: DeltaTable, location: str) -> tuple[pa.DataType, list[pa.Field]]:
+    """Return the type of the depot's payloads, and what columns it has beside those of a message.
+
+    Raises TableRefused for a table that holds something else, or wants something in those columns.
+    """
     schema = pa.schema(table.schema().to_arrow())
     kind = payload_type(schema)
     wanted = messages.schema(kind)
@@ -171,7 +190,13 @@ def _required(table: DeltaTable, location: str) -> pa.DataType:
             f"the depot at {location} has no change data feed, so nothing of it would be batched",
             f"Switch it on: ALTER TABLE ... SET TBLPROPERTIES ({FEED} = true).",
         )
-    return kind
+    others = [field for field in schema if field.name not in wanted.names]
+    if wanting := [field.name for field in others if not field.nullable]:
+        raise TableRefused(
+            f"the depot at {location} wants something in {', '.join(wanting)}, which a message has not",
+            "Produce into a depot of its own; a run can read one depot at a time.",
+        )
+    return kind, others
 
 
 def _application(name: str) -> str:
