@@ -15,6 +15,7 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake import write_deltalake as really_write
 from deltalake.schema import Field, PrimitiveType
 from deltalake.transaction import Transaction
+from filelock import FileLock
 
 from tests.producer.conftest import empty, messages
 from windrow.engine.embedded import create_depot
@@ -236,6 +237,19 @@ class TestOthers:
             assert empty(producer)
         assert not DeltaTable.is_deltatable(depot) or DeltaTable(depot).version() == 0
 
+    def test_asked(self, depot):
+        """
+        Where a producer was can be told while another process commits, and makes no depot where there is none any more.
+        """
+        with Producer(depot, "p") as producer:
+            producer.send(key="k", type="t").result(60)
+            with FileLock(Path(depot).parent / ".depot.lock"):
+                assert producer.last_sequence() == 1
+            shutil.rmtree(depot)
+            with pytest.raises(TableMissing):
+                producer.last_sequence()
+            assert not DeltaTable.is_deltatable(depot)
+
     def test_log_cleaned_up(self, depot):
         """
         A producer that said nothing until the log was cleaned up goes on.
@@ -381,6 +395,96 @@ class TestCallbacks:
             assert ended.wait(60)
             assert found["sent"].result(60).sequence == 2
             assert isinstance(found["error"], ProducerInUse)
+
+    def test_full(self, depot):
+        """
+        A callback that sends what there is no room for is told so at once: only its own thread could make room.
+        """
+        found = []
+        ended = threading.Event()
+
+        def fill(_):
+            many = pa.table({"key": ["k"] * 100, "type": ["t"] * 100})
+            for send in (
+                lambda: producer.send(key="k", type="t"),
+                lambda: producer.send_many(many),
+                lambda: producer.send(key="k" * 50, type="t"),
+            ):
+                try:
+                    found.append(send())
+                except ProducerFull as error:
+                    found.append(error)
+            ended.set()
+
+        limits = {"total_hold_bytes": 150, "max_message_bytes": 100, "max_block": "1h"}
+        with Producer(depot, "p", **limits) as producer:
+            producer.send(key="k", type="t").add_done_callback(fill)
+            assert ended.wait(60)
+            assert found[0].result(60).sequence == 2
+            assert [type(error) for error in found[1:]] == [ProducerFull, ProducerFull]
+
+    def test_open(self, depot, faults, gate):
+        """
+        A callback of a message that fails because its producer closes may open another one and send it there, also
+        under the same id: it goes on behind the commit that was under way.
+        """
+        found = {}
+
+        def again(_):
+            for name in ("p", "q"):
+                found[name] = Producer(depot, name)
+                found[name].send(key="k", type="t", payload="again")
+
+        faults.before = gate
+        producer = Producer(depot, "p", hold_rows=1)
+        producer.send(key="k", type="t")
+        gate.await_commit()
+        producer.send(key="k", type="t").add_done_callback(again)
+        closing = threading.Thread(target=lambda: producer.close(0.1), daemon=True)
+        closing.start()
+        closing.join(60)
+        assert not closing.is_alive()
+        gate.open()
+        for other in found.values():
+            other.close()
+        assert [found[name].last_sequence() for name in ("p", "q")] == [2, 1]
+
+    def test_open_while_closing(self, depot, faults, gate):
+        """
+        Who opens a producer of an id that is being closed waits until it is, and goes on behind its messages; a
+        callback cannot wait, and is told so.
+        """
+        found = []
+
+        def call(_):
+            try:
+                Producer(depot, "p")
+            except ProducerInUse as error:
+                found.append(error)
+
+        faults.before = gate
+        producer = Producer(depot, "p")
+        producer.send(key="k", type="t").add_done_callback(call)
+        gate.await_commit()
+        closing = threading.Thread(target=producer.close)
+        closing.start()
+        while producer.state is not State.CLOSING:
+            closing.join(0.01)
+
+        def reopen():
+            with Producer(depot, "p") as other:
+                found.append(other.send(key="k", type="t").result(60).sequence)
+
+        opening = threading.Thread(target=reopen)
+        opening.start()
+        opening.join(0.2)
+        assert not found
+        gate.open()
+        opening.join(60)
+        closing.join(60)
+        told, sequence = found
+        assert isinstance(told, ProducerInUse)
+        assert sequence == 2
 
 
 class TestEnd:

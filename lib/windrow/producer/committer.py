@@ -31,7 +31,7 @@ class Committer:
     def __init__(self, location: str, payload: pa.DataType, keep: str) -> None:
         """Open the depot, or make it."""
         self.location = location
-        self._writer = DepotWriter(location, payload, keep)
+        self._writer = DepotWriter.made(location, payload, keep)
         self._opening = threading.Lock()
         self._bell = Bell.new(time.monotonic)
         self._lanes: dict[str, Lane] = {}
@@ -46,35 +46,59 @@ class Committer:
 
     def recorded(self, name: str) -> Position:
         """Return how far a producer has come in the depot now."""
-        return DepotWriter(self.location, self.payload, "").recorded(name)
+        return DepotWriter(self.location).recorded(name)
 
     def join(self, name: str, chosen: ProducerPart) -> Lane:
-        """Return the lane of an id, which several producers may share. Raises ProducerInUse."""
-        with self._opening:
-            lane = self._lanes.get(name)
-            if lane is None or lane.state is not State.OPEN:
-                lane = Lane(name, chosen, self.recorded(name).sequence, self._bell)
-                with self._bell.lock:
-                    self._lanes[name] = lane
-            if lane.chosen != chosen:
-                raise ProducerInUse(
-                    f"producer {name!r} is open in this process with other settings",
-                    "Share its settings, or give this one an id of its own.",
-                )
-            lane.users += 1
-            return lane
+        """Return the lane of an id, which several producers may share; wait while it closes. Raises ProducerInUse."""
+        while True:
+            self._await_closed(name)
+            with self._opening:
+                if (lane := self._joined(name, chosen)) is not None:
+                    return lane
+
+    def _joined(self, name: str, chosen: ProducerPart) -> Lane | None:
+        """Return the lane of an id with one user more, None while it closes."""
+        lane = self._lanes.get(name)
+        if lane is not None and lane.state is State.CLOSING:
+            return None
+        if lane is None or lane.state is not State.OPEN:
+            lane = Lane(name, chosen, self.recorded(name).sequence, self._bell)
+            with self._bell.lock:
+                self._lanes[name] = lane
+        if lane.chosen != chosen:
+            raise ProducerInUse(
+                f"producer {name!r} is open in this process with other settings",
+                "Share its settings, or give this one an id of its own.",
+            )
+        lane.users += 1
+        return lane
 
     def leave(self, lane: Lane, timeout: float) -> None:
         """Let a producer go; the last one of a lane closes it."""
         with self._opening:
             lane.users -= 1
-            if lane.users:
-                lane.flush(timeout)
-                return
-            lane.close(timeout)
-            with self._bell.lock:
-                if self._lanes.get(lane.name) is lane:
-                    del self._lanes[lane.name]
+            last = not lane.users
+            if last:
+                lane.begin_to_close()
+        if not last:
+            lane.flush(timeout)
+            return
+        lane.close(timeout)
+        with self._bell.lock:
+            if self._lanes.get(lane.name) is lane:
+                del self._lanes[lane.name]
+            self._bell.ended.notify_all()
+
+    def _await_closed(self, name: str) -> None:
+        """Wait while the lane of an id closes. Raises ProducerInUse where that would be to wait for itself."""
+        with self._bell.lock:
+            while (lane := self._lanes.get(name)) is not None and lane.state is State.CLOSING:
+                if self.is_own_thread() or lane.closer == threading.get_ident():
+                    raise ProducerInUse(
+                        f"producer {name!r} is being closed, and a callback of a message cannot wait for that",
+                        "Open it in a thread of its own, or under another id.",
+                    )
+                self._bell.ended.wait()
 
     def close(self, timeout: float) -> None:
         """Close every lane."""

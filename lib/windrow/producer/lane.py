@@ -54,6 +54,7 @@ class Lane:
         self.state = State.OPEN
         self.refused: WindrowError | None = None
         self.users = 0
+        self.closer: int | None = None  # the thread that closes it
         self._bell = bell
         self._batches: deque[Batch] = deque()
         self._in_flight: Batch | None = None
@@ -64,10 +65,10 @@ class Lane:
 
     # What senders do.
 
-    def send(self, row: Row) -> Delivery:
+    def send(self, row: Row, may_wait: bool = True) -> Delivery:
         """Take a message, when there is room. Raises ProducerClosed, ProducerFenced, ProducerFull."""
         with self._bell.lock:
-            self._await_room(row.octets)
+            self._await_room(row.octets, may_wait)
             return self._hold(row)
 
     def send_at_once(self, row: Row) -> Delivery | None:
@@ -78,14 +79,14 @@ class Lane:
                 return None
             return self._hold(row)
 
-    def send_many(self, table: pa.Table, mark: int | None = None) -> Delivery:
+    def send_many(self, table: pa.Table, mark: int | None = None, may_wait: bool = True) -> Delivery:
         """Take a table as a batch of its own, behind all that was sent before. Raises as `send`.
 
         One that is larger than the buffer goes when nothing else is held.
         """
         octets = min(table.nbytes, self.chosen.total_hold_bytes)
         with self._bell.lock:
-            self._await_room(octets)
+            self._await_room(octets, may_wait)
             self._seal()
             now = self._bell.now()
             batch = self._new(now, table)
@@ -107,10 +108,15 @@ class Lane:
             before = set(self._unsettled)
             return self._bell.ended.wait_for(lambda: not before & self._unsettled, timeout)
 
+    def begin_to_close(self) -> None:
+        """Take no more."""
+        with self._bell.lock:
+            self.closer = threading.get_ident()
+            self._pass(Event.CLOSE)
+
     def close(self, timeout: float) -> None:
         """Take no more, flush, and fail what is not committed after `timeout` seconds."""
-        with self._bell.lock:
-            self._pass(Event.CLOSE)
+        self.begin_to_close()
         self.flush(timeout)
         left = self.give_up(
             ProducerClosed(
@@ -239,13 +245,15 @@ class Lane:
         for condition in (self._bell.work, self._bell.room, self._bell.ended):
             condition.notify_all()
 
-    def _await_room(self, octets: int) -> None:
-        """Wait for room in the order of coming. Raises ProducerClosed, ProducerFenced, ProducerFull."""
+    def _await_room(self, octets: int, may_wait: bool) -> None:
+        """Wait for room in the order of coming, if one may. Raises ProducerClosed, ProducerFenced, ProducerFull."""
         self._require_open()
         if not self._tickets and self._fits(octets):
             return
         if self.chosen.when_full == "raise":
             raise self._full()
+        if not may_wait:
+            raise ProducerFull("there is no room, and a callback of a message cannot wait", "Send from another thread.")
         ticket, began = object(), self._bell.now()
         self._tickets.append(ticket)
         self.counters.waiting += 1

@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 
 import pyarrow as pa
 
-from windrow.errors import MessageRefused, MessagesError, ProducerClosed, ProducerFull, ProducerInUse
+from windrow.errors import MessageRefused, MessagesError, ProducerClosed, ProducerInUse
 from windrow.producer.delivery import Ack, Delivery, Position
 from windrow.producer.metrics import Metrics
 from windrow.producer.registry import REGISTRY
@@ -116,7 +116,8 @@ class Producer:
         if not isinstance(table, pa.Table) or not table.num_rows:
             raise MessagesError("there are no messages to send", "Give a table of Arrow with rows.")
         whole = conformed(table, self.producer_id, time.time_ns() // 1_000, self._committer.payload)
-        return self._lane.send_many(whole, None if mark is None else required_number("mark", mark))
+        number = None if mark is None else required_number("mark", mark)
+        return self._lane.send_many(whole, number, may_wait=not self._committer.is_own_thread())
 
     def flush(self, timeout: float | None = None) -> bool:
         """Commit what was sent so far now, and wait for it; tell whether that is done before `timeout` seconds."""
@@ -149,12 +150,7 @@ class Producer:
 
     def _send(self, ready: Row) -> Delivery:
         self._require_usable()
-        if not self._committer.is_own_thread():
-            return self._lane.send(ready)
-        delivery = self._lane.send_at_once(ready)
-        if delivery is None:
-            raise ProducerFull("there is no room, and a callback of a message cannot wait", "Send from another thread.")
-        return delivery
+        return self._lane.send(ready, may_wait=not self._committer.is_own_thread())
 
     def _require_usable(self, taking: bool = True) -> None:
         if os.getpid() != self._process:

@@ -6,6 +6,7 @@ import atexit
 import concurrent.futures.thread  # noqa: F401 - a commit at the end of the process could not load it any more
 import os
 import threading
+from collections import Counter
 
 import pyarrow as pa
 
@@ -23,6 +24,7 @@ class Registry:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._committers: dict[str, Committer] = {}
+        self._guests: Counter[str] = Counter()  # who is joining, without the lock
 
     def join(
         self, location: str, name: str, chosen: ProducerPart, payload: pa.DataType, keep: str
@@ -33,11 +35,13 @@ class Registry:
             committer = self._committers.get(place)
             if committer is None:
                 committer = self._committers[place] = Committer(place, payload, keep)
-            try:
-                return committer, committer.join(name, chosen)
-            except Exception:
+            self._guests[place] += 1
+        try:
+            return committer, committer.join(name, chosen)
+        finally:
+            with self._lock:
+                self._guests[place] -= 1
                 self._stop(committer)
-                raise
 
     def leave(self, committer: Committer, lane: Lane, timeout: float) -> None:
         """Let a producer go, and a committer that serves none."""
@@ -55,7 +59,10 @@ class Registry:
         self.__init__()  # type: ignore[misc]
 
     def _stop(self, committer: Committer) -> None:
-        if committer.stop_unless_used() and self._committers.get(committer.location) is committer:
+        if self._guests[committer.location] or not committer.stop_unless_used():
+            return
+        del self._guests[committer.location]
+        if self._committers.get(committer.location) is committer:
             del self._committers[committer.location]
 
 

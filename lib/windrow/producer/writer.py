@@ -51,17 +51,26 @@ class Entry:
 class DepotWriter:
     """Appends to one depot; only one thread may use it."""
 
-    def __init__(self, location: str, payload: pa.DataType, keep: str) -> None:
-        """Open the depot, or make one with payloads of the type given. Raises TableRefused, TableUnreadable."""
-        create_depot(location, payload, keep)
+    def __init__(self, location: str) -> None:
+        """Open the depot. Raises TableRefused, TableMissing, TableUnreadable."""
         self._location = location
         self._table = open_table(location, "depot")
         self._commits = 0
         self._failed = False
         self._doubts: dict[str, tuple[Entry, int]] = {}
+        self._own: dict[str, int] = {}  # the numbers up to which this process has come
         self._acknowledged = self._table.version()
         self._identity = self._table.metadata().id
         self.payload, self._others = _required(self._table, location)
+
+    @classmethod
+    def made(cls, location: str, payload: pa.DataType, keep: str) -> DepotWriter:
+        """Open the depot, or make one with payloads of the type given. Raises TableRefused, TableUnreadable."""
+        with reading(location, "depot"):
+            there = DeltaTable.is_deltatable(location)
+        if not there:
+            create_depot(location, payload, keep)
+        return cls(location)
 
     def recorded(self, name: str) -> Position:
         """Return how far a producer has come, as the log says now."""
@@ -88,14 +97,16 @@ class DepotWriter:
         self._acknowledged = version
         self._failed = False
         self._doubts.pop(entry.name, None)
+        self._own[entry.name] = entry.before + rows.num_rows
         return version
 
     def reached(self, name: str, sequence: int, note: str) -> int:
         """Return the number that a producer goes on after with the commit known by `note`.
 
-        It is `sequence`, unless an earlier commit of it, of which nobody knew what became, is in the log after all.
-        Raises as `append`.
+        It is `sequence`, unless an earlier commit of this process under its name came after that was read, or one of
+        which nobody knew what became is in the log after all. Raises as `append`.
         """
+        sequence = max(sequence, self._own.get(name, 0))
         doubt, after = self._doubts.get(name, (None, 0))
         if doubt is None or doubt.note == note:
             return sequence
