@@ -1,6 +1,7 @@
 """What a producer promises when nothing goes wrong."""
 
 import asyncio
+import gc
 import threading
 from datetime import UTC, datetime
 
@@ -11,6 +12,7 @@ from deltalake import DeltaTable
 from tests.producer.conftest import empty, messages
 from windrow.errors import MessageRefused, MessagesError, ProducerClosed, ProducerInUse, SettingsError, TableRefused
 from windrow.producer import Ack, Position, Producer, State
+from windrow.producer.batch import Batch
 
 NEVER = 3_600_000  # milliseconds
 MOMENT = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -240,6 +242,36 @@ class TestMany:
             with pytest.raises(MessagesError):
                 producer.send_many(pa.table(wrong))
             assert empty(producer)
+
+
+class TestFairness:
+    def test_two_ids(self, depot):
+        """
+        A producer that always has something to commit keeps no other one of the depot waiting.
+        """
+        acks = []
+
+        def go_on(done):
+            acks.append(done.result())
+            if len(acks) < 50:
+                busy.send(key="k", type="t").add_done_callback(go_on)
+
+        with Producer(depot, "busy", hold_rows=1) as busy, Producer(depot, "other") as other:
+            busy.send(key="k", type="t").add_done_callback(go_on)
+            mine = other.send(key="k", type="t").result(60)
+            assert other.flush(60)
+            assert mine.version < 10
+
+    def test_memory(self, depot):
+        """
+        Who keeps the futures of messages keeps no messages, but for the batch that the committer had last.
+        """
+        with Producer(depot, "p", hold_rows=5) as producer:
+            sent = [producer.send(key="k", type="t") for _ in range(20)]
+            producer.flush(60)
+            gc.collect()
+            assert len([one for one in gc.get_objects() if isinstance(one, Batch)]) <= 1
+            assert all(future.done() for future in sent)
 
 
 class TestAsync:

@@ -132,7 +132,7 @@ class Committer:
         with self._bell.lock:
             while not self._stopped:
                 now = self._bell.now()
-                due = [(at, lane) for lane in self._lanes.values() if (at := lane.due_at(now)) is not None]
+                due = [(at, lane) for lane in self._lanes.values() if (at := lane.due_at()) is not None]
                 at, lane = min(due, key=lambda one: one[0], default=(None, None))
                 if at is not None and lane is not None and at <= now:
                     return lane, lane.take()

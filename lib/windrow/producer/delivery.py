@@ -58,6 +58,7 @@ class Delivery(Future[Ack]):
 
     def settle(self, outcome: Ack | Exception) -> None:
         """End, unless it has ended. Whatever a callback raises is its own affair, also what ends a thread."""
+        self._waiting = None  # it knows the batch, which whoever keeps the future would keep
         try:
             if isinstance(outcome, Ack):
                 self.set_result(outcome)

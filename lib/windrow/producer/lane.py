@@ -136,13 +136,16 @@ class Lane:
 
     # What the committer does; it holds the lock.
 
-    def due_at(self, now: float) -> float | None:
-        """Return when the next batch is due (monotonic seconds), None when there is none."""
+    def due_at(self) -> float | None:
+        """Return when the next batch is due (monotonic seconds), None when there is none.
+
+        One that need not wait is due since it was begun: of several lanes none comes before those that wait longer.
+        """
         if not self._batches or self._in_flight is not None:
             return None
         first = self._batches[0]
         if first.sealed or first.all_wait or self._tickets:
-            return now
+            return first.begun
         return first.begun + self.chosen.hold_ms * MILLISECOND / SECOND
 
     def take(self) -> Batch:
