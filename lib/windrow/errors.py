@@ -36,6 +36,7 @@
         ├── ProducerFenced         WINDROW-PRODUCER-FENCED
         ├── ProducerFull           WINDROW-PRODUCER-FULL
         ├── DeliveryTimeout        WINDROW-DELIVERY-TIMEOUT
+        ├── BrokerRefused          WINDROW-BROKER-REFUSED
         ├── ExpectationBroken      WINDROW-EXPECTATION-BROKEN
         └── BrokenPromise          WINDROW-BROKEN-PROMISE
 
@@ -267,6 +268,12 @@ class DeliveryTimeout(OutsideError):
     """A message was not committed within `delivery_timeout`."""
 
     code = "WINDROW-DELIVERY-TIMEOUT"
+
+
+class BrokerRefused(OutsideError):
+    """A broker refuses the bridge, or the bridge the broker: credentials, certificates, rights, the client's id."""
+
+    code = "WINDROW-BROKER-REFUSED"
 
 
 class ExpectationBroken(OutsideError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 
 from windrow.durations import text
 from windrow.settings import Settings
@@ -20,6 +20,11 @@ DURATIONS = {
     "maintain_every",
     "max_block",
     "delivery_timeout",
+    "connect_timeout",
+    "keepalive",
+    "pause",
+    "longest_pause",
+    "session_expiry",
 }
 
 DEPOT = """\
@@ -70,14 +75,17 @@ def _lines(part: BaseModel) -> list[str]:
 
 def _line(part: BaseModel, name: str) -> str:
     description = type(part).model_fields[name].description
-    assignment = f"{name} = {literal(name, getattr(part, name))}"
+    value = getattr(part, name)
+    assignment = f"{name} = {literal(name, '' if isinstance(value, SecretStr) else value)}"
     return f"{assignment:<32}# {description}" if description else assignment
 
 
 def literal(name: str, value: Any) -> str:
-    """Return a value as it is written in `windrow.toml`."""
+    """Return a value as it is written in `windrow.toml`; of a secret whether there is one."""
     if name in DURATIONS:
         return json.dumps("never" if value is None else text(value))
+    if isinstance(value, SecretStr):
+        return json.dumps("***" if value else "")
     return json.dumps(value)
 
 

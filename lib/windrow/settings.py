@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings import SettingsError as SourceError
 
@@ -111,6 +111,52 @@ class ProducerPart(Part):
         return self
 
 
+class MqttPart(Part):
+    """`[mqtt]`: the broker that `windrow bridge mqtt` takes messages from."""
+
+    host: str = Field("127.0.0.1", min_length=1, description="the broker")
+    port: int = Field(0, ge=0, le=65_535, description="its port; 0: 1883, with TLS 8883")
+    topics: list[str] = Field(default_factory=list, description="topic patterns, e.g. plant/{key}/{type...}")
+    client_id: str = Field("windrow-bridge", min_length=1, description="the session of this bridge; keep it")
+    group: str = Field("", description="name of a shared subscription; empty: none")
+    event_time: str = Field("arrival", description="arrival, collectd, or json:FIELD of the payload")
+    payload: Literal["string", "binary"] = Field("string", description="payloads of a depot that the bridge makes")
+    username: str = Field("", description="empty: none")
+    password: SecretStr = Field(SecretStr(""), description="or WINDROW_MQTT__PASSWORD, or:")
+    password_file: str = Field("", description="file that holds the password; empty: none")
+    tls: bool = Field(False, description="speak TLS")
+    ca_file: str = Field("", description="certificates that are trusted; empty: those of the system")
+    certificate_file: str = Field("", description="certificate of this client; empty: none")
+    key_file: str = Field("", description="its private key, without a passphrase")
+    connect_timeout: Duration = Field("10s", description="how long the broker has to answer")  # type: ignore[assignment]
+    keepalive: Duration = Field("60s", description="a broker that is silent for so long is asked")  # type: ignore[assignment]
+    pause: Duration = Field("1s", description="before it is connected to again; each time twice as long")  # type: ignore[assignment]
+    longest_pause: Duration = Field("1m", description="but no longer than this")  # type: ignore[assignment]
+    session_expiry: OrNever = Field("7d", description="how long the broker keeps messages for this bridge, or never")  # type: ignore[assignment]
+    receive_maximum: int = Field(1_000, ge=1, le=65_535, description="messages that wait for their acknowledgement")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        second = durations.SECOND
+        if not second <= self.keepalive <= 65_535 * second:
+            raise ValueError("keepalive lies between 1s and 65535s")
+        if self.session_expiry is not None and self.session_expiry >= (2**32 - 1) * second:
+            raise ValueError("session_expiry is out of range: say never")
+        if not 0 < self.pause <= self.longest_pause:
+            raise ValueError("pause is longer than longest_pause, or nothing")
+        if not self.connect_timeout:
+            raise ValueError("connect_timeout is nothing")
+        if self.password.get_secret_value() and self.password_file:
+            raise ValueError("password and password_file exclude each other")
+        if bool(self.certificate_file) != bool(self.key_file):
+            raise ValueError("certificate_file and key_file go together")
+        if not self.tls and (self.ca_file or self.certificate_file):
+            raise ValueError("certificates are for TLS: say tls = true")
+        if set(self.group) & set("/+#"):
+            raise ValueError("group has no / + #")
+        return self
+
+
 class LogPart(Part):
     """`[log]`: what a run writes on standard error."""
 
@@ -160,6 +206,7 @@ class Settings(BaseSettings):
     run: RunPart = RunPart()
     maintain: MaintainPart = MaintainPart()
     producer: ProducerPart = ProducerPart()
+    mqtt: MqttPart = MqttPart()
     log: LogPart = LogPart()
     metrics: MetricsPart = MetricsPart()
 
@@ -314,7 +361,9 @@ def _settings_error(error: ValidationError, among: Iterable[str] | None = None) 
         known = {".".join(variable.removeprefix(PREFIX).lower().split("__")) for variable in _known_variables()}
         return SettingsError(f"nobody knows the setting {name!r}", _nearest(name, set(among or known)))
     message = first["msg"].removeprefix("Value error, ")
+    hidden = isinstance(first["input"], Mapping) or first["loc"][-1:] in {("password",), ("mqtt",)}  # nobody logs a password
+    value = "" if hidden else f" = {first['input']!r}"
     return SettingsError(
-        f"{name} = {first['input']!r}: {message}" if name else message,
+        f"{name}{value}: {message}" if name else message,
         "See `windrow init` for an example with all settings.",
     )

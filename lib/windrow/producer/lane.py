@@ -66,18 +66,23 @@ class Lane:
     # What senders do.
 
     def send(self, row: Row, may_wait: bool = True) -> Delivery:
-        """Take a message, when there is room. Raises ProducerClosed, ProducerFenced, ProducerFull."""
+        """Take a message, when there is room. Raises ProducerClosed, ProducerFenced, ProducerFull.
+
+        One that is larger than the buffer goes when nothing else is held.
+        """
+        octets = self._room_of(row)
         with self._bell.lock:
-            self._await_room(row.octets, may_wait)
-            return self._hold(row)
+            self._await_room(octets, may_wait)
+            return self._hold(row, octets)
 
     def send_at_once(self, row: Row) -> Delivery | None:
         """Take a message, or return None when there is no room for it now. Raises ProducerClosed, ProducerFenced."""
+        octets = self._room_of(row)
         with self._bell.lock:
             self._require_open()
-            if self._tickets or not self._fits(row.octets):
+            if self._tickets or not self._fits(octets):
                 return None
-            return self._hold(row)
+            return self._hold(row, octets)
 
     def send_many(self, table: pa.Table, mark: int | None = None, may_wait: bool = True) -> Delivery:
         """Take a table as a batch of its own, behind all that was sent before. Raises as `send`.
@@ -233,8 +238,11 @@ class Lane:
 
     # Parts.
 
-    def _hold(self, row: Row) -> Delivery:
-        now, octets = self._bell.now(), row.octets
+    def _room_of(self, row: Row) -> int:
+        return min(row.octets, self.chosen.total_hold_bytes)
+
+    def _hold(self, row: Row, octets: int) -> Delivery:
+        now = self._bell.now()
         batch = self._open(now)
         delivery = batch.add(row, octets, now, self._awaited)
         self._took(batch, octets)

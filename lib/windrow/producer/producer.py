@@ -93,6 +93,24 @@ class Producer:
             )
         )
 
+    def send_invalid(
+        self,
+        *,
+        payload: str | bytes | None,
+        source: str | None = None,
+        key: str | None = None,
+        type: str | None = None,  # noqa: A002 - the column's name
+        event_time: datetime | int | None = None,
+    ) -> Future[Ack]:
+        """Send what is no message, so that it stands among the rejected ones (`invalid`) instead of being lost.
+
+        At least one of key, type and event time is missing, and says there what is wrong. It may be larger than
+        `max_message_bytes`. Else it is as `send`.
+        """
+        return self._send(
+            self._form.invalid(payload=payload, source=source, key=key, type=type, event_time=event_time)
+        )
+
     async def send_async(self, **message: Any) -> Ack:
         """Send a message as `send` does, and wait for its acknowledgement without holding up the event loop."""
         self._require_usable()

@@ -22,12 +22,12 @@ ROW_OCTETS = 48  # times, number and what lists take beside the texts
 
 
 class Row(NamedTuple):
-    """One message in the order of its columns; times in microseconds."""
+    """One message in the order of its columns; times in microseconds. None where it is no message: see `Form.invalid`."""
 
     source: str
-    key: str
-    type: str
-    event_time: int
+    key: str | None
+    type: str | None
+    event_time: int | None
     received_at: int
     sequence: int | None
     payload: str | bytes | None
@@ -35,7 +35,7 @@ class Row(NamedTuple):
     @property
     def octets(self) -> int:
         """Return how much of the buffer it takes."""
-        texts = _octets(self.source) + _octets(self.key) + _octets(self.type)
+        texts = _octets(self.source) + _octets(self.key or "") + _octets(self.type or "")
         return ROW_OCTETS + texts + _octets(self.payload or b"")
 
 
@@ -74,6 +74,29 @@ class Form:
                 f"a message of {ready.octets:,} octets is larger than max_message_bytes, {self.most_octets:,}",
                 "Nothing of it was sent. Send less, or raise max_message_bytes.",
             )
+        return ready
+
+    def invalid(
+        self,
+        *,
+        payload: str | bytes | None,
+        source: str | None = None,
+        key: str | None = None,
+        type: str | None = None,  # noqa: A002 - the column's name
+        event_time: datetime | int | None = None,
+    ) -> Row:
+        """Return what is no message, as it is written: of any size, what is not given is NULL. Raises MessageRefused."""
+        ready = Row(
+            self.source if source is None else _text("source", source),
+            None if key is None else _text("key", key),
+            None if type is None else _text("type", type),
+            None if event_time is None else _time("event_time", event_time),
+            time.time_ns() // 1_000,
+            None,
+            _payload(payload, self.binary),
+        )
+        if None not in {ready.key, ready.type, ready.event_time}:
+            raise MessageRefused("key, type and event_time are all there: this is a message", "Send it as one.")
         return ready
 
 
