@@ -361,7 +361,10 @@ def _settings_error(error: ValidationError, among: Iterable[str] | None = None) 
         known = {".".join(variable.removeprefix(PREFIX).lower().split("__")) for variable in _known_variables()}
         return SettingsError(f"nobody knows the setting {name!r}", _nearest(name, set(among or known)))
     message = first["msg"].removeprefix("Value error, ")
-    hidden = isinstance(first["input"], Mapping) or first["loc"][-1:] in {("password",), ("mqtt",)}  # nobody logs a password
+    hidden = isinstance(first["input"], Mapping) or first["loc"][-1:] in {
+        ("password",),
+        ("mqtt",),
+    }  # nobody logs a password
     value = "" if hidden else f" = {first['input']!r}"
     return SettingsError(
         f"{name}{value}: {message}" if name else message,

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from windrow.cli import (
+    bridging,
     checking,
     configuring,
     demo,
@@ -43,6 +44,7 @@ for group in (
     demo,
     writing,
     producing,
+    bridging,
     running,
     standing,
     looking,

@@ -68,7 +68,7 @@ class Lane:
     def send(self, row: Row, may_wait: bool = True) -> Delivery:
         """Take a message, when there is room. Raises ProducerClosed, ProducerFenced, ProducerFull.
 
-        One that is larger than the buffer goes when nothing else is held.
+        What is larger than a message may be takes the room of the largest.
         """
         octets = self._room_of(row)
         with self._bell.lock:
@@ -239,7 +239,7 @@ class Lane:
     # Parts.
 
     def _room_of(self, row: Row) -> int:
-        return min(row.octets, self.chosen.total_hold_bytes)
+        return min(row.octets, self.chosen.max_message_bytes)
 
     def _hold(self, row: Row, octets: int) -> Delivery:
         now = self._bell.now()

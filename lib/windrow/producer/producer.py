@@ -64,6 +64,11 @@ class Producer:
         """Return whether it takes messages."""
         return State.CLOSED if self._closed and self._lane.state is State.OPEN else self._lane.state
 
+    @property
+    def binary(self) -> bool:
+        """Tell whether the depot holds octets, where others hold texts."""
+        return self._form.binary
+
     def send(
         self,
         *,
@@ -107,9 +112,7 @@ class Producer:
         At least one of key, type and event time is missing, and says there what is wrong. It may be larger than
         `max_message_bytes`. Else it is as `send`.
         """
-        return self._send(
-            self._form.invalid(payload=payload, source=source, key=key, type=type, event_time=event_time)
-        )
+        return self._send(self._form.invalid(payload=payload, source=source, key=key, type=type, event_time=event_time))
 
     async def send_async(self, **message: Any) -> Ack:
         """Send a message as `send` does, and wait for its acknowledgement without holding up the event loop."""

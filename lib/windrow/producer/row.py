@@ -22,7 +22,7 @@ ROW_OCTETS = 48  # times, number and what lists take beside the texts
 
 
 class Row(NamedTuple):
-    """One message in the order of its columns; times in microseconds. None where it is no message: see `Form.invalid`."""
+    """One message in the order of its columns; times in microseconds. What is no message lacks some: `Form.invalid`."""
 
     source: str
     key: str | None
@@ -85,7 +85,7 @@ class Form:
         type: str | None = None,  # noqa: A002 - the column's name
         event_time: datetime | int | None = None,
     ) -> Row:
-        """Return what is no message, as it is written: of any size, what is not given is NULL. Raises MessageRefused."""
+        """Return what is no message, of any size; what is not given is NULL. Raises MessageRefused."""
         ready = Row(
             self.source if source is None else _text("source", source),
             None if key is None else _text("key", key),

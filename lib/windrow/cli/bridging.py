@@ -1,0 +1,110 @@
+"""The command that takes messages from a broker: bridge."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from windrow.cli import options
+from windrow.cli.options import Config, Debug, Depot, Json, LogFormat, LogLevel, aside, say
+from windrow.errors import SettingsError
+
+if TYPE_CHECKING:
+    from windrow.bridge.summary import Counts, Summary
+
+KINDS = ("mqtt",)
+PLACE = re.compile(r"(?:\[([^\]]+)\]|([^:\[\]]+))(?::(\d+))?")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command of this file."""
+    app.command(epilog="Example: windrow bridge mqtt --broker 10.0.0.7 --topic 'plant/{key}/{type...}'")(bridge)
+
+
+def bridge(
+    kind: Annotated[str, typer.Argument(help="What is bridged: mqtt.")],
+    broker: Annotated[str | None, typer.Option("--broker", help="HOST or HOST:PORT.")] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", help="Topic pattern, e.g. plant/{key}/{type...}; may be repeated.")
+    ] = None,
+    client_id: Annotated[
+        str | None, typer.Option("--client-id", help="Name of the session that the broker keeps for this bridge.")
+    ] = None,
+    for_: Annotated[str | None, typer.Option("--for", help="End after so long, e.g. 10m.")] = None,
+    config: Config = None,
+    depot: Depot = None,
+    log_format: LogFormat = None,
+    log_level: LogLevel = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Bring the messages of an MQTT broker into the depot, until SIGINT or SIGTERM.
+
+    A message is acknowledged to the broker when the depot has it, so none is lost, whatever is killed. All else is
+    said under `[mqtt]` in the settings, passwords in no other place.
+    """
+    if kind not in KINDS:
+        raise SettingsError(f"{kind!r} cannot be bridged", f"Say {', '.join(KINDS)}.")
+    seconds = None if for_ is None else _seconds(for_)
+    given: dict[str, Any] = {"topics": topic or None, "client_id": client_id, **_place(broker)}
+    mqtt = {name: value for name, value in given.items() if value is not None} or None
+    log = options.table(format=log_format, level=log_level)
+    chosen = options.reading(config, depot=depot, mqtt=mqtt, log=log)
+    from windrow.bridge.bridge import Bridge
+    from windrow.cli.watching import stopping
+    from windrow.observing.log import logging_to
+
+    with (
+        logging_to(aside, chosen.log.format, chosen.log.level),
+        _counting(json) as progress,
+        Bridge(chosen, progress) as opened,
+        stopping(opened, "stopping"),
+    ):
+        done = opened.run(seconds)
+    if json:
+        options.print_json(done)
+    else:
+        say(sentence(done), markup=False)
+
+
+def sentence(done: Summary) -> str:
+    """Say in one line what a bridge did."""
+    counted = options.count
+    invalid = f", {done.invalid:,} of them invalid" if done.invalid else ""
+    return (
+        f"{counted(done.committed, 'message')} from {done.broker} in {done.depot}{invalid}; "
+        f"{counted(done.acknowledged, 'acknowledgement')}, {counted(done.connections, 'connection')}."
+    )
+
+
+@contextmanager
+def _counting(quiet: bool) -> Iterator[Callable[[Counts], None]]:
+    """Show on a terminal how many messages are in the depot, unless `quiet`."""
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.completed:,} messages"), TimeElapsedColumn())
+    with Progress(*columns, console=aside, disable=quiet or not aside.is_terminal, transient=True) as bar:
+        task = bar.add_task("bridge", total=None)
+        yield lambda counts: bar.update(task, completed=counts.committed)
+
+
+def _place(broker: str | None) -> dict[str, Any]:
+    """Return host and port of HOST, HOST:PORT or [HOST]:PORT; an address of IPv6 has colons of its own."""
+    if broker is None:
+        return {}
+    found = PLACE.fullmatch(broker)
+    if found:
+        return {"host": found[1] or found[2], "port": found[3]}
+    if broker.count(":") < 2:  # noqa: PLR2004 - with two colons it is an address
+        raise SettingsError(f"--broker {broker!r} is no place", "Say HOST or HOST:PORT.")
+    return {"host": broker}
+
+
+def _seconds(duration: str) -> float:
+    from windrow.durations import SECOND, microseconds
+
+    return microseconds(duration, "--for") / SECOND
