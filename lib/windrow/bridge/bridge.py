@@ -54,7 +54,7 @@ class Bridge:
         self._room, self._largest = limits.total_hold_bytes, limits.max_message_bytes
         self._reader = Reader(topics, event_time, self._producer.producer_id, self._producer.binary, self._largest)
         self._depot = settings.depot
-        self._session, self._settled = Session(), deque[tuple[Entry, Reading, Future[Ack]]]()
+        self._session, self._settled = Session(), deque[tuple[Entry, Future[Ack]]]()
         self._pause = chosen.pause / SECOND
         self._until: float | None = None
         self._stopped = self._draining = False
@@ -132,14 +132,13 @@ class Bridge:
             self._woken.recv(65_536)
         failed: BaseException | None = None
         while self._settled:
-            entry, reading, future = self._settled.popleft()
+            entry, future = self._settled.popleft()
             error = future.exception()
             if error is not None:
                 failed = failed or error
                 continue
             self._session.settled(entry)
             self._counts.committed += 1
-            self._counts.invalid += bool(reading.fault)
             self._counts.depot_version = future.result().version
         self._acknowledge()
         self._progress(self._counts)
@@ -160,7 +159,6 @@ class Bridge:
 
     def _drain(self) -> None:
         """Take nothing new, and go on until all that came is in the depot, or is known not to be."""
-        self._lines.stopping()
         self._draining = True
         self._producer.flush(0)
         while self._session.held:
@@ -223,8 +221,9 @@ class Bridge:
         entry = self._session.received(id_, content, min(reading.octets, self._largest))
         self._counts.received += 1
         if reading.fault:
+            self._counts.invalid += 1
             self._lines.invalid(name, reading, time.monotonic())
-        self._send(reading).add_done_callback(lambda future: self._done(entry, reading, future))
+        self._send(reading).add_done_callback(lambda future: self._done(entry, future))
 
     def _send(self, reading: Reading) -> Future[Ack]:
         if reading.fault:
@@ -239,9 +238,9 @@ class Bridge:
             payload=reading.payload,
         )
 
-    def _done(self, entry: Entry, reading: Reading, future: Future[Ack]) -> None:
+    def _done(self, entry: Entry, future: Future[Ack]) -> None:
         """Tell the loop what became of a message; the producer's thread calls it."""
-        self._settled.append((entry, reading, future))
+        self._settled.append((entry, future))
         self._ring()
 
     def _ring(self) -> None:

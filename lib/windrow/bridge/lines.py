@@ -52,10 +52,6 @@ class Lines:
         if self._said != before:
             log.info("bridged", **self._said)
 
-    def stopping(self) -> None:
-        """Say that nothing more is taken."""
-        log.info("stopping when what came is in the depot")
-
     def ended(self, seconds: float, error: BaseException | None) -> None:
         """Say what was done in all; what went wrong is put into words by the edge."""
         done = asdict(self._counts) | {"seconds": seconds}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures of a bridge. `committed` counts messages in the depot, `invalid` those of them that are none."""
+    """The figures of a bridge: what was `received`, of these `invalid`, in the depot, and acknowledged to the broker."""
 
     broker: str
     client_id: str

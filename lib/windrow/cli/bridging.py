@@ -62,7 +62,7 @@ def bridge(
         logging_to(aside, chosen.log.format, chosen.log.level),
         _counting(json) as progress,
         Bridge(chosen, progress) as opened,
-        stopping(opened, "stopping"),
+        stopping(opened, "stopping when what came is in the depot"),
     ):
         done = opened.run(seconds)
     if json:
