@@ -140,8 +140,6 @@ class MqttPart(Part):
         second = durations.SECOND
         if not second <= self.keepalive <= 65_535 * second:
             raise ValueError("keepalive lies between 1s and 65535s")
-        if self.session_expiry is not None and self.session_expiry >= (2**32 - 1) * second:
-            raise ValueError("session_expiry is out of range: say never")
         if not 0 < self.pause <= self.longest_pause:
             raise ValueError("pause is longer than longest_pause, or nothing")
         if not self.connect_timeout:

@@ -29,6 +29,7 @@ class Broker:
     acknowledged: list[int] = field(default_factory=list)
 
     def next(self) -> tuple[int, Outgoing] | None:
+        """Return what is sent next, None when nothing may be."""
         for id_, one in self.in_flight.items():
             if not one.sent:
                 return id_, one
@@ -54,12 +55,14 @@ class Bridging(RuleBasedStateMachine):
 
     @rule(content=st.sampled_from([b"on", b"off"]))
     def publish(self, content: bytes) -> None:
+        """A message comes to the broker."""
         self.published += 1
         self.broker.waiting.append(Outgoing(self.published, content))
 
     @precondition(lambda self: self.open)
     @rule()
     def deliver(self) -> None:
+        """A message comes to the bridge."""
         found = self.broker.next()
         if found is None:
             return
@@ -75,6 +78,7 @@ class Bridging(RuleBasedStateMachine):
     @precondition(lambda self: self.on_the_way)
     @rule()
     def commit(self) -> None:
+        """A message comes into the depot."""
         entry, number = self.on_the_way.pop(0)
         self.depot.append(number)
         self.session.settled(entry)
@@ -96,12 +100,14 @@ class Bridging(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule()
     def lose(self) -> None:
+        """The connection is lost."""
         self.open = False
         self.session.lost()
 
     @precondition(lambda self: not self.open)
     @rule(kept=st.booleans())
     def connect(self, kept: bool) -> None:
+        """There is a new connection, with the session or without."""
         self.open = True
         self.session.connected(kept)
         self.order = []
@@ -112,10 +118,12 @@ class Bridging(RuleBasedStateMachine):
 
     @invariant()
     def held(self) -> None:
+        """What is held is what is on its way."""
         assert self.session.held == self.session.held_octets == len(self.on_the_way)
 
     @invariant()
     def never_too_early(self) -> None:
+        """What is acknowledged is in the depot."""
         assert set(self.broker.acknowledged) <= set(self.depot)
 
     def teardown(self) -> None:

@@ -57,7 +57,7 @@ class Bridge:
         self._session, self._settled = Session(), deque[tuple[Entry, Future[Ack]]]()
         self._pause = chosen.pause / SECOND
         self._until: float | None = None
-        self._stopped = self._draining = False
+        self._stopped = self._draining = self._subscribed = False
         self._begun = time.monotonic()
         self._counts = Counts()
         self._lines = Lines(self._counts, self._begun)
@@ -121,6 +121,10 @@ class Bridge:
     def _turn(self) -> None:
         """Take what comes, and acknowledge what the depot has."""
         self._connection.pump(self._woken, self._has_room)
+        if self._connection.is_subscribed and not self._subscribed:
+            self._subscribed = True
+            self._counts.connections += 1
+            self._lines.connected(self.broker, self._connection.session_kept)
         self._settle()
         if self._session.in_flight >= self._chosen.receive_maximum:
             self._producer.flush(0)  # the broker sends no more until some of it is acknowledged
@@ -191,9 +195,8 @@ class Bridge:
         except OSError as error:
             self._connection.lost_because = self._connection.lost_because or first_line(error)
             return
-        self._counts.connections += 1
         self._session.connected(self._connection.session_kept)
-        self._lines.connected(self.broker, self._connection.session_kept)
+        self._subscribed = False
 
     def _wait(self, why: str) -> None:
         """Wait until the next attempt, each time longer, and not as long as other bridges that lost the same broker."""

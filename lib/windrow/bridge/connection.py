@@ -55,7 +55,7 @@ class Connection:
         self.lost_because = ""
         self._chosen, self._heard = chosen, heard
         self._filters = [f"$share/{chosen.group}/{one}" if chosen.group else one for one in filters]
-        self._accepted = self._subscribed = False
+        self._accepted = self.is_subscribed = False
         self._client = self._made(chosen)
 
     @property
@@ -65,7 +65,7 @@ class Connection:
 
     def open(self, stopped: Callable[[], bool]) -> bool:
         """Connect and subscribe; False when `stopped` before the broker has answered. Raises BrokerRefused, OSError."""
-        self._accepted = self._subscribed = False
+        self._accepted = self.is_subscribed = False
         self.lost_because = ""
         try:
             self._client.reconnect()
@@ -176,14 +176,17 @@ class Connection:
                     f"the broker {self.host}:{self.port} refuses a subscription to {one!r} with QoS 1: {reason}",
                     "See the rights of this user there.",
                 )
+        self.is_subscribed = True
 
     def _on_message(self, _: Client, __: Any, message: MQTTMessage) -> None:
         topic = message._topic  # noqa: SLF001 - `topic` raises for one that is no UTF-8
         self._heard(message.mid if message.qos else 0, message.dup, topic, bytes(message.payload))
 
     def _on_disconnect(self, _: Client, __: Any, flags: Any, reason: ReasonCode, ___: Any) -> None:
-        self.lost_because = self.lost_because or str(reason)
-        if flags.is_disconnect_packet_from_server and reason.value == TAKEN_OVER:
+        told = flags.is_disconnect_packet_from_server
+        said = f"the broker says: {reason}" if told else "the connection was lost"
+        self.lost_because = self.lost_because or said
+        if told and reason.value == TAKEN_OVER:
             raise BrokerRefused(
                 f"another client took over the session of {self._chosen.client_id!r}",
                 "Give each bridge a client_id of its own.",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures of a bridge: what was `received`, of these `invalid`, in the depot, and acknowledged to the broker."""
+    """The figures of a bridge: what was received, of these invalid, in the depot, acknowledged to the broker."""
 
     broker: str
     client_id: str

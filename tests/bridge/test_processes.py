@@ -1,0 +1,203 @@
+"""Bridges that are killed, brokers that are started again, and a real collectd: nothing is lost."""
+
+import signal
+import subprocess
+import threading
+from itertools import count
+
+from deltalake import DeltaTable
+from paho.mqtt.client import Client
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from tests.bridge.broker import PATIENCE_SECONDS, Broker, Publisher, program, until
+from tests.bridge.command import Process
+from tests.bridge.conftest import messages
+from tests.cli.conftest import Command
+
+HOSTS = ("edge-a", "edge-b")
+COLLECTD = """
+Hostname "{host}"
+BaseDir "{folder}"
+PIDFile "{folder}/collectd.pid"
+PluginDir "/usr/lib/collectd"
+TypesDB "/usr/share/collectd/types.db"
+Interval 0.2
+LoadPlugin memory
+LoadPlugin load
+LoadPlugin uptime
+LoadPlugin mqtt
+<Plugin mqtt>
+  <Publish "windrow">
+    Host "127.0.0.1"
+    Port {port}
+    ClientId "{host}"
+    Prefix "collectd"
+    QoS 1
+  </Publish>
+</Plugin>
+"""
+
+
+class Stream:
+    """Numbered messages, published without an end until it is stopped."""
+
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._publish)
+        self.published = 0
+        self._thread.start()
+
+    def stop(self) -> int:
+        """Stop, wait until the broker has all, and return how many there are."""
+        self._stop.set()
+        self._thread.join(PATIENCE_SECONDS)
+        assert not self._thread.is_alive()
+        return self.published
+
+    def _publish(self) -> None:
+        for number in count():
+            sent = [self._publisher.publish(f"plant/pump-{number}/level", f"{number}:{at}") for at in range(10)]
+            for one in sent:
+                one.wait_for_publish(PATIENCE_SECONDS)
+            self.published += len(sent)
+            if self._stop.is_set():
+                return
+
+
+def version(depot: str) -> int:
+    """Return the version of a depot, -1 before there is one."""
+    return DeltaTable(depot).version() if DeltaTable.is_deltatable(depot) else -1
+
+
+def test_killed(tmp_path, depot):
+    """
+    The bridge is killed again and again at any moment, and the broker started again in between, while messages are
+    published: each of them is in the depot.
+    """
+    broker = Broker(tmp_path / "broker")
+    broker.start()
+    given = ("--broker", broker.place, "--topic", "plant/{key}/{type}", "--depot", depot)
+    first = Process(tmp_path, *given)
+    first.await_connection()
+    publisher = Publisher(broker.port)
+    stream = Stream(publisher)
+    running = first
+    for round_ in range(4):
+        await_commits(depot, 4)
+        if round_ == 1:
+            broker.stop()
+            broker.start()
+            running.await_connection(2)
+        running.kill()
+        running = Process(tmp_path, *given)
+        running.await_connection()
+    numbers = stream.stop()
+    expected = {f"{number}:{at}" for number in range(numbers // 10) for at in range(10)}
+    until(lambda: set(messages(depot)["payload"].to_pylist()) >= expected, "all is in the depot")
+    said = running.stop()
+    publisher.close()
+    broker.stop()
+    assert said["received"] == said["committed"] == said["acknowledged"]
+    assert set(messages(depot)["payload"].to_pylist()) == expected
+
+
+class Collectd:
+    """A real collectd that sends what this machine does, five times a second."""
+
+    def __init__(self, folder, host, port):
+        folder.mkdir()
+        settings = folder / "collectd.conf"
+        settings.write_text(COLLECTD.format(host=host, folder=folder, port=port))
+        self._process = subprocess.Popen(
+            [program("collectd"), "-f", "-C", str(settings)],
+            stdout=subprocess.DEVNULL,
+            stderr=(folder / "collectd.log").open("w"),
+        )
+
+    def stop(self):
+        """End it; it sends what it has."""
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(PATIENCE_SECONDS)
+
+
+class Watching:
+    """Another client of the broker, which sees all that is published below a topic."""
+
+    def __init__(self, port, below):
+        self.seen = set()
+        subscribed = threading.Event()
+        wanted = Properties(PacketTypes.CONNECT)
+        wanted.SessionExpiryInterval = 3_600
+        self._client = Client(CallbackAPIVersion.VERSION2, "watching", protocol=MQTTProtocolVersion.MQTTv5)
+        self._client.on_connect = lambda client, *_: client.subscribe(f"{below}/#", qos=1)
+        self._client.on_subscribe = lambda *_: subscribed.set()
+        self._client.on_message = lambda _, __, message: self.seen.add((message.topic, message.payload.decode()))
+        self._client.reconnect_delay_set(1, 1)
+        self._client.connect("127.0.0.1", port, clean_start=False, properties=wanted)
+        self._client.loop_start()
+        assert subscribed.wait(PATIENCE_SECONDS)
+
+    def stop(self):
+        """Look on no longer."""
+        self._client.disconnect()
+        self._client.loop_stop()
+
+
+def stored(depot):
+    """Return what is in a depot, as it was published."""
+    rows = messages(depot)
+    sources, types, payloads = (rows[name].to_pylist() for name in ("source", "type", "payload"))
+    return {
+        (f"collectd/{source}/{type_}", payload) for source, type_, payload in zip(sources, types, payloads, strict=True)
+    }
+
+
+def test_collectd(tmp_path, depot, windrow: Command):
+    """
+    What two collectd measure goes through broker, bridge and depot into closed batches, also when the bridge is killed
+    and the broker started again in between: all that the broker took is in the depot, and the books are right.
+    """
+    broker = Broker(tmp_path / "broker")
+    broker.start()
+    (tmp_path / "windrow.toml").write_text(
+        f'depot = "{depot}"\nledger = "{tmp_path}/ledger"\n[rules]\nwindow = "200ms"\nmax_delay = "5m"\n'
+        f'[mqtt]\nport = {broker.port}\ntopics = ["collectd/{{source}}/{{type...}}"]\nevent_time = "collectd"\n'
+    )
+    watching = Watching(broker.port, "collectd")
+    running = Process(tmp_path)
+    running.await_connection()
+    measuring = [Collectd(tmp_path / host, host, broker.port) for host in HOSTS]
+    await_commits(depot, 3)
+    running.kill()
+    broker.stop()
+    broker.start()
+    running = Process(tmp_path)
+    running.await_connection()
+    await_commits(depot, 3)
+    for one in measuring:
+        one.stop()
+    publisher = Publisher(broker.port)
+    last = ("collectd/test/last", "1769860800:1")
+    publisher.publish_all(last)
+    until(lambda: last in watching.seen and last in stored(depot), "all has come")
+    said = running.stop()
+    for client in (publisher, watching, broker):
+        getattr(client, "close", getattr(client, "stop", None))()
+    assert said["invalid"] == 0
+    assert watching.seen <= stored(depot)
+    assert {topic.split("/")[1] for topic, _ in watching.seen} == {*HOSTS, "test"}
+    ran = windrow("run", "--once", "--json").json()
+    assert ran["messages"] == messages(depot).num_rows
+    assert set(ran["microbatches"][0]["reasons"]) <= {"duplicate", "too_old"}
+    assert windrow("flush", "--json").json()["closed"] > 2
+    verified = windrow("verify", "--json")
+    assert verified.status == 0, verified.out
+
+
+def await_commits(depot, number):
+    """Wait until a depot has so many more versions."""
+    seen = version(depot)
+    until(lambda: version(depot) >= seen + number, "some commits")
