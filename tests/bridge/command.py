@@ -43,7 +43,7 @@ class Process:
         assert self._process.poll() is None, self.log
 
     def kill(self) -> None:
-        """End it at once."""
+        """End it at once, if it has not ended."""
         self._process.kill()
         self._process.wait(PATIENCE_SECONDS)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,13 @@ class Running:
 
 
 Start = Callable[..., Running]
+
+
+@pytest.fixture
+def at_end() -> Iterator[ExitStack]:
+    """What is to be ended, however the test goes; the broker is there until then."""
+    with ExitStack() as stack:
+        yield stack
 
 
 @pytest.fixture

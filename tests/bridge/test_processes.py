@@ -11,7 +11,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from tests.bridge.broker import PATIENCE_SECONDS, Broker, Publisher, program, until
+from tests.bridge.broker import PATIENCE_SECONDS, Publisher, program, until
 from tests.bridge.command import Process
 from tests.bridge.conftest import messages
 from tests.cli.conftest import Command
@@ -72,19 +72,22 @@ def version(depot: str) -> int:
     return DeltaTable(depot).version() if DeltaTable.is_deltatable(depot) else -1
 
 
-def test_killed(tmp_path, depot):
+def test_killed(tmp_path, broker, publisher, depot, at_end):
     """
     The bridge is killed again and again at any moment, and the broker started again in between, while messages are
     published: each of them is in the depot.
     """
-    broker = Broker(tmp_path / "broker")
-    broker.start()
     given = ("--broker", broker.place, "--topic", "plant/{key}/{type}", "--depot", depot)
-    first = Process(tmp_path, *given)
-    first.await_connection()
-    publisher = Publisher(broker.port)
+
+    def started():
+        bridge = Process(tmp_path, *given)
+        at_end.callback(bridge.kill)
+        bridge.await_connection()
+        return bridge
+
+    running = started()
     stream = Stream(publisher)
-    running = first
+    at_end.callback(stream.stop)
     for round_ in range(4):
         await_commits(depot, 4)
         if round_ == 1:
@@ -92,14 +95,11 @@ def test_killed(tmp_path, depot):
             broker.start()
             running.await_connection(2)
         running.kill()
-        running = Process(tmp_path, *given)
-        running.await_connection()
+        running = started()
     numbers = stream.stop()
     expected = {f"{number}:{at}" for number in range(numbers // 10) for at in range(10)}
     until(lambda: set(messages(depot)["payload"].to_pylist()) >= expected, "all is in the depot")
     said = running.stop()
-    publisher.close()
-    broker.stop()
     assert said["received"] == said["committed"] == said["acknowledged"]
     assert set(messages(depot)["payload"].to_pylist()) == expected
 
@@ -111,11 +111,8 @@ class Collectd:
         folder.mkdir()
         settings = folder / "collectd.conf"
         settings.write_text(COLLECTD.format(host=host, folder=folder, port=port))
-        self._process = subprocess.Popen(
-            [program("collectd"), "-f", "-C", str(settings)],
-            stdout=subprocess.DEVNULL,
-            stderr=(folder / "collectd.log").open("w"),
-        )
+        with (folder / "collectd.log").open("w") as log:
+            self._process = subprocess.Popen([program("collectd"), "-f", "-C", str(settings)], stdout=log, stderr=log)
 
     def stop(self):
         """End it; it sends what it has."""
@@ -155,38 +152,40 @@ def stored(depot):
     }
 
 
-def test_collectd(tmp_path, depot, windrow: Command):
+def test_collectd(tmp_path, broker, publisher, depot, windrow: Command, at_end):
     """
     What two collectd measure goes through broker, bridge and depot into closed batches, also when the bridge is killed
     and the broker started again in between: all that the broker took is in the depot, and the books are right.
     """
-    broker = Broker(tmp_path / "broker")
-    broker.start()
     (tmp_path / "windrow.toml").write_text(
-        f'depot = "{depot}"\nledger = "{tmp_path}/ledger"\n[rules]\nwindow = "200ms"\nmax_delay = "5m"\n'
+        f'depot = "{depot}"\nledger = "{tmp_path}/ledger"\n[rules]\nwindow = "2m"\nmax_delay = "1m"\n'
         f'[mqtt]\nport = {broker.port}\ntopics = ["collectd/{{source}}/{{type...}}"]\nevent_time = "collectd"\n'
     )
+
+    def started():
+        bridge = Process(tmp_path)
+        at_end.callback(bridge.kill)
+        bridge.await_connection()
+        return bridge
+
     watching = Watching(broker.port, "collectd")
-    running = Process(tmp_path)
-    running.await_connection()
+    at_end.callback(watching.stop)
+    running = started()
     measuring = [Collectd(tmp_path / host, host, broker.port) for host in HOSTS]
+    for one in measuring:
+        at_end.callback(one.stop)
     await_commits(depot, 3)
     running.kill()
     broker.stop()
     broker.start()
-    running = Process(tmp_path)
-    running.await_connection()
+    running = started()
     await_commits(depot, 3)
     for one in measuring:
         one.stop()
-    publisher = Publisher(broker.port)
     last = ("collectd/test/last", "1769860800:1")
     publisher.publish_all(last)
     until(lambda: last in watching.seen and last in stored(depot), "all has come")
-    said = running.stop()
-    for client in (publisher, watching, broker):
-        getattr(client, "close", getattr(client, "stop", None))()
-    assert said["invalid"] == 0
+    assert running.stop()["invalid"] == 0
     assert watching.seen <= stored(depot)
     assert {topic.split("/")[1] for topic, _ in watching.seen} == {*HOSTS, "test"}
     ran = windrow("run", "--once", "--json").json()

@@ -71,6 +71,7 @@ def told(tmp_path, broker, certificates):
     """Write the settings of a bridge that may; a test changes some."""
 
     def write(**changed):
+        """Write them."""
         chosen = {
             "port": str(broker.port),
             "topics": "['plant/{key}/{type}']",
