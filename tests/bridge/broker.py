@@ -146,6 +146,7 @@ class Publisher:
 
     def publish_all(self, *messages: tuple[str, Any]) -> None:
         """Publish messages, and wait until the broker has them."""
+        until(self._client.is_connected, "the publisher is connected")
         for one in [self.publish(topic, payload) for topic, payload in messages]:
             one.wait_for_publish(PATIENCE_SECONDS)
             assert one.is_published()

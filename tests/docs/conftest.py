@@ -1,9 +1,10 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests.bridge.broker import Broker
 from tests.cli.conftest import windrow  # noqa: F401 - a fixture
 from tests.docs import worlds
 
@@ -19,3 +20,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         return directory
 
     return made
+
+
+@pytest.fixture
+def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+    """A broker that a bridge without settings finds."""
+    found = Broker(tmp_path / "broker")
+    found.start()
+    monkeypatch.setenv("WINDROW_MQTT__PORT", str(found.port))
+    yield found
+    found.stop()

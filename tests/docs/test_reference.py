@@ -61,6 +61,8 @@ def test_fields_are_printed(
     worlds.prepare(document.world, tmp_path, made)
     if SPARK in " ".join(document.runs):
         request.getfixturevalue("spark")
+    if "bridge" in document.commands:
+        request.getfixturevalue("broker")
     types = {field.name: field.type for field in document.fields}
     seen: dict[str, Any] = {}
     for run in document.runs:
