@@ -123,6 +123,10 @@ class Broker:
             self._process.wait(PATIENCE_SECONDS)
             self._process = None
 
+    def forget(self) -> None:
+        """Lose what it kept; it must be stopped."""
+        (self._folder / "mosquitto.db").unlink()
+
     def _listens(self) -> bool:
         assert self._process is not None
         assert self._process.poll() is None, self.log

@@ -141,7 +141,7 @@ class TestDepot:
         faults.before = gate
         running = start(producer={"total_hold_bytes": 4_000, "max_message_bytes": 1_000, "hold_ms": 0}, keepalive="1s")
         running.until(lambda counts: counts.connections == 1, "it is connected")
-        publisher.publish_all(*[("plant/a/b", "x" * 500) for _ in range(50)])
+        publisher.publish_all(*[("plant/a/b", "x" * (20_000 if number == 30 else 500)) for number in range(50)])
         gate.await_commit()
         running.until(lambda counts: counts.received > 4, "the buffer is full")
         assert running.counts.received <= 8
@@ -149,6 +149,7 @@ class TestDepot:
         running.until(lambda counts: counts.acknowledged == 50, "all is acknowledged")
         running.stop()
         assert len(payloads(depot)) >= 50
+        assert "x" * 20_000 in payloads(depot)
 
     def test_takes_nothing(self, start, publisher, depot, faults):
         """
@@ -226,6 +227,29 @@ class TestConnection:
         nothing.until(lambda counts: counts.connections == 1, "it is connected")
         assert nothing.stop().received == 0
 
+    def test_session_lost(self, start, broker, publisher, depot, faults, gate):
+        """
+        When the broker forgets the session while messages are on their way, what comes next under the same ids is new:
+        it is acknowledged when the depot has it, and what came before never is.
+        """
+        faults.before = gate
+        running = start(producer={"hold_ms": 0})
+        running.until(lambda counts: counts.connections == 1, "it is connected")
+        publisher.publish_all(*[("plant/a/b", "same") for _ in range(20)])
+        running.until(lambda counts: counts.received == 20, "all has come")
+        gate.await_commit()
+        broker.stop()
+        broker.forget()
+        broker.start()
+        running.until(lambda counts: counts.connections == 2, "it is connected again")
+        publisher.publish_all(*[("plant/a/b", "same") for _ in range(30)])
+        running.until(lambda counts: counts.received == 50, "the new ones have come")
+        assert running.counts.acknowledged == 0
+        gate.open()
+        running.until(lambda counts: counts.acknowledged == 30, "all new ones are acknowledged")
+        summary = running.stop()
+        assert (summary.again, summary.acknowledged, len(payloads(depot))) == (0, 30, 50)
+
     def test_shared(self, start, publisher, tmp_path):
         """
         Bridges of one group share what is published: each message comes to one of them.
@@ -273,3 +297,17 @@ class TestRefused:
         refused = pytest.raises(BrokerRefused, match="Not authorized")
         with answering as port, refused, bridge(depot, port) as going_on:
             going_on.run()
+
+
+def test_extra(tmp_path):
+    """
+    Without paho-mqtt the command says which extra has it.
+    """
+    program = (
+        "import sys; sys.modules['paho'] = None; from windrow.cli import main; "
+        "sys.exit(main(['bridge', 'mqtt', '--topic', 'a/{key}']))"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert "WINDROW-MISSING-EXTRA" in ended.stderr
+    assert "windrow[mqtt]" in ended.stderr

@@ -59,6 +59,30 @@ class TestSend:
         assert [future.result(0).sequence for future in sent] == [1, 2, 3]
         assert messages(depot)["payload"].to_pylist() == ["", "", None]
 
+    def test_invalid(self, depot):
+        """
+        What is no message goes into the depot in its turn, whatever its size, with NULL where something is missing;
+        what has all of it is refused, as is a payload that is no text.
+        """
+        with Producer(depot, "p", max_message_bytes=200, total_hold_bytes=300) as producer:
+            sent = [
+                producer.send(key="k", type="t", event_time=MOMENT, payload="1"),
+                producer.send_invalid(key="a/b", payload="x" * 1_000),
+                producer.send_invalid(source="s", key="k", type="t", payload=None),
+                producer.send(key="k", type="t", event_time=MOMENT, payload="2"),
+            ]
+            assert [future.result(60).sequence for future in sent] == [1, 2, 3, 4]
+            assert empty(producer)
+            with pytest.raises(MessageRefused, match="is a message"):
+                producer.send_invalid(key="k", type="t", event_time=MOMENT, payload="1")
+            with pytest.raises(MessageRefused, match="no text"):
+                producer.send_invalid(key="k", payload=b"\xff")
+        rows = messages(depot)
+        assert rows["payload"].to_pylist() == ["1", "x" * 1_000, None, "2"]
+        assert rows["source"].to_pylist() == ["p", "p", "s", "p"]
+        assert rows["type"].to_pylist() == ["t", None, "t", "t"]
+        assert rows["event_time"].to_pylist() == [MOMENT, None, None, MOMENT]
+
     def test_octets(self, depot):
         """
         A depot of octets takes what is no text, and texts as UTF-8.
