@@ -6,6 +6,7 @@ there is by then.
 
 from __future__ import annotations
 
+import logging
 import select
 import socket
 import ssl
@@ -20,7 +21,7 @@ from windrow.settings import MqttPart
 
 try:
     from paho.mqtt.client import Client, MQTTMessage
-    from paho.mqtt.enums import CallbackAPIVersion, LogLevel, MQTTProtocolVersion
+    from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
     from paho.mqtt.packettypes import PacketTypes
     from paho.mqtt.properties import Properties
     from paho.mqtt.reasoncodes import ReasonCode
@@ -126,7 +127,8 @@ class Connection:
             client.tls_set_context(tls_context(chosen))
         client.connect_timeout = chosen.connect_timeout / SECOND
         client.on_connect, client.on_disconnect = self._on_connect, self._on_disconnect
-        client.on_subscribe, client.on_message, client.on_log = self._on_subscribe, self._on_message, self._on_log
+        client.on_subscribe, client.on_message = self._on_subscribe, self._on_message
+        client.enable_logger(_Failures(self._note))
         wanted = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         expiry = chosen.session_expiry
         wanted.SessionExpiryInterval = NEVER if expiry is None else expiry // SECOND
@@ -192,9 +194,8 @@ class Connection:
                 "Give each bridge a client_id of its own.",
             )
 
-    def _on_log(self, _: Client, __: Any, level: int, text: str) -> None:
-        if level == LogLevel.MQTT_LOG_ERR:
-            self.lost_because = text
+    def _note(self, failure: str) -> None:
+        self.lost_because = failure
 
     def _refused_tls(self, error: ssl.SSLError | str) -> Exception:
         """Return the error of a handshake: refused, unless the connection just ended."""
@@ -205,6 +206,18 @@ class Connection:
             f"the broker {self.host}:{self.port} and the bridge do not trust each other: {said}",
             "See tls, host, ca_file, certificate_file and key_file in [mqtt].",
         )
+
+
+class _Failures(logging.Logger):
+    """What paho logs as an error, and tells in no other way. With `on_log` it would put all else into words, too."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        super().__init__("windrow.mqtt", logging.ERROR)
+        self._note = note
+
+    def handle(self, record: logging.LogRecord) -> None:
+        """Hand on what it says."""
+        self._note(record.getMessage())
 
 
 def password(chosen: MqttPart) -> str:
