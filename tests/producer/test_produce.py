@@ -194,6 +194,14 @@ class TestResumed:
             assert json.loads(out).items() >= document.items()
         assert_each_once(depot, 122)
 
+    def test_closed(self, depot):
+        """
+        A standard input that is closed is an error, and not some other file that has its number.
+        """
+        command = f"exec {sys.executable} -m windrow produce --depot {depot} --id p <&-"
+        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr.partition(":")[0]) == (2, "WINDROW-FILE")
+
     def test_live(self, depot):
         """
         What cannot be given again is sent as it comes; lines are committed though the input goes on and says nothing.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -87,6 +88,8 @@ def produce(
 def _opened(file: str) -> Iterator[int]:
     """Open a file, or standard input. Raises FileRefused."""
     if file == "-":
+        if sys.stdin is None:  # its number is that of another file by now
+            raise FileRefused("standard input is closed", "Name a file, or give it a pipe.")
         yield 0
         return
     try:
