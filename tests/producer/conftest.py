@@ -5,15 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from deltalake import write_deltalake as really_write
 
 from windrow.arrow import plain
-from windrow.producer import Producer, writer
+from windrow.producer import Producer
+from windrow.producer.tail import Tail
+from windrow.producer.writer import DepotWriter, Entry
+
+REALLY_WRITE = DepotWriter._write
 
 
 class Faults:
@@ -24,13 +26,14 @@ class Faults:
         self.before: Callable[[int], None] = lambda attempt: None
         self.after: Callable[[int], None] = lambda attempt: None
 
-    def write(self, *given: Any, **named: Any) -> None:
-        """Write as delta-rs does, with what goes wrong around it."""
+    def write(self, ours: DepotWriter, rows: pa.Table, entry: Entry) -> int:
+        """Write as the writer does, with what goes wrong around it."""
         self.attempts += 1
         attempt = self.attempts
         self.before(attempt)
-        really_write(*given, **named)
+        version = REALLY_WRITE(ours, rows, entry)
         self.after(attempt)
+        return version
 
 
 class Gate:
@@ -63,8 +66,20 @@ def depot(tmp_path: Path) -> str:
 def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
     """What goes wrong with commits."""
     found = Faults()
-    monkeypatch.setattr(writer, "write_deltalake", found.write)
+
+    def write(ours: DepotWriter, rows: pa.Table, entry: Entry) -> int:
+        return found.write(ours, rows, entry)
+
+    monkeypatch.setattr(DepotWriter, "_write", write)
     return found
+
+
+@pytest.fixture(params=["entry", "delta-rs"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How commits are made: an entry of our own behind the last one, or by delta-rs."""
+    if request.param == "delta-rs":
+        monkeypatch.setattr(Tail, "of", lambda table, location: None)
+    return request.param
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ from windrow.messages import schema
 from windrow.producer import Ack, Producer, State, writer
 from windrow.storage import open_table
 
+pytestmark = pytest.mark.usefixtures("way")
 NEVER = 3_600_000
 
 

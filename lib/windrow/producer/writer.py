@@ -1,12 +1,14 @@
 """The depot as its one committer writes it: fenced appends, each with the number up to which its producer has come.
 
-delta-rs does not pass over what was committed before. So the number that the log records is compared, on the handle
-that is written through, before each commit; and a commit of another process in between is a conflict.
+A commit is an entry behind the last one (`tail`), where an append needs no more than that, else delta-rs makes it.
+Neither passes over what was committed before. So the number that the log records is compared before each commit; and a
+commit of another process in between takes the number of the entry, or is a conflict.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +24,13 @@ from windrow.commits import FEED
 from windrow.engine.embedded import create_depot
 from windrow.engine.lock import commit_lock
 from windrow.engine.log import payload_type
-from windrow.errors import ProducerFenced, TableRefused
+from windrow.errors import ProducerFenced, TableRefused, first_line
 from windrow.locations import local_path
 from windrow.producer.delivery import Position
+from windrow.producer.tail import Tail
 from windrow.storage import OPENED, UNTRIMMED, history, open_table, reading, writing
 
+LOG = logging.getLogger("windrow.producer")
 RELOADED_EVERY = 50  # commits: an older handle makes each commit slower
 NOTE = "windrow.batch"
 # Times and numbers hardly repeat: a dictionary that is begun and given up took a third of the time, and room.
@@ -47,12 +51,15 @@ class Entry:
     note: str
     mark: int | None = None
 
-    def properties(self, messages: int) -> CommitProperties:
-        """Return it as delta-rs takes it."""
-        transactions = [Transaction(_application(self.name), self.before + messages)]
-        if self.mark is not None:
-            transactions.append(Transaction(_marks(self.name), self.mark))
-        return CommitProperties(app_transactions=transactions, custom_metadata={NOTE: self.note})
+    @property
+    def said(self) -> dict[str, str]:
+        """Return what it is known by."""
+        return {NOTE: self.note}
+
+    def numbers(self, messages: int) -> dict[str, int]:
+        """Return the number of each application with it."""
+        numbers = {_application(self.name): self.before + messages}
+        return numbers if self.mark is None else numbers | {_marks(self.name): self.mark}
 
 
 class DepotWriter:
@@ -66,9 +73,11 @@ class DepotWriter:
         self._failed = False
         self._doubts: dict[str, tuple[Entry, int]] = {}
         self._own: dict[str, int] = {}  # the numbers up to which this process has come
+        self._since: dict[str, int] = {}  # the numbers in entries behind the table as it was opened
         self._acknowledged = self._table.version()
         self._identity = self._table.metadata().id
         self.payload, self._others = _required(self._table, location)
+        self._tail = self._opened()
 
     @classmethod
     def made(cls, location: str, payload: pa.DataType, keep: str) -> DepotWriter:
@@ -91,7 +100,7 @@ class DepotWriter:
         Raises ProducerFenced when another process has written as this producer, TableUnwritable, TableUnreadable,
         TableLocked.
         """
-        if self._failed or self._commits % RELOADED_EVERY == 0:
+        if self._failed or (self._tail is None and self._commits % RELOADED_EVERY == 0):
             self._reload()
         self._failed = True
         version = self._committed(entry)
@@ -105,6 +114,7 @@ class DepotWriter:
         self._failed = False
         self._doubts.pop(entry.name, None)
         self._own[entry.name] = entry.before + rows.num_rows
+        self._look_after()
         return version
 
     def reached(self, name: str, sequence: int, note: str) -> int:
@@ -127,20 +137,10 @@ class DepotWriter:
         return name in self._doubts and self._doubts[name][0].note == note
 
     def _commit(self, rows: pa.Table, entry: Entry) -> int:
-        properties = entry.properties(rows.num_rows)
-        for field in self._others:
-            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
         self._doubts[entry.name] = entry, entry.before + rows.num_rows
         try:
             with commit_lock(self._location), writing(self._location, "depot"):
-                write_deltalake(
-                    self._table,
-                    rows,
-                    mode="append",
-                    writer_properties=WRITTEN,
-                    commit_properties=properties,
-                    post_commithook_properties=UNTRIMMED,
-                )
+                return self._write(rows, entry)
         except Exception:
             self._reload()
             version = self._committed(entry)
@@ -148,13 +148,59 @@ class DepotWriter:
                 del self._doubts[entry.name]
                 raise
             return version
+
+    def _write(self, rows: pa.Table, entry: Entry) -> int:
+        """Add messages behind the last entry if that is still the last one, else behind what others added."""
+        numbers = entry.numbers(rows.num_rows)
+        for _ in range(2):  # the second time behind what others added, who wait for the lock now
+            if self._tail is None:
+                break
+            if (version := self._tail.append(rows, numbers, entry.said)) is not None:
+                self._since |= numbers
+                return version
+            self._reload()
+            if (found := self._committed(entry)) is not None:
+                return found
+        for field in self._others:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+        write_deltalake(
+            self._table,
+            rows,
+            mode="append",
+            writer_properties=WRITTEN,
+            commit_properties=CommitProperties(
+                app_transactions=[Transaction(*number) for number in numbers.items()], custom_metadata=entry.said
+            ),
+            post_commithook_properties=UNTRIMMED,
+        )
+        self._tail = self._opened()
         return self._table.version()
+
+    def _opened(self) -> Tail | None:
+        """Go on from the table as it is open now, and return its tail."""
+        self._since = {}
+        return None if self._others else Tail.of(self._table, self._location)
+
+    def _look_after(self) -> None:
+        """Write a checkpoint when it is time, as delta-rs does by itself. One that fails is written another time."""
+        if self._tail is None or not self._since or not self._tail.wants_checkpoint:
+            return
+        try:
+            self._reload().create_checkpoint()
+        except Exception as error:  # noqa: BLE001 - the messages are in the depot, and no reader needs a checkpoint
+            LOG.warning("no checkpoint was written for the depot at %s: %s", self._location, first_line(error))
+
+    def _number(self, name: str) -> int:
+        """Return up to which number a producer has come, as this process knows the log."""
+        return self._since.get(_application(name), _sequence(self._table, name))
 
     def _committed(self, entry: Entry) -> int | None:
         """Return the version that holds a commit already, None when it is still to be made. Raises ProducerFenced."""
         with reading(self._location, "depot"):
-            if _sequence(self._table, entry.name) == entry.before:
+            if self._number(entry.name) == entry.before:
                 return None
+            if self._since:
+                self._reload()
             for commit in history(self._table, self._acknowledged + 1):
                 if commit.get(NOTE) == entry.note:
                     return int(commit["version"])
@@ -175,6 +221,7 @@ class DepotWriter:
                 "Open the producer again.",
             )
         self._table = table
+        self._tail = self._opened()
         return table
 
     def _flush(self, version: int) -> None:

@@ -1,0 +1,123 @@
+"""The tail of a depot's log on a disk of this machine: where the next entry goes, written without a look at the rest.
+
+delta-rs lists the log twice for each commit, so that in two thousand commits one becomes three times as slow. Whoever
+wrote the last entry knows its number. So a complete entry is linked under the next number, which is what delta-rs does
+as well and what only one can do: where that number is taken, or the last entry is no longer the file that it was, the
+commit goes the usual way, which looks at what the others did.
+
+Only plain depots are written like this, those in which an append is nothing but files and numbers of producers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from windrow.engine.statistics import statistics
+from windrow.locations import local_path
+from windrow.version import VERSION
+
+PLAIN_VERSION = 4  # up to this writer version all that a table may want of an append stands in schema and properties
+DICTIONARIES = ["source", "key", "type", "payload"]  # times and numbers hardly repeat
+Stamp = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class Tail:
+    """The last entry that this process has seen: its version, and the file that it is."""
+
+    root: Path
+    checkpoint_every: int
+    version: int
+    stamp: Stamp
+
+    @classmethod
+    def of(cls, table: DeltaTable, location: str) -> Tail | None:
+        """Return the tail of a table's log as it was opened, None where only delta-rs may write."""
+        root = local_path(location)
+        if root is None or not _is_plain(table):
+            return None
+        stamp = _stamp(_entry(root, table.version()))
+        every = int(table.metadata().configuration.get("delta.checkpointInterval", 100))
+        return None if stamp is None else cls(root, every, table.version(), stamp)
+
+    def append(self, rows: pa.Table, numbers: Mapping[str, int], said: Mapping[str, str]) -> int | None:
+        """Add messages with the numbers of applications, and what the commit `said`; return the version of it.
+
+        None where somebody else was first, or the log is another one: then nothing was added. Raises OSError.
+        """
+        if _stamp(_entry(self.root, self.version)) != self.stamp:
+            return None
+        name = f"part-{uuid4()}.snappy.parquet"
+        pq.write_table(rows, self.root / name, use_dictionary=DICTIONARIES)
+        version = self.version + 1
+        try:
+            self._link(version, _actions(self.root / name, rows, numbers, said))
+        except FileExistsError:
+            (self.root / name).unlink()
+            return None
+        self.version, self.stamp = version, _identity(_entry(self.root, version))
+        return version
+
+    @property
+    def wants_checkpoint(self) -> bool:
+        """Tell whether a checkpoint is due at the last entry."""
+        return self.version % self.checkpoint_every == 0
+
+    def _link(self, version: int, actions: list[dict[str, Any]]) -> None:
+        """Give an entry its number when it is whole. Raises FileExistsError when the number is taken."""
+        written = self.root / f"_windrow-{uuid4()}.tmp"
+        try:
+            written.write_text("\n".join(map(json.dumps, actions)) + "\n", encoding="utf-8")
+            os.link(written, _entry(self.root, version))
+        finally:
+            written.unlink(missing_ok=True)
+
+
+def _is_plain(table: DeltaTable) -> bool:
+    """Tell whether an append to a table is nothing but files and numbers of applications."""
+    protocol, metadata = table.protocol(), table.metadata()
+    return (
+        protocol.min_writer_version <= PLAIN_VERSION
+        and not metadata.partition_columns
+        and not any(name.startswith("delta.constraints.") for name in metadata.configuration)
+        and not any(field.metadata for field in table.schema().fields)
+    )
+
+
+def _actions(file: Path, rows: pa.Table, numbers: Mapping[str, int], said: Mapping[str, str]) -> list[dict[str, Any]]:
+    now = time.time_ns() // 1_000_000
+    metrics = {"num_added_files": 1, "num_removed_files": 0, "num_partitions": 0, "num_added_rows": rows.num_rows}
+    about: dict[str, Any] = {"timestamp": now, "operation": "WRITE", "operationParameters": {"mode": "Append"}}
+    added = {"path": file.name, "partitionValues": {}, "size": file.stat().st_size, "modificationTime": now}
+    return [
+        {"commitInfo": about | {"engineInfo": f"windrow:{VERSION}", **said, "operationMetrics": metrics}},
+        *({"txn": {"appId": name, "version": number, "lastUpdated": now}} for name, number in numbers.items()),
+        {"add": added | {"dataChange": True, "stats": statistics(rows)}},
+    ]
+
+
+def _entry(root: Path, version: int) -> Path:
+    return root / "_delta_log" / f"{version:020}.json"
+
+
+def _stamp(entry: Path) -> Stamp | None:
+    try:
+        return _identity(entry)
+    except FileNotFoundError:
+        return None
+
+
+def _identity(entry: Path) -> Stamp:
+    found = entry.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
