@@ -57,7 +57,7 @@ class TestBounds:
     def expected(occur, ordered, nulls) -> dict[str, object]:
         """Return what is to be said."""
         if not occur:
-            return {}
+            return {"nullCount": nulls}
         return {
             "minValues": min(ordered) if not isinstance(ordered[0], str) else ordered[0],
             "maxValues": max(ordered) if not isinstance(ordered[0], str) else ordered[-1],
@@ -68,9 +68,11 @@ class TestBounds:
 class TestNothing:
     def test_what_cannot_be_said(self) -> None:
         """
-        Nothing is said of long texts, of times beyond the calendar, and of other types, so such a file is always read.
+        No values are named of long texts, of times beyond the calendar, and of other types, so such a file is always
+        read; of what is nested nothing is said.
         """
-        far = pa.array([0, 2**62], TIME)
-        for column in (pa.array(["a", "b" * (LONGEST + 1)]), far, pa.array([1.5]), pa.array([[1]]), pa.array([b"a"])):
-            assert said(column) == {}
+        far = pa.array([0, 2**62, None], TIME)
+        for column in (pa.array(["a", "b" * (LONGEST + 1)]), far, pa.array([1.5]), pa.array([b"a"])):
+            assert said(column) == {"nullCount": column.null_count}
+        assert said(pa.array([[1]])) == {}
         assert said(pa.array(["a" * LONGEST]))["maxValues"] == "a" * LONGEST

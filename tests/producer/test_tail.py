@@ -36,7 +36,7 @@ def test_as_delta_rs_writes_it(depot, monkeypatch):
     """
     with Producer(depot, "p") as producer:
         for key in ("a", "b"):
-            producer.send(key=key, type="t", event_time=NOW, received_at=NOW, payload="x").result(60)
+            producer.send(key=key, type="t", event_time=NOW, received_at=NOW).result(60)
             monkeypatch.setattr(Tail, "of", lambda table, location: None)
             producer._committer._writer._reload()
     ours, theirs = entry(depot, 1), entry(depot, 2)

@@ -1,6 +1,6 @@
 """What Delta's log says of a file: its rows, and of each column the least and the greatest value and how many NULLs.
 
-Readers pass over files by it. Nothing is said of a column whose texts are long, whose times are in no year that
+Readers pass over files by it. No values are named of a column whose texts are long, whose times are in no year that
 ISO 8601 knows, or that is neither text, time nor whole number: such a file is read, which is slower and never wrong.
 """
 
@@ -23,7 +23,9 @@ def statistics(rows: pa.Table) -> str:
         "numRecords": rows.num_rows,
         "minValues": {name: least for name, (least, _) in bounds.items()},
         "maxValues": {name: greatest for name, (_, greatest) in bounds.items()},
-        "nullCount": {name: rows[name].null_count for name in bounds},
+        "nullCount": {
+            name: rows[name].null_count for name in rows.column_names if not pa.types.is_nested(rows[name].type)
+        },
     }
     return json.dumps(document)
 

@@ -76,7 +76,7 @@ class Tail:
 
     def _link(self, version: int, actions: list[dict[str, Any]]) -> None:
         """Give an entry its number when it is whole. Raises FileExistsError when the number is taken."""
-        written = self.root / f"_windrow-{uuid4()}.tmp"
+        written = self.root / f"entry-{uuid4()}.tmp"
         try:
             written.write_text("\n".join(map(json.dumps, actions)) + "\n", encoding="utf-8")
             os.link(written, _entry(self.root, version))
@@ -91,7 +91,7 @@ def _is_plain(table: DeltaTable) -> bool:
         protocol.min_writer_version <= PLAIN_VERSION
         and not metadata.partition_columns
         and not any(name.startswith("delta.constraints.") for name in metadata.configuration)
-        and not any(field.metadata for field in table.schema().fields)
+        and not any(field.metadata or not field.nullable for field in table.schema().fields)
     )
 
 
