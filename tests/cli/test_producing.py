@@ -146,7 +146,7 @@ class TestProduce:
         windrow("produce", lines(tmp_path / "lines", FIRST, FIRST), "--id", "p")
         lines(tmp_path / "lines", FIRST, FIRST, FIRST)
         monkeypatch.setenv("WINDROW_PRODUCER__DELIVERY_TIMEOUT", "200ms")
-        monkeypatch.setattr(writer, "write_deltalake", full)
+        monkeypatch.setattr(writer.DepotWriter, "_write", full)
         said = windrow("produce", "lines", "--id", "p", "--json")
         assert (said.status, said.out) == (3, "")
         assert "WINDROW-DELIVERY-TIMEOUT" in said.err

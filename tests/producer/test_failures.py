@@ -31,6 +31,7 @@ from windrow.errors import (
 )
 from windrow.messages import schema
 from windrow.producer import Ack, Producer, State, writer
+from windrow.producer.batch import Batch
 from windrow.storage import open_table
 
 pytestmark = pytest.mark.usefixtures("way")
@@ -87,7 +88,7 @@ class TestCommit:
             place = f"{depot}-{where}"
             faults.attempts, faults.before, faults.after = 0, fail_on(), fail_on()
             setattr(faults, where, fail)
-            with Producer(place, "p", delivery_timeout="300ms") as producer:
+            with Producer(place, "p", delivery_timeout="3s") as producer:
                 producer.send(key="k", type="t", payload="first").result(60)
                 lost = producer.send(key="k", type="t", payload="lost").exception(60)
                 assert isinstance(lost, DeliveryTimeout)
@@ -99,6 +100,27 @@ class TestCommit:
                 assert empty(producer)
             assert messages(place)["payload"].to_pylist() == [*there, "next"]
 
+    def test_not_known_while_others_go_on(self, depot, faults, monkeypatch):
+        """
+        A commit of which nobody knew what became is found when its producer sends again, though others sent meanwhile.
+        """
+
+        def unreadable(location, role):
+            raise TableUnreadable("the depot cannot be read")
+
+        def fail(attempt):
+            if attempt == 2:
+                monkeypatch.setattr(writer, "open_table", unreadable)
+                raise OSError("connection lost")
+
+        faults.after = fail
+        with Producer(depot, "q") as other, Producer(depot, "p", delivery_timeout="3s") as producer:
+            producer.send(key="k", type="t").result(60)
+            assert "not known" in producer.send(key="k", type="t").exception(60).message
+            monkeypatch.setattr(writer, "open_table", open_table)
+            assert other.send(key="k", type="t").result(60) == Ack(3, 1)
+            assert producer.send(key="k", type="t").result(60) == Ack(4, 3)
+
     def test_not_kept(self, depot, monkeypatch):
         """
         A message that is in the depot, but which the disk did not keep until the deadline, ends as not known.
@@ -107,7 +129,7 @@ class TestCommit:
         def fail(path):
             raise OSError("input/output error")
 
-        with Producer(depot, "p", durable=True, delivery_timeout="300ms") as producer:
+        with Producer(depot, "p", durable=True, delivery_timeout="3s") as producer:
             with monkeypatch.context() as broken:
                 broken.setattr(writer, "_synchronise", fail)
                 assert "not known" in producer.send(key="k", type="t").exception(60).message
@@ -266,6 +288,11 @@ class TestOthers:
             assert producer.send(key="k", type="t").result(60).sequence == 4
 
 
+def send_elsewhere(depot):
+    program = f"from windrow import Producer\nwith Producer({depot!r}, 'p') as p: p.send(key='k', type='other')"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
 class TestFence:
     def test_second_process(self, depot):
         """
@@ -273,8 +300,7 @@ class TestFence:
         """
         with Producer(depot, "p", hold_ms=NEVER) as producer:
             producer.send(key="k", type="t").result(60)
-            program = f"from windrow import Producer\nwith Producer({depot!r}, 'p') as p: p.send(key='k', type='other')"
-            subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+            send_elsewhere(depot)
             sent = [producer.send(key="k", type="t") for _ in range(3)]
             assert producer.flush(60)
             assert all(isinstance(future.exception(0), ProducerFenced) for future in sent)
@@ -302,6 +328,30 @@ class TestFence:
             assert isinstance(producer.send(key="k", type="late").exception(60), ProducerFenced)
             assert producer.last_sequence() == 7
         assert messages(depot)["type"].to_pylist() == ["t", "t"]
+
+    def test_id_moves_in(self, depot):
+        """
+        An id that another process used, and left, goes on here, though this process has had the depot open before.
+        """
+        with Producer(depot, "q") as other:
+            other.send(key="k", type="t").result(60)
+            send_elsewhere(depot)
+            with Producer(depot, "p") as producer:
+                assert producer.send(key="k", type="t").result(60).sequence == 2
+
+    def test_fenced_once(self, depot):
+        """
+        Who was fenced and opens the id again, while nobody else writes under it, goes on.
+        """
+        with Producer(depot, "q"):
+            producer = Producer(depot, "p")
+            producer.send(key="k", type="t").result(60)
+            send_elsewhere(depot)
+            assert isinstance(producer.send(key="k", type="t").exception(60), ProducerFenced)
+            producer.close()
+            for number in (3, 4):
+                with Producer(depot, "p") as again:
+                    assert again.send(key="k", type="t").result(60).sequence == number
 
     def test_forked(self, depot):
         """
@@ -487,8 +537,43 @@ class TestCallbacks:
         assert isinstance(told, ProducerInUse)
         assert sequence == 2
 
+    def test_open_while_its_commit_hangs(self, depot, faults, gate):
+        """
+        Who opens an id again, of which a commit still hangs that was given up, goes on behind it: nobody is fenced.
+        """
+        faults.before = gate
+        producer = Producer(depot, "p")
+        given_up = producer.send(key="k", type="t")
+        gate.await_commit()
+        producer.close(0)
+        assert "not known" in str(given_up.exception(60))
+        with Producer(depot, "p") as again:
+            sent = again.send(key="k", type="t")
+            gate.open()
+            assert sent.result(60).sequence == 2
+
 
 class TestEnd:
+    def test_given_up_before_it_is_written(self, depot, monkeypatch, gate):
+        """
+        What was given up while its commit was made ready is not written: whoever sends it again sends it once.
+        """
+        really_table = Batch.table
+
+        def table(*given):
+            gate(1)
+            return really_table(*given)
+
+        monkeypatch.setattr(Batch, "table", table)
+        producer = Producer(depot, "p")
+        given_up = producer.send(key="k", type="t")
+        gate.await_commit()
+        producer.close(0)
+        assert isinstance(given_up.exception(60), DeliveryTimeout)
+        gate.open()
+        with Producer(depot, "p") as again:
+            assert again.send(key="k", type="t").result(60).sequence == 1
+
     def test_close_in_vain(self, depot, faults, gate):
         """
         What a closing producer cannot commit in time fails, and so says its future.

@@ -1,13 +1,16 @@
 """Entries of the log that the producer writes by itself are what every reader of Delta takes them for."""
 
+import errno
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.clocks import NOW
+from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.faults.mishaps import assert_whole
@@ -15,6 +18,7 @@ from tests.producer.conftest import messages
 from windrow import Producer
 from windrow.commits import rows_added
 from windrow.engine.embedded import create_depot
+from windrow.producer import Ack, tail
 from windrow.producer.tail import Tail
 from windrow.storage import history
 
@@ -69,21 +73,81 @@ def test_checkpoints(depot):
     assert not [file for file in Path(depot).iterdir() if file.suffix == ".tmp"]
 
 
+class TestLinks:
+    def test_reply_lost(self, depot, monkeypatch):
+        """
+        A link that was made counts, though the file system says that the number is taken; its file stays.
+        """
+        really_link = os.link
+
+        def link(*given):
+            really_link(*given)
+            raise FileExistsError(errno.EEXIST, "File exists")
+
+        with Producer(depot, "p") as producer:
+            producer.send(key="a", type="t").result(60)
+            monkeypatch.setattr(os, "link", link)
+            assert producer.send(key="b", type="t").result(60) == Ack(2, 2)
+        assert messages(depot)["key"].to_pylist() == ["a", "b"]
+
+    @pytest.mark.parametrize("error", [errno.EXDEV, errno.EPERM])
+    def test_none(self, depot, monkeypatch, error):
+        """
+        Where a file system has no links delta-rs writes the entry.
+        """
+
+        def link(*given):
+            raise OSError(error, "no links")
+
+        monkeypatch.setattr(os, "link", link)
+        with Producer(depot, "p") as producer:
+            assert [producer.send(key="k", type="t").result(60) for _ in range(2)] == [Ack(1, 1), Ack(2, 2)]
+        assert "delta-rs" in entry(depot, 2)["commitInfo"]["engineInfo"]
+        assert len(list(Path(depot).glob("*.parquet"))) == 2
+
+    def test_last_entry_cannot_be_seen(self, depot, monkeypatch):
+        """
+        Where nobody can tell whether the last entry is the same file, delta-rs writes the next one.
+        """
+
+        def unknown(path):
+            raise OSError(errno.ESTALE, "stale")
+
+        with Producer(depot, "p") as producer:
+            producer.send(key="k", type="t").result(60)
+            monkeypatch.setattr(tail, "_identity", unknown)
+            assert producer.send(key="k", type="t").result(60) == Ack(2, 2)
+        assert "delta-rs" in entry(depot, 2)["commitInfo"]["engineInfo"]
+
+
+@pytest.mark.parametrize("interval", ["0", "10.0", "often"])
+def test_senseless_interval(depot, interval):
+    """
+    An interval of checkpoints that means nothing keeps nobody from sending, and no message is sent twice.
+    """
+    create_depot(depot, pa.string())
+    DeltaTable(depot).alter.set_table_properties({"delta.checkpointInterval": interval})
+    assert Tail.of(DeltaTable(depot), depot).checkpoint_every == 100
+    with Producer(depot, "p") as producer:
+        assert [producer.send(key="k", type="t").result(60).sequence for _ in range(3)] == [1, 2, 3]
+    assert messages(depot).num_rows == 3
+
+
 @pytest.mark.spark
-def test_on_spark(world: World, spark_engine: EngineFactory) -> None:
+def test_on_spark(tmp_path: Path, clock: ManualClock, spark: Any) -> None:
     """
     A run on Spark reads every message of entries of ours, of delta-rs and of Spark between each other.
     """
+    world = World(tmp_path, clock)
     with Producer(world.depot, "p") as producer:
         for number in range(30):
             producer.send(key="k", type=str(number % 3), event_time=NOW + number, received_at=NOW + number).result(60)
             if number == 10:
                 write_deltalake(world.depot, messages(world.depot), mode="append")
             if number == 20:
-                spark_engine.session.read.format("delta").load(world.depot).limit(5).write.format("delta").mode(
-                    "append"
-                ).save(world.depot)
-    world.runner(spark_engine).once()
+                few = spark.read.format("delta").load(world.depot).limit(5)
+                few.write.format("delta").mode("append").save(world.depot)
+    world.runner(EngineFactory("spark", spark)).once()
     assert world.history()[-1]["depot_version"] == DeltaTable(world.depot).version() == 32
     assert_whole(world)
 

@@ -28,13 +28,14 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts
 class Committer:
     """The lanes of one depot and the threads that serve them."""
 
-    def __init__(self, location: str, payload: pa.DataType, keep: str) -> None:
-        """Open the depot, or make it."""
-        self.location = location
+    def __init__(self, location: str, payload: pa.DataType, keep: str, unused: Callable[[Committer], None]) -> None:
+        """Open the depot, or make it. `unused` is called when a commit ended for which no lane is left."""
+        self.location, self._unused = location, unused
         self._writer = DepotWriter.made(location, payload, keep)
         self._opening = threading.Lock()
         self._bell = Bell.new(time.monotonic)
         self._lanes: dict[str, Lane] = {}
+        self._delivering = False
         self._stopped = False
         for work in (self._commit_all, self._watch):
             threading.Thread(target=work, name=f"windrow-producer{work.__name__}", daemon=True).start()
@@ -106,9 +107,12 @@ class Committer:
             lane.close(timeout)
 
     def stop_unless_used(self) -> bool:
-        """End the threads if no lane is left; tell whether they end."""
+        """End the threads if no lane is left; tell whether they end.
+
+        While a commit hangs that everybody gave up they stay: whoever comes next under its id goes on behind it.
+        """
         with self._bell.lock:
-            self._stopped = not self._lanes
+            self._stopped = not self._lanes and not self._delivering
             self._bell.work.notify_all()
             self._bell.deadlines.notify_all()
             return self._stopped
@@ -126,6 +130,11 @@ class Committer:
                 self._deliver(lane, batch)
             except Exception:
                 LOG.exception("the committer of %s went on after an error of its own", self.location)
+            with self._bell.lock:
+                self._delivering = False
+                left = bool(self._lanes)
+            if not left:
+                self._unused(self)
 
     def _next(self) -> tuple[Lane, Batch] | None:
         """Wait for the batch that is due first; None at the end."""
@@ -135,6 +144,7 @@ class Committer:
                 due = [(at, lane) for lane in self._lanes.values() if (at := lane.due_at()) is not None]
                 at, lane = min(due, key=lambda one: one[0], default=(None, None))
                 if at is not None and lane is not None and at <= now:
+                    self._delivering = True
                     return lane, lane.take()
                 self._bell.work.wait(None if at is None else at - now)
         return None
@@ -156,31 +166,36 @@ class Committer:
 
     def _persist(self, lane: Lane, batch: Batch) -> int:
         """Commit, again after what may pass, until the deadline. Raises DeliveryTimeout, ProducerFenced."""
-        pause = FIRST_PAUSE
+        pause, said, hint = FIRST_PAUSE, "there was no time for an attempt", ""
         while True:
             try:
                 lane.sequence = self._writer.reached(lane.name, lane.sequence, batch.note)
-                entry = Entry(lane.name, lane.sequence, batch.note, batch.mark)
                 rows = batch.table(lane.sequence + 1, self.payload)
+                if not self._is_awaited(lane, batch):
+                    raise self._given_up(lane, batch, said, hint)
+                entry = Entry(lane.name, lane.sequence, batch.note, batch.mark)
                 return self._writer.append(rows, entry, lane.chosen.durable)
             except WindrowError as error:
                 if not error.retryable:
                     raise
-                if self._bell.now() + pause >= batch.deadline or lane.state is State.CLOSED:
-                    raise self._given_up(lane, batch, error) from error
-                LOG.warning("a commit to %s failed and is tried again: %s", self.location, error.message)
+                said, hint = f"the last attempt failed: {error.message}", error.hint
+                LOG.warning("a commit to %s failed: %s", self.location, error.message)
             with self._bell.lock:
-                lane.counters.retries += 1
+                if not self._is_awaited(lane, batch, pause):
+                    raise self._given_up(lane, batch, said, hint)
                 self._bell.room.wait_for(lambda: lane.state is State.CLOSED, pause)
+                lane.counters.retries += 1
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _given_up(self, lane: Lane, batch: Batch, error: WindrowError) -> DeliveryTimeout:
+    def _is_awaited(self, lane: Lane, batch: Batch, pause: float = 0.0) -> bool:
+        """Tell whether anybody will still wait for a batch after a pause: else nobody is told that it is committed."""
+        return self._bell.now() + pause < batch.deadline and lane.state is not State.CLOSED
+
+    def _given_up(self, lane: Lane, batch: Batch, said: str, hint: str) -> DeliveryTimeout:
         if self._writer.in_doubt(lane.name, batch.note):
-            return not_known(error.message)
+            return not_known(said)
         seconds = lane.chosen.delivery_timeout / SECOND
-        return DeliveryTimeout(
-            f"the message was not committed within {seconds:g} s, the last attempt failed: {error.message}", error.hint
-        )
+        return DeliveryTimeout(f"the message was not committed within {seconds:g} s, {said}", hint)
 
     def _failed(self, lane: Lane, batch: Batch, error: Exception) -> None:
         ended: Callable[[], None] = _nothing

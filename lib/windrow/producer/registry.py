@@ -34,7 +34,7 @@ class Registry:
         with self._lock:
             committer = self._committers.get(place)
             if committer is None:
-                committer = self._committers[place] = Committer(place, payload, keep)
+                committer = self._committers[place] = Committer(place, payload, keep, self.stop)
             self._guests[place] += 1
         try:
             return committer, committer.join(name, chosen)
@@ -46,6 +46,10 @@ class Registry:
     def leave(self, committer: Committer, lane: Lane, timeout: float) -> None:
         """Let a producer go, and a committer that serves none."""
         committer.leave(lane, timeout)
+        self.stop(committer)
+
+    def stop(self, committer: Committer) -> None:
+        """End a committer that serves none."""
         with self._lock:
             self._stop(committer)
 

@@ -10,6 +10,7 @@ Only plain depots are written like this, those in which an append is nothing but
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -29,6 +30,8 @@ from windrow.version import VERSION
 
 PLAIN_VERSION = 4  # up to this writer version all that a table may want of an append stands in schema and properties
 DICTIONARIES = ["source", "key", "type", "payload"]  # times and numbers hardly repeat
+USUAL_INTERVAL = 100  # commits between two checkpoints, where the table says nothing that makes sense
+NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}  # a log on another disk, a disk without links
 Stamp = tuple[int, int, int]
 
 
@@ -48,7 +51,8 @@ class Tail:
         if root is None or not _is_plain(table):
             return None
         stamp = _stamp(_entry(root, table.version()))
-        every = int(table.metadata().configuration.get("delta.checkpointInterval", 100))
+        said = table.metadata().configuration.get("delta.checkpointInterval", "").strip()
+        every = int(said) if said.isdecimal() and int(said) else USUAL_INTERVAL
         return None if stamp is None else cls(root, every, table.version(), stamp)
 
     def append(self, rows: pa.Table, numbers: Mapping[str, int], said: Mapping[str, str]) -> int | None:
@@ -56,14 +60,12 @@ class Tail:
 
         None where somebody else was first, or the log is another one: then nothing was added. Raises OSError.
         """
-        if _stamp(_entry(self.root, self.version)) != self.stamp:
+        if not self._is_last():
             return None
         name = f"part-{uuid4()}.snappy.parquet"
         pq.write_table(rows, self.root / name, use_dictionary=DICTIONARIES)
         version = self.version + 1
-        try:
-            self._link(version, _actions(self.root / name, rows, numbers, said))
-        except FileExistsError:
+        if not self._link(version, _actions(self.root / name, rows, numbers, said)):
             (self.root / name).unlink()
             return None
         self.version, self.stamp = version, _identity(_entry(self.root, version))
@@ -74,12 +76,29 @@ class Tail:
         """Tell whether a checkpoint is due at the last entry."""
         return self.version % self.checkpoint_every == 0
 
-    def _link(self, version: int, actions: list[dict[str, Any]]) -> None:
-        """Give an entry its number when it is whole. Raises FileExistsError when the number is taken."""
+    def _is_last(self) -> bool:
+        """Tell whether the last entry is still the file that it was; whether another one came is seen by linking."""
+        return _stamp(_entry(self.root, self.version)) == self.stamp
+
+    def _link(self, version: int, actions: list[dict[str, Any]]) -> bool:
+        """Give an entry its number when it is whole; tell whether it has it. Raises OSError when that is not known.
+
+        A file system on a network may say of a link that it made, and of which the reply was lost, that it is there.
+        """
         written = self.root / f"entry-{uuid4()}.tmp"
         try:
             written.write_text("\n".join(map(json.dumps, actions)) + "\n", encoding="utf-8")
+            if not self._is_last():
+                return False
             os.link(written, _entry(self.root, version))
+        except FileExistsError:
+            return written.samefile(_entry(self.root, version))
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            return False
+        else:
+            return True
         finally:
             written.unlink(missing_ok=True)
 
@@ -114,7 +133,7 @@ def _entry(root: Path, version: int) -> Path:
 def _stamp(entry: Path) -> Stamp | None:
     try:
         return _identity(entry)
-    except FileNotFoundError:
+    except OSError:
         return None
 
 

@@ -71,7 +71,7 @@ class DepotWriter:
         self._table = open_table(location, "depot")
         self._commits = 0
         self._failed = False
-        self._doubts: dict[str, tuple[Entry, int]] = {}
+        self._doubts: dict[str, tuple[Entry, int, int]] = {}  # with the number after it, and the version before
         self._own: dict[str, int] = {}  # the numbers up to which this process has come
         self._since: dict[str, int] = {}  # the numbers in entries behind the table as it was opened
         self._acknowledged = self._table.version()
@@ -124,11 +124,14 @@ class DepotWriter:
         which nobody knew what became is in the log after all. Raises as `append`.
         """
         sequence = max(sequence, self._own.get(name, 0))
-        doubt, after = self._doubts.get(name, (None, 0))
+        doubt, after, _ = self._doubts.get(name, (None, 0, 0))
         if doubt is None or doubt.note == note:
             return sequence
         self._reload()
-        version = self._committed(doubt)
+        try:
+            version = self._committed(doubt)
+        except ProducerFenced:  # it is not in the log, and the number is another one: that is seen when it is compared
+            version = None
         del self._doubts[name]
         return sequence if version is None else after
 
@@ -137,13 +140,17 @@ class DepotWriter:
         return name in self._doubts and self._doubts[name][0].note == note
 
     def _commit(self, rows: pa.Table, entry: Entry) -> int:
-        self._doubts[entry.name] = entry, entry.before + rows.num_rows
+        self._doubts[entry.name] = entry, entry.before + rows.num_rows, self._acknowledged
         try:
             with commit_lock(self._location), writing(self._location, "depot"):
                 return self._write(rows, entry)
         except Exception:
             self._reload()
-            version = self._committed(entry)
+            try:
+                version = self._committed(entry)
+            except ProducerFenced:
+                del self._doubts[entry.name]
+                raise
             if version is None:
                 del self._doubts[entry.name]
                 raise
@@ -199,9 +206,12 @@ class DepotWriter:
         with reading(self._location, "depot"):
             if self._number(entry.name) == entry.before:
                 return None
-            if self._since:
-                self._reload()
-            for commit in history(self._table, self._acknowledged + 1):
+            self._reload()
+            if self._number(entry.name) == entry.before:
+                return None
+            doubt, _, before = self._doubts.get(entry.name, (None, 0, 0))
+            known = before if doubt is not None and doubt.note == entry.note else self._acknowledged
+            for commit in history(self._table, known + 1):
                 if commit.get(NOTE) == entry.note:
                     return int(commit["version"])
         raise _fenced(entry.name)
