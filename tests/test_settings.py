@@ -1,10 +1,13 @@
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from windrow.errors import RulesError, SettingsError
 from windrow.example import settings_file
-from windrow.settings import Settings
+from windrow.formats.settings import format_of
+from windrow.settings import FormatPart, Settings
 
 
 class TestSources:
@@ -94,6 +97,71 @@ class TestMistakes:
             Settings.load(file)
         assert says in str(caught.value)
 
+    @pytest.mark.parametrize(
+        ("content", "line", "says"),
+        [
+            ("# first\n\nretries = 'x'", 3, "retries = 'x'"),
+            ("[rules]\n# why\nwindow = '10 apples'\n", 3, "rules.window"),
+            ("[log]\nlevel = 'info'\n[format]\nquote = '''\n\n'''\nmax_depth = 0", 7, "format.max_depth"),
+            ("[format]\nfields = { a = 1 }", 2, "format.fields.a"),
+            ("[format.fields]\na = 'int8'\n\"b c\" = 1", 3, "format.fields.b c"),
+            ("[format]\ndelimeter = ';'", 2, "format.delimiter"),
+            ("format.max_chunks = 0", 1, "format.max_chunks"),
+            ("[depot]\ntable = 'x'\n[depot.columns]\nkey = 1", 4, "depot_columns.key"),
+            ("[mqtt]\nhost = ''\r\n", 2, "mqtt.host"),
+            ("[mqtt]\nport = 1\nkey_file = 'x'", 1, "certificate_file"),
+        ],
+    )
+    def test_says_in_which_line(self, tmp_path: Path, content: str, line: int, says: str) -> None:
+        """
+        An error about a setting of the file names the line in which it stands, or its table.
+        """
+        file = tmp_path / "windrow.toml"
+        file.write_text(content)
+        with pytest.raises(SettingsError) as caught:
+            Settings.load(file)
+        assert caught.value.message.startswith(f"{file}, line {line}: ")
+        assert says in str(caught.value)
+
+    def test_no_line_of_others(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        A mistake in a flag or a variable is not looked for in the file, which may have that setting too.
+        """
+        file = tmp_path / "windrow.toml"
+        file.write_text("retries = 3\n[rules]\nwindow = '1s'\n")
+        with pytest.raises(SettingsError) as caught:
+            Settings.load(file, retries=-1)
+        assert "line" not in str(caught.value)
+        monkeypatch.setenv("WINDROW_RULES__WINDOW", "apples")
+        with pytest.raises(SettingsError) as caught:
+            Settings.load(file)
+        assert "line" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("message", "line"),
+        [
+            ("field 'b': there is no type 'x'", 5),
+            ("[format] field 'absent': is missing", 3),
+            ("a delimiter contains the quote", 2),
+            ("the quote is two", 1),
+            ("[format] nothing fits", 1),
+        ],
+    )
+    def test_telling_where(self, tmp_path: Path, message: str, line: int) -> None:
+        """
+        An error that is found only where the format is made names it, and the line of the field or setting it names.
+        """
+        file = tmp_path / "windrow.toml"
+        file.write_text("[format]\ndelimiter = ';'\n[format.fields]\na = 'string'\nb = 'x'\n")
+        settings = Settings.load(file).model_copy(update={"retries": 1})
+        with pytest.raises(SettingsError) as caught, settings.telling_where("format", named="fields"):
+            raise SettingsError(message, "hint")
+        told = message.removeprefix("[format] ")
+        assert (caught.value.message, caught.value.hint) == (f"{file}, line {line}: [format] {told}", "hint")
+        with pytest.raises(SettingsError) as caught, Settings().telling_where("format", named="fields"):
+            raise SettingsError(message)
+        assert caught.value.message == f"[format] {told}"
+
     def test_unknown_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """
         An environment variable WINDROW_... that nobody knows is an error with the nearest name.
@@ -132,6 +200,35 @@ class TestExample:
         file = tmp_path / "windrow.toml"
         file.write_text(settings_file(settings), encoding="utf-8")
         assert Settings.load(file).model_dump() == settings.model_dump()
+
+    @pytest.mark.parametrize(
+        "chosen",
+        [
+            {"type": "csv", "fields": {"a": "int8", 'b "ö" c': "timestamp[us] %d.%m.%Y"}, "nulls": ["", "NA"]},
+            {"type": "lines", "fields": {"x": "string"}, "pattern": r"(?P<x>\w+)", "record_delimiter": "\r\n"},
+            {"delimiter": "\x7f\U0001f600", "header": False},
+        ],
+    )
+    def test_format(self, tmp_path: Path, chosen: dict[str, Any]) -> None:
+        """
+        A format is read back as it was written, whatever its texts are.
+        """
+        settings = Settings(format=chosen)
+        file = tmp_path / "windrow.toml"
+        file.write_text(settings_file(settings), encoding="utf-8")
+        assert Settings.load(file).model_dump() == settings.model_dump()
+
+    def test_format_as_a_comment(self, tmp_path: Path) -> None:
+        """
+        Where no format is set its section is a comment, which is one with all settings when it is no comment any more.
+        """
+        before, _, behind = settings_file(Settings()).partition("# [format]\n")
+        section, _, _ = behind.partition("\n\n")
+        file = tmp_path / "windrow.toml"
+        file.write_text(before + "[format]\n" + re.sub("^# ", "", section, flags=re.MULTILINE), encoding="utf-8")
+        told = Settings.load(file).format
+        assert told.model_dump(exclude={"type", "fields"}) == FormatPart().model_dump(exclude={"type", "fields"})
+        assert format_of(told).parser.schema.names == list(told.fields)
 
     def test_docs_show_it(self) -> None:
         """

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+from textwrap import indent
 from typing import Any
 
 from pydantic import BaseModel, SecretStr
 
 from windrow.durations import text
+from windrow.formats.part import FormatPart
 from windrow.settings import Settings
 
 DURATIONS = {
@@ -48,6 +51,8 @@ COLUMNS = """\
 # type = "topic"
 """
 
+FIELDS = {"ts": "timestamp[us]", "device": "string", "value": "float64"}
+
 
 def settings_file(settings: Settings) -> str:
     """Return a settings file with every setting, its value and what it means."""
@@ -57,7 +62,10 @@ def settings_file(settings: Settings) -> str:
         if name == "depot_columns":
             tables.append(_depot(settings))
         elif name == "ingest":
+            tables.append("\n".join(["[ingest]", _line(value, "chunk_bytes")]) + "\n")
             tables.append(_columns("ingest.columns", value.columns) or COLUMNS)
+        elif name == "format":
+            tables.append(_format(value))
         elif name == "depot" and settings.depot_columns:
             continue
         elif isinstance(value, BaseModel):
@@ -67,6 +75,16 @@ def settings_file(settings: Settings) -> str:
     return "\n".join(["# Windrow's settings. Environment: WINDROW_RULES__WINDOW=10s. Flags win.", *top, ""]) + (
         "\n" + "\n".join(tables)
     )
+
+
+def _format(part: FormatPart) -> str:
+    """Return the section of the format; without one it is a comment, because TOML has no word for none."""
+    if part == FormatPart():
+        example = _format(FormatPart(type="csv", fields=FIELDS))
+        return "# A raw depot: what is in its chunks; see docs/formats.md.\n" + indent(example, "# ")
+    lacking = {"fields"} if part.type else {"fields", "type"}
+    lines = [_line(part, name) for name in type(part).model_fields if name not in lacking]
+    return "\n".join(["[format]", *lines]) + "\n" + _columns("format.fields", part.fields)
 
 
 def _lines(part: BaseModel) -> list[str]:
@@ -86,16 +104,25 @@ def literal(name: str, value: Any) -> str:
         return json.dumps("never" if value is None else text(value))
     if isinstance(value, SecretStr):
         return json.dumps("***" if value else "")
-    return json.dumps(value)
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    """Return a value as JSON that is TOML as well, which has no halves of letters and no DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else _text(name)
 
 
 def _depot(settings: Settings) -> str:
     if not settings.depot_columns:
         return DEPOT
-    table = f"[depot]\ntable = {json.dumps(settings.depot)}\n"
+    table = f"[depot]\ntable = {_text(settings.depot)}\n"
     return table + _columns("depot.columns", settings.depot_columns)
 
 
 def _columns(section: str, columns: dict[str, str]) -> str:
-    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in columns.items()]
+    lines = [f"{_key(name)} = {_text(value)}" for name, value in columns.items()]
     return "\n".join([f"[{section}]", *lines]) + "\n" if columns else ""

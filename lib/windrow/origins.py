@@ -11,7 +11,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from windrow.example import literal
-from windrow.settings import FILE, PREFIX, Settings, read_file
+from windrow.settings import FILE, Settings
+from windrow.settingsfile import PREFIX, read_file
 
 
 @dataclass(frozen=True, slots=True)

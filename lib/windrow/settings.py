@@ -8,48 +8,33 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import (
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings import SettingsError as SourceError
 
 from windrow import durations
 from windrow.batching.rules import Rules, WindowStart
-from windrow.errors import SettingsError, WindrowError
+from windrow.errors import SettingsError
+from windrow.formats.part import FormatPart
 from windrow.locations import local_path
+from windrow.part import Count, Duration, Octets, OrNever, Part
+from windrow.settingsfile import PREFIX, placed, read_file, setting_in
 from windrow.start import Start
 
-PREFIX = "WINDROW_"
 FILE = "windrow.toml"
 MISREAD = re.compile(r"[#?\[\]\\\x00-\x1f]|%[0-9A-Fa-f]{2}")
 LEAST_KEEP = durations.UNITS["h"]
-
-
-def _duration(value: Any) -> int:
-    try:
-        return durations.microseconds(value)
-    except SettingsError as error:
-        raise ValueError(error.message) from None
-
-
-def _or_never(value: Any) -> int | None:
-    return None if value in ("never", None) else _duration(value)
-
-
-Duration = Annotated[int, BeforeValidator(_duration)]
-OrNever = Annotated[int | None, BeforeValidator(_or_never)]
-Count = Annotated[int, Field(ge=1)]
-Octets = Annotated[int, Field(ge=0, le=2**62)]
-
-
-class Part(BaseModel):
-    """A table of `windrow.toml`; a key nobody knows is an error."""
-
-    model_config = ConfigDict(extra="forbid", validate_default=True, frozen=True)
 
 
 P = TypeVar("P", bound=Part)
@@ -70,8 +55,10 @@ class RulesPart(Part):
 
 
 class IngestPart(Part):
-    """`[ingest]`: how files become messages."""
+    """`[ingest]`: how files become messages, or chunks of a raw depot."""
 
+    # as in chunks.CHUNK_BYTES, which would load Arrow
+    chunk_bytes: int = Field(1_048_576, ge=1, le=268_435_456, description="octets of a chunk in a raw depot")
     columns: dict[str, str] = Field(default_factory=dict, description="message column = expression over the file")
 
 
@@ -201,12 +188,14 @@ class Settings(BaseSettings):
     retries: int = Field(5, ge=0, description="how often a failing microbatch is tried again")
     rules: RulesPart = RulesPart()
     ingest: IngestPart = IngestPart()
+    format: FormatPart = FormatPart()
     run: RunPart = RunPart()
     maintain: MaintainPart = MaintainPart()
     producer: ProducerPart = ProducerPart()
     mqtt: MqttPart = MqttPart()
     log: LogPart = LogPart()
     metrics: MetricsPart = MetricsPart()
+    _file: Path | None = PrivateAttr(None)
 
     def __init__(self, **values: Any) -> None:
         """Take values over environment and defaults; see `load` for the file."""
@@ -229,7 +218,24 @@ class Settings(BaseSettings):
         path = Path(file or FILE)
         if file is None and not path.exists():
             return cls(**flags)
-        return _FromFile.with_content(read_file(path))(**flags)
+        kind = _FromFile.with_content(read_file(path))
+        try:
+            settings = kind(**flags)
+        except SettingsError as error:
+            raise (error if error.setting[:1] and error.setting[0] in flags else placed(error, path)) from None
+        settings._file = path  # noqa: SLF001 its own
+        return settings
+
+    @contextmanager
+    def telling_where(self, table: str, named: str) -> Iterator[None]:
+        """Say of a SettingsError about a table of settings, or a key of a table `named` in it, in which line it is."""
+        try:
+            yield
+        except SettingsError as error:
+            known = type(getattr(self, table)).model_fields
+            told = SettingsError(f"[{table}] {error.message.removeprefix(f'[{table}] ')}", error.hint)
+            told.setting = (table, *setting_in(error.message, known, named))
+            raise placed(told, self._file) from None
 
     @classmethod
     def settings_customise_sources(
@@ -250,17 +256,6 @@ def part(kind: type[P], values: Mapping[str, Any]) -> P:
         return kind(**values)
     except ValidationError as error:
         raise _settings_error(error, kind.model_fields) from None
-
-
-def read_file(path: Path) -> dict[str, Any]:
-    """Return the content of a settings file by the names of the fields. Raises SettingsError."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise SettingsError(f"{path} cannot be read: {error.strerror}", "Name another with --config.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path} is not TOML: {error}", "See the example that `windrow init` writes.") from error
-    return _flat(content)
 
 
 class _FromFile(PydanticBaseSettingsSource):
@@ -289,22 +284,6 @@ class _FromFile(PydanticBaseSettingsSource):
                 return *above, source
 
         return FileSettings
-
-
-def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of a file with the settings of a table `[depot]` as the fields that hold them.
-
-    TOML has one meaning for a name: with `[depot.columns]` the table itself is named by `table` under `[depot]`.
-    """
-    depot = content.get("depot")
-    if not isinstance(depot, Mapping):
-        return dict(content)
-    known = {"table": "depot", "columns": "depot_columns"}
-    for name in depot:
-        if name not in known:
-            raise SettingsError(f"nobody knows the setting 'depot.{name}'", "[depot] has table and columns.")
-    rest = {name: value for name, value in content.items() if name != "depot"}
-    return rest | {known[name]: value for name, value in depot.items()}
 
 
 def _require_places(depot: str, ledger: str) -> None:
@@ -342,7 +321,7 @@ def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
     for name in environment:
         if not name.upper().startswith(PREFIX) or name.upper() in known:
             continue
-        if not re.match(rf"{PREFIX}(INGEST__COLUMNS|DEPOT_COLUMNS)__\w+$", name.upper()):
+        if not re.match(rf"{PREFIX}(INGEST__COLUMNS|DEPOT_COLUMNS|FORMAT__FIELDS)__\w+$", name.upper()):
             raise SettingsError(f"nobody knows the variable {name}", _nearest(name.upper(), known))
 
 
@@ -351,20 +330,18 @@ def _nearest(name: str, known: set[str]) -> str:
     return f"Did you mean {near[0]}?" if near else f"Known are {', '.join(sorted(known))}."
 
 
-def _settings_error(error: ValidationError, among: Iterable[str] | None = None) -> WindrowError:
+def _settings_error(error: ValidationError, among: Iterable[str] | None = None) -> SettingsError:
     """Say what is wrong with the first setting that is, which is one of those of a table or of all."""
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         known = {".".join(variable.removeprefix(PREFIX).lower().split("__")) for variable in _known_variables()}
-        return SettingsError(f"nobody knows the setting {name!r}", _nearest(name, set(among or known)))
-    message = first["msg"].removeprefix("Value error, ")
-    hidden = isinstance(first["input"], Mapping) or first["loc"][-1:] in {
-        ("password",),
-        ("mqtt",),
-    }  # nobody logs a password
-    value = "" if hidden else f" = {first['input']!r}"
-    return SettingsError(
-        f"{name}{value}: {message}" if name else message,
-        "See `windrow init` for an example with all settings.",
-    )
+        found = SettingsError(f"nobody knows the setting {name!r}", _nearest(name, set(among or known)))
+    else:
+        message = first["msg"].removeprefix("Value error, ")
+        secret = first["loc"][-1:] in {("password",), ("mqtt",)}  # nobody logs a password
+        value = "" if secret or isinstance(first["input"], Mapping) else f" = {first['input']!r}"
+        said = f"{name}{value}: {message}" if name else message
+        found = SettingsError(said, "See `windrow init` for an example with all settings.")
+    found.setting = tuple(map(str, first["loc"]))
+    return found

@@ -1,0 +1,1 @@
+"""Input formats: raw octets in, however they were cut, and records, values and reasons out."""

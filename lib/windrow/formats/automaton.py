@@ -1,0 +1,149 @@
+"""Finite automata over octets: what cuts a stream of octets into records, wherever it was cut into chunks before.
+
+An automaton is built from a step function, `step(state, octet) -> (state, ended)`, by following it from its start state
+to all that can be reached. Octets that every state treats alike share a class, so its tables are small and stay in the
+cache of the processor.
+
+Automata compose. What a chunk does is told by its *summary*: for every state in which it could begin, in which it
+ends, and where its first and its last record end. Summaries of neighbours give the summary of both, in any grouping; so
+chunks are summarised at the same time, in any order, and a scan over the summaries says in which state each really
+begins. Nothing is guessed and nothing is read again. The idea is that of ParPaRaw (Stehle and Jacobsen, 2020).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from windrow.errors import SettingsError
+from windrow.formats.kernel import follow, summarise
+
+Step = Callable[[Any, int], tuple[Hashable, bool]]
+Open = Callable[[Any], bool]
+Octets = npt.NDArray[np.uint8]
+Positions = npt.NDArray[np.int64]
+MOST_STATES = 255
+NONE = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Automaton:
+    """The tables: `classes` of the 256 octets; for state and class the state that follows, and whether a record ended.
+
+    State 0 is where a stream begins, and where every record does. In an `open` state no record can end where a source
+    does: a quote or a brace is not closed.
+    """
+
+    classes: Octets
+    following: Octets
+    ended: npt.NDArray[np.bool_]
+    open: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, start: Hashable, step: Step, is_open: Open = lambda state: False) -> Automaton:
+        """Follow a step function from a state. Raises SettingsError for one with too many states."""
+        numbers: dict[Hashable, int] = {start: 0}
+        rows: list[list[tuple[int, bool]]] = []
+        waiting = [start]
+        while waiting:
+            state = waiting.pop(0)
+            row = []
+            for octet in range(256):
+                after, ended = step(state, octet)
+                if after not in numbers:
+                    numbers[after] = len(numbers)
+                    waiting.append(after)
+                row.append((numbers[after], ended))
+            rows.append(row)
+            if len(numbers) > MOST_STATES:
+                raise SettingsError("the delimiters of the format are too long", "Use shorter ones.")
+        columns = list(zip(*rows, strict=True))
+        kinds = {column: number for number, column in enumerate(dict.fromkeys(columns))}
+        return cls(
+            np.array([kinds[column] for column in columns], np.uint8),
+            np.array([[after for after, _ in column] for column in kinds], np.uint8).T.copy(),
+            np.array([[ended for _, ended in column] for column in kinds], np.bool_).T.copy(),
+            np.array([is_open(state) for state in numbers], np.bool_),
+        )
+
+    @property
+    def states(self) -> int:
+        """Return how many states it has."""
+        return len(self.following)
+
+    def follow(self, octets: Octets, at: int, state: int, begin: int, most: int) -> Followed:
+        """Find where records end, from position `at` on; there it is in `state`, and a record began at `begin`.
+
+        It stops where a record would have more than `most` octets.
+        """
+        parts = []
+        room = np.empty(max(16, (len(octets) - at) // 16), np.int64)
+        steps = (self.following.astype(np.uint32) << 8 | self.ended)[:, self.classes].ravel()
+        while True:
+            count, at, state, begin = follow(
+                steps, self.classes, self._calm, octets, at, state, begin, begin + most, room
+            )
+            parts.append(room[:count].copy())
+            if count < len(room):
+                return Followed(np.concatenate(parts), int(at), int(state), int(begin))
+
+    @property
+    def _calm(self) -> npt.NDArray[np.bool_]:
+        """Return for each class whether an octet of it behind another one changes nothing, in any state."""
+        again = np.take_along_axis(self.following, self.following.astype(np.int64), 0)
+        return np.asarray((again == self.following).all(0) & ~self.ended.any(0))
+
+    def summary(self, octets: Octets) -> Summary:
+        """Return what the octets do from every state in which they could begin."""
+        after = np.empty(self.states, np.int64)
+        first, last = np.empty_like(after), np.empty_like(after)
+        summarise(self.classes, self.following, self.ended, octets, after, first, last)
+        return Summary(len(octets), after, first, last)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Followed:
+    """Where records ended, each behind its delimiter; where it stopped, in which state, and where a record began."""
+
+    ends: Positions
+    at: int
+    state: int
+    begin: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Summary:
+    """What a run of `length` octets does: for each state before it the one behind it, and where records end.
+
+    `first` and `last` are the positions behind the first and the last delimiter, -1 where no record ends.
+    """
+
+    length: int
+    after: Positions
+    first: Positions
+    last: Positions
+
+    def then(self, other: Summary) -> Summary:
+        """Return what both do, one behind the other. It is associative."""
+        first, last = (
+            np.where(found == NONE, NONE, found + self.length)
+            for found in (other.first[self.after], other.last[self.after])
+        )
+        return Summary(
+            self.length + other.length,
+            other.after[self.after],
+            np.where(self.first == NONE, first, self.first),
+            np.where(last == NONE, self.last, last),
+        )
+
+
+def scan(summaries: Sequence[Summary], state: int = 0) -> list[int]:
+    """Return in which state each of some neighbours begins, and behind them the state in which the last one ends."""
+    states = [state]
+    for summary in summaries:
+        states.append(int(summary.after[states[-1]]))
+    return states

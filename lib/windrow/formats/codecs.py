@@ -1,0 +1,194 @@
+"""Codecs: octets that were compressed, whole frames one behind the other, piece by piece and never more than allowed.
+
+A few octets can stand for terabytes, so the output of a frame has a bound and is made in pieces. Where a frame of gzip
+ends zlib says; one of zstd is followed through its blocks, because Arrow, which decodes it, does not say.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal, Protocol
+
+import pyarrow as pa
+
+Codec = Literal["gzip", "zstd"]
+PIECE_OCTETS = 2**18
+GZIP_WINDOW = 16 + zlib.MAX_WBITS
+MOST_BLOCK_OCTETS = 2**17
+RLE, RESERVED = 1, 3
+FASTEST = 1
+
+
+class Reader(Protocol):
+    """What octets are read from."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return some octets, `size` at most, none at the end."""
+        ...
+
+
+class CodecError(Exception):
+    """Octets that are not whole frames of the codec, or more than allowed; the message is one line that says why."""
+
+
+def decode(octets: bytes, codec: Codec, most_octets: int) -> bytes:
+    """Return what one or more whole frames hold. Raises CodecError, for a frame of more than `most_octets` too."""
+    return b"".join(stream(io.BytesIO(octets), codec, most_octets))
+
+
+def stream(reader: Reader, codec: Codec, most_octets: int) -> Iterator[bytes]:
+    """Yield what the frames of a file hold, piece by piece. Raises CodecError where it meets what is none.
+
+    What was yielded before may be of a frame that turns out to be bad: only the end of the stream says that it is good.
+    """
+    source = _Source(reader)
+    number = 0
+    while source.more() or not number:
+        _require_frame(source, codec, number)
+        size = 0
+        for piece in FRAMES[codec](source):
+            size += len(piece)
+            if size > most_octets:
+                raise CodecError(f"frame {number} of {codec} holds more than {most_octets} octets")
+            yield piece
+        number += 1
+
+
+def decoded(pieces: Iterable[bytes], codec: Codec, most_octets: int) -> Iterator[bytes]:
+    """Yield what the frames of a file hold that comes in pieces. Raises as `stream`."""
+    return stream(_Pieces(iter(pieces)), codec, most_octets)
+
+
+def encode(octets: bytes, codec: Codec) -> bytes:
+    """Return octets as one frame."""
+    if codec == "gzip":
+        return gzip.compress(octets, FASTEST, mtime=0)
+    return bytes(pa.Codec("zstd", FASTEST).compress(octets, asbytes=True))
+
+
+class _Source:
+    """Octets of a reader that can be put back."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._rest = b""
+
+    def some(self) -> bytes:
+        """Return what comes next, none at the end."""
+        found, self._rest = self._rest or self._reader.read(PIECE_OCTETS), b""
+        return found
+
+    def back(self, octets: bytes) -> None:
+        """Put back what was too much."""
+        self._rest = octets + self._rest
+
+    def more(self) -> bool:
+        """Tell whether anything comes."""
+        self.back(self.some())
+        return bool(self._rest)
+
+    def exactly(self, count: int) -> bytes:
+        """Return so many octets. Raises CodecError where there are fewer."""
+        found = self.ahead(count)
+        if len(found) < count:
+            raise CodecError("the last frame is cut short")
+        self._rest = self._rest[count:]
+        return found
+
+    def ahead(self, count: int) -> bytes:
+        """Return the next octets, fewer at the end, and leave them."""
+        while len(self._rest) < count and (found := self._reader.read(PIECE_OCTETS)):
+            self._rest += found
+        return self._rest[:count]
+
+
+def _require_frame(source: _Source, codec: Codec, number: int) -> None:
+    begin = source.ahead(4)
+    if not begin:
+        raise CodecError(f"there is no frame of {codec}")
+    known = begin[:2] == b"\x1f\x8b" if codec == "gzip" else begin == b"\x28\xb5\x2f\xfd" or _is_skippable(begin)
+    if not known:
+        where = f"behind frame {number - 1}" if number else "at the begin"
+        raise CodecError(f"{where} there is no frame of {codec} but {begin.hex(' ')}")
+
+
+def _gzip(source: _Source) -> Iterator[bytes]:
+    decoder = zlib.decompressobj(GZIP_WINDOW)
+    while not decoder.eof:
+        octets = decoder.unconsumed_tail or source.some()
+        try:
+            piece = decoder.decompress(octets, PIECE_OCTETS)
+        except zlib.error as error:
+            raise CodecError(f"gzip is damaged: {error}") from error
+        if not (octets or piece or decoder.eof):
+            raise CodecError("the last frame is cut short")
+        if piece:
+            yield piece
+    source.back(decoder.unused_data)
+
+
+def _zstd(source: _Source) -> Iterator[bytes]:
+    if _is_skippable(source.ahead(4)):
+        _skip(source)
+        return
+    try:
+        with pa.CompressedInputStream(pa.PythonFile(_Pieces(_blocks(source)), mode="r"), "zstd") as decoded:
+            while piece := decoded.read(PIECE_OCTETS):
+                yield piece
+    except (OSError, pa.ArrowException) as error:
+        raise CodecError(f"zstd is damaged: {str(error).partition(chr(10))[0]}") from error
+
+
+def _is_skippable(begin: bytes) -> bool:
+    return len(begin) == 4 and begin[0] >> 4 == 5 and begin[1:] == b"\x2a\x4d\x18"  # noqa: PLR2004 RFC 8878, 3.1.2
+
+
+def _skip(source: _Source) -> None:
+    left = int.from_bytes(source.exactly(8)[4:], "little")
+    while left:
+        octets = source.some()
+        if not octets:
+            raise CodecError("the last frame is cut short")
+        source.back(octets[left:])
+        left -= len(octets[:left])
+
+
+def _blocks(source: _Source) -> Iterator[bytes]:
+    """Yield the octets of one frame of zstd and no more (RFC 8878, 3.1.1)."""
+    begin = source.exactly(5)
+    size, single, checked, dictionary = begin[4] >> 6, begin[4] >> 5 & 1, begin[4] >> 2 & 1, begin[4] & 3
+    content = single if size == 0 else 1 << size
+    yield begin + source.exactly(1 - single + (0, 1, 2, 4)[dictionary] + content)
+    last = False
+    while not last:
+        header = source.exactly(3)
+        value = int.from_bytes(header, "little")
+        last, kind, octets = bool(value & 1), value >> 1 & 3, value >> 3
+        if kind == RESERVED or octets > MOST_BLOCK_OCTETS:
+            raise CodecError("zstd is damaged: there is no such block")
+        yield header + source.exactly(1 if kind == RLE else octets)
+    if checked:
+        yield source.exactly(4)
+
+
+class _Pieces(io.RawIOBase):
+    """Pieces as a file."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        if not self._rest:
+            self._rest = next(self._pieces, b"")
+        found, self._rest = (self._rest, b"") if size < 0 else (self._rest[:size], self._rest[size:])
+        return found
+
+
+FRAMES: dict[Codec, Callable[[_Source], Iterator[bytes]]] = {"gzip": _gzip, "zstd": _zstd}

@@ -1,0 +1,161 @@
+"""Conversion: texts of one field to values of its type, and which texts are none.
+
+A text is judged by itself: what stands beside it, and how many are bad, changes nothing. Nothing is trimmed, guessed or
+rounded away; only a float is the nearest one. What is read as what:
+
+- whole numbers: `7`, `+7`, `-7`, `007`, `-0`; not ` 7`, `7.0`, `1e3`, `0x1F`, `1_000`, nor one out of range
+- `float32`, `float64`: `1.5`, `.5`, `5.`, `+1e3`, `nan`, `-inf`, `Infinity`, and `1e-999`, which is 0; not `1.8e309`,
+  which is out of range, `NA`, `1,5`
+- `decimal(p, s)`: `1.50`, `15e-1`, zeros behind digit `s`; not another digit there, nor too many before the point
+- `bool`: `true`, `TRUE`, `False`, `1`, `0`; not `t`, `yes`, `2`
+- `date`: `2024-02-29`; not `2023-02-29`, `2024-2-9`, or one with a time of day
+- `timestamp[...]`: what `times` says; not leap seconds, `24:00`, or digits finer than the unit other than 0
+- `string`: UTF-8; other octets are `format_encoding`
+- `binary`: any octets
+
+An empty text is a `string` or `binary`, and else bad; where it means NULL the format says so before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.formats import numerals, times
+from windrow.formats.fields import Field, type_text
+from windrow.formats.texts import Flags, Ints, Octets, Texts, are_utf8, bitmap
+
+CAST, ENCODING = "format_cast", "format_encoding"
+LONGEST_QUOTED = 40
+MOST_READ = 4 * LONGEST_QUOTED + 4  # so many octets can be that many letters, and one more
+EXACT = {pa.float64(): (2**53, 22), pa.float32(): (2**24, 10)}
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """Values, NULL where the text was NULL or `bad`; of the bad ones the numbers in rising order, and what is wrong.
+
+    `reason` is that of all bad ones, `detail` has a text for each of them.
+    """
+
+    values: pa.Array
+    bad: Ints
+    reason: str
+    detail: list[str]
+
+
+def convert(texts: Texts | pa.Array, field: Field) -> Converted:
+    """Convert texts, or an array of `string` or `binary`, to the type of a field."""
+    given = texts if isinstance(texts, Texts) else Texts.of(texts)
+    if pa.types.is_string(field.type):
+        values, good = _strings(given)
+    else:
+        values, good = _reader(field.type)(given, field)
+    bad = np.flatnonzero(given.valid & ~good)
+    reason = ENCODING if pa.types.is_string(field.type) else CAST
+    what = "not UTF-8" if reason == ENCODING else f"no {type_text(field)}"
+    return Converted(values, bad, reason, [f"{quoted(text)} is {what}" for text in given.some(bad, MOST_READ)])
+
+
+def quoted(text: bytes) -> str:
+    """Return octets as a short text for people, in quotes."""
+    shown = text[:MOST_READ].decode(errors="backslashreplace")
+    return f"'{shown}'" if len(shown) <= LONGEST_QUOTED else f"'{shown[:LONGEST_QUOTED]}'..."
+
+
+Reader = Callable[[Texts, Field], tuple[pa.Array, Flags]]
+
+
+def _reader(type_: pa.DataType) -> Reader:
+    for holds, reader in READERS.items():
+        if holds(type_):
+            return reader
+    raise NotImplementedError(f"a text cannot become {type_}")
+
+
+def _strings(texts: Texts) -> tuple[pa.Array, Flags]:
+    raw = texts.array(pa.binary())
+    try:
+        return raw.cast(pa.string()), texts.valid  # Arrow is faster than we, and says nothing of which are not
+    except pa.ArrowInvalid:
+        good = are_utf8(*_places(texts))
+        return replace(texts, valid=good).array(pa.string()), good
+
+
+def _octets(texts: Texts, _field: Field) -> tuple[pa.Array, Flags]:
+    return texts.array(pa.binary()), texts.valid
+
+
+def _integers(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
+    bits = field.type.bit_width
+    signed = pa.types.is_signed_integer(field.type)
+    least, most = (2 ** (bits - 1), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+    values = np.empty(texts.count, np.uint64)
+    good = numerals.integers(*_places(texts), np.uint64(least), np.uint64(most), values)
+    return _array(field.type, values.astype(f"u{bits // 8}"), good), good
+
+
+def _truths(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
+    values = np.empty(texts.count, np.bool_)
+    good = numerals.truths(*_places(texts), values)
+    return _array(field.type, np.packbits(values, bitorder="little"), good), good
+
+
+def _fractions(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
+    """Read floats; of those that are not simple Arrow finds the nearest."""
+    values = np.empty(texts.count, np.float64)
+    code = numerals.fractions(*_places(texts), *EXACT[field.type], values)
+    good = code != numerals.BAD
+    own = values.astype(f"f{field.type.bit_width // 8}")
+    hard = np.flatnonzero(code == numerals.FINE)
+    if hard.size:
+        spelled = pc.ascii_ltrim(texts.take(hard).array(pa.string()), characters="+")
+        nearest = np.frombuffer(spelled.cast(field.type).buffers()[1], own.dtype)
+        own[hard] = nearest
+        good[hard] = np.isfinite(nearest)
+    return _array(field.type, own, good), good
+
+
+def _decimals(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
+    values = np.empty((texts.count, 2), np.uint64)
+    good = numerals.decimals(*_places(texts), field.type.precision, field.type.scale, values)
+    return _array(field.type, values, good), good
+
+
+def _moments(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
+    pattern = times.Pattern.of(field.pattern) if field.pattern else times.ISO_MOMENT
+    values = np.empty(texts.count, np.int64)
+    good = times.moments(*_places(texts), pattern.steps, times.DIGITS[field.type.unit], values)
+    return _array(field.type, values, good), good
+
+
+def _dates(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
+    pattern = times.Pattern.of(field.pattern) if field.pattern else times.ISO_DATE
+    values = np.empty(texts.count, np.int64)
+    good = times.moments(*_places(texts), pattern.steps, 0, values)
+    return _array(field.type, (values // times.DAY_SECONDS).astype(np.int32), good), good
+
+
+def _places(texts: Texts) -> tuple[Octets, Ints, Ints, Flags]:
+    return texts.octets, texts.begin, texts.end, texts.valid
+
+
+def _array(type_: pa.DataType, values: npt.NDArray[Any], good: Flags) -> pa.Array:
+    return pa.Array.from_buffers(type_, good.size, [bitmap(good), pa.py_buffer(values)])
+
+
+READERS: dict[Callable[[pa.DataType], bool], Reader] = {
+    pa.types.is_integer: _integers,
+    pa.types.is_floating: _fractions,
+    pa.types.is_decimal: _decimals,
+    pa.types.is_boolean: _truths,
+    pa.types.is_timestamp: _moments,
+    pa.types.is_date: _dates,
+    pa.types.is_binary: _octets,
+}

@@ -1,0 +1,200 @@
+"""Fields of a record: their names and types, as `[format] fields` gives them.
+
+A type is written as Arrow names it: `int64`, `string`, `decimal(10, 2)`, `timestamp[us]`. Behind `timestamp[...]` and
+`date` may stand, after a blank, the pattern in which the time is written. `string(n)` and `binary(n)` have so many
+octets. `list<int64>` and `struct<a: int64, b: list<string>>` nest. `json` is the text of a member of JSON.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from windrow.errors import SettingsError
+from windrow.formats.times import Pattern
+
+PLAIN = {
+    **{str(type_): type_ for type_ in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
+    **{str(type_): type_ for type_ in (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())},
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "bool": pa.bool_(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    **{f"timestamp[{unit}]": pa.timestamp(unit, tz="UTC") for unit in ("s", "ms", "us", "ns")},
+}
+NAMES = {type_: name for name, type_ in PLAIN.items()}
+COMPOSED = ("decimal(p, s)", "string(n)", "binary(n)", "list<...>", "struct<name: ...>")
+ELSEWHERE = {  # what other systems call them
+    "bigint": "int64", "long": "int64", "int": "int32", "integer": "int32", "short": "int16", "smallint": "int16",
+    "byte": "int8", "tinyint": "int8", "double": "float64", "float": "float32", "real": "float32", "boolean": "bool",
+    "text": "string", "str": "string", "varchar": "string", "bytes": "binary", "blob": "binary", "date32": "date",
+    "timestamp": "timestamp[us]", "datetime": "timestamp[us]", "numeric": "decimal(p, s)", "decimal": "decimal(p, s)",
+    "array": "list<...>", "list": "list<...>", "struct": "struct<name: ...>", "map": "struct<name: ...>",
+}  # fmt: skip
+RAW_JSON = "json"  # the text of a member as it stands there
+MOST_DIGITS = 38
+DEEPEST = 32
+TIMED = re.compile(r"(date|timestamp\[\w+\]) (.+)", re.DOTALL)
+DECIMAL = re.compile(r"decimal\(\s*(\d{1,9})\s*,\s*(\d{1,9})\s*\)")
+FIXED = re.compile(r"(string|binary)\(\s*(\d{1,9})\s*\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field: its name, its type, and for a time that is written in an own way the pattern (`strptime`).
+
+    One of a fixed size has a `width` in octets.
+    """
+
+    name: str
+    type: pa.DataType
+    pattern: str | None = None
+    width: int | None = None
+
+    @property
+    def nested(self) -> bool:
+        """Tell whether it has values in values."""
+        return bool(pa.types.is_nested(self.type))
+
+
+def parse(types: Mapping[str, str]) -> tuple[Field, ...]:
+    """Read the types of fields. Raises SettingsError that names the field which has none, and the nearest type."""
+    if not types:
+        raise SettingsError("the format has no fields", 'Say which, such as fields = { ts = "timestamp[us]" }.')
+    _require_names(types)
+    return tuple(_field(name, text.strip()) for name, text in types.items())
+
+
+def require_flat(fields: Iterable[Field], format_: str) -> None:
+    """Raise SettingsError for a field with values in values, of which a format knows nothing."""
+    for field in fields:
+        if field.pattern == RAW_JSON:
+            raise SettingsError(f"field {field.name!r}: {format_} has no members of JSON", "Take json, or a string.")
+        if field.nested:
+            raise SettingsError(f"field {field.name!r}: {format_} has no {type_text(field)}", "Take json, or a string.")
+
+
+def require_unsized(fields: Iterable[Field], format_: str) -> None:
+    """Raise SettingsError for a field of fixed size, in a format that writes texts as long as they are."""
+    for field in fields:
+        if field.width is not None:
+            without = type_text(field).partition("(")[0]
+            raise SettingsError(f"field {field.name!r}: in {format_} nothing has a fixed size", f"Write {without!r}.")
+
+
+def type_text(field: Field) -> str:
+    """Return the type of a field as it is written in the settings, without the pattern."""
+    return _text(field.type) if field.width is None else f"{_text(field.type)}({field.width})"
+
+
+class _Wrong(Exception):
+    """A type is none: what is wrong and a hint; the name of the field is known where this is caught."""
+
+    def __init__(self, problem: str, hint: str) -> None:
+        super().__init__(problem)
+        self.problem, self.hint = problem, hint
+
+
+def _field(name: str, text: str) -> Field:
+    try:
+        if timed := TIMED.fullmatch(text):
+            return Field(name, _type(timed[1]), _pattern(*timed.groups()))
+        if text == RAW_JSON:
+            return Field(name, pa.string(), RAW_JSON)
+        if fixed := FIXED.fullmatch(text):
+            return Field(name, PLAIN[fixed[1]], width=_width(text, int(fixed[2])))
+        return Field(name, _type(text))
+    except _Wrong as wrong:
+        raise SettingsError(f"field {name!r}: {wrong.problem}", wrong.hint) from None
+
+
+def _width(text: str, width: int) -> int:
+    if not width:
+        raise _Wrong(f"{text!r} has no octets", "Give it at least one.")
+    return width
+
+
+def _type(text: str, depth: int = 0) -> pa.DataType:
+    if depth > DEEPEST:
+        raise _Wrong("its type nests too deeply", f"Nest at most {DEEPEST} deep.")
+    if text in PLAIN:
+        return PLAIN[text]
+    if decimal := DECIMAL.fullmatch(text):
+        digits, scale = int(decimal[1]), int(decimal[2])
+        if not scale <= digits or not 1 <= digits <= MOST_DIGITS:
+            raise _Wrong(f"there is no {text}", f"A decimal has 1 to {MOST_DIGITS} digits, and its scale is no more.")
+        return pa.decimal128(digits, scale)
+    if text.startswith("list<") and text.endswith(">"):
+        return pa.list_(_type(text[5:-1].strip(), depth + 1))
+    if text.startswith("struct<") and text.endswith(">"):
+        return pa.struct([_member(part, depth) for part in _parts(text[7:-1])])
+    if FIXED.fullmatch(text) or TIMED.fullmatch(text):
+        raise _Wrong(f"{text!r} stands in another type", "In lists and structs nothing has a fixed size or a pattern.")
+    raise _Wrong(f"there is no type {text!r}", _nearest(text))
+
+
+def _member(part: str, depth: int) -> tuple[str, pa.DataType]:
+    name, colon, text = part.partition(":")
+    if not colon or not name.strip():
+        raise _Wrong(f"{part.strip()!r} in a struct is no 'name: type'", "Write struct<a: int64, b: string>.")
+    return name.strip(), _type(text.strip(), depth + 1)
+
+
+def _parts(text: str) -> list[str]:
+    """Cut at the commas that stand in no brackets."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "<([") - (letter in ">)]")
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    names = [part.partition(":")[0].strip() for part in parts]
+    for name in _twice(names):
+        raise _Wrong(f"a struct has {name!r} twice", "Rename one; case does not tell names apart.")
+    return parts
+
+
+def _pattern(type_: str, text: str) -> str:
+    try:
+        pattern = Pattern.of(text)
+    except ValueError as error:
+        raise _Wrong(f"the pattern {text!r}: {error}", "Write it as for strptime, such as %d/%m/%Y %H:%M:%S.") from None
+    if type_ == "date" and not pattern.date:
+        raise _Wrong(f"the pattern {text!r} says more than a date", "Take timestamp[us].")
+    return text
+
+
+def _nearest(text: str) -> str:
+    head = re.split(r"[\s<(\[]", text.strip().lower(), maxsplit=1)[0]
+    known = [*PLAIN, *COMPOSED]
+    near = [ELSEWHERE[head]] if head in ELSEWHERE else difflib.get_close_matches(text.lower(), known, 1, cutoff=0.5)
+    return f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(known)}."
+
+
+def _require_names(types: Mapping[str, str]) -> None:
+    if not all(types):
+        raise SettingsError("a field has an empty name", "Name it.")
+    for name in _twice(types):
+        raise SettingsError(f"field {name!r} is there twice", "Rename one; case does not tell names apart.")
+
+
+def _twice(names: Iterable[str]) -> list[str]:
+    return [name for name, count in Counter(map(str.lower, names)).items() if count > 1]
+
+
+def _text(type_: pa.DataType) -> str:
+    if pa.types.is_list(type_):
+        return f"list<{_text(type_.value_type)}>"
+    if pa.types.is_struct(type_):
+        return f"struct<{', '.join(f'{part.name}: {_text(part.type)}' for part in type_)}>"
+    if pa.types.is_decimal(type_):
+        return f"decimal({type_.precision}, {type_.scale})"
+    return NAMES[type_]

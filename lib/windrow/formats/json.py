@@ -1,0 +1,104 @@
+"""JSON: records that are each one object, with members by the names of the fields.
+
+What is JSON says RFC 8259, to the letter: no NaN, no comma too many, no half of a surrogate pair. Members that no field
+asks for are ignored, if they are JSON. Of members of one name the last counts, but each must be of its type. A missing
+member and null are both NULL; a field of type string with the pattern `json` tells them apart, being the text of the
+member as it stands there, `null` included. Binary is base64. A record of blanks says nothing and is skipped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from windrow.formats.fields import Field, require_unsized
+from windrow.formats.members import TOO_DEEP, Members
+from windrow.formats.reasons import ENCODING, SYNTAX, Bad, misencoded
+from windrow.formats.records import Ints, Parsed, Records
+from windrow.formats.shapes import checked, structure
+
+DEEPEST = 200
+SECOND, FIRST = 0x80, 0xC0  # from where on an octet is one of a character of several, or the first of them
+BLANKS = b" \t\r\n"
+PLACED = re.compile(r"(?:JSON is malformed: )?(?P<message>.*?) \(byte (?P<place>\d+)\)")
+QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+BRACKETS = re.compile(rb"[\[\]{}]")
+WELL_FORMED = msgspec.json.Decoder(msgspec.Raw)
+UNTYPED = msgspec.json.Decoder(float_hook=Decimal)
+
+
+class Json:
+    """The parser of JSON objects with some fields. Raises SettingsError for fields that JSON cannot have."""
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        require_unsized(fields, "json")
+        decoder = msgspec.json.Decoder(structure(fields), dec_hook=checked, float_hook=Decimal)
+        self._members = Members(tuple(fields), decoder.decode, UNTYPED.decode, self._explain)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the fields and their types."""
+        return self._members.schema
+
+    def parse(self, records: Records) -> Parsed:
+        """Return the values of the good records, and the reasons of the bad ones."""
+        return self._members.parse(records, _too_deep(records) | _misencoded(records))
+
+    def _explain(self, octets: bytes, error: Exception) -> Bad | None:
+        if not octets.strip(BLANKS):
+            return None
+        try:
+            WELL_FORMED.decode(octets)
+        except RecursionError:
+            return Bad(SYNTAX, None, TOO_DEEP)
+        except msgspec.DecodeError as malformed:
+            return Bad(SYNTAX, None, _malformed(str(malformed)))
+        return self._members.misfit(octets, error)
+
+
+def _malformed(message: str) -> str:
+    placed = PLACED.fullmatch(message)
+    if placed is None:
+        return "ends within a value, or has half of a surrogate pair"
+    return f"{placed['message']} at octet {placed['place']}"
+
+
+def _misencoded(records: Records) -> dict[int, Bad]:
+    """Find what is no UTF-8: at once whether there is any, and where there may be some each record by itself."""
+    octets = records.octets
+    bounds = np.array([0, len(octets)], np.int64)
+    whole = pa.Array.from_buffers(pa.large_string(), 1, [None, pa.py_buffer(bounds), pa.py_buffer(octets)])
+    cuts = np.concatenate([records.begin, records.end])
+    try:
+        whole.validate(full=True)
+    except pa.ArrowInvalid:
+        pass
+    else:
+        inside = octets[cuts[cuts < len(octets)]]
+        if not np.any((inside >= SECOND) & (inside < FIRST)):
+            return {}
+    beyond_ascii = np.searchsorted(records.begin, np.flatnonzero(octets >= SECOND), "right") - 1
+    found = ((int(number), misencoded(records.of(number))) for number in np.unique(beyond_ascii) if number >= 0)
+    return {number: Bad(ENCODING, None, detail) for number, detail in found if detail is not None}
+
+
+def _too_deep(records: Records) -> dict[int, Bad]:
+    """Find what nests deeper than DEEPEST, before a decoder meets the bounds of a stack that depends on its caller."""
+    long: Ints = np.flatnonzero(records.end - records.begin > 2 * DEEPEST)
+    return {int(number): Bad(SYNTAX, None, TOO_DEEP) for number in long if _depth(records.of(number)) > DEEPEST}
+
+
+def _depth(octets: bytes) -> int:
+    """Return how deep brackets and braces nest, and no more than their number where that is small."""
+    if octets.count(b"[") + octets.count(b"{") <= DEEPEST:
+        return 0
+    depth = deepest = 0
+    for bracket in BRACKETS.findall(QUOTED.sub(b"", octets)):
+        depth += 1 if bracket in b"[{" else -1
+        deepest = max(deepest, depth)
+    return deepest

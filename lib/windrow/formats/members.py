@@ -1,0 +1,145 @@
+"""Members: the values of records that are each one object, decoded one by one and turned into Arrow by the column.
+
+Records are decoded one by one, because nothing else makes sure that the fate of one is not that of its neighbours. It
+costs little: no Python runs for a member, and columns are built from a few thousand objects at a time, which still are
+in the cache of the processor.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from windrow.formats.fields import Field, type_text
+from windrow.formats.reasons import CAST, SYNTAX, Bad, told
+from windrow.formats.records import Ints, Parsed, Records
+from windrow.formats.shapes import Node, column, good, nodes
+
+SLICE_RECORDS = 4096
+SLICE_OCTETS = 2**26
+LONGEST_VALUE = 60
+TOO_DEEP = "nests too deep"
+FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """How records of some fields are decoded.
+
+    `decode` is that of a decoder of msgspec with `shapes.structure`, `untyped` gives the same without types, and
+    `explain` says why a record cannot be decoded, None where it says nothing and is skipped.
+    """
+
+    fields: tuple[Field, ...]
+    decode: Callable[[bytes], Any]
+    untyped: Callable[[bytes], Any]
+    explain: Callable[[bytes, Exception], Bad | None]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the fields and their types."""
+        return pa.schema([(field.name, field.type) for field in self.fields])
+
+    def parse(self, records: Records, known: dict[int, Bad]) -> Parsed:
+        """Return the values of records, of which some are known to be bad."""
+        bad: dict[int, Bad | None] = dict(known)
+        chosen = np.delete(np.arange(records.count), list(known))
+        batches, kept = [], []
+        for numbers in _slices(records, chosen):
+            batch, those = self._slice(records, numbers, bad)
+            batches.append(batch)
+            kept.append(those)
+        return Parsed(
+            pa.Table.from_batches(batches, self.schema),
+            np.concatenate([np.empty(0, np.int64), *kept]),
+            told({number: why for number, why in bad.items() if why is not None}),
+            np.array(sorted(number for number, why in bad.items() if why is None), np.int64),
+        )
+
+    def misfit(self, octets: bytes, error: Exception) -> Bad:
+        """Say where a record is no object of these fields."""
+        message, _, place = str(error).partition(" - at `")
+        path = place.removesuffix("`")
+        if not path.startswith("$"):
+            return Bad(SYNTAX, None, str(error).lower())
+        found = next((node for node in self._nodes(octets) if node.path == path), None)
+        return Bad(CAST, self._field(path), f"{path}: {message.lower()}{_shown(found)}")
+
+    def _slice(self, records: Records, numbers: Ints, bad: dict[int, Bad | None]) -> tuple[pa.RecordBatch, Ints]:
+        pieces = _pieces(records, numbers)
+        rows: list[Any] = []
+        failed: list[int] = []
+        decoded = map(self.decode, pieces)
+        while True:
+            try:
+                rows.extend(decoded)  # which keeps what was decoded before a failure, and goes on behind it
+                break
+            except FAILURES as error:
+                at = len(rows) + len(failed)
+                failed.append(at)
+                bad[int(numbers[at])] = self.explain(pieces[at], error)
+        return self._batch(records, rows, np.delete(numbers, failed), bad)
+
+    def _batch(
+        self, records: Records, rows: list[Any], numbers: Ints, bad: dict[int, Bad | None]
+    ) -> tuple[pa.RecordBatch, Ints]:
+        columns, wrong = [], np.zeros(len(rows), np.bool_)
+        for number, field in enumerate(self.fields):
+            array, flags = column(list(map(attrgetter(f"_{number}"), rows)), field)
+            columns.append(array)
+            wrong |= flags
+        for at in np.flatnonzero(wrong):
+            bad[int(numbers[at])] = self._untimely(records.of(numbers[at]))
+        batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        return (batch.filter(pa.array(~wrong)), numbers[~wrong]) if wrong.any() else (batch, numbers)
+
+    def _untimely(self, octets: bytes) -> Bad:
+        """Say which time of a record cannot be read."""
+        found = next((node for node in self._nodes(octets) if not good(node)), None)
+        if found is None:
+            return Bad(CAST, None, "a time cannot be read")
+        return Bad(CAST, found.field.name, f"{found.path}: no {type_text(Field('', found.type))}{_shown(found)}")
+
+    def _nodes(self, octets: bytes) -> Iterator[Node]:
+        try:
+            record = self.untyped(octets)
+        except FAILURES:
+            return
+        yield from nodes(record, self.fields)
+
+    def _field(self, path: str) -> str | None:
+        names = [field.name for field in self.fields if path.startswith(f"$.{field.name}")]
+        return max(names, key=len, default=None)
+
+
+def _slices(records: Records, numbers: Ints) -> Iterator[Ints]:
+    """Cut the numbers so that what is decoded at a time is little."""
+    octets = np.cumsum(records.end[numbers] - records.begin[numbers])
+    rank = np.arange(len(numbers)) // SLICE_RECORDS + octets // SLICE_OCTETS
+    cuts = np.flatnonzero(np.diff(rank)) + 1
+    return (part for part in np.split(numbers, cuts) if len(part))
+
+
+def _pieces(records: Records, numbers: Ints) -> list[bytes]:
+    """Return the octets of records; where one and the same octet parts them and is in none, by the fastest way."""
+    begin, end = records.begin[numbers], records.end[numbers]
+    first, octets = begin[0], records.octets[begin[0] : end[-1]].tobytes()
+    if len(numbers) > 1 and np.all(begin[1:] - end[:-1] == 1) and np.ptp(records.octets[end[:-1]]) == 0:
+        pieces = octets.split(octets[end[0] - first : begin[1] - first])
+        if len(pieces) == len(numbers):
+            return pieces
+    return [octets[one:other] for one, other in zip((begin - first).tolist(), (end - first).tolist(), strict=True)]
+
+
+def _shown(node: Node | None) -> str:
+    if node is None:
+        return ""
+    text = json.dumps(node.value, ensure_ascii=False, default=str, skipkeys=True)
+    return f": {text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + '…'}"

@@ -1,0 +1,152 @@
+"""Native: records of fixed width, fields one behind the other without gaps, as a program has them in memory.
+
+Integers and floats have the width of their type, a truth is one octet, 0 or 1, a timestamp is 64 bits in its unit since
+1970, a date 32 bits of days. `binary(16)` is as many octets, `string(16)` as many of UTF-8, which
+ends at the first NUL or fills the field. Nothing in such a record can be NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import date
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from windrow.errors import SettingsError
+from windrow.formats import columns
+from windrow.formats.fields import Field, type_text
+from windrow.formats.reasons import CAST, ENCODING, SYNTAX, Bad, misencoded, told
+from windrow.formats.records import Ints, Octets, Parsed, Records
+
+ByteOrder = Literal["little", "big"]
+ASCII = 0x7F
+FIRST_DAY, LAST_DAY = ((day - date(1970, 1, 1)).days for day in (date.min, date.max))
+DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+
+
+class Wrong(NamedTuple):
+    """Rows whose field is bad, and what is wrong with each."""
+
+    reason: str
+    rows: Ints
+    details: list[str]
+
+
+class Native:
+    """The parser of records of fixed width. Raises SettingsError for fields that have no width."""
+
+    def __init__(self, fields: Sequence[Field], order: ByteOrder = "little") -> None:
+        if not fields:
+            raise SettingsError("a record of no fields has no width", "Name its fields, in order.")
+        self._fields = tuple(fields)
+        self._kinds = [_kind(field).newbyteorder("<" if order == "little" else ">") for field in fields]
+
+    @property
+    def width(self) -> int:
+        """Return how many octets a record has."""
+        return sum(kind.itemsize for kind in self._kinds)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the fields and their types."""
+        return columns.schema(self._fields)
+
+    def parse(self, records: Records) -> Parsed:
+        """Return the values of the good records, and the reasons of the bad ones."""
+        lengths = records.end - records.begin
+        numbers = np.flatnonzero(lengths == self.width)
+        bad = {
+            int(number): Bad(SYNTAX, None, f"{lengths[number]} octets where a record has {self.width}")
+            for number in np.flatnonzero(lengths != self.width)
+        }
+        values = []
+        for field, octets in zip(self._fields, self._cut(self._rows(records, records.begin[numbers])), strict=True):
+            column, wrong = _column(field, octets)
+            values.append(column)
+            for row, detail in zip(wrong.rows.tolist(), wrong.details, strict=True):
+                bad.setdefault(int(numbers[row]), Bad(wrong.reason, field.name, detail))
+        good = ~np.isin(numbers, list(bad))
+        return Parsed(
+            pa.table(values, schema=self.schema).filter(pa.array(good)),
+            numbers[good],
+            told(bad),
+        )
+
+    def _rows(self, records: Records, begin: Ints) -> Octets:
+        """Return a row of octets for each record, without a copy where they stand one behind the other."""
+        if len(begin) and np.all(np.diff(begin) == self.width):
+            return records.octets[begin[0] : begin[-1] + self.width].reshape(-1, self.width)
+        return records.octets[begin[:, None] + np.arange(self.width)]
+
+    def _cut(self, rows: Octets) -> Iterator[npt.NDArray[Any]]:
+        """Return the values of each field, those of octets as rows of them."""
+        at = 0
+        for kind in self._kinds:
+            octets = np.ascontiguousarray(rows[:, at : at + kind.itemsize])
+            yield octets if kind.type is np.void else octets.reshape(-1).view(kind).astype(kind.newbyteorder("="))
+            at += kind.itemsize
+
+
+def _kind(field: Field) -> np.dtype[Any]:
+    type_, is_ = field.type, pa.types
+    if field.width is not None:
+        return np.dtype((np.void, field.width))
+    if is_.is_boolean(type_):
+        return np.dtype(np.uint8)
+    if is_.is_timestamp(type_):
+        return np.dtype(np.int64)
+    if is_.is_date32(type_):
+        return np.dtype(np.int32)
+    if is_.is_integer(type_) or is_.is_floating(type_):
+        return np.dtype(type_.to_pandas_dtype())
+    raise SettingsError(
+        f"field {field.name!r}: {type_text(field)} has no width",
+        "In native records take numbers, bool, date, timestamps, string(n) and binary(n).",
+    )
+
+
+def _column(field: Field, values: npt.NDArray[Any]) -> tuple[pa.Array, Wrong]:
+    if pa.types.is_string(field.type):
+        return _texts(values)
+    if pa.types.is_binary(field.type):
+        sized = pa.Array.from_buffers(pa.binary(field.width), len(values), [None, pa.py_buffer(values)])
+        return sized.cast(field.type), _nothing()
+    if pa.types.is_boolean(field.type):
+        rows = np.flatnonzero(values > 1)
+        wrong = Wrong(CAST, rows, [f"{value} where a truth is 0 or 1" for value in values[rows]])
+        return pa.array(values.astype(np.bool_)), wrong
+    return pa.array(values).view(field.type), _unknown_years(field.type, values)
+
+
+def _unknown_years(type_: pa.DataType, values: npt.NDArray[Any]) -> Wrong:
+    """Return the times that are in no year from 1 to 9999, which nobody could read again."""
+    if not pa.types.is_temporal(type_):
+        return _nothing()
+    a_day = 1 if pa.types.is_date32(type_) else DAY[type_.unit]
+    rows = np.flatnonzero((values // a_day < FIRST_DAY) | (values // a_day > LAST_DAY))
+    return Wrong(CAST, rows, [f"{value} as `{type_}` is in no year from 1 to 9999" for value in values[rows]])
+
+
+def _texts(octets: Octets) -> tuple[pa.Array, Wrong]:
+    """Return texts up to their first NUL; of those that are no UTF-8 it is told, and they are there as they are."""
+    filled = np.cumsum(octets == 0, axis=1) == 0
+    bounds = np.zeros(len(octets) + 1, np.int32)
+    np.cumsum(filled.sum(axis=1), out=bounds[1:])
+    texts = pa.Array.from_buffers(pa.string(), len(octets), [None, pa.py_buffer(bounds), pa.py_buffer(octets[filled])])
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        found = [
+            (row, misencoded(octets[row][filled[row]].tobytes()))
+            for row in np.flatnonzero((octets > ASCII).any(axis=1))
+        ]
+        bad = [(row, detail) for row, detail in found if detail is not None]
+        return texts, Wrong(ENCODING, np.array([row for row, _ in bad], np.int64), [detail for _, detail in bad])
+    return texts, _nothing()
+
+
+def _nothing() -> Wrong:
+    return Wrong(CAST, np.empty(0, np.int64), [])

@@ -1,0 +1,218 @@
+"""Numerals: whole numbers, fractions and truth values in octets, read strictly and all at once.
+
+A numeral is ASCII digits with an optional sign before them. A fraction may have one point, with a digit on at least one
+side of it, and an exponent (`e` or `E`, an optional sign, digits). There are no blanks, no separators of thousands and
+no other bases. Each function fills an array of values and returns which of the texts were good; NULL is none of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from windrow.compiled import compiled
+from windrow.formats.texts import Flags, Ints, Octets
+
+Naturals = npt.NDArray[np.uint64]
+Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.uint8]
+BAD, READ, FINE = 0, 1, 2
+LARGEST_POWER = 22
+POWERS = 10.0 ** np.arange(LARGEST_POWER + 1)
+ZERO, NINE, PLUS, MINUS, POINT, SMALL = (ord(letter) for letter in "09+-. ")
+E, ONE, FAR = ord("e"), ord("1"), 1_000_000  # nothing so far from the point is near it again
+TRUE, FALSE = tuple(b"true"), tuple(b"false")
+NAMES = np.array([list(name.ljust(8)) for name in (b"nan", b"inf", b"infinity")], np.uint8)
+LENGTHS = np.array([3, 3, 8])
+NAMED = np.array([np.nan, np.inf, np.inf])
+
+
+@compiled
+def integers(
+    octets: Octets, begin: Ints, end: Ints, valid: Flags, least: np.uint64, most: np.uint64, values: Naturals
+) -> Flags:
+    """Read whole numbers from -`least` to `most`; a negative one is the complement of two."""
+    good = np.zeros(len(begin), np.bool_)
+    ten, limit = np.uint64(10), np.uint64(2**64 - 1) // np.uint64(10)
+    for number in range(len(begin)):
+        at, stop = begin[number], end[number]
+        values[number] = 0
+        if not valid[number] or at >= stop:
+            continue
+        negative = octets[at] == MINUS
+        if negative or octets[at] == PLUS:
+            at += 1
+        fits = at < stop
+        value = np.uint64(0)
+        while at < stop:
+            digit = np.uint64(octets[at]) - np.uint64(ZERO)
+            if digit > np.uint64(9) or value > limit:
+                fits = False
+                break
+            more = value * ten + digit
+            if more < digit:
+                fits = False
+                break
+            value = more
+            at += 1
+        if fits and value <= (least if negative else most):
+            values[number] = np.uint64(0) - value if negative else value
+            good[number] = True
+    return good
+
+
+@compiled
+def truths(octets: Octets, begin: Ints, end: Ints, valid: Flags, values: Flags) -> Flags:
+    """Read `true` and `false`, in letters of any case, and `1` and `0`."""
+    good = np.zeros(len(begin), np.bool_)
+    for number in range(len(begin)):
+        at, length = begin[number], end[number] - begin[number]
+        values[number] = False
+        if not valid[number]:
+            continue
+        if length == 1:
+            good[number] = octets[at] == ZERO or octets[at] == ONE
+            values[number] = octets[at] == ONE
+        elif length == len(TRUE):
+            same = True
+            for place in range(len(TRUE)):
+                same &= octets[at + place] | SMALL == TRUE[place]
+            good[number], values[number] = same, same
+        elif length == len(FALSE):
+            same = True
+            for place in range(len(FALSE)):
+                same &= octets[at + place] | SMALL == FALSE[place]
+            good[number] = same
+    return good
+
+
+@compiled
+def fractions(octets: Octets, begin: Ints, end: Ints, valid: Flags, largest: int, power: int, values: Floats) -> Codes:
+    """Read fractions, `nan`, `inf` and `infinity` (letters of any case), where one rounding does it.
+
+    That is so for up to `largest` without the point, and up to the `power` of ten (Clinger 1990). The others that are
+    well written get FINE, and no value.
+    """
+    code = np.zeros(len(begin), np.uint8)
+    for number in range(len(begin)):
+        at, stop = begin[number], end[number]
+        values[number] = 0.0
+        if not valid[number] or at >= stop:
+            continue
+        negative = octets[at] == MINUS
+        if negative or octets[at] == PLUS:
+            at += 1
+        mantissa, digits, shift, pointed, short = np.int64(0), 0, np.int64(0), False, True
+        while at < stop:
+            octet = np.int64(octets[at])
+            if ZERO <= octet <= NINE:
+                digits += 1
+                if mantissa <= largest:
+                    mantissa = mantissa * 10 + (octet - ZERO)
+                    shift -= np.int64(pointed)
+                else:
+                    short = False
+            elif octet == POINT and not pointed:
+                pointed = True
+            else:
+                break
+            at += 1
+        if digits > 0 and at < stop and octets[at] | SMALL == E:
+            at += 1
+            lower = at < stop and octets[at] == MINUS
+            if at < stop and (lower or octets[at] == PLUS):
+                at += 1
+            if at == stop:
+                continue
+            exponent = np.int64(0)
+            while at < stop and ZERO <= octets[at] <= NINE:
+                if exponent < FAR:
+                    exponent = exponent * 10 + (np.int64(octets[at]) - ZERO)
+                at += 1
+            shift += -exponent if lower else exponent
+        if digits > 0 and at == stop:
+            if short and mantissa <= largest and -power <= shift <= power:
+                value = mantissa / POWERS[-shift] if shift < 0 else mantissa * POWERS[shift]
+                values[number] = -value if negative else value
+                code[number] = READ
+            else:
+                code[number] = FINE
+        elif digits == 0 and not pointed:
+            for name in range(len(NAMES)):
+                same = stop - at == LENGTHS[name]
+                for place in range(LENGTHS[name] if same else 0):
+                    same &= octets[at + place] | SMALL == NAMES[name, place]
+                if same:
+                    values[number] = -NAMED[name] if negative else NAMED[name]
+                    code[number] = READ
+    return code
+
+
+@compiled
+def decimals(
+    octets: Octets, begin: Ints, end: Ints, valid: Flags, precision: int, scale: int, values: Naturals
+) -> Flags:
+    """Read fractions that a decimal holds exactly; `values` is two words each, the lower one first."""
+    good = np.zeros(len(begin), np.bool_)
+    ten, half, low = np.uint64(10), np.uint64(32), np.uint64(0xFFFFFFFF)
+    for number in range(len(begin)):
+        at, stop = begin[number], end[number]
+        values[number, 0], values[number, 1] = 0, 0
+        if not valid[number] or at >= stop:
+            continue
+        negative = octets[at] == MINUS
+        if negative or octets[at] == PLUS:
+            at += 1
+        first, digits, whole, pointed = at, 0, np.int64(0), False
+        while at < stop:
+            if ZERO <= octets[at] <= NINE:
+                digits += 1
+                whole += np.int64(not pointed)
+            elif octets[at] == POINT and not pointed:
+                pointed = True
+            else:
+                break
+            at += 1
+        last, exponent = at, np.int64(0)
+        if digits > 0 and at < stop and octets[at] | SMALL == E:
+            at += 1
+            lower = at < stop and octets[at] == MINUS
+            if at < stop and (lower or octets[at] == PLUS):
+                at += 1
+            if at == stop:
+                continue
+            while at < stop and ZERO <= octets[at] <= NINE:
+                if exponent < FAR:
+                    exponent = exponent * 10 + (np.int64(octets[at]) - ZERO)
+                at += 1
+            exponent = -exponent if lower else exponent
+        if digits == 0 or at < stop:
+            continue
+        upper, under, fits = np.uint64(0), np.uint64(0), True
+        place = whole + exponent + scale
+        for digit_at in range(first, last):
+            if octets[digit_at] == POINT:
+                continue
+            place -= 1
+            digit = np.uint64(octets[digit_at]) - np.uint64(ZERO)
+            if digit > np.uint64(0) and not 0 <= place < precision:
+                fits = False
+                break
+            if place >= 0:
+                lowest = (under & low) * ten + digit
+                middle = (under >> half) * ten + (lowest >> half)
+                under = (middle << half) | (lowest & low)
+                upper = upper * ten + (middle >> half)
+        if fits and (upper > np.uint64(0) or under > np.uint64(0)):
+            for _ in range(place):
+                lowest = (under & low) * ten
+                middle = (under >> half) * ten + (lowest >> half)
+                under = (middle << half) | (lowest & low)
+                upper = upper * ten + (middle >> half)
+        if negative:
+            under = ~under + np.uint64(1)
+            upper = ~upper + np.uint64(under == np.uint64(0))
+        if fits:
+            values[number, 0], values[number, 1] = under, upper
+            good[number] = True
+    return good

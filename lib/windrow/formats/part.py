@@ -1,0 +1,45 @@
+"""`[format]`: the settings of a format."""
+
+from __future__ import annotations
+
+import json
+from typing import Literal
+
+from pydantic import Field
+
+from windrow.part import Count, Octets, Part
+
+FormatName = Literal["csv", "json", "native", "lines", "length-prefixed"]
+
+
+class FormatPart(Part):
+    """`[format]`: what is in the chunks of a raw depot."""
+
+    type: FormatName | None = Field(None, description="csv, json, native, lines or length-prefixed")
+    fields: dict[str, str] = Field(default_factory=dict, description="name = type, such as float64 or timestamp[us]")
+    record_delimiter: str = Field("\n", description="csv, json, lines: what ends a record; json: empty for none")
+    delimiter: str = Field(",", description="csv: what stands between two columns")
+    quote: str = Field('"', description="csv: what a field is quoted in, empty for nothing")
+    escape: str = Field("", description="csv: what stands before a quote in quotes; empty: quotes are doubled")
+    header: bool = Field(True, description="csv: the first record of each source names its columns")
+    nulls: tuple[str, ...] = Field(("",), description="csv, lines: texts that are NULL where they are not quoted")
+    pattern: str = Field("", description="lines: an expression with a group (?P<name>...) for each field")
+    byte_order: Literal["little", "big"] = Field("little", description="native, length-prefixed: of numbers")
+    length_bytes: Literal[1, 2, 4, 8] = Field(4, description="length-prefixed: octets of the length before a record")
+    length_includes_itself: bool = Field(False, description="length-prefixed: the length counts its own octets")
+    values: Literal["json", "msgpack"] = Field("json", description="length-prefixed: how a record is written")
+    codec: Literal["none", "gzip", "zstd"] = Field("none", description="a chunk is whole frames of it")
+    max_record_bytes: Count = Field(1_048_576, description="a longer record is rejected")
+    max_decoded_bytes: Count = Field(1_073_741_824, description="a chunk that decodes to more is rejected")
+    max_depth: int = Field(32, ge=1, le=200, description="json without delimiter: how deep an object may nest")
+    max_held_bytes: Octets = Field(67_108_864, description="of a source, while it waits for chunks; then they are lost")
+    remembered_chunks: Count = Field(1_024, description="of a source: a chunk that comes again is compared with these")
+    max_chunks: Count = Field(256, description="per microbatch, whole depot versions; a larger one is one microbatch")
+
+    def recorded(self) -> str | None:
+        """Return what differs from the defaults as the history records it, JSON; None for nothing.
+
+        Fields stay in their order, which says in many formats where each one is.
+        """
+        said = self.model_dump(mode="json", exclude_defaults=True)
+        return json.dumps(said, ensure_ascii=False) if said else None

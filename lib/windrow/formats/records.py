@@ -1,0 +1,89 @@
+"""Records, between framing and values: where each one is, what came of it, and why a bad one is bad."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from windrow.arrow import no_rows
+
+Ints = npt.NDArray[np.int64]
+Octets = npt.NDArray[np.uint8]
+REJECTS = pa.schema([("record", pa.int64()), ("reason", pa.string()), ("column", pa.string()), ("detail", pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Whole records of a run of octets: record `i` is `octets[begin[i]:end[i]]`, without what ends or introduces it."""
+
+    octets: Octets
+    begin: Ints
+    end: Ints
+
+    @property
+    def count(self) -> int:
+        """Return how many there are."""
+        return int(self.begin.size)
+
+    def of(self, record: int) -> bytes:
+        """Return the octets of one record."""
+        return self.octets[self.begin[record] : self.end[record]].tobytes()
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What came of records: `fields` has a row for each good one, `record` says which, in rising order.
+
+    `rejects` has a row for each bad one (`REJECTS`): its number, the reason, the field that is bad (NULL: the record as
+    a whole) and what is wrong with it. `skipped` are those that say nothing, such as empty lines of CSV. Good, bad and
+    skipped together are all records, each once.
+    """
+
+    fields: pa.Table
+    record: Ints
+    rejects: pa.Table
+    skipped: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+class Refused(NamedTuple):
+    """A bad record: its number, the reason, the field that is bad (None: the record as a whole), and what is wrong."""
+
+    record: int
+    reason: str
+    column: str | None
+    detail: str
+
+
+def rejects(refused: Iterable[Refused]) -> pa.Table:
+    """Return bad records as a table, in rising order."""
+    columns = list(zip(*sorted(refused), strict=True))
+    if not columns:
+        return no_rows(REJECTS)
+    return pa.Table.from_arrays([pa.array(*one) for one in zip(columns, REJECTS.types, strict=True)], schema=REJECTS)
+
+
+class HeaderRefused(ValueError):
+    """A header record does not say where the fields are: the `reason` and the `detail` of its reject."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+
+
+class Parser(Protocol):
+    """The values of one format. What becomes of a record depends on nothing but its own octets."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the fields and their types."""
+        ...
+
+    def parse(self, records: Records) -> Parsed:
+        """Return the values of the good records, and the reasons of the bad ones."""
+        ...

@@ -1,0 +1,217 @@
+"""Shapes: what msgspec has to be told about typed fields, and the way from what it decodes to Arrow.
+
+Types are taken at their word: a number is not a text that looks like one, a whole number has no point and fits its
+type, nothing is rounded but to the nearest float. Only decimals may be numbers or texts, because JSON has no other way
+to keep their digits from a reader that thinks in floats.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import Annotated, Any, NamedTuple, Optional, TypedDict
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from windrow.errors import SettingsError
+from windrow.formats.conversion import convert
+from windrow.formats.fields import Field
+
+Flags = npt.NDArray[np.bool_]
+RAW = "json"
+DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+LARGEST_FLOAT = {16: 65504.0, 32: float(np.finfo(np.float32).max)}
+
+
+class Node(NamedTuple):
+    """A value within a record: its field, its type, where it is (`$.a.b[3]`), and what is there."""
+
+    field: Field
+    type: pa.DataType
+    path: str
+    value: Any
+
+
+class Checked:
+    """A value that msgspec leaves to `checked`. Each type of field has a class of its own, which knows it."""
+
+    @classmethod
+    def of(cls, value: Any) -> Any:
+        """Return the value as one of the class. Raises ValueError for one that is none."""
+        raise NotImplementedError
+
+
+def checked(kind: type[Checked], value: Any) -> Any:
+    """Be the `dec_hook` of msgspec."""
+    return kind.of(value)
+
+
+def structure(fields: Sequence[Field]) -> type[msgspec.Struct]:
+    """Return the class of a record: members `_0`, `_1`... by the names of the fields, None where one is missing.
+
+    Raises SettingsError for fields of one name, or of a type that cannot be.
+    """
+    names = {f"_{number}": field.name for number, field in enumerate(fields)}
+    _require_distinct(list(names.values()))
+    members = [(member, _annotation(field), None) for member, field in zip(names, fields, strict=True)]
+    try:
+        return msgspec.defstruct("Record", members, rename=names, gc=False)
+    except ValueError as error:
+        raise SettingsError(f"a field cannot be named so: {error}", "Leave out quotes and backslashes.") from error
+
+
+def column(values: list[Any], field: Field) -> tuple[pa.Array, Flags]:
+    """Return the values of a field, and which of them are bad."""
+    if is_raw(field):
+        return pa.array([None if value is None else bytes(value) for value in values], field.type), _none(len(values))
+    return _typed(pa.array(values, _written(field.type)), field.type, field.pattern)
+
+
+def nodes(record: dict[str, Any], fields: Sequence[Field]) -> Iterator[Node]:
+    """Go through what is at the places of the fields in a record that was decoded without types."""
+    for field in fields:
+        if field.name in record:
+            yield from _nodes(Node(field, field.type, f"$.{field.name}", record[field.name]))
+
+
+def is_raw(field: Field) -> bool:
+    """Tell whether a field is the text of its member, as it stands there."""
+    return field.pattern == RAW
+
+
+def good(node: Node) -> bool:
+    """Tell whether a time that is written as text can be read; other values are good."""
+    if node.value is None or not pa.types.is_temporal(node.type):
+        return True
+    return not _typed(pa.array([node.value], pa.string()), node.type, node.field.pattern)[1][0]
+
+
+def _nodes(node: Node) -> Iterator[Node]:
+    yield node
+    if pa.types.is_struct(node.type) and isinstance(node.value, dict):
+        for field in node.type:
+            if field.name in node.value:
+                yield from _nodes(Node(node.field, field.type, f"{node.path}.{field.name}", node.value[field.name]))
+    elif pa.types.is_list(node.type) and isinstance(node.value, list):
+        for number, value in enumerate(node.value):
+            yield from _nodes(Node(node.field, node.type.value_type, f"{node.path}[{number}]", value))
+
+
+def _annotation(field: Field) -> Any:
+    if is_raw(field):
+        if not pa.types.is_string(field.type):
+            raise SettingsError(f"field {field.name} is raw JSON, which is a string", "Give it the type string.")
+        return msgspec.Raw
+    return _optional(field.type, field.name)
+
+
+def _optional(type_: pa.DataType, name: str) -> Any:
+    return Optional[_plain(type_, name)]  # noqa: UP045 a class that is made here knows no |
+
+
+def _plain(type_: pa.DataType, name: str) -> Any:  # noqa: PLR0911 one line for each type
+    is_ = pa.types
+    if is_.is_integer(type_):
+        return _whole(type_)
+    if is_.is_floating(type_):
+        most = LARGEST_FLOAT.get(type_.bit_width)
+        return float if most is None else Annotated[float, msgspec.Meta(ge=-most, le=most)]
+    if is_.is_boolean(type_):
+        return bool
+    if is_.is_decimal128(type_):
+        return _decimal(type_)
+    if is_.is_string(type_) or is_.is_timestamp(type_) or is_.is_date32(type_):
+        return str
+    if is_.is_binary(type_):
+        return bytes
+    if is_.is_list(type_):
+        return list[_optional(type_.value_type, name)]  # type: ignore[misc]
+    if is_.is_struct(type_):
+        _require_distinct([field.name for field in type_])
+        members = {field.name: _optional(field.type, name) for field in type_}
+        return TypedDict("Members", members, total=False)  # type: ignore[operator]
+    raise SettingsError(f"field {name} cannot have the type {type_} in this format", "Take another type.")
+
+
+def _require_distinct(names: list[str]) -> None:
+    if len(set(names)) < len(names):
+        raise SettingsError("two fields have one name", "Give each field its own.")
+
+
+def _whole(type_: pa.DataType) -> Any:
+    bits = type_.bit_width
+    if not pa.types.is_unsigned_integer(type_):
+        return Annotated[int, msgspec.Meta(ge=-(2 ** (bits - 1)), le=2 ** (bits - 1) - 1)]
+    if bits < 64:  # noqa: PLR2004 what msgspec can compare with
+        return Annotated[int, msgspec.Meta(ge=0, le=2**bits - 1)]
+
+    class Natural(int, Checked):
+        @classmethod
+        def of(cls, value: Any) -> Natural:
+            if type(value) is not int or not 0 <= value < 2**bits:
+                raise ValueError(f"Expected `int` from 0 to {2**bits - 1}")
+            return cls(value)
+
+    return Natural
+
+
+def _decimal(type_: pa.DataType) -> Any:
+    class Exact(Decimal, Checked):
+        @classmethod
+        def of(cls, value: Any) -> Exact:
+            if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
+                raise ValueError(f"Expected `{type_}`, got `{type(value).__name__}`")  # noqa: TRY004 msgspec's way
+            text = str(value)
+            if not DECIMAL.fullmatch(text) or not _fits(Decimal(text), type_):
+                raise ValueError(f"Expected `{type_}`")
+            return cls(text)
+
+    return Exact
+
+
+def _fits(value: Decimal, type_: pa.DataType) -> bool:
+    try:
+        pa.array([value], type_)
+    except (pa.ArrowInvalid, OverflowError):
+        return False
+    return True
+
+
+def _written(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_temporal(type_):
+        return pa.string()
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_written(type_.value_type)))
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(_written(field.type)) for field in type_])
+    return type_
+
+
+def _typed(array: pa.Array, type_: pa.DataType, pattern: str | None) -> tuple[pa.Array, Flags]:
+    if array.type == type_:
+        return array, _none(len(array))
+    if pa.types.is_list(type_):
+        values, wrong = _typed(array.values, type_.value_type, pattern)
+        whole = pa.ListArray.from_arrays(array.offsets, values, type=type_, mask=array.is_null())
+        return whole, _any(wrong, array.offsets.to_numpy())
+    if pa.types.is_struct(type_):
+        parts = [_typed(array.field(number), field.type, pattern) for number, field in enumerate(type_)]
+        whole = pa.StructArray.from_arrays([part for part, _ in parts], fields=list(type_), mask=array.is_null())
+        return whole, np.logical_or.reduce([wrong for _, wrong in parts])
+    wrong = _none(len(array))
+    read = convert(array, Field("", type_, pattern))
+    wrong[read.bad] = True
+    return read.values, wrong
+
+
+def _any(wrong: Flags, offsets: npt.NDArray[np.int32]) -> Flags:
+    before = np.concatenate([[0], np.cumsum(wrong)])
+    return before[offsets[1:]] > before[offsets[:-1]]
+
+
+def _none(count: int) -> Flags:
+    return np.zeros(count, np.bool_)

@@ -1,0 +1,114 @@
+"""Texts where they stand: values of one field as places in the octets of a run, before any of them is copied.
+
+Numbers and times are read in place. Only what stays a text is copied, once, into the memory of an Arrow array.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from windrow.compiled import compiled
+from windrow.errors import require
+
+Ints = npt.NDArray[np.int64]
+Octets = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.bool_]
+MOST_OCTETS = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Texts:
+    """Text `i` is `octets[begin[i]:end[i]]`, and NULL unless `valid[i]`."""
+
+    octets: Octets
+    begin: Ints
+    end: Ints
+    valid: Flags
+
+    @classmethod
+    def of(cls, array: pa.Array) -> Texts:
+        """Return the texts of an array of `string` or `binary`, in the memory they are in."""
+        bitmap, bounds, data = array.buffers()
+        count, offset = len(array), array.offset
+        bound = np.frombuffer(bounds, np.int32, count + 1, 4 * offset) if count else np.zeros(1, np.int32)
+        place = bound.astype(np.int64)
+        octets = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+        valid = np.ones(count, np.bool_)
+        if bitmap is not None:
+            bits = np.frombuffer(bitmap, np.uint8)
+            valid = np.unpackbits(bits, count=offset + count, bitorder="little")[offset:].astype(np.bool_)
+        return cls(read_only(octets), place[:-1].copy(), place[1:].copy(), valid)
+
+    @property
+    def count(self) -> int:
+        """Return how many there are."""
+        return int(self.begin.size)
+
+    def some(self, chosen: Ints, longest: int = MOST_OCTETS) -> list[bytes]:
+        """Return the octets of some of them, and of each no more than the `longest`."""
+        begin = self.begin[chosen]
+        end = np.minimum(self.end[chosen], begin + longest)
+        octets = self.octets.data
+        return [bytes(octets[first:last]) for first, last in zip(begin.tolist(), end.tolist(), strict=True)]
+
+    def take(self, chosen: Ints) -> Texts:
+        """Return some of them, in the order of `chosen`."""
+        return Texts(self.octets, self.begin[chosen], self.end[chosen], self.valid[chosen])
+
+    def array(self, type_: pa.DataType) -> pa.Array:
+        """Return a copy as an array of `string` or `binary`. Nobody looks whether it is UTF-8."""
+        length = np.where(self.valid, self.end - self.begin, 0)
+        bounds = np.zeros(self.count + 1, np.int64)
+        np.cumsum(length, out=bounds[1:])
+        require(int(bounds[-1]) <= MOST_OCTETS, "the texts of a run fit into one array of Arrow")
+        data = np.empty(int(bounds[-1]), np.uint8)
+        _copy(self.octets, self.begin, bounds, data)
+        buffers = [bitmap(self.valid), pa.py_buffer(bounds.astype(np.int32)), pa.py_buffer(data)]
+        return pa.Array.from_buffers(type_, self.count, buffers)
+
+
+def read_only(octets: Octets) -> Octets:
+    """Return a view that nobody may write to: what is compiled for that need not be compiled for the other kind."""
+    view = octets.view()
+    view.flags.writeable = False
+    return view
+
+
+def bitmap(valid: Flags) -> pa.Buffer | None:
+    """Return in Arrow's form which values there are; None stands for all."""
+    return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+@compiled
+def _copy(octets: Octets, begin: Ints, bounds: Ints, data: Octets) -> None:
+    for number in range(len(begin)):
+        to, at = np.uint64(bounds[number]), np.uint64(begin[number])
+        for place in range(np.uint64(bounds[number + 1]) - to):
+            data[to + place] = octets[at + place]
+
+
+@compiled
+def are_utf8(octets: Octets, begin: Ints, end: Ints, valid: Flags) -> Flags:
+    """Say which texts are UTF-8: no octets without a meaning, no surrogates, nothing longer than it must be."""
+    good = valid.copy()
+    for number in range(len(begin)):
+        at, stop = begin[number], end[number]
+        while good[number] and at < stop:
+            first = octets[at]
+            at += 1
+            if first < 0x80:
+                continue
+            more = 1 if 0xC2 <= first < 0xE0 else 2 if 0xE0 <= first < 0xF0 else 3 if 0xF0 <= first < 0xF5 else 0
+            good[number] = more > 0 and at + more <= stop
+            least = 0xA0 if first == 0xE0 else 0x90 if first == 0xF0 else 0x80
+            most = 0x9F if first == 0xED else 0x8F if first == 0xF4 else 0xBF
+            for place in range(at, at + more if good[number] else at):
+                if not least <= octets[place] <= most:
+                    good[number] = False
+                least, most = 0x80, 0xBF
+            at += more
+    return good

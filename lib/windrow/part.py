@@ -1,0 +1,33 @@
+"""A part of the settings: a table of `windrow.toml`, and the kinds of values in it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from windrow import durations
+from windrow.errors import SettingsError
+
+
+def _duration(value: Any) -> int:
+    try:
+        return durations.microseconds(value)
+    except SettingsError as error:
+        raise ValueError(error.message) from None
+
+
+def _or_never(value: Any) -> int | None:
+    return None if value in ("never", None) else _duration(value)
+
+
+Duration = Annotated[int, BeforeValidator(_duration)]
+OrNever = Annotated[int | None, BeforeValidator(_or_never)]
+Count = Annotated[int, Field(ge=1)]
+Octets = Annotated[int, Field(ge=0, le=2**62)]
+
+
+class Part(BaseModel):
+    """A table of `windrow.toml`; a key nobody knows is an error."""
+
+    model_config = ConfigDict(extra="forbid", validate_default=True, frozen=True)

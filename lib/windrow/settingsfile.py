@@ -1,0 +1,99 @@
+"""The settings file: what it holds, and in which line a setting stands, for errors that speak of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Container, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from windrow.errors import SettingsError
+
+PREFIX = "WINDROW_"
+RENAMED = {"depot": ("depot", "table"), "depot_columns": ("depot", "columns")}
+QUOTED = re.compile(r"""field (['"])(.+?)\1""")
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """Return the content of a settings file by the names of the fields. Raises SettingsError."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}", "Name another with --config.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} is not TOML: {error}", "See the example that `windrow init` writes.") from error
+    return _flat(content)
+
+
+def line_of(text: str, key: Sequence[str]) -> int | None:
+    """Return the line in which a key begins, counted from 1; None where the text has none.
+
+    The first lines that are TOML and have the key end with it, and what is TOML before them ends before it.
+    """
+    lines, begin = text.splitlines(keepends=True), 1
+    for number in range(1, len(lines) + 1):
+        try:
+            content = tomllib.loads("".join(lines[:number]))
+        except tomllib.TOMLDecodeError:
+            continue
+        if _holds(content, key):
+            return begin
+        begin = number + 1
+    return None
+
+
+def placed(error: SettingsError, path: Path | None) -> SettingsError:
+    """Return an error with file and line, if the file has the setting that it is about and the environment has not.
+
+    Of a setting that the file lacks it is the line of the table in which it should stand.
+    """
+    if path is None or _from_environment(error.setting):
+        return error
+    text = path.read_text(encoding="utf-8-sig")
+    for length in range(len(error.setting), 0, -1):
+        top, *rest = error.setting[:length]
+        line = line_of(text, [top, *rest]) or line_of(text, [*RENAMED.get(top, (top,)), *rest])
+        if line is not None:
+            return SettingsError(f"{path}, line {line}: {error.message}", error.hint)
+    return error
+
+
+def setting_in(message: str, known: Container[str], named: str) -> tuple[str, ...]:
+    """Return the setting of a table that a message is about, part by part; nothing for the table as a whole.
+
+    It is the key in quotes of the table `named` in it, or the first word that is a known setting.
+    """
+    if quoted := QUOTED.search(message):
+        return named, quoted[2]
+    return tuple(word for word in re.findall(r"\w+", message) if word in known)[:1]
+
+
+def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a file with the settings of a table `[depot]` as the fields that hold them.
+
+    TOML has one meaning for a name: with `[depot.columns]` the table itself is named by `table` under `[depot]`.
+    """
+    depot = content.get("depot")
+    if not isinstance(depot, Mapping):
+        return dict(content)
+    known = {"table": "depot", "columns": "depot_columns"}
+    for name in depot:
+        if name not in known:
+            raise SettingsError(f"nobody knows the setting 'depot.{name}'", "[depot] has table and columns.")
+    rest = {name: value for name, value in content.items() if name != "depot"}
+    return rest | {known[name]: value for name, value in depot.items()}
+
+
+def _holds(content: Any, key: Sequence[str]) -> bool:
+    for part in key:
+        if not isinstance(content, Mapping) or part not in content:
+            return False
+        content = content[part]
+    return True
+
+
+def _from_environment(setting: Sequence[str]) -> bool:
+    variables = {variable.upper() for variable in os.environ}
+    return any(f"{PREFIX}{'__'.join(setting[:n])}".upper() in variables for n in range(1, len(setting) + 1))

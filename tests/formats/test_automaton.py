@@ -1,0 +1,194 @@
+"""Records end where they end, wherever the octets were cut."""
+
+import csv
+import io
+import json
+from functools import reduce
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow.errors import SettingsError
+from windrow.formats.automaton import NONE, Automaton, scan
+from windrow.formats.grammar import delimited, lines, objects
+
+AUTOMATA = {
+    "csv": delimited(b"\n", b",", b'"'),
+    "csv with backslashes": delimited(b"\n", b",", b'"', b"\\"),
+    "long delimiters": delimited(b"\r\n", b"--", b'"'),
+    "delimiters of one kind": delimited(b"aab", b"aac"),
+    "lines": lines(),
+    "json": objects(4),
+}
+OCTETS = st.lists(st.sampled_from(b'a"",\n\r\\-b{}[]c'), max_size=120).map(bytes)
+
+
+def octets(data: bytes) -> np.ndarray:
+    return np.frombuffer(data, np.uint8)
+
+
+def followed(automaton: Automaton, data: bytes, state: int = 0) -> tuple[np.ndarray, int]:
+    found = automaton.follow(octets(data), 0, state, 0, len(data) + 1)
+    return found.ends, found.state
+
+
+def ends(automaton: Automaton, data: bytes, state: int = 0) -> list[int]:
+    return followed(automaton, data, state)[0].tolist()
+
+
+def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
+    places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    return [data[begin:end] for begin, end in pairwise(places)]
+
+
+@pytest.mark.parametrize("name", AUTOMATA)
+@given(data=OCTETS, cuts=st.lists(st.integers(0, 200)))
+def test_any_cuts(name, data, cuts):
+    """
+    Octets in pieces, each begun in the state in which the one before ended, give the ends of the whole.
+    """
+    automaton, state, begin, found = AUTOMATA[name], 0, 0, []
+    for piece in pieces(data, cuts):
+        here, state = followed(automaton, piece, state)
+        found += (here + begin).tolist()
+        begin += len(piece)
+    assert found == ends(automaton, data)
+
+
+@pytest.mark.parametrize("name", AUTOMATA)
+@given(data=OCTETS, cuts=st.lists(st.integers(0, 200)), shape=st.randoms(use_true_random=False))
+def test_summaries(name, data, cuts, shape):
+    """
+    Summaries say for each state what a run from it does, and put together in any grouping they are that of the whole.
+    """
+    automaton = AUTOMATA[name]
+    parts = [automaton.summary(octets(piece)) for piece in pieces(data, cuts)] or [automaton.summary(octets(b""))]
+    states = scan(parts)
+    while len(parts) > 1:
+        at = shape.randrange(len(parts) - 1)
+        parts[at : at + 2] = [parts[at].then(parts[at + 1])]
+    (whole,) = parts
+    for state in range(automaton.states):
+        found, after = followed(automaton, data, state)
+        assert whole.after[state] == after
+        assert whole.first[state] == (found[0] if len(found) else NONE)
+        assert whole.last[state] == (found[-1] if len(found) else NONE)
+    assert states[-1] == whole.after[0]
+    assert whole.length == len(data)
+
+
+def test_long_runs():
+    """
+    States that met long ago are followed as one, and come out as if each had been followed by itself.
+    """
+    automaton = AUTOMATA["csv"]
+    data = (b'1,"a",b\n' * 700 + b'x"y,\n' * 300 + b'"open,\n' + b"2,b\n" * 900) * 3
+    whole = automaton.summary(octets(data))
+    for state in range(automaton.states):
+        found, after = followed(automaton, data, state)
+        assert (whole.first[state], whole.last[state], whole.after[state]) == (found[0], found[-1], after)
+
+
+@given(st.lists(st.lists(st.text('ab,"\n ', min_size=1), min_size=1, max_size=4), max_size=8))
+def test_written_csv(rows):
+    """
+    What a writer of RFC 4180 writes has one record for each of its rows.
+    """
+    written = io.StringIO()
+    csv.writer(written, lineterminator="\n").writerows(rows)
+    data = written.getvalue().encode()
+    found = ends(AUTOMATA["csv"], data)
+    records = [data[begin:end].decode() for begin, end in zip([0, *found], found, strict=False)]
+    assert [
+        next(csv.reader([record])) if "\n" not in record[:-1] else rows[at] for at, record in enumerate(records)
+    ] == rows
+
+
+@pytest.mark.parametrize(
+    ("data", "records"),
+    [
+        (b'1,"a\nb"\n2,c\n', [b'1,"a\nb"\n', b"2,c\n"]),
+        (b'1,a"b\n2,"c""d"\n', [b'1,a"b\n', b'2,"c""d"\n']),
+        (b'1,"a"b"\n2\n', [b'1,"a"b"\n', b"2\n"]),
+        (b'1,"open\n2\n', []),
+        (b"\n\n", [b"\n", b"\n"]),
+    ],
+    ids=["in quotes", "quote inside", "behind a quote", "open", "empty"],
+)
+def test_quotes(data, records):
+    """
+    A quote opens at the begin of a field only, and a delimiter in quotes is none.
+    """
+    found = ends(AUTOMATA["csv"], data)
+    assert [data[begin:end] for begin, end in zip([0, *found], found, strict=False)] == records
+
+
+@given(
+    st.lists(
+        st.recursive(
+            st.text('a{"\\'),
+            lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text("k}"), inner, max_size=2),
+            max_leaves=3,
+        ).filter(lambda one: isinstance(one, list | dict))
+    )
+)
+def test_objects(values):
+    """
+    Objects and arrays of JSON that stand one behind the other are as many records.
+    """
+    data = "".join(map(json.dumps, values)).encode()
+    found = ends(objects(9), data)
+    assert [json.loads(data[begin:end]) for begin, end in zip([0, *found], found, strict=False)] == values
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"record": b""},
+        {"record": b"\n", "quote": b"''"},
+        {"record": b"--", "field": b"-"},
+        {"record": b"\r\n", "field": b"\n"},
+        {"record": b"\n", "field": b'"', "quote": b'"'},
+    ],
+    ids=["none", "long quote", "begins", "ends", "quote"],
+)
+def test_refused(wrong):
+    """
+    Delimiters that are none or cannot be told apart are refused.
+    """
+    with pytest.raises(SettingsError):
+        delimited(**wrong)
+
+
+def test_quote_as_escape():
+    """
+    To escape a quote with a quote is to double it.
+    """
+    data = b'1,"a""b\n"\n2,"c"\n'
+    assert ends(delimited(b"\n", b",", b'"', b'"'), data) == ends(AUTOMATA["csv"], data) == [10, 16]
+
+
+def test_few_states():
+    """
+    The tables are as small as the format allows.
+    """
+    assert [automaton.states for automaton in AUTOMATA.values()] == [4, 5, 6, 3, 1, 13]
+
+
+def test_count_of_reachable_vectors():
+    """
+    Of CSV there are 23 vectors of states that any octets can bring about, and they are closed under composition.
+    """
+    automaton = AUTOMATA["csv"]
+    steps = [automaton.summary(octets(bytes([octet]))) for octet in b'a",\n']
+    found = {tuple(one.after) for one in steps}
+    while True:
+        more = {tuple(np.array(step.after)[list(one)]) for one in found for step in steps} | found
+        if more == found:
+            break
+        found = more
+    assert len(found | {tuple(range(4))}) == 23
+    assert reduce(lambda one, other: one.then(other), steps).length == 4

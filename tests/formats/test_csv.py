@@ -1,0 +1,296 @@
+import csv
+import io
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow.errors import SettingsError
+from windrow.formats.csv import Csv, HeaderRefused
+from windrow.formats.fields import parse
+from windrow.formats.records import REJECTS, Parser, Records
+
+TEXTS = Csv(parse({"a": "string", "b": "string"}))
+TYPED = Csv(parse({"a": "int64", "b": "string", "c": "binary"}))
+ONE = Csv(parse({"a": "string"}))
+SHAPES = {
+    "csv": TEXTS,
+    "one column": ONE,
+    "three typed": TYPED,
+    "backslash": replace(TEXTS, escape=b"\\"),
+    "no quote": replace(TEXTS, quote=b""),
+    "long delimiters": replace(TEXTS, delimiter=b"--", record=b"\r\n"),
+    "nulls": replace(TYPED, nulls=(b"b", b"a,")),
+    "no nulls": replace(TEXTS, nulls=()),
+    "quote as escape": replace(TEXTS, escape=b'"'),
+}
+
+
+def records_of(lines: list[bytes]) -> Records:
+    """Return records that lie apart, in octets that belong to none."""
+    data = b"".join(b"\x01" + line for line in lines)
+    end = np.cumsum([1 + len(line) for line in lines], dtype=np.int64)
+    return Records(np.frombuffer(data, np.uint8), end - [len(line) for line in lines], end)
+
+
+def framed(parser: Csv, data: bytes) -> Records:
+    octets = np.frombuffer(data, np.uint8)
+    ends = parser.automaton.follow(octets, 0, 0, 0, len(octets)).ends
+    return Records(octets, np.append(0, ends)[:-1], ends - len(parser.record))
+
+
+def told(parser: Parser, lines: list[bytes]) -> list[object]:
+    """Return of each record its values, or reason and column, or that it was skipped."""
+    parsed = parser.parse(records_of(lines))
+    parsed.fields.validate(full=True)
+    assert parsed.fields.schema == parser.schema
+    assert parsed.rejects.schema == REJECTS
+    assert (np.diff(parsed.record) > 0).all()
+    found = [(record, "skipped") for record in parsed.skipped.tolist()]
+    found += zip(parsed.record.tolist(), (tuple(row.values()) for row in parsed.fields.to_pylist()), strict=True)
+    found += [(row["record"], (row["reason"], row["column"])) for row in parsed.rejects.to_pylist()]
+    assert sorted(record for record, _ in found) == list(range(len(lines)))
+    return [verdict for _, verdict in sorted(found, key=lambda one: one[0])]
+
+
+def cut(parser: Csv, line: bytes) -> list[tuple[bytes, bool]] | None:
+    """Cut a record into columns, octet by octet: each with whether it was quoted. None: a quote is not closed."""
+    quote, escape = parser.quote or None, parser.escape if parser.escape not in {b"", parser.quote} else None
+    found, text, state, quoted = [], b"", "begin", False
+    while line:
+        octet, line, rest = line[:1], line[1:], line
+        if state == "quoted":
+            if octet == escape:
+                if not line:
+                    return None
+                text, line = text + line[:1], line[1:]
+            elif octet == quote and escape is None and line[:1] == quote:
+                text, line = text + octet, line[1:]
+            elif octet == quote:
+                state = "field"
+            else:
+                text += octet
+        elif state == "begin" and octet == quote:
+            state, quoted = "quoted", True
+        elif rest.startswith(parser.delimiter):
+            found.append((text, quoted))
+            line, text, state, quoted = rest[len(parser.delimiter) :], b"", "begin", False
+        else:
+            text, state = text + octet, "field"
+    return None if state == "quoted" else [*found, (text, quoted)]
+
+
+def expected(parser: Csv, line: bytes) -> object:  # noqa: C901 - one case a verdict
+    if parser.record == b"\n" and line.endswith(b"\r"):
+        line = line[:-1]
+    if not line and len(parser.fields) > 1:
+        return "skipped"
+    columns = cut(parser, line)
+    if columns is None:
+        return "format_syntax", None
+    if len(columns) != len(parser.fields):
+        return "format_columns", None
+    values: list[object] = []
+    for (text, quoted), field in zip(columns, parser.fields, strict=True):
+        if not quoted and text in parser.nulls:
+            values.append(None)
+        elif pa.types.is_binary(field.type):
+            values.append(text)
+        elif pa.types.is_string(field.type):
+            try:
+                values.append(text.decode())
+            except UnicodeDecodeError:
+                return "format_encoding", field.name
+        elif text.isdigit():
+            values.append(int(text))
+        else:
+            return "format_cast", field.name
+    return tuple(values)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@given(lines=st.lists(st.lists(st.sampled_from(b'a1b",,\r\\-\xff\n"'), max_size=12).map(bytes), max_size=12))
+def test_oracle(name, lines):
+    """
+    Each record is what one reads in it octet by octet, whatever the records beside it.
+    """
+    assert told(SHAPES[name], lines) == [expected(SHAPES[name], line) for line in lines]
+
+
+CELLS = st.text('ab,"\n\r é', max_size=6)
+TABLES = st.lists(st.tuples(CELLS, CELLS), max_size=10)
+
+
+@given(TABLES, st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]))
+def test_written_by_python(rows, quoting):
+    """
+    What Python's writer writes comes back, through framing and all; where empty means NULL an empty cell is one.
+    """
+    written = io.StringIO()
+    csv.writer(written, quoting=quoting).writerows(rows)
+    parser = replace(TEXTS, nulls=())
+    parsed = parser.parse(framed(parser, written.getvalue().encode()))
+    assert [tuple(row.values()) for row in parsed.fields.to_pylist()] == rows
+
+
+@given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1) | st.none(), st.text('a,"é') | st.none()), max_size=10))
+def test_like_arrow(rows):
+    """
+    What Arrow writes, Arrow and Windrow read alike: numbers, NULL, and the empty text in quotes.
+    """
+    schema = pa.schema([("a", pa.int64()), ("b", pa.string())])
+    written = pa.BufferOutputStream()
+    pa.csv.write_csv(pa.Table.from_pylist([dict(zip("ab", row, strict=True)) for row in rows], schema), written)
+    data = written.getvalue().to_pybytes()
+    options = pa.csv.ConvertOptions(
+        column_types=schema, strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""]
+    )
+    arrow = pa.csv.read_csv(io.BytesIO(data), convert_options=options)
+    parser = Csv(parse({"a": "int64", "b": "string"}))
+    records = framed(parser, data)
+    parser = parser.header(records.of(0))
+    rest = Records(records.octets, records.begin[1:], records.end[1:])
+    assert parser.parse(rest).fields.equals(arrow.combine_chunks())
+
+
+@pytest.mark.parametrize(
+    ("line", "verdict"),
+    [
+        (b'1,"x",y', (1, "x", b"y")),
+        (b",,", (None, None, None)),
+        (b'1,"",""', (1, "", b"")),
+        (b'"",x,y', ("format_cast", "a")),
+        (b'"1",x,y', (1, "x", b"y")),
+        (b'"1"2,x,y', (12, "x", b"y")),
+        (b'1,x"y"z,"a""b"', (1, 'x"y"z', b'a"b')),
+        (b'1,"a,b"c"d",y', (1, 'a,bc"d"', b"y")),
+        (b"1,x,y\r", (1, "x", b"y")),
+        (b'1,x,"y"\r', (1, "x", b"y")),
+        (b'1,x,"y\r"', (1, "x", b"y\r")),
+        (b"1,x", ("format_columns", None)),
+        (b"1,x,y,", ("format_columns", None)),
+        (b'1,x,"y', ("format_syntax", None)),
+        (b"1,\xff,\xff", ("format_encoding", "b")),
+        (b"1,x,\xff", (1, "x", b"\xff")),
+        (b"x,\xff,y", ("format_cast", "a")),
+        (b"", "skipped"),
+        (b"\r", "skipped"),
+    ],
+)
+def test_verdicts(line, verdict):
+    """
+    The verdicts on odd records, between others.
+    """
+    assert told(TYPED, [line, b"9,z,z", line]) == [verdict, (9, "z", b"z"), verdict]
+
+
+def test_details():
+    """
+    A reject says what is wrong: how many columns there are and should be, or the text and the type.
+    """
+    parsed = TYPED.parse(records_of([b"1", b"1,2,3,4", b'"', b"0x1F,\xff,", b"1,a,b", b"1,\xff" + b"y" * 99 + b","]))
+    assert parsed.rejects["detail"].to_pylist() == [
+        "1 column where 3 are wanted",
+        "4 columns where 3 are wanted",
+        "a quote is not closed",
+        "'0x1F' is no int64",
+        "'\\xff" + "y" * 36 + "'... is not UTF-8",
+    ]
+    assert parsed.record.tolist() == [4]
+
+
+def test_only():
+    """
+    Columns that nobody asks for are counted, and what is in them does not matter.
+    """
+    parser = replace(TYPED, only=frozenset({"c"}))
+    assert parser.schema.names == ["c"]
+    assert told(parser, [b"x,\xff,y", b"x,y", b'x,"y']) == [(b"y",), ("format_columns", None), ("format_syntax", None)]
+
+
+def test_nothing_asked_for():
+    """
+    Without any field records are still counted and judged.
+    """
+    parsed = replace(TYPED, only=frozenset()).parse(records_of([b"1,2,3", b"", b"1"]))
+    assert (parsed.record.tolist(), parsed.skipped.tolist(), parsed.rejects.num_rows) == ([0], [1], 1)
+
+
+def test_no_records():
+    """
+    No records are no values and no rejects.
+    """
+    assert told(TYPED, []) == []
+
+
+class TestHeader:
+    def test_order(self):
+        """
+        The header gives the order of the columns; those that are no fields are counted and ignored.
+        """
+        parser = TYPED.header(b'"c",other,a,b,other\r')
+        assert told(parser, [b"x,y,1,z,y", b"x,1,z"]) == [(1, "z", b"x"), ("format_columns", None)]
+
+    def test_quotes(self):
+        """
+        A name in quotes may have delimiters and quotes in it.
+        """
+        parser = Csv(parse({'x,"y"': "int8"})).header(b'a,"x,""y"""')
+        assert told(parser, [b"1,2"]) == [(2,)]
+
+    @pytest.mark.parametrize(
+        ("record", "reason", "detail"),
+        [
+            (b"a,b", "format_columns", "the header misses the field 'c'; its columns: a, b"),
+            (b"a,b,c,a", "format_columns", "the header has twice the field 'a'; its columns: a, b, c, a"),
+            (b"", "format_columns", "the header misses the field 'a'; its columns: none"),
+            (b'a,b,"c', "format_syntax", "the header: a quote is not closed"),
+            (b"a,b,c,\xff", "format_encoding", "the header: '\\xff' is not UTF-8"),
+        ],
+    )
+    def test_refused(self, record, reason, detail):
+        """
+        A header without a field, or with one twice, is refused with the reason of its reject.
+        """
+        with pytest.raises(HeaderRefused) as refused:
+            TYPED.header(record)
+        assert (refused.value.reason, refused.value.detail) == (reason, detail)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"delimiter": b""},
+        {"delimiter": b"\n"},
+        {"quote": b"''"},
+        {"quote": b","},
+        {"fields": parse({"a": "list<int8>"})},
+        {"fields": parse({"a": "string(3)"})},
+    ],
+    ids=lambda wrong: str(next(iter(wrong))),
+)
+def test_refused(wrong):
+    """
+    Delimiters that cannot be told apart are refused, and fields that CSV cannot have.
+    """
+    with pytest.raises(SettingsError):
+        replace(TEXTS, **wrong)
+
+
+def test_pieces():
+    """
+    Octets cut anywhere between records give the rows of the whole.
+    """
+    data = b"".join(b'%d,"x\n%d",y\n' % (number, number) for number in range(2000))
+    records = framed(TYPED, data)
+    places = [0, 1, 700, 1999, 2000]
+    parts = [
+        TYPED.parse(Records(records.octets, records.begin[begin:end], records.end[begin:end]))
+        for begin, end in pairwise(places)
+    ]
+    assert pa.concat_tables([part.fields for part in parts]).equals(TYPED.parse(records).fields)

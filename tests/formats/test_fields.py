@@ -1,0 +1,111 @@
+import pyarrow as pa
+import pytest
+
+from windrow.arrow import TIME
+from windrow.errors import SettingsError
+from windrow.formats.fields import NAMES, PLAIN, Field, parse, require_flat, require_unsized, type_text
+
+GOOD = {
+    **{name: Field("x", type_) for name, type_ in PLAIN.items()},
+    " int64 ": Field("x", pa.int64()),
+    "decimal(38, 38)": Field("x", pa.decimal128(38, 38)),
+    "decimal(1,0)": Field("x", pa.decimal128(1, 0)),
+    "string(12)": Field("x", pa.string(), width=12),
+    "binary(1)": Field("x", pa.binary(), width=1),
+    "timestamp[s] %d/%m/%Y %H:%M:%S": Field("x", pa.timestamp("s", "UTC"), "%d/%m/%Y %H:%M:%S"),
+    "date %y%m%d": Field("x", pa.date32(), "%y%m%d"),
+    "list<timestamp[us]>": Field("x", pa.list_(TIME)),
+    "struct<a: int64, b: list<string>>": Field("x", pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))])),
+    "list<struct<a:decimal(5, 2),b:struct<c: bool>>>": Field(
+        "x", pa.list_(pa.struct([("a", pa.decimal128(5, 2)), ("b", pa.struct([("c", pa.bool_())]))]))
+    ),
+}
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_types(text):
+    """
+    Each type is read, also one in another, and is written as it is read.
+    """
+    (field,) = parse({"x": text})
+    assert field == GOOD[text]
+    assert parse({"x": type_text(field)})[0].type == field.type
+
+
+def test_time():
+    """
+    A moment in microseconds is of the type that all times of Windrow have.
+    """
+    assert parse({"ts": "timestamp[us]"}) == (Field("ts", TIME),)
+
+
+def test_order():
+    """
+    Fields stay in the order in which they are given.
+    """
+    assert [field.name for field in parse({"b": "int8", "a": "bool"})] == ["b", "a"]
+    assert len(NAMES) == len(PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("int46", "there is no type 'int46'", "Did you mean 'int64'?"),
+        ("Int64", "there is no type 'Int64'", "Did you mean 'int64'?"),
+        ("double", "there is no type 'double'", "Did you mean 'float64'?"),
+        ("BIGINT", "there is no type 'BIGINT'", "Did you mean 'int64'?"),
+        ("varchar(20)", "there is no type 'varchar(20)'", "Did you mean 'string'?"),
+        ("timestamp", "there is no type 'timestamp'", "Did you mean 'timestamp[us]'?"),
+        ("timestamp[min]", "there is no type 'timestamp[min]'", "Did you mean 'timestamp[us]'?"),
+        ("decimal(10)", "there is no type 'decimal(10)'", "Did you mean 'decimal(p, s)'?"),
+        ("decimal(39, 0)", "there is no decimal(39, 0)", "A decimal has 1 to 38 digits"),
+        ("decimal(2, 3)", "there is no decimal(2, 3)", "A decimal has 1 to 38 digits"),
+        ("decimal(0, 0)", "there is no decimal(0, 0)", "A decimal has 1 to 38 digits"),
+        ("string(0)", "'string(0)' has no octets", "at least one"),
+        ("", "there is no type ''", "There are int8, "),
+        ("list<int46>", "there is no type 'int46'", "Did you mean 'int64'?"),
+        ("list<string(3)>", "stands in another type", "nothing has a fixed size"),
+        ("list<date %Y>", "stands in another type", "nothing has a fixed size"),
+        ("struct<>", "'' in a struct is no 'name: type'", "Write struct<"),
+        ("struct<a>", "'a' in a struct is no 'name: type'", "Write struct<"),
+        ("struct<a: int8, A: int8>", "a struct has 'a' twice", "Rename"),
+        ("list<" * 40 + "int8" + ">" * 40, "nests too deeply", "at most"),
+        ("date %H", "there is no year: %Y or %y", "Write it as for strptime"),
+        ("date %Y-%m-%d %H", "says more than a date", "Take timestamp[us]"),
+        ("timestamp[us] %Y-%m-%d %Q", "%Q has no meaning", "Write it as for strptime"),
+        ("timestamp[us] %Y-%m-%d %", "% has no meaning", "Write it as for strptime"),
+        ("timestamp[us] %F %d", "the day comes twice", "Write it as for strptime"),
+        ("timestamp[us] %F %I", "%I and %p need each other", "Write it as for strptime"),
+    ],
+)
+def test_wrong(text, message, hint):
+    """
+    What is no type is refused with the name of the field and the nearest type.
+    """
+    with pytest.raises(SettingsError) as refused:
+        parse({"good": "int8", "speed": text})
+    assert refused.value.message.startswith("field 'speed': ")
+    assert message in refused.value.message
+    assert hint in refused.value.hint
+
+
+@pytest.mark.parametrize("types", [{}, {"": "int8"}, {"a": "int8", "A": "int8"}], ids=["none", "unnamed", "twice"])
+def test_names(types):
+    """
+    Without fields, without a name, or with names that only case tells apart nothing can be read.
+    """
+    with pytest.raises(SettingsError):
+        parse(types)
+
+
+def test_requirements():
+    """
+    A format that knows no nesting, or no fixed sizes, refuses such fields and takes the others.
+    """
+    nested, fixed, plain = (parse({"x": text}) for text in ("list<int8>", "string(3)", "string"))
+    with pytest.raises(SettingsError, match="csv has no list<int8>"):
+        require_flat(plain + nested, "csv")
+    with pytest.raises(SettingsError, match="field 'x': in csv nothing has a fixed size"):
+        require_unsized(plain + fixed, "csv")
+    require_flat(plain + fixed, "native")
+    require_unsized(plain + nested, "json")
