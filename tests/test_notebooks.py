@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 import windrow
-from windrow.engine.embedded import create_depot
+from windrow.engine.creation import create_depot
 from windrow.errors import NotFound
 from windrow.settings import Settings
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from windrow import tables
+from windrow import chunks, tables
 from windrow.durations import microseconds
 from windrow.engine.protocol import Compacted, Upkeep, WholeEngine
 from windrow.moments import time_text
@@ -168,7 +168,7 @@ def _not_ours(engine: WholeEngine, table: _Table) -> str | None:
     wanted = table.settings.maintain.depot
     if wanted == "never":
         return "as [maintain] depot says"
-    if wanted == "own" and table.upkeep.description() != tables.DEPOT_COMMENT:
+    if wanted == "own" and table.upkeep.description() not in (tables.DEPOT_COMMENT, chunks.COMMENT):
         return "Windrow did not make it ([maintain] depot)"
     return None
 

@@ -1,9 +1,16 @@
+import io
+import json
 from pathlib import Path
 
+import pyarrow as pa
+import pytest
 from deltalake import DeltaTable
+from rich.console import Console
 
 from tests.cli.conftest import Command, publish
 from tests.messages import message
+from windrow import chunks
+from windrow.cli import options
 
 
 class TestInit:
@@ -35,6 +42,23 @@ class TestInit:
         """
         assert windrow("init", "--payload", "xml").status == 2
 
+    def test_raw(self, windrow: Command, tmp_path: Path) -> None:
+        """
+        With --raw the depot takes chunks, and no ledger is made; again nothing changes, and a depot of messages is
+        refused.
+        """
+        said = windrow("init", "--raw")
+        assert "Raw depot data/depot is there." in said.out
+        assert "--format csv" in said.out
+        assert chunks.is_raw(pa.schema(DeltaTable(tmp_path / "data/depot").schema().to_arrow()))
+        assert not (tmp_path / "data/ledger").exists()
+        assert windrow("init", "--raw", "--json").json()["raw"]
+        assert DeltaTable(tmp_path / "data/depot").version() == 0
+        assert "WINDROW-TABLE-REFUSED" in windrow("init").err
+        assert windrow("init", "--depot", "messages").status == 0
+        assert "does not hold raw chunks" in windrow("init", "--raw", "--depot", "messages").err
+        assert windrow("init", "--raw", "--payload", "binary").status == 2
+
 
 class TestIngest:
     def test_says_what_became_of_each_file(self, windrow: Command, tmp_path: Path) -> None:
@@ -47,3 +71,89 @@ class TestIngest:
         document = windrow("ingest", "messages.parquet", "--json").json()
         assert document["messages"] == 0
         assert document["files"][0]["known"]
+
+
+class TestRawFiles:
+    @pytest.mark.parametrize("format_", ["csv", "json", "native", "lines", "length-prefixed"])
+    def test_says_what_became_of_each_file(self, windrow: Command, tmp_path: Path, format_: str) -> None:
+        """
+        Ingest says how many octets and chunks came in and where, and that a file is known, for each raw format.
+        """
+        (tmp_path / "a").write_bytes(b"1,2\n" * 100)
+        (tmp_path / "[b]").write_bytes(b"")
+        (tmp_path / "windrow.toml").write_text("[ingest]\nchunk_bytes = 150\n")
+        said = windrow("ingest", "a", "[b]", "--format", format_)
+        assert said.out.splitlines() == [
+            "a: 400 octets as 3 chunks in depot version 1.",
+            "[b]: 0 octets as 1 chunk in depot version 2.",
+        ]
+        assert windrow("ingest", "a", "--format", format_).out == "a: nothing new, the depot has it already.\n"
+
+    def test_json(self, windrow: Command, tmp_path: Path) -> None:
+        """
+        With --json the same is one document.
+        """
+        (tmp_path / "a").write_bytes(b"1,2\n")
+        windrow("ingest", "a", "--format", "csv")
+        (tmp_path / "b").write_bytes(b"3,4\n5,6\n")
+        document = windrow("ingest", "a", "b", "--format", "csv", "--json").json()
+        assert (document["octets"], document["chunks"]) == (8, 1)
+        told = ("file", "raw_source", "octets", "chunks", "depot_version", "known")
+        assert [tuple(one[name] for name in told) for one in document["files"]] == [
+            ("a", "a", 0, 0, 1, True),
+            ("b", "b", 8, 1, 2, False),
+        ]
+
+    def test_standard_input(self, windrow: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        Standard input needs a name, and a name is for one file.
+        """
+        (tmp_path / "a").write_bytes(b"1,2\n")
+        with (tmp_path / "a").open() as stream:
+            monkeypatch.setattr("sys.stdin", stream)
+            assert "--raw-source NAME" in windrow("ingest", "-", "--format", "csv").err
+            assert windrow("ingest", "-", "--format", "csv", "--raw-source", "pump").status == 0
+        [row] = DeltaTable(tmp_path / "data/depot").to_pyarrow_table().to_pylist()
+        assert (row["raw_source"], row["bytes"]) == ("pump", b"1,2\n")
+        assert windrow("ingest", "a", "a", "--format", "csv", "--raw-source", "pump").status == 2
+
+    def test_refused(self, windrow: Command, tmp_path: Path) -> None:
+        """
+        A raw depot takes no messages, a depot of messages no raw files, a message file no raw source; an unknown format
+        is told which are known.
+        """
+        (tmp_path / "a").write_bytes(b"1,2\n")
+        publish(tmp_path, message("a"))
+        assert windrow("ingest", "messages.parquet", "--depot", "messages").status == 0
+        said = windrow("ingest", "a", "--format", "csv", "--depot", "messages")
+        assert (said.status, "does not hold raw chunks" in said.err) == (3, True)
+        assert windrow("ingest", "a", "--format", "csv").status == 0
+        said = windrow("ingest", "messages.parquet")
+        assert (said.status, "holds raw chunks, no messages" in said.err) == (3, True)
+        assert windrow("ingest", "messages.parquet", "--raw-source", "a").status == 2
+        assert "length-prefixed" in windrow("ingest", "a", "--format", "xml").err
+        (tmp_path / "a").write_bytes(b"1,2\n3,4\n")
+        said = windrow("ingest", "a", "--format", "csv")
+        assert (said.status, "has grown or was replaced" in said.err) == (2, True)
+
+    def test_catalog_table(self, windrow: Command, tmp_path: Path) -> None:
+        """
+        A table by name is found where it was written down, without Spark; without that, the error says who does.
+        """
+        (tmp_path / "a").write_bytes(b"1,2\n")
+        said = windrow("ingest", "a", "--format", "csv", "--depot", "main.raw")
+        assert (said.status, "windrow init" in said.err) == (3, True)
+        (tmp_path / ".windrow").mkdir()
+        (tmp_path / ".windrow" / "paths.json").write_text(json.dumps({"main.raw": str(tmp_path / "there")}))
+        assert windrow("ingest", "a", "--format", "csv", "--depot", "main.raw").status == 0
+        assert DeltaTable(tmp_path / "there").version() == 1
+
+    def test_progress(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        A terminal sees how many octets were read, and of how many.
+        """
+        screen = Console(file=io.StringIO(), force_terminal=True, width=120)
+        monkeypatch.setattr(options, "aside", screen)
+        with options.octets("ingest", quiet=False) as progress:
+            progress(500_000, 2_000_000)
+        assert "0.5/2.0 MB" in screen.file.getvalue()

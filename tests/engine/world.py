@@ -22,7 +22,7 @@ from windrow import tables
 from windrow.arrow import plain
 from windrow.batching.step import Batching
 from windrow.engine import Engine
-from windrow.engine.embedded import create_depot
+from windrow.engine.creation import create_depot
 from windrow.messages import times
 from windrow.microbatch import Microbatch
 from windrow.rejection import Refusals, rejected
@@ -39,6 +39,8 @@ REJECTED = [name for name, _ in tables.rejected_fields(pa.string()) if name not 
 
 class World:
     """Tables under a directory; every engine that a test opens works on them."""
+
+    raw = False
 
     def __init__(
         self, root: Path, clock: ManualClock, payload: pa.DataType | None = None, ledger: str = "ledger"

@@ -18,7 +18,7 @@ from tests.faults.mishaps import assert_sound, assert_whole, clean_up, damaged, 
 from tests.messages import log, table
 from windrow import reading
 from windrow.doctor import examine
-from windrow.engine.embedded import create_depot
+from windrow.engine.creation import create_depot
 from windrow.errors import (
     DepotChanged,
     DepotUnreadable,

@@ -18,7 +18,7 @@ from deltalake.transaction import Transaction
 from filelock import FileLock
 
 from tests.producer.conftest import empty, messages
-from windrow.engine.embedded import create_depot
+from windrow.engine.creation import create_depot
 from windrow.errors import (
     DeliveryTimeout,
     ProducerClosed,

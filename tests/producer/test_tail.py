@@ -17,7 +17,7 @@ from tests.faults.mishaps import assert_whole
 from tests.producer.conftest import messages
 from windrow import Producer
 from windrow.commits import rows_added
-from windrow.engine.embedded import create_depot
+from windrow.engine.creation import create_depot
 from windrow.producer import Ack, tail
 from windrow.producer.tail import Tail
 from windrow.storage import history

@@ -118,6 +118,23 @@ def progress(what: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
+def octets(what: str, quiet: bool) -> Iterator[Callable[[int, int | None], None]]:
+    """Show a progress bar of octets on a terminal, unless `quiet`; it is told how many were read, and of how many."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=aside, disable=quiet or not aside.is_terminal, transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
 def counter(what: str, quiet: bool) -> Iterator[Callable[[str, int], None]]:
     """Count messages on a terminal, unless `quiet`; it is told what is at work and how many are done."""
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn

@@ -14,7 +14,7 @@ import errno
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,16 @@ DICTIONARIES = ["source", "key", "type", "payload"]  # times and numbers hardly 
 USUAL_INTERVAL = 100  # commits between two checkpoints, where the table says nothing that makes sense
 NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}  # a log on another disk, a disk without links
 Stamp = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A file that an entry adds: its path in the table, its octets, its rows, what the log says of them."""
+
+    path: str
+    octets: int
+    rows: int
+    statistics: str
 
 
 @dataclass(slots=True)
@@ -63,10 +73,17 @@ class Tail:
         if not self._is_last():
             return None
         name = f"part-{uuid4()}.snappy.parquet"
-        pq.write_table(rows, self.root / name, use_dictionary=DICTIONARIES)
+        written = self.root / name
+        pq.write_table(rows, written, use_dictionary=DICTIONARIES)
+        version = self.add([Added(name, written.stat().st_size, rows.num_rows, statistics(rows))], numbers, said)
+        if version is None:
+            written.unlink()
+        return version
+
+    def add(self, files: Sequence[Added], numbers: Mapping[str, int], said: Mapping[str, str]) -> int | None:
+        """Add files that lie in the table's directory already; for the rest as `append`."""
         version = self.version + 1
-        if not self._link(version, _actions(self.root / name, rows, numbers, said)):
-            (self.root / name).unlink()
+        if not self._is_last() or not self._link(version, _actions(files, numbers, said)):
             return None
         self.version, self.stamp = version, _identity(_entry(self.root, version))
         return version
@@ -114,16 +131,21 @@ def _is_plain(table: DeltaTable) -> bool:
     )
 
 
-def _actions(file: Path, rows: pa.Table, numbers: Mapping[str, int], said: Mapping[str, str]) -> list[dict[str, Any]]:
+def _actions(files: Sequence[Added], numbers: Mapping[str, int], said: Mapping[str, str]) -> list[dict[str, Any]]:
     now = time.time_ns() // 1_000_000
-    metrics = {"num_added_files": 1, "num_removed_files": 0, "num_partitions": 0, "num_added_rows": rows.num_rows}
+    rows = sum(file.rows for file in files)
+    metrics = {"num_added_files": len(files), "num_removed_files": 0, "num_partitions": 0, "num_added_rows": rows}
     about: dict[str, Any] = {"timestamp": now, "operation": "WRITE", "operationParameters": {"mode": "Append"}}
-    added = {"path": file.name, "partitionValues": {}, "size": file.stat().st_size, "modificationTime": now}
     return [
         {"commitInfo": about | {"engineInfo": f"windrow:{VERSION}", **said, "operationMetrics": metrics}},
         *({"txn": {"appId": name, "version": number, "lastUpdated": now}} for name, number in numbers.items()),
-        {"add": added | {"dataChange": True, "stats": statistics(rows)}},
+        *({"add": _add(file, now)} for file in files),
     ]
+
+
+def _add(file: Added, now: int) -> dict[str, Any]:
+    added = {"path": file.path, "partitionValues": {}, "size": file.octets, "modificationTime": now}
+    return added | {"dataChange": True, "stats": file.statistics}
 
 
 def _entry(root: Path, version: int) -> Path:

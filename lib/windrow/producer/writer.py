@@ -21,7 +21,7 @@ from deltalake.transaction import Transaction
 from windrow import messages
 from windrow.arrow import plain_type
 from windrow.commits import FEED
-from windrow.engine.embedded import create_depot
+from windrow.engine.creation import create_depot
 from windrow.engine.lock import commit_lock
 from windrow.engine.log import payload_type
 from windrow.errors import ProducerFenced, TableRefused, first_line

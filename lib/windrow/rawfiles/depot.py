@@ -1,0 +1,200 @@
+"""A raw depot as files come into it: its log knows each by its content, and each raw source by how long it is.
+
+A file is one commit with two numbers of applications: `ingest:SHA-256`, so that its content comes in once, and
+`raw:RAW SOURCE` with the octets of the file, because other content would use the numbers of its chunks again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction
+from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
+
+from windrow.commits import FEED
+from windrow.engine.creation import require_raw
+from windrow.engine.lock import commit_lock
+from windrow.errors import FileRefused, TableRefused, first_line
+from windrow.locations import local_path
+from windrow.producer.tail import Added, Tail
+from windrow.rawfiles.parts import discard
+from windrow.storage import FAULTS, OPENED, UNTRIMMED, history, open_table, unwritable
+
+LOG = logging.getLogger("windrow.rawfiles")
+NOTE = "windrow.ingest"
+ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A file that was read to its end: its content, and the chunks of it that lie in the depot's directory.
+
+    Without files only its content was looked at, because the depot has its raw source already.
+    """
+
+    name: str
+    file: str
+    raw_source: str
+    octets: int
+    digest: str
+    added: tuple[Added, ...] = ()
+
+    @property
+    def chunks(self) -> int:
+        """Return how many chunks it has."""
+        return sum(file.rows for file in self.added)
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """Return the number of each application with it."""
+        return {_content(self.digest): 0, _raw_source(self.raw_source): self.octets}
+
+
+class RawDepot:
+    """Commits files to one raw depot."""
+
+    def __init__(self, location: str) -> None:
+        """Open the depot. Raises TableRefused, TableMissing, TableUnreadable."""
+        self.location = location
+        self._root = local_path(location)
+        self.store = self._store()
+        self._seen = self._open().version()  # what was committed by this object came later
+
+    def recorded(self, raw_source: str) -> int | None:
+        """Return of how many octets a raw source is, None for one that the depot does not have."""
+        return self._open().transaction_version(_raw_source(raw_source))
+
+    def require_same(self, file: str, raw_source: str, octets: int | None) -> None:
+        """Raise FileRefused for a file that is longer or shorter than what the depot has of its raw source."""
+        known = None if octets is None else self.recorded(raw_source)
+        if known is not None and known != octets:
+            raise _refused(file, raw_source, f"{known:,} octets of it are in the depot, now it has {octets:,}")
+
+    def commit(self, given: Read) -> tuple[int, bool]:
+        """Add the chunks of a file in one commit; return the depot's version, and whether it had the file already.
+
+        What was written for nothing is removed, unless nobody knows whether it was for nothing. Raises FileRefused
+        for other content than the raw source has, TableUnwritable, TableUnreadable, TableLocked.
+        """
+        with commit_lock(self.location):
+            try:
+                return self._committed(given)
+            except FileRefused:
+                self.discard(given)
+                raise
+            except FAULTS as error:
+                found = self._version_of(given)  # where this fails as well, the files stay
+                if found is not None:
+                    return found, False
+                if self._root is not None or isinstance(error, CommitFailedError):
+                    self.discard(given)
+                raise unwritable(self.location, "depot", error) from error
+            finally:
+                OPENED.forget(self.location)
+
+    def discard(self, given: Read) -> None:
+        """Remove what was written of a file."""
+        discard(self.store, [file.path for file in given.added])
+
+    def look_after(self, version: int) -> None:
+        """Write a checkpoint when one is due, as delta-rs does by itself. One that fails is written another time."""
+        table = self._open()
+        tail = Tail.of(table, self.location)
+        if tail is None or version % tail.checkpoint_every:
+            return
+        try:
+            table.create_checkpoint()
+        except Exception as error:  # noqa: BLE001 - the file is in the depot, and no reader needs a checkpoint
+            LOG.warning("no checkpoint was written for the depot at %s: %s", self.location, first_line(error))
+
+    def _committed(self, given: Read) -> tuple[int, bool]:
+        left = ATTEMPTS
+        while True:
+            left -= 1
+            table = self._open()
+            if table.transaction_version(_content(given.digest)) is not None:
+                if (version := self._version_of(given)) is not None:  # an attempt before was told that it failed
+                    return version, False
+                self.discard(given)
+                return table.version(), True
+            if not given.added or table.transaction_version(_raw_source(given.raw_source)) is not None:
+                raise _refused(given.file, given.raw_source, "its content is not the one that is in the depot")
+            try:
+                return self._added(table, given, behind_last=left == ATTEMPTS - 1), False
+            except CommitFailedError:
+                if not left:
+                    raise
+
+    def _added(self, table: DeltaTable, given: Read, behind_last: bool) -> int:
+        """Write an entry behind the last one where that can be done, else let delta-rs find the place."""
+        said = {NOTE: given.name}
+        tail = Tail.of(table, self.location) if behind_last else None
+        if tail is not None and (version := tail.add(given.added, given.numbers, said)) is not None:
+            return version
+        now = time.time_ns() // 1_000_000
+        table.create_write_transaction(
+            [AddAction(file.path, file.octets, {}, now, True, file.statistics) for file in given.added],
+            "append",
+            table.schema(),
+            commit_properties=CommitProperties(
+                custom_metadata=said, app_transactions=[Transaction(*number) for number in given.numbers.items()]
+            ),
+            post_commithook_properties=UNTRIMMED,
+        )
+        version = self._version_of(given)
+        return self._open().version() if version is None else version
+
+    def _version_of(self, given: Read) -> int | None:
+        """Return the version whose entry has the chunks of a file, None when none has."""
+        for commit in history(self._open(), self._seen + 1):
+            if commit.get(NOTE) == given.name:
+                return int(commit["version"])
+        return None
+
+    def _open(self) -> DeltaTable:
+        table = open_table(self.location, "depot")
+        _require(table, self.location)
+        return table
+
+    def _store(self) -> FileSystem:
+        """Return where files are written: on a disk of this machine a file that is not whole is seen by a clean-up."""
+        if self._root is not None:
+            return SubTreeFileSystem(str(self._root.resolve()), LocalFileSystem())
+        return PyFileSystem(DeltaStorageHandler(open_table(self.location, "depot").table_uri))
+
+
+def _require(table: DeltaTable, location: str) -> None:
+    """Raise TableRefused for a table that is no raw depot, or to which more than files must be told."""
+    require_raw(pa.schema(table.schema().to_arrow()), location)
+    metadata = table.metadata()
+    if metadata.configuration.get(FEED) != "true":
+        raise TableRefused(
+            f"the depot at {location} has no change data feed, so nothing of it would be batched",
+            f"Switch it on: ALTER TABLE ... SET TBLPROPERTIES ({FEED} = true).",
+        )
+    if metadata.partition_columns or any(not field.nullable for field in table.schema().fields):
+        raise TableRefused(
+            f"the depot at {location} is partitioned, or wants something in a column",
+            "Ingest raw files into a depot that Windrow makes: `windrow init --raw`.",
+        )
+
+
+def _refused(file: str, raw_source: str, why: str) -> FileRefused:
+    return FileRefused(
+        f"{file} was ingested as raw source {raw_source} and has grown or was replaced: {why}",
+        "Its chunks would take numbers that are taken. Ingest it as another raw source: --raw-source NAME.",
+    )
+
+
+def _content(digest: str) -> str:
+    return f"ingest:{digest}"
+
+
+def _raw_source(name: str) -> str:
+    return f"raw:{name}"

@@ -1,0 +1,470 @@
+"""Raw files come into a raw depot as they are, each once, in the order in which they are named."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from tests.clocks import NOW
+from windrow import chunks
+from windrow.arrow import TIME, plain
+from windrow.chunks import Chunk
+from windrow.commits import rows_added
+from windrow.engine.creation import create_depot, create_raw_depot
+from windrow.errors import FileRefused, TableRefused, TableUnwritable
+from windrow.formats.codecs import Codec, decode, encode
+from windrow.producer.tail import Tail
+from windrow.rawfiles import Coded, RawIngested, ingest, parts
+from windrow.rawfiles import depot as raw_depot
+from windrow.storage import history
+
+MEBI = 1_048_576
+Ingest = Callable[..., list[RawIngested]]
+
+
+@pytest.fixture
+def depot(tmp_path: Path) -> str:
+    return str(tmp_path / "depot")
+
+
+@pytest.fixture
+def into(depot: str) -> Ingest:
+    """Ingest files into the depot."""
+
+    def run(*files: Path | str, **options: Any) -> list[RawIngested]:
+        return list(ingest(depot, [str(file) for file in files], lambda: NOW, **options))
+
+    return run
+
+
+@pytest.fixture(params=["tail", "delta-rs"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each way in which an entry of the log is written."""
+    if request.param == "delta-rs":
+        monkeypatch.setattr(Tail, "of", lambda table, location: None)
+    return str(request.param)
+
+
+def written(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+def rows(depot: str) -> list[dict[str, Any]]:
+    found = plain(DeltaTable(depot).to_pyarrow_table())
+    return found.sort_by([("raw_source", "ascending"), ("sequence", "ascending")]).to_pylist()
+
+
+def contents(depot: str) -> dict[str, bytes]:
+    """Put the chunks of each raw source together, each of which must be there once, and the last one marked."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in rows(depot):
+        found.setdefault(row["raw_source"], []).append(row)
+    for several in found.values():
+        assert [row["sequence"] for row in several] == list(range(1, len(several) + 1))
+        assert [row["last"] for row in several] == [False] * (len(several) - 1) + [True]
+    return {name: b"".join(row["bytes"] for row in several) for name, several in found.items()}
+
+
+def files_of(depot: str) -> set[str]:
+    return {path.name for path in Path(depot).glob("*.parquet")}
+
+
+def named(depot: str) -> set[str]:
+    """Return the files that the log names."""
+    return {Path(path).name for path in DeltaTable(depot).file_uris()}
+
+
+class TestContent:
+    def test_comes_through(self, into: Ingest, depot: str, tmp_path: Path, way: str) -> None:
+        """
+        Chunks put together are the file, whatever octets it has; each has the time at which reading began.
+        """
+        content = random.Random(1).randbytes(10_000) + b"\r\n\x00\xff\xfe"
+        file = written(tmp_path / "a.bin", content)
+        [done] = into(file, chunk_bytes=1_000)
+        assert done == RawIngested(str(file), str(file), len(content), 11, 1, known=False)
+        assert contents(depot) == {str(file): content}
+        assert set(plain(DeltaTable(depot).to_pyarrow_table())["received_at"].cast(pa.int64()).to_pylist()) == {NOW}
+
+    def test_large(self, into: Ingest, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        A file of many row groups lies in several Parquet files, which one commit names; a row group is small.
+        """
+        monkeypatch.setattr(parts, "FILE_BYTES", 300_000)
+        monkeypatch.setattr(parts, "GROUP_BYTES", 50_000)
+        content = random.Random(2).randbytes(1_000_000)
+        into(written(tmp_path / "a", content), chunk_bytes=7_777)
+        assert contents(depot) == {str(tmp_path / "a"): content}
+        assert (DeltaTable(depot).version(), len(files_of(depot))) == (1, 4)
+        known = [pq.ParquetFile(Path(depot) / file).metadata for file in files_of(depot)]
+        assert {about.row_group(at).num_rows for about in known for at in range(about.num_row_groups)} == {7, 3}
+
+    def test_empty(self, into: Ingest, depot: str, tmp_path: Path) -> None:
+        """
+        An empty file is one empty chunk, which ends its raw source.
+        """
+        [done] = into(written(tmp_path / "empty", b""))
+        assert (done.octets, done.chunks, done.known) == (0, 1, False)
+        [row] = rows(depot)
+        assert (row["sequence"], row["bytes"], row["last"]) == (1, b"", True)
+
+    def test_standard_input(self, into: Ingest, depot: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        """
+        Standard input is read to its end, under the name that it is given; a pipe tells no length before.
+        """
+        told: list[tuple[int, int | None]] = []
+        reader, writer = os.pipe()
+        sender = threading.Thread(target=lambda: (os.write(writer, b"abc"), os.close(writer)))
+        sender.start()
+        with os.fdopen(reader, "rb") as stream:
+            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
+            into("-", raw_source="pump", chunk_bytes=2, progress=lambda done, total: told.append((done, total)))
+        sender.join()
+        assert contents(depot) == {"pump": b"abc"}
+        assert told == [(3, None)]
+
+    def test_log_tells_of_it(self, into: Ingest, depot: str, tmp_path: Path) -> None:
+        """
+        The entry of a file says how many rows it added, and which numbers they have, so that readers can pass over it.
+        """
+        into(written(tmp_path / "a", b"abcde"), chunk_bytes=2)
+        assert [rows_added(commit) for commit in history(DeltaTable(depot), 1)] == [3]
+        added = pa.table(DeltaTable(depot).get_add_actions(flatten=True)).to_pylist()
+        assert [(one["num_records"], one["min.sequence"], one["max.sequence"]) for one in added] == [(3, 1, 3)]
+        table = DeltaTable(depot)
+        assert table.metadata().description == chunks.COMMENT
+        assert table.metadata().configuration["delta.enableChangeDataFeed"] == "true"
+        feed = pa.table(table.load_cdf(starting_version=1))
+        assert feed["_change_type"].to_pylist() == ["insert"] * 3
+
+    def test_checkpoints(self, into: Ingest, depot: str, tmp_path: Path, way: str) -> None:
+        """
+        A checkpoint is written as often as the table says, whoever writes the entries.
+        """
+        files = [written(tmp_path / str(number), bytes([number])) for number in range(21)]
+        into(*files)
+        [checkpoint] = (Path(depot) / "_delta_log").glob("*.checkpoint.parquet")
+        assert int(checkpoint.name[:20]) in {19, 20}  # delta-rs writes it one commit before
+        assert into(*files)[-1].known
+        assert len(contents(depot)) == 21
+
+
+class TestOnce:
+    def test_again(self, into: Ingest, depot: str, tmp_path: Path, way: str) -> None:
+        """
+        A file that was ingested adds nothing when it is again, also under another name, and leaves no file behind.
+        """
+        first, copy = written(tmp_path / "first", b"abc"), written(tmp_path / "copy", b"abc")
+        assert [one.known for one in into(first, first)] == [False, True]
+        assert [(one.octets, one.chunks, one.known, one.depot_version) for one in into(first, copy)] == [
+            (0, 0, True, 1)
+        ] * 2
+        assert contents(depot) == {str(first): b"abc"}
+        assert files_of(depot) == named(depot)
+
+    def test_grown(self, into: Ingest, depot: str, tmp_path: Path) -> None:
+        """
+        A file that has grown is refused before any is read, because its chunks would take numbers that are taken.
+        """
+        grown, other = written(tmp_path / "grown", b"abc"), written(tmp_path / "other", b"x")
+        into(grown)
+        written(grown, b"abcd")
+        read: list[int] = []
+        with pytest.raises(FileRefused, match="has grown or was replaced: 3 octets") as error:
+            into(other, grown, progress=lambda done, total: read.append(done))
+        assert "--raw-source" in error.value.hint
+        assert (read, contents(depot)) == ([], {str(grown): b"abc"})
+        into(grown, raw_source="grown again")
+        assert contents(depot) == {str(grown): b"abc", "grown again": b"abcd"}
+
+    def test_replaced(self, into: Ingest, depot: str, tmp_path: Path) -> None:
+        """
+        Other content of the same length is known by its hash, and nothing is written to find that out.
+        """
+        file = written(tmp_path / "file", b"abc")
+        into(file)
+        before = files_of(depot)
+        written(file, b"xyz")
+        with pytest.raises(FileRefused, match="its content is not the one"):
+            into(file)
+        assert (files_of(depot), DeltaTable(depot).version()) == (before, 1)
+
+    def test_between_reading_and_commit(
+        self, into: Ingest, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+    ) -> None:
+        """
+        Another writer that commits between the look at the log and the entry does not make a file come in twice.
+        """
+        file = written(tmp_path / "file", b"abc")
+        into(written(tmp_path / "before", b"1"))
+        real = raw_depot.RawDepot._added
+
+        def second(self: Any, table: DeltaTable, given: Any, behind_last: bool) -> int:
+            monkeypatch.setattr(raw_depot.RawDepot, "_added", real)
+            taken = [Transaction(name, number) for name, number in given.numbers.items()]
+            other = chunks.rows(str(file), [Chunk(1, b"abc", last=True)], NOW)
+            write_deltalake(depot, other, mode="append", commit_properties=CommitProperties(app_transactions=taken))
+            return real(self, table, given, behind_last)
+
+        monkeypatch.setattr(raw_depot.RawDepot, "_added", second)
+        [done] = into(file)
+        assert done.known
+        assert contents(depot)[str(file)] == b"abc"
+        assert files_of(depot) == named(depot)
+
+    def test_replaced_between_reading_and_commit(
+        self, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+    ) -> None:
+        """
+        A file of which other content came in while it was read is refused, and no number is taken twice.
+        """
+        file = written(tmp_path / "file", b"abc")
+
+        def progress(done: int, total: int | None) -> None:
+            other = written(tmp_path / "other", b"xyz")
+            list(ingest(depot, [str(other)], lambda: NOW, raw_source=str(file)))
+
+        with pytest.raises(FileRefused, match="its content is not the one"):
+            list(ingest(depot, [str(file)], lambda: NOW, progress=progress))
+        assert contents(depot) == {str(file): b"xyz"}
+        assert files_of(depot) == named(depot)
+
+    def test_another_writer_in_between(
+        self, into: Ingest, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+    ) -> None:
+        """
+        Another raw source that came in between is no conflict: both are there.
+        """
+        file = written(tmp_path / "file", b"abc")
+        create_raw_depot(depot)
+        real = raw_depot.RawDepot._added
+
+        def second(self: Any, table: DeltaTable, given: Any, behind_last: bool) -> int:
+            monkeypatch.setattr(raw_depot.RawDepot, "_added", real)
+            write_deltalake(depot, chunks.rows("socket", [Chunk(1, b"x", last=True)], NOW), mode="append")
+            return real(self, table, given, behind_last)
+
+        monkeypatch.setattr(raw_depot.RawDepot, "_added", second)
+        assert [(one.known, one.depot_version) for one in into(file)] == [(False, 2)]
+        assert contents(depot) == {str(file): b"abc", "socket": b"x"}
+
+    def test_lost_reply(self, into: Ingest, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        A commit that failed after its entry was written counts, and its files stay.
+        """
+        real = Tail.add
+
+        def lost(self: Tail, *given: Any) -> int | None:
+            real(self, *given)
+            raise OSError(errno.EIO, "lost")
+
+        monkeypatch.setattr(Tail, "add", lost)
+        [done] = into(written(tmp_path / "file", b"abc"))
+        assert (done.known, done.depot_version) == (False, 1)
+        assert contents(depot) == {str(tmp_path / "file"): b"abc"}
+
+    def test_conflict_with_itself(
+        self, into: Ingest, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """
+        A commit that was made, and of which a storage said when it was repeated that another one is there, counts.
+        """
+        real = DeltaTable.create_write_transaction
+
+        def repeated(self: DeltaTable, *given: Any, **options: Any) -> None:
+            real(self, *given, **options)
+            real(self, *given, **options)
+
+        monkeypatch.setattr(Tail, "of", lambda table, location: None)
+        monkeypatch.setattr(DeltaTable, "create_write_transaction", repeated)
+        [done] = into(written(tmp_path / "file", b"abc"))
+        assert (done.known, done.depot_version) == (False, 1)
+        assert contents(depot) == {str(tmp_path / "file"): b"abc"}
+
+    def test_failed_commit(self, into: Ingest, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        A commit that failed leaves neither rows nor files, and again it succeeds.
+        """
+
+        def full(self: Tail, *given: Any) -> int | None:
+            raise OSError(errno.ENOSPC, "full")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Tail, "add", full)
+            with pytest.raises(TableUnwritable):
+                into(written(tmp_path / "file", b"abc"))
+        assert (files_of(depot), DeltaTable(depot).version()) == (set(), 0)
+        assert not into(tmp_path / "file")[0].known
+        assert contents(depot) == {str(tmp_path / "file"): b"abc"}
+
+
+class TestOrder:
+    @pytest.mark.parametrize("readers", [1, 2, 5])
+    def test_as_named(self, into: Ingest, depot: str, tmp_path: Path, readers: int) -> None:
+        """
+        Versions come in the order in which files are named, however long each takes to read.
+        """
+        sizes = [3_000_000, 10, 2_000_000, 0, 5, 1_000_000, 7, 8, 9, 1]
+        files = [written(tmp_path / f"{at}", bytes([at]) * size) for at, size in enumerate(sizes)]
+        told: list[tuple[int, int | None]] = []
+        done = into(*files, readers=readers, progress=lambda done, total: told.append((done, total)))
+        assert [one.depot_version for one in done] == list(range(1, 11))
+        assert {name: len(content) for name, content in contents(depot).items()} == dict(
+            zip(map(str, files), sizes, strict=True)
+        )
+        assert told == sorted(told)
+        assert told[-1] == (sum(sizes), sum(sizes))
+
+    def test_failure_keeps_what_came_before(self, into: Ingest, depot: str, tmp_path: Path) -> None:
+        """
+        A file that is refused at its turn leaves those before it in the depot, and nothing of those after it.
+        """
+        files = [written(tmp_path / f"{at}", bytes([at]) * 100_000) for at in range(8)]
+        into(files[3])
+        written(files[3], bytes(100_000 - 1) + b"x")
+        with pytest.raises(FileRefused, match="its content is not the one"):
+            into(*files)
+        assert contents(depot).keys() == {str(file) for file in files[:4]}
+        assert files_of(depot) == named(depot)
+        assert [one.known for one in into(*files[:3], *files[4:])] == [True] * 3 + [False] * 4
+
+    def test_who_stops_taking(self, depot: str, tmp_path: Path) -> None:
+        """
+        What was read ahead is removed when nobody asks for it any more.
+        """
+        files = [written(tmp_path / f"{at}", bytes([at]) * 1_000) for at in range(8)]
+        taking: Iterator[RawIngested] = ingest(depot, [str(file) for file in files], lambda: NOW)
+        next(taking)
+        taking.close()  # type: ignore[attr-defined]
+        assert contents(depot).keys() == {str(files[0])}
+        assert files_of(depot) == named(depot)
+
+
+class TestRefusals:
+    def test_before_anything_is_made(self, into: Ingest, depot: str, tmp_path: Path) -> None:
+        """
+        What is no file is refused before the depot is made, in words that say what to do.
+        """
+        good = written(tmp_path / "good", b"x")
+        for wrong, said in (
+            (tmp_path / "absent", "there is no"),
+            (tmp_path, "is a directory"),
+            ("s3://bucket/file", "no file on this machine"),
+            ("-", "standard input has no name"),
+            (os.fsdecode(b"\xff"), "is no UTF-8"),
+        ):
+            with pytest.raises(FileRefused, match=said):
+                into(good, wrong)
+        with pytest.raises(FileRefused, match="names one file"):
+            into(good, good, raw_source="one")
+        with pytest.raises(FileRefused, match="has a name"):
+            into(good, raw_source="")
+        assert not DeltaTable.is_deltatable(depot)
+
+    def test_written_while_it_is_read(self, into: Ingest, depot: str, tmp_path: Path) -> None:
+        """
+        A file that grows while it is read is refused, and leaves nothing.
+        """
+        file = written(tmp_path / "file", bytes(3 * MEBI))
+
+        def progress(done: int, total: int | None) -> None:
+            if done == MEBI:
+                with file.open("ab") as stream:
+                    stream.write(b"more")
+
+        with pytest.raises(FileRefused, match="was written to while it was read"):
+            into(file, progress=progress)
+        assert (files_of(depot), DeltaTable(depot).version()) == (set(), 0)
+
+    def test_depot_of_messages(self, into: Ingest, depot: str, tmp_path: Path) -> None:
+        """
+        Raw files do not go into a depot of messages, nor messages into a raw one.
+        """
+        create_depot(depot, pa.string())
+        with pytest.raises(TableRefused, match="does not hold raw chunks"):
+            into(written(tmp_path / "file", b"x"))
+        raw = str(tmp_path / "raw")
+        create_raw_depot(raw)
+        create_raw_depot(raw)
+        with pytest.raises(TableRefused, match="holds raw chunks, no messages"):
+            create_depot(raw, pa.string())
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            ({"partition_by": ["raw_source"], "configuration": {"delta.enableChangeDataFeed": "true"}}, "partitioned"),
+            ({}, "no change data feed"),
+        ],
+    )
+    def test_other_tables(self, into: Ingest, depot: str, tmp_path: Path, options: dict[str, Any], said: str) -> None:
+        """
+        A table with the columns, to which more than files would have to be told or which nobody could read, is refused.
+        """
+        write_deltalake(depot, chunks.RAW.empty_table(), **options)
+        with pytest.raises(TableRefused, match=said):
+            into(written(tmp_path / "file", b"x"))
+        assert files_of(depot) == set()
+
+    def test_another_column(self, into: Ingest, depot: str, tmp_path: Path) -> None:
+        """
+        A column that a raw depot has beside its own is NULL in chunks of files.
+        """
+        columns = pa.schema([*chunks.RAW, ("site", pa.string())])
+        write_deltalake(depot, columns.empty_table(), configuration={"delta.enableChangeDataFeed": "true"})
+        into(written(tmp_path / "file", b"x"))
+        assert [(row["bytes"], row["site"]) for row in rows(depot)] == [(b"x", None)]
+
+
+class TestSpark:
+    def test_reads_the_same(self, into: Ingest, depot: str, tmp_path: Path, spark: Any) -> None:
+        """
+        Spark reads what delta-rs reads of a raw depot, from the table and from its change feed.
+        """
+        files = [written(tmp_path / f"{at}", random.Random(at).randbytes(100_000)) for at in range(2)]
+        into(*files, chunk_bytes=9_999)
+        known = plain(DeltaTable(depot).to_pyarrow_table()).to_pylist()
+        frame = spark.read.format("delta").load(depot)
+        found = plain(frame.toArrow())
+        assert found.schema.types == [pa.string(), pa.int64(), pa.binary(), pa.bool_(), TIME]
+        order = lambda row: (row["raw_source"], row["sequence"])  # noqa: E731
+        assert sorted(found.to_pylist(), key=order) == sorted(known, key=order)
+        feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 1).load(depot)
+        assert {(row["_change_type"], row["count"]) for row in feed.groupBy("_change_type").count().collect()} == {
+            ("insert", len(known))
+        }
+        hashes = {row["raw_source"]: hashlib.sha256(row["bytes"]).hexdigest() for row in known if row["sequence"] == 1}
+        seen = frame.where("sequence = 1").selectExpr("raw_source", "sha2(bytes, 256) AS digest").collect()
+        assert {row["raw_source"]: row["digest"] for row in seen} == hashes
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+def test_codec(tmp_path: Path, codec: Codec) -> None:
+    """
+    A compressed file comes in as chunks that are each whole frames of the codec; one that is none is refused.
+    """
+    data = bytes(range(256)) * 40
+    file, depot = tmp_path / "file", str(tmp_path / "depot")
+    file.write_bytes(encode(data[:5_000], codec) + encode(data[5_000:], codec))
+    (read,) = ingest(depot, [str(file)], lambda: 1, chunk_bytes=1_000, codec=Coded(codec, 100_000))
+    rows = plain(DeltaTable(depot).to_pyarrow_table()).sort_by("sequence")
+    assert read.chunks == rows.num_rows == 11
+    parts = [decode(chunk, codec, 1_000) for chunk in rows["bytes"].to_pylist()]
+    assert b"".join(parts) == data
+    for wrong, most in ((b"plain", 100_000), (encode(data, codec), 10)):
+        file.write_bytes(wrong)
+        with pytest.raises(FileRefused):
+            list(ingest(depot, [str(file)], lambda: 1, raw_source="other", codec=Coded(codec, most)))
+    assert DeltaTable(depot).version() == read.depot_version
