@@ -26,11 +26,12 @@ import pyarrow.compute as pc
 
 from windrow import tables
 from windrow.clock import UNKNOWN, Clock
-from windrow.engine.protocol import Counts, Engine, Merged, Processed, Slice
+from windrow.engine.protocol import Arrived, Counts, Engine, Merged, Processed, Slice
 from windrow.errors import LedgerMoved, ShortRead, require
 from windrow.floors import Floors, FloorsByVersion
 from windrow.messages import SUMMARY, times
 from windrow.progress import Primed, Sources, control_rows, mark_of, prime
+from windrow.raw.volume import Volume
 from windrow.step import Step, Task
 from windrow.version import VERSION
 
@@ -48,6 +49,7 @@ class Plan:
     depot_version: int
     depot_mark: str | None
     path: str = "driver"
+    volume: Volume | None = None
 
     @property
     def messages(self) -> int:
@@ -108,9 +110,10 @@ class Microbatch:
         self.primed: Primed = prime(engine)
         self._phase("prime_ms")
 
-    def run_messages(self, arrived: Slice, latest: int) -> Committed:
+    def run_messages(self, read: Arrived, latest: int) -> Committed:
         """Process the messages of the next depot versions; those stamped after `latest` are ahead of the clock."""
         self._begin()
+        arrived = read.formatted(self.primed.partial)
         plan = _plan(arrived, latest, self.primed, mark_of(self._engine, max(arrived.expected)))
         self._phase("plan_ms")
         task = Task(self._step, plan.floors, latest, self.primed.microbatch + 1)
@@ -216,10 +219,12 @@ class Microbatch:
             "clocks": _one_list(_clocks(moved, flushed_at), tables.CLOCKS),
             "rules": self._rules(plan),
             "columns": self._engine.columns,
+            "format": self._engine.format,
             "engine": self._engine.name,
             "path": plan.path,
             "token": token,
             "started_at": times(np.array([self.started_at])),
+            **_octets(plan.volume),
             **self._phases,
         }
         return tables.rows(self.primed.progress.schema, columns, 1)
@@ -245,7 +250,14 @@ def _plan(arrived: Slice, latest: int, primed: Primed, mark: str | None) -> Plan
                 "Nothing was written. If it stays so, the depot's files do not match its log.",
             )
     floors = FloorsByVersion.plan(summary, primed.sources.floors)
-    return Plan("data", summary, floors, max(arrived.expected), mark, arrived.path)
+    return Plan("data", summary, floors, max(arrived.expected), mark, arrived.path, arrived.volume)
+
+
+def _octets(volume: Volume | None) -> dict[str, object]:
+    """Return what the history says of the octets of a raw depot."""
+    if volume is None:
+        return {}
+    return {f"octets_{name}": getattr(volume, name) for name in ("read", "framed", "rejected", "repeated")}
 
 
 def _note(number: int, plan: Plan, counts: Counts) -> str:

@@ -91,8 +91,8 @@ class Primed:
         return self.progress.schema.field("payload").type
 
     def live(self, wanted: Wanted | None = None) -> pa.Table:
-        """Read the open batches that are wanted, all for None; partial rows come with them. Raises TableRefused."""
-        rows = pa.concat_tables([self.partial, self.fence.open.wanted(wanted)])
+        """Read the open batches that are wanted, all for None. Raises TableRefused."""
+        rows = self.fence.open.wanted(wanted)
         _require_sound(rows, ((rows, LIVE),))
         return rows
 
@@ -182,4 +182,4 @@ def first_rows(depot: Table, start_from: str, depot_version: int, rules: str, to
         "paused": False,
         "rules": rules,
     }
-    return tables.rows(tables.ledger_schema(depot.payload), columns, 1)
+    return tables.rows(tables.ledger_schema(depot.payload, raw=depot.raw), columns, 1)

@@ -221,7 +221,7 @@ class Runner:
         primed = microbatch.primed
         idle = primed.sources.idle(microbatch.started_at)
         now = primed.sources.floors.raised(idle.source, idle.floor)
-        if primed.fence.open.count or primed.partial.num_rows:
+        if primed.fence.open.count:
             self._done(microbatch.run_tick(now, kind="flush", flush=True))
 
     def _follow_rules(self) -> None:

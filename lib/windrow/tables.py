@@ -88,6 +88,16 @@ HISTORY = [
     ("prime_ms", pa.float64()), ("plan_ms", pa.float64()), ("process_ms", pa.float64()),
 ]  # fmt: skip
 
+# What a ledger over a raw depot has beside: octets that are in no message, and how many there were.
+RAW_FIELDS = [
+    ("raw_source", pa.string()), ("chunk", pa.int64()), ("offset", pa.int64()), ("last", pa.bool_()),
+    ("content", pa.binary()), ("framing", pa.string()), ("digests", pa.binary()),
+    ("octets_read", pa.int64()), ("octets_framed", pa.int64()), ("octets_rejected", pa.int64()),
+    ("octets_repeated", pa.int64()), ("format", pa.string()),
+]  # fmt: skip
+
+RAW_REJECTED = ["raw_source", "chunk", "offset", "content"]  # of these, what a rejection of the format has
+
 PROGRESS_FIELDS = [
     ("depot_id", pa.string()), ("start_from", pa.string()), ("depot_version", pa.int64()),
     ("depot_mark", pa.string()), ("schema_version", pa.int32()), ("microbatch", pa.int64()), ("token", pa.string()),
@@ -102,11 +112,11 @@ SELECT max(CASE WHEN state = 'microbatch' AND {started} < {before:d} THEN depot_
 FROM {ledger} WHERE state IN ('microbatch', 'progress')"""
 
 
-def ledger_schema(payload: pa.DataType | None = None) -> pa.Schema:
-    """Return all columns of the ledger, `id` and `state` first."""
+def ledger_schema(payload: pa.DataType | None = None, *, raw: bool = False) -> pa.Schema:
+    """Return all columns of the ledger, `id` and `state` first; `raw` for one over a raw depot."""
     kind = payload or pa.string()
     fields: dict[str, pa.DataType] = {"id": pa.string(), "state": pa.string()}
-    for group in (batch_fields(kind), rejected_fields(kind), HISTORY, PROGRESS_FIELDS):
+    for group in (batch_fields(kind), rejected_fields(kind), HISTORY, PROGRESS_FIELDS, RAW_FIELDS if raw else []):
         fields |= dict(group)
     required = {"id", "state"}
     return pa.schema([pa.field(name, type_, nullable=name not in required) for name, type_ in fields.items()])

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from windrow.engine import Engine
 from windrow.engine.protocol import Arrivals, Live, Merged, Processed, Slice
+from windrow.raw.volume import Volume
 from windrow.step import Task
 
 
@@ -132,6 +133,15 @@ class ProbedSlice:
     def expected(self) -> Mapping[int, int | None]:
         """Return what the log says of its versions."""
         return self._arrived.expected
+
+    @property
+    def volume(self) -> Volume | None:
+        """Return how many octets it has."""
+        return self._arrived.volume
+
+    def formatted(self, partial: pa.Table) -> Slice:
+        """Make messages of it, with the same points."""
+        return ProbedSlice(self._arrived.formatted(partial), self._at)
 
     def summarise(self, latest: int) -> pa.Table:
         """Summarise, then come to a point."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,14 +11,15 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from pyarrow.parquet import ParquetFile
 
-from windrow import tables
 from windrow.arrow import plain
 from windrow.commits import CHANGE, FEED_COLUMNS, VERSION, Commit
+from windrow.engine.conversion import Conversion
+from windrow.engine.creation import create_depot, create_ledger, create_raw_depot
 from windrow.engine.files import LedgerFiles, Parts
 from windrow.engine.lock import commit_lock
-from windrow.engine.log import DeltaRsLog, payload_type, require_ledger
-from windrow.engine.protocol import Arrivals, Input, Live, Merged, Slice, Table, Upkeep, next_versions
-from windrow.engine.slices import cut, mapping_of, messages_of
+from windrow.engine.log import DeltaRsLog, identity, ledger_schema_of, payload_type, require_ledger
+from windrow.engine.protocol import Arrivals, Arrived, Input, Live, Merged, Table, Upkeep, next_versions
+from windrow.engine.slices import cut, messages_of, refuse_changes
 from windrow.engine.upkeep import DeltaRsUpkeep
 from windrow.errors import (
     DepotUnreadable,
@@ -31,7 +32,7 @@ from windrow.errors import (
 )
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.expressions import recorded_text
-from windrow.locations import is_name, local_path
+from windrow.locations import is_name
 from windrow.settings import Settings
 from windrow.storage import OPENED, UNTRIMMED, missing, open_table, reading, shared_table, writing
 
@@ -47,19 +48,22 @@ class EmbeddedArrivals:
     counts: Mapping[int, int | None]
     begin: int
     on_depot_delete: str
-    columns: Mapping[str, str]
+    conversion: Conversion
 
-    def after(self, version: int, max_messages: int) -> Slice | None:
+    def after(self, version: int, max_messages: int) -> Arrived | None:
         """Return the next slice, or None when all is read."""
-        while versions := next_versions(self.counts, version, max_messages):
+        while versions := next_versions(self.counts, version, self.conversion.most_rows(max_messages)):
             if self.on_depot_delete == "ignore" and self.counts[versions[0]] is None:
                 self._require_feed(versions[0])
-            messages = self._messages(versions[0], versions[-1])
+            feed = self._feed(versions[0], versions[-1])
             counts = {at: self.counts[at] for at in versions}
-            present = set(messages["version"].unique().to_pylist())
+            inserted = pc.equal(feed[CHANGE], "insert")
+            present = set(feed[VERSION].filter(inserted).unique().to_pylist())
             filled = [at for at in versions if counts[at] or at in present]
             if filled:
-                return cut(messages, counts, filled)
+                return self._slice(feed, inserted, counts, filled)
+            if self.on_depot_delete == "error":
+                refuse_changes(feed)
             version = versions[-1]
         return None
 
@@ -73,24 +77,32 @@ class EmbeddedArrivals:
                 f'Begin a new ledger (--ledger) behind it: start_from = "version:{version + 1}".',
             )
 
-    def _messages(self, first: int, last: int) -> pa.Table:
+    def _slice(
+        self, feed: pa.Table, inserted: pa.ChunkedArray, counts: Mapping[int, int | None], filled: list[int]
+    ) -> Arrived:
+        format_ = self.conversion.format
+        if format_ is None:
+            return cut(messages_of(self._mapped(feed), inserted, self.on_depot_delete), counts, filled)
+        from windrow.engine.raw_slices import chunks_of, cut_chunks
+
+        rows = chunks_of(feed, inserted, self.on_depot_delete)
+        return cut_chunks(rows, counts, filled, format_, self.conversion.apply)
+
+    def _feed(self, first: int, last: int) -> pa.Table:
         try:
-            feed = plain(pa.table(self.table.load_cdf(starting_version=first, ending_version=last)))
+            return plain(pa.table(self.table.load_cdf(starting_version=first, ending_version=last)))
         except (DeltaError, pa.ArrowException, OSError) as error:
             raise DepotUnreadable(
                 f"the change feed of depot versions {first} to {last} cannot be read: {first_line(error)}",
                 'Bring their log and files back; or begin a new ledger (--ledger) with start_from = "version:N", where '
                 "`windrow doctor` says from which version on the depot can be read.",
             ) from error
-        return messages_of(self._mapped(feed), pc.equal(feed[CHANGE], "insert"), self.on_depot_delete)
 
     def _mapped(self, feed: pa.Table) -> pa.Table:
         """Return the feed with the columns of a message, if the depot has others."""
-        given = feed.drop_columns([name for name in FEED_COLUMNS if name in feed.column_names])
-        mapping = mapping_of(self.columns, given.schema)
-        if mapping is None:
+        if self.conversion.mapping is None:
             return feed
-        mapped = mapping.apply(given, mapping.payload_type(given.schema)).read_all()
+        mapped = self.conversion.apply(feed.drop_columns([name for name in FEED_COLUMNS if name in feed.column_names]))
         for name in (CHANGE, VERSION):
             mapped = mapped.append_column(name, feed[name])
         return mapped
@@ -112,8 +124,7 @@ class EmbeddedEngine:
         table = DeltaRsLog(self._depot).table()
         if table is None:
             raise missing(self._depot, "depot")
-        mapping = mapping_of(self._settings.depot_columns, table.schema)
-        return replace(table, payload=mapping.payload_type(table.schema)) if mapping else table
+        return Conversion.of(self._settings, table).table(table)
 
     def depot_commits(self, since: int | None = None) -> list[Commit]:
         """Return the commits of the depot's log, as far as it goes back, or from version `since` on."""
@@ -127,21 +138,27 @@ class EmbeddedEngine:
         """Create an empty depot unless it exists."""
         create_depot(self._depot, payload, keep)
 
+    def create_raw_depot(self, keep: str) -> None:
+        """Create an empty raw depot unless it exists."""
+        create_raw_depot(self._depot, keep)
+
     def create_ledger(self, first: pa.Table, keep: str) -> None:
         """Create the ledger with its first rows in one commit, unless it exists.
 
         Raises ExpressionError for a mapping that only Spark can run, before anything is made.
         """
-        depot = self.depot()
-        mapping = mapping_of(self._settings.depot_columns, depot.schema)
-        if mapping is not None:
-            mapping.duckdb_select(depot.schema, depot.payload)
+        Conversion.of(self._settings, self.depot()).require_embedded()
         create_ledger(self._ledger, first, keep)
 
     @property
     def columns(self) -> str | None:
         """Return `[depot.columns]` as the history records it."""
         return recorded_text(self._settings.depot_columns)
+
+    @property
+    def format(self) -> str | None:
+        """Return `[format]` as the history of a ledger over a raw depot records it."""
+        return self._settings.format.recorded()
 
     def create_views(self) -> list[str]:
         """Create nothing: a path has no views."""
@@ -213,8 +230,8 @@ class EmbeddedEngine:
         counts = DeltaRsLog(self._depot).rows_added(after, upto)
         new = {version: count for version, count in counts.items() if count != 0}
         if new:
-            chosen = self._settings
-            handle(EmbeddedArrivals(table, new, after + 1, chosen.on_depot_delete, chosen.depot_columns))
+            conversion = Conversion.of(self._settings, identity(table))
+            handle(EmbeddedArrivals(table, new, after + 1, self._settings.on_depot_delete, conversion))
 
     def merge(self, rows: pa.Table, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Replace the files that prime read, as far as their rows changed: Delta's conflict check is the fence."""
@@ -242,7 +259,7 @@ def live(location: str, parts: Parts) -> Live:
         if "state" not in table.metadata().partition_columns:
             raise TableRefused(f"{location} is a Delta table, but no ledger", "Give the path of a ledger.")
         columns = pa.schema(table.schema().to_arrow())
-        schema = tables.ledger_schema(payload_type(columns))
+        schema = ledger_schema_of(columns)
         require_ledger(location, columns.names, schema)
         beyond = beyond_files(table)
         if beyond:
@@ -329,51 +346,3 @@ def added_rows(feed: pa.Table, file: str) -> pa.Table:
             f"{file} has deleted or updated rows since it was ingested", "Only what a table adds can be ingested."
         )
     return feed.filter(inserted).drop_columns(list(FEED_COLUMNS))
-
-
-def create_depot(location: str, payload: pa.DataType, keep: str = "90d") -> None:
-    """Create an empty depot at a path unless it exists."""
-    with commit_lock(location), writing(location, "depot"):
-        if DeltaTable.is_deltatable(location):
-            return
-        _require_empty(location, "depot", "_delta_log")
-        DeltaTable.create(
-            location,
-            tables.depot_schema(payload),
-            mode="ignore",
-            description=tables.DEPOT_COMMENT,
-            configuration=tables.PROPERTIES | tables.retention(keep),
-        )
-
-
-def create_ledger(location: str, first: pa.Table | pa.RecordBatchReader, keep: str) -> None:
-    """Create a ledger with its first rows at a path unless it exists."""
-    with commit_lock(location), writing(location, "ledger"):
-        if DeltaTable.is_deltatable(location):
-            return
-        _require_empty(location, "ledger", "_delta_log", f"state={tables.PROGRESS}")
-        write_deltalake(
-            location,
-            first.combine_chunks() if isinstance(first, pa.Table) else first,
-            mode="error",
-            partition_by=["state"],
-            description=tables.LEDGER_COMMENT,
-            configuration=tables.PROPERTIES | tables.retention(keep),
-        )
-
-
-def _require_empty(location: str, role: str, *ours: str) -> None:
-    """Refuse to make a table among files that are not its own, which a clean-up of the table would remove.
-
-    `ours` is what a creation leaves that was interrupted. A table that lost its log is refused as well: to begin anew
-    over its files would pass in silence over what it held.
-    """
-    path = local_path(location)
-    if path is None or not path.is_dir():
-        return
-    others = sorted(entry.name for entry in path.iterdir() if not entry.name.startswith(".") and entry.name not in ours)
-    if others:
-        raise TableRefused(
-            f"{location} is no Delta table, and not empty: it holds {others[0]}",
-            f"Give the {role} a directory of its own; if it was there before, bring back its _delta_log.",
-        )

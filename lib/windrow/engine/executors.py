@@ -31,6 +31,11 @@ class ExecutorsSlice:
     expected: Mapping[int, int | None]
     rows: int
     path: str = "executors"
+    volume: None = None
+
+    def formatted(self, partial: pa.Table) -> ExecutorsSlice:
+        """Return itself: these are messages."""
+        return self
 
     def summarise(self, latest: int) -> pa.Table:
         """Return `messages.summarise` of all rows: each executor summarises what it reads."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from windrow.commits import Commit
-from windrow.engine import embedded
+from windrow.engine import creation, embedded
 from windrow.engine.embedded import EmbeddedEngine
 from windrow.engine.log import DeltaRsLog
 from windrow.engine.protocol import Arrivals, Input, Live, Merged, Table, Upkeep
@@ -73,16 +73,25 @@ class LateSpark:
 
     def create_depot(self, payload: pa.DataType, keep: str) -> None:
         """Create an empty depot unless it exists."""
-        embedded.create_depot(self._depot, payload, keep)
+        creation.create_depot(self._depot, payload, keep)
+
+    def create_raw_depot(self, keep: str) -> None:
+        """Create an empty raw depot unless it exists."""
+        creation.create_raw_depot(self._depot, keep)
 
     def create_ledger(self, first: pa.Table, keep: str) -> None:
         """Create the ledger with its first rows in one commit, unless it exists."""
-        embedded.create_ledger(self._ledger, first, keep)
+        creation.create_ledger(self._ledger, first, keep)
 
     @property
     def columns(self) -> str | None:
         """Return `[depot.columns]` as the history records it."""
         return self._looking.columns
+
+    @property
+    def format(self) -> str | None:
+        """Return `[format]` as the history records it."""
+        return self._looking.format
 
     def create_views(self) -> list[str]:
         """Create nothing: a path has no views."""

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from windrow import chunks, tables
 from windrow.arrow import plain_type
 from windrow.commits import FEED, Commit, rows_added
 from windrow.engine.protocol import Table
@@ -83,8 +84,18 @@ def identity(table: DeltaTable) -> Table:
     schema = pa.schema(table.schema().to_arrow())
     metadata = table.metadata()
     return Table(
-        str(metadata.id), table.version(), schema, payload_type(schema), metadata.configuration.get(FEED) == "true"
+        str(metadata.id),
+        table.version(),
+        schema,
+        payload_type(schema),
+        metadata.configuration.get(FEED) == "true",
+        chunks.is_raw(schema),
     )
+
+
+def ledger_schema_of(columns: pa.Schema) -> pa.Schema:
+    """Return the columns that a ledger with some of them must have: its payload's type, and those of a raw one."""
+    return tables.ledger_schema(payload_type(columns), raw="octets_read" in columns.names)
 
 
 def payload_type(schema: pa.Schema) -> pa.DataType:

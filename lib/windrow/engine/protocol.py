@@ -13,6 +13,7 @@ from windrow import tables
 from windrow.commits import Commit
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.floors import Floors
+from windrow.raw.volume import Volume
 from windrow.step import Task, Wanted
 
 
@@ -140,13 +141,17 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A Delta table: identity, latest version, columns, the type its payload has as a message, its change feed."""
+    """A Delta table: identity, latest version, columns, the type its payload has as a message, its change feed.
+
+    A `raw` depot holds chunks of octets.
+    """
 
     id: str
     version: int
     schema: pa.Schema
     payload: pa.DataType
     feed: bool
+    raw: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +165,24 @@ class Input:
     handle: Any
 
 
-class Slice(Protocol):
+class Arrived(Protocol):
     """Whole depot versions, to be processed in one microbatch."""
+
+    @property
+    def expected(self) -> Mapping[int, int | None]:
+        """Return the versions with rows, and how many each added by the depot's log (None: not said, or known)."""
+        ...
+
+    def formatted(self, partial: pa.Table) -> Slice:
+        """Make messages of what a raw depot holds, with what is left of it in the ledger (`partial`); else itself.
+
+        Raises ShortRead when chunks are missing that the depot's log says it has.
+        """
+        ...
+
+
+class Slice(Arrived, Protocol):
+    """The messages of whole depot versions."""
 
     @property
     def path(self) -> str:
@@ -169,8 +190,8 @@ class Slice(Protocol):
         ...
 
     @property
-    def expected(self) -> Mapping[int, int | None]:
-        """Return the versions with messages, and how many each added by the depot's log (None: not said)."""
+    def volume(self) -> Volume | None:
+        """Return how many octets of a raw depot it has, None where the depot holds messages."""
         ...
 
     def summarise(self, latest: int) -> pa.Table:
@@ -194,7 +215,7 @@ class Arrivals(Protocol):
         """Return the first version that the read covers."""
         ...
 
-    def after(self, version: int, max_messages: int) -> Slice | None:
+    def after(self, version: int, max_messages: int) -> Arrived | None:
         """Return the next slice after `version`: whole versions of at most `max_messages`, or one larger version."""
         ...
 
@@ -223,6 +244,11 @@ class Engine(Protocol):
     @property
     def columns(self) -> str | None:
         """Return `[depot.columns]` as JSON, for the history; None for a depot that has the columns of a message."""
+        ...
+
+    @property
+    def format(self) -> str | None:
+        """Return `[format]` as JSON, for the history; None for a depot of messages."""
         ...
 
     def create_views(self) -> list[str]:
@@ -261,7 +287,14 @@ class Intake(Protocol):
         ...
 
     def create_depot(self, payload: pa.DataType, keep: str) -> None:
-        """Create an empty depot unless it exists; `keep` is how long its log and removed files stay."""
+        """Create an empty depot unless it exists; `keep` is how long its log and removed files stay.
+
+        Raises TableRefused for a raw depot.
+        """
+        ...
+
+    def create_raw_depot(self, keep: str) -> None:
+        """Create an empty raw depot unless it exists. Raises TableRefused for a depot of something else."""
         ...
 
     def open_input(self, file: str, format_: str) -> Input:

@@ -30,7 +30,7 @@ class Rehearsal:
                 "Use a classic session, or --engine embedded.",
             )
         self._engine, self.name = engine, f"{engine.name} (dry run)"
-        self.columns = engine.columns
+        self.columns, self.format = engine.columns, engine.format
         self._live: pa.Table | None = None
 
     def depot(self) -> Table:

@@ -25,6 +25,11 @@ class ArrowSlice:
     messages: pa.Table
     expected: Mapping[int, int | None]
     path: str = "driver"
+    volume: None = None
+
+    def formatted(self, partial: pa.Table) -> ArrowSlice:
+        """Return itself: these are messages."""
+        return self
 
     def summarise(self, latest: int) -> pa.Table:
         """Return `messages.summarise` of all rows."""

@@ -23,17 +23,17 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from windrow import tables
+from windrow import chunks, tables
 from windrow.arrow import plain
-from windrow.commits import CHANGE, FEED_COLUMNS, VERSION, Commit
-from windrow.engine import catalog, embedded
+from windrow.commits import CHANGE, FEED_COLUMNS, Commit
+from windrow.engine import catalog, creation, embedded
 from windrow.engine.configured import WHOLE_TIMES, configured
+from windrow.engine.conversion import Conversion
 from windrow.engine.embedded import added_rows
 from windrow.engine.files import Parts
 from windrow.engine.lock import commit_lock
-from windrow.engine.log import DeltaRsLog, Log, require_ledger
+from windrow.engine.log import DeltaRsLog, Log, ledger_schema_of, require_ledger
 from windrow.engine.protocol import Arrivals, Input, Live, Merged, Table, Upkeep
-from windrow.engine.slices import mapping_of
 from windrow.engine.spark_commit import SparkCommit
 from windrow.engine.spark_errors import translated
 from windrow.engine.spark_log import SparkLog, detail
@@ -86,8 +86,7 @@ class SparkEngine:
         table = self._log(self._depot).table()
         if table is None:
             raise missing(self._settings.depot, "depot")
-        mapping = mapping_of(self._settings.depot_columns, table.schema)
-        return replace(table, payload=mapping.payload_type(table.schema)) if mapping else table
+        return Conversion.of(self._settings, table).table(table)
 
     def depot_commits(self, since: int | None = None) -> list[Commit]:
         """Return the commits of the depot's log, as far as it goes back, or from version `since` on."""
@@ -101,17 +100,30 @@ class SparkEngine:
         """Create an empty depot unless it exists."""
         path = self._new_path(self._depot)
         if path is not None:
-            embedded.create_depot(str(path), payload, keep)
+            creation.create_depot(str(path), payload, keep)
             return
         empty = tables.depot_schema(payload).empty_table()
         properties = tables.PROPERTIES | tables.retention(keep)
         catalog.create_table(self._session, self._depot, empty, properties, tables.DEPOT_COMMENT)
+        if (table := self._log(self._depot).table()) is not None:
+            creation.require_messages(table.schema, self._settings.depot)
+
+    def create_raw_depot(self, keep: str) -> None:
+        """Create an empty raw depot unless it exists."""
+        path = self._new_path(self._depot)
+        if path is not None:
+            creation.create_raw_depot(str(path), keep)
+            return
+        properties = tables.PROPERTIES | tables.retention(keep)
+        catalog.create_table(self._session, self._depot, chunks.RAW.empty_table(), properties, chunks.COMMENT)
+        if (table := self._log(self._depot).table()) is not None:
+            creation.require_raw(table.schema, self._settings.depot)
 
     def create_ledger(self, first: pa.Table, keep: str) -> None:
         """Create the ledger with its first rows in one commit, and the views over it, unless it exists."""
         path = self._new_path(self._ledger)
         if path is not None:
-            embedded.create_ledger(str(path), first, keep)
+            creation.create_ledger(str(path), first, keep)
             return
         properties = tables.PROPERTIES | tables.retention(keep)
         views = self._settings.views
@@ -123,6 +135,11 @@ class SparkEngine:
     def columns(self) -> str | None:
         """Return `[depot.columns]` as the history records it."""
         return recorded_text(self._settings.depot_columns)
+
+    @property
+    def format(self) -> str | None:
+        """Return `[format]` as the history of a ledger over a raw depot records it."""
+        return self._settings.format.recorded()
 
     def create_views(self) -> list[str]:
         """Create the views over a catalog ledger and return their names; a path has none."""
@@ -215,7 +232,7 @@ class SparkEngine:
         if table is None:
             raise missing(self._settings.ledger, "ledger")
         whole = self._session.sql(f"SELECT * FROM {reference(self._ledger)}")
-        schema = tables.ledger_schema(table.payload)
+        schema = ledger_schema_of(table.schema)
         require_ledger(self._ledger, whole.columns, schema)
         try:
             rows = plain(whole.where(F.col("state").isin(*tables.LIVE)).toArrow())
@@ -251,10 +268,12 @@ class SparkEngine:
             counts = self._log(self._depot).rows_added(begin - 1, table.version)
             chosen = self._settings
             with configured(self._session, ALIKE):
-                mapping = mapping_of(chosen.depot_columns, table.schema)
-                mapped = frame.selectExpr(*mapping.spark_select(table.payload), CHANGE, VERSION) if mapping else frame
+                conversion = Conversion.of(chosen, table)
+                mapped = conversion.mapped(frame)
                 with released(mapped):
-                    arrivals = SparkArrivals.of(mapped, counts, begin, chosen.on_depot_delete, chosen.driver_messages)
+                    arrivals = SparkArrivals.of(
+                        mapped, counts, begin, chosen.on_depot_delete, chosen.driver_messages, conversion
+                    )
                     if arrivals.last is None:
                         return begin
                     handle(arrivals)

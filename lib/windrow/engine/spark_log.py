@@ -8,6 +8,7 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from windrow import chunks
 from windrow.arrow import plain
 from windrow.commits import FEED, Commit
 from windrow.engine.log import added, commits, payload_type
@@ -29,7 +30,8 @@ class SparkLog:
             return None
         version = self._history("version", limit=1)[0]["version"]
         schema = plain(self.session.sql(f"SELECT * FROM {self.reference} LIMIT 0").toArrow()).schema
-        return Table(found["id"], version, schema, payload_type(schema), found["properties"].get(FEED) == "true")
+        feed = found["properties"].get(FEED) == "true"
+        return Table(found["id"], version, schema, payload_type(schema), feed, chunks.is_raw(schema))
 
     def rows_added(self, after: int, upto: int) -> dict[int, int | None]:
         """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say."""

@@ -19,8 +19,9 @@ from pyspark.sql import functions as F
 from windrow import errors
 from windrow.arrow import plain
 from windrow.commits import CHANGE, COMMITTED_AT, FEED_COLUMNS, VERSION
+from windrow.engine.conversion import Conversion
 from windrow.engine.executors import ExecutorsSlice
-from windrow.engine.protocol import Arrivals, Slice, next_versions
+from windrow.engine.protocol import Arrivals, Arrived, next_versions
 from windrow.engine.slices import cut, messages_of, refuse_changes
 from windrow.errors import WindrowError, first_line
 
@@ -39,10 +40,17 @@ class SparkArrivals:
     driver_messages: int
     last: int | None
     collected: pa.Table | None
+    conversion: Conversion
 
     @classmethod
     def of(
-        cls, frame: DataFrame, counts: Mapping[int, int | None], begin: int, on_depot_delete: str, driver_messages: int
+        cls,
+        frame: DataFrame,
+        counts: Mapping[int, int | None],
+        begin: int,
+        on_depot_delete: str,
+        driver_messages: int,
+        conversion: Conversion,
     ) -> SparkArrivals:
         """Collect the frame once when it is small enough for the driver, else leave it to the executors.
 
@@ -50,17 +58,17 @@ class SparkArrivals:
         """
         known = [count for count in counts.values() if count is not None]
         total = sum(known) if len(known) == len(counts) else frame.count()
-        feed = _collected(frame) if total <= driver_messages else None
+        feed = _collected(frame) if total <= conversion.most_rows(driver_messages) else None
         if feed is None:
             _keep(frame)
         last = frame.agg(F.max(VERSION)).collect()[0][0] if feed is None else pc.max(feed[VERSION]).as_py()
         new = {version: count for version, count in counts.items() if count != 0 and version <= (last or 0)}
-        messages = None if feed is None else messages_of(feed, feed[CHANGE], on_depot_delete)
-        return cls(frame, new, begin, on_depot_delete, driver_messages, last, messages)
+        rows = None if feed is None else _rows_of(feed, on_depot_delete, conversion)
+        return cls(frame, new, begin, on_depot_delete, driver_messages, last, rows, conversion)
 
-    def after(self, version: int, max_messages: int) -> Slice | None:
+    def after(self, version: int, max_messages: int) -> Arrived | None:
         """Return the next slice, or None when all is read."""
-        while versions := next_versions(self.counts, version, max_messages):
+        while versions := next_versions(self.counts, version, self.conversion.most_rows(max_messages)):
             counts = {at: self.counts[at] for at in versions}
             arrived = self._slice(counts)
             if arrived is not None:
@@ -68,24 +76,41 @@ class SparkArrivals:
             version = versions[-1]
         return None
 
-    def _slice(self, counts: Mapping[int, int | None]) -> Slice | None:
+    def _slice(self, counts: Mapping[int, int | None]) -> Arrived | None:
         """Return the versions that have rows; a version whose log says it has rows stays, whatever was read."""
         if self.collected is not None:
             present = set(self.collected["version"].unique().to_pylist())
             filled = [at for at in counts if counts[at] or at in present]
-            return cut(self.collected, counts, filled) if filled else None
+            return self._cut(self.collected, counts, filled) if filled else None
         part = self.frame.where(F.col(VERSION).between(min(counts), max(counts)))
         unknown = any(count is None for count in counts.values())
         rows = part.count() if unknown else sum(count or 0 for count in counts.values())
         if rows == 0:
             return None
-        if rows <= self.driver_messages:
-            feed = _collected(part)
-            return cut(messages_of(feed, feed[CHANGE], self.on_depot_delete), counts, list(counts))
+        if rows <= self.driver_messages or self.conversion.format is not None:
+            return self._cut(_rows_of(_collected(part), self.on_depot_delete, self.conversion), counts, list(counts))
         if self.on_depot_delete == "error":
             refuse_changes(plain(part.where(F.col(CHANGE) != "insert").select(CHANGE, VERSION).limit(1).toArrow()))
         kept = part.where(F.col(CHANGE) == "insert").withColumn("version", F.col(VERSION))
         return ExecutorsSlice(kept.drop(*FEED_COLUMNS), counts, rows)
+
+    def _cut(self, rows: pa.Table, counts: Mapping[int, int | None], versions: list[int]) -> Arrived:
+        """Return the slice of the given versions of what was brought here."""
+        conversion = self.conversion
+        if conversion.format is None:
+            return cut(rows, counts, versions)
+        from windrow.engine.raw_slices import cut_chunks
+
+        return cut_chunks(rows, counts, versions, conversion.format, conversion.apply_on(self.frame.sparkSession))
+
+
+def _rows_of(feed: pa.Table, on_depot_delete: str, conversion: Conversion) -> pa.Table:
+    """Return what was inserted: messages, or the chunks of a raw depot."""
+    if conversion.format is None:
+        return messages_of(feed, feed[CHANGE], on_depot_delete)
+    from windrow.engine.raw_slices import chunks_of
+
+    return chunks_of(feed, feed[CHANGE], on_depot_delete)
 
 
 def _keep(frame: DataFrame) -> None:

@@ -57,10 +57,12 @@ class Ledger:
         with reading(self.location, "ledger"):
             return self._stream(states, columns, where, rest, then).read_all()
 
-    def pieces(self, states: str | tuple[str, ...], columns: str, where: str) -> Iterator[pa.RecordBatch]:
+    def pieces(
+        self, states: str | tuple[str, ...], columns: str, where: str, rest: str = ""
+    ) -> Iterator[pa.RecordBatch]:
         """Yield the same piece by piece, read when it is asked for: for what may not fit in memory."""
         with reading(self.location, "ledger"):
-            yield from self._stream(states, columns, where)
+            yield from self._stream(states, columns, where, rest)
 
     def everything(self, without: str) -> pa.RecordBatchReader:
         """Return all rows in whatever state, without a column, read piece by piece when they are asked for."""
@@ -77,6 +79,11 @@ class Ledger:
             statement = ["SELECT * FROM (", *statement, ") WHERE", then]
         stream = QueryBuilder().register("ledger", self.table).execute(" ".join(statement))
         return pa.RecordBatchReader.from_stream(stream)
+
+    @property
+    def raw(self) -> bool:
+        """Tell whether its depot is a raw one."""
+        return any(field.name == "octets_read" for field in self.table.schema().fields)
 
     @property
     def payload(self) -> pa.DataType:

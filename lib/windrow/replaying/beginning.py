@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from windrow import tables
 from windrow.arrow import plain
-from windrow.engine.embedded import create_ledger
+from windrow.engine.creation import create_ledger
 from windrow.engine.protocol import Engine
 from windrow.errors import TableRefused
 from windrow.progress import first_rows
@@ -43,7 +43,7 @@ def _copied(ledger: Ledger) -> pa.RecordBatchReader:
 
     Arrow reads them: delta-rs cannot run a query inside a write of its own.
     """
-    schema = tables.ledger_schema(ledger.payload)
+    schema = tables.ledger_schema(ledger.payload, raw=ledger.raw)
     found = ledger.table.to_pyarrow_dataset().scanner(columns=schema.names).to_reader()
     pieces = (rows for piece in found for rows in plain(pa.table(piece)).cast(schema).to_batches())
     return pa.RecordBatchReader.from_batches(schema, pieces)

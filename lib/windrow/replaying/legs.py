@@ -1,7 +1,7 @@
 """What a ledger recorded, as legs: stretches of the depot that can be read without a stop, each with what ended it.
 
 Inside a leg the microbatches of the ledger leave no trace: any others give the same result. A new leg begins where
-something happened that is no message: a flush, other rules, another mapping of the depot's columns. It also begins
+something happened that is no message: a flush, other rules, another mapping or format. It also begins
 around a microbatch that rejected messages as ahead of the clock, because that alone was decided by the wall clock:
 how far a stamp may be is taken from what these rejections recorded.
 """
@@ -22,11 +22,12 @@ from windrow.messages import LATEST, microseconds
 from windrow.reading.delta import Ledger
 
 HISTORY = "microbatch, kind, depot_version, rules, columns, messages_read, clocks"
+READ_ALIKE = ("rules", "columns", "format")
 
 
 @dataclass(slots=True)
 class Leg:
-    """Depot versions up to one, read under the same rules and mapping (JSON), then what ended the leg, if anything.
+    """Depot versions up to one, read under the same rules, mapping and format (JSON), then what ended it, if anything.
 
     A message stamped after `latest` (microseconds) is ahead of the clock. `ticks` are floors that were recorded on
     the way: depot version read by then, source, microseconds. What ended the leg is a flush at the floors `flushed_at`,
@@ -35,6 +36,7 @@ class Leg:
 
     rules: str
     columns: str | None
+    format: str | None
     latest: int
     depot_version: int
     messages: int = 0
@@ -51,7 +53,8 @@ class Leg:
 def recorded(ledger: Ledger, after: int, upto: int) -> list[Leg]:
     """Return the legs of the microbatches after one, up to another."""
     among = f"microbatch > {after:d} AND microbatch <= {upto:d}"
-    history = plain(ledger.rows("microbatch", HISTORY, among, "ORDER BY microbatch"))
+    columns = f"{HISTORY}, format" if ledger.raw else HISTORY
+    history = plain(ledger.rows("microbatch", columns, among, "ORDER BY microbatch"))
     return legs(history.to_pylist(), _bounds(ledger, among))
 
 
@@ -65,7 +68,7 @@ def legs(history: Iterable[Mapping[str, Any]], bounds: Mapping[int, int]) -> lis
         latest = bounds.get(row["microbatch"], LATEST)
         if not found or not _goes_on(found[-1], row, latest):
             before = rules if row["kind"] == "rules" and rules else row["rules"]
-            found.append(Leg(before, row["columns"], latest, row["depot_version"]))
+            found.append(Leg(before, row["columns"], row.get("format"), latest, row["depot_version"]))
         _add(found[-1], row)
         rules = row["rules"]
     return found
@@ -86,7 +89,8 @@ def _goes_on(leg: Leg, row: Mapping[str, Any], latest: int) -> bool:
         return False
     if row["kind"] != "data":
         return True
-    return (leg.rules, leg.columns) == (row["rules"], row["columns"]) and leg.latest == latest == LATEST
+    alike = all(getattr(leg, name) == row.get(name) for name in READ_ALIKE)
+    return alike and leg.latest == latest == LATEST
 
 
 def _add(leg: Leg, row: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ time. Then it is left out, and the microbatches around it become one. Else it is
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,10 @@ import pyarrow.compute as pc
 
 from windrow.batching.step import Batching
 from windrow.engine import open_engine
-from windrow.engine.protocol import Arrivals, Engine, Slice
+from windrow.engine.protocol import Arrivals, Arrived, Engine
 from windrow.errors import BrokenPromise, DepotChanged
 from windrow.floors import Floors
+from windrow.formats.part import FormatPart
 from windrow.microbatch import Microbatch
 from windrow.opening import recorded_rules
 from windrow.reading.digests import Streams
@@ -101,8 +102,11 @@ class Player:
             self._change(engine, leg.next_rules)
 
     def engine(self, leg: Leg) -> Engine:
-        """Return the engine that maps the depot's columns as they were mapped for a leg."""
-        mapped = self._settings.model_copy(update={"depot_columns": json.loads(leg.columns or "{}")})
+        """Return the engine that reads the depot as it was read for a leg."""
+        mapping: dict[str, Any] = {"depot_columns": json.loads(leg.columns or "{}")}
+        if leg.format is not None:
+            mapping["format"] = FormatPart(**json.loads(leg.format))
+        mapped = self._settings.model_copy(update=mapping)
         return open_engine(mapped, self._session)
 
     def finish(self) -> None:
@@ -118,14 +122,16 @@ class Player:
             arrived = arrivals.after(reached, self._settings.max_messages)
             if arrived is None or min(arrived.expected) > leg.depot_version:
                 return
-            summary = arrived.summarise(leg.latest)
+            messages = arrived.formatted(microbatch.primed.partial)
+            summary = messages.summarise(leg.latest)
             stop = min(leg.depot_version, self._ticks.first_that_matters(summary))
             if stop < min(arrived.expected):
                 self._tick(engine, leg.rules, stop)
                 continue
             if max(arrived.expected) > stop:
-                arrived = _upto(arrivals, reached, summary, stop)
-            self._committed(microbatch.run_messages(arrived, leg.latest).messages)
+                part = _upto(arrivals, reached, _rows(arrived.expected, summary), stop)
+                messages = part.formatted(microbatch.primed.partial)
+            self._committed(microbatch.run_messages(messages, leg.latest).messages)
 
     def _tick(self, engine: Engine, rules: str, upto: int | None = None) -> None:
         """Play in one the ticks that were recorded up to a depot version (default: all), if they raise a floor."""
@@ -158,10 +164,16 @@ class Player:
         self._played(messages)
 
 
-def _upto(arrivals: Arrivals, reached: int, summary: pa.Table, stop: int) -> Slice:
-    """Return of the next slice, which was summarised, the part up to a depot version."""
-    within = summary.filter(pc.less_equal(summary["version"], stop))
-    part = arrivals.after(reached, int(pc.sum(within["messages"]).as_py()))
+def _rows(expected: Mapping[int, int | None], summary: pa.Table) -> dict[int, int]:
+    """Return how many rows each version of a slice has; where the depot's log does not say it, they are messages."""
+    counted = summary.group_by("version").aggregate([("messages", "sum")]).to_pylist()
+    messages = {one["version"]: one["messages_sum"] for one in counted}
+    return {version: messages.get(version, 0) if rows is None else rows for version, rows in expected.items()}
+
+
+def _upto(arrivals: Arrivals, reached: int, rows: Mapping[int, int], stop: int) -> Arrived:
+    """Return of the next slice, whose versions have so many rows, the part up to a depot version."""
+    part = arrivals.after(reached, sum(count for version, count in rows.items() if version <= stop))
     if part is None or max(part.expected) > stop:
         raise BrokenPromise(f"depot versions {reached + 1} to {stop} could not be read apart from those that follow")
     return part

@@ -1,0 +1,125 @@
+"""How the rows of a depot become messages: through a format where it is raw, and through `[depot.columns]`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from windrow import messages
+from windrow.arrow import TIME, plain
+from windrow.commits import CHANGE, VERSION
+from windrow.engine.protocol import Table
+from windrow.engine.slices import mapping_of
+from windrow.errors import SettingsError, require
+from windrow.expressions import Mapping as ColumnMapping
+from windrow.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from windrow.formats.format import Format
+
+ToMessages = Callable[[pa.Table], pa.Table]
+COLUMNS = list(messages.COLUMNS)
+SIGNED = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """A depot's format, None for one that is not raw, and its mapping, None where it has the columns of a message.
+
+    `columns` are those that the mapping maps, `payload` is the type that its payloads have.
+    """
+
+    format: Format | None
+    mapping: ColumnMapping | None
+    columns: pa.Schema
+    payload: pa.DataType
+
+    @classmethod
+    def of(cls, settings: Settings, table: Table) -> Conversion:
+        """Return the conversion of a depot. Raises SettingsError, ExpressionError."""
+        if not table.raw:
+            mapping = mapping_of(settings.depot_columns, table.schema)
+            return cls(None, mapping, table.schema, mapping.payload_type(table.schema) if mapping else table.payload)
+        if settings.format.type is None:
+            raise SettingsError(
+                "the depot is a raw one, and nothing says what is in its chunks", "Say so under [format]: type, fields."
+            )
+        from windrow.formats.settings import format_of
+        from windrow.raw.stage import with_places
+
+        with settings.telling_where("format", named="fields"):
+            format_ = format_of(settings.format)
+        columns = common(with_places(format_.parser.schema))
+        mapping = mapping_of(settings.depot_columns, columns)
+        payload = mapping.payload_type(columns) if mapping else table.payload
+        return cls(format_, mapping, columns, payload)
+
+    def mapped(self, frame: DataFrame) -> DataFrame:
+        """Return the change feed of a depot as messages with the feed's columns; of a raw one as it is."""
+        if self.mapping is None or self.format is not None:
+            return frame
+        return frame.selectExpr(*self.mapping.spark_select(self.payload), CHANGE, VERSION)
+
+    def apply_on(self, session: SparkSession) -> ToMessages:
+        """Return what makes messages of the fields of records, in their order, on Spark."""
+
+        def to_messages(fields: pa.Table) -> pa.Table:
+            if self.mapping is None or not fields.num_rows:
+                return messages.conform(fields if self.mapping is None else self._none()).select(COLUMNS)
+            from windrow.engine.frames import frame_of
+
+            frame = frame_of(session, fields.select(self.columns.names).cast(self.columns, safe=False))
+            found = plain(frame.selectExpr(*self.mapping.spark_select(self.payload)).toArrow())
+            require(found.num_rows == fields.num_rows, "Spark returned as many messages as there are records")
+            return messages.conform(found).select(COLUMNS)
+
+        return to_messages
+
+    def _none(self) -> pa.Table:
+        return messages.schema(self.payload).empty_table()
+
+    def most_rows(self, max_messages: int) -> int:
+        """Return how many rows of the depot a microbatch takes at most, where it takes several versions."""
+        return max_messages if self.format is None else self.format.max_chunks
+
+    def apply(self, rows: pa.Table) -> pa.Table:
+        """Return rows (of a raw depot the fields of its records) as messages, in their order, without Spark."""
+        if self.mapping is None:
+            return messages.conform(rows).select(COLUMNS)
+        return self.mapping.apply(
+            rows.select(self.columns.names).cast(self.columns, safe=False), self.payload
+        ).read_all()
+
+    def require_embedded(self) -> None:
+        """Raise ExpressionError for a mapping that only Spark can run."""
+        if self.mapping is not None:
+            self.mapping.duckdb_select(self.columns, self.payload)
+
+    def table(self, table: Table) -> Table:
+        """Return the depot with the type of its payloads."""
+        return replace(table, payload=self.payload)
+
+
+def common(fields: pa.Schema) -> pa.Schema:
+    """Return the types that both engines know for those of fields: signed numbers, times in microseconds."""
+    return pa.schema([pa.field(field.name, _common(field.type)) for field in fields])
+
+
+def _common(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(type_):
+        return TIME
+    if pa.types.is_list(type_):
+        return pa.list_(_common(type_.value_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([pa.field(field.name, _common(field.type)) for field in type_])
+    return SIGNED.get(type_, type_)

@@ -1,0 +1,140 @@
+"""Slices of a raw depot: chunks as they were read, and the messages, rejects and partial rows that they become."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow import messages as message_columns
+from windrow import tables
+from windrow.arrow import TIME
+from windrow.chunks import RAW
+from windrow.commits import VERSION
+from windrow.engine.conversion import ToMessages
+from windrow.engine.protocol import Counts, Processed
+from windrow.engine.slices import refuse_changes
+from windrow.errors import ShortRead
+from windrow.formats.format import Format
+from windrow.messages import SUMMARY
+from windrow.raw.stage import Staged, stage
+from windrow.raw.volume import Volume
+from windrow.step import Task
+
+
+@dataclass(frozen=True, slots=True)
+class RawSlice:
+    """Whole versions of a raw depot: its rows (`chunks.RAW` and `version`), and what makes messages of records."""
+
+    rows: pa.Table
+    expected: Mapping[int, int | None]
+    format: Format
+    to_messages: ToMessages
+    path: str = "driver"
+    volume: None = None
+
+    def formatted(self, partial: pa.Table) -> FormattedSlice:
+        """Return the messages. Raises ShortRead."""
+        counted = {row["values"]: row["counts"] for row in pc.value_counts(self.rows["version"]).to_pylist()}
+        require_whole(counted, self.expected)
+        staged = stage(self.rows, partial, self.format)
+        messages = self.to_messages(staged.fields).append_column("version", staged.fields["version"])
+        return FormattedSlice(messages, dict.fromkeys(self.expected), staged, self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class FormattedSlice:
+    """Whole versions of a raw depot as messages with `version`, and what else they gave."""
+
+    messages: pa.Table
+    expected: Mapping[int, int | None]
+    staged: Staged
+    path: str
+
+    @property
+    def volume(self) -> Volume:
+        """Return how many octets it has."""
+        return self.staged.volume
+
+    def formatted(self, partial: pa.Table) -> FormattedSlice:
+        """Return itself."""
+        return self
+
+    def summarise(self, latest: int) -> pa.Table:
+        """Return `messages.summarise` of its messages; what was rejected counts as read, and every version does."""
+        rejected = self.staged.rejects["version"]
+        versions = pa.concat_arrays([*rejected.cast(pa.int64()).chunks, pa.array(self.expected, pa.int64())])
+        read = np.append(np.ones(len(rejected), np.int64), np.zeros(len(self.expected), np.int64))
+        nothing = {"source": pa.nulls(read.size, pa.string()), "earliest": pa.nulls(read.size, TIME)}
+        rest = {"version": versions, "messages": read, "stamp": nothing["earliest"]} | nothing
+        beside = pa.table({name: rest[name] for name in SUMMARY.names}, SUMMARY)
+        return message_columns.combine(pa.concat_tables([message_columns.summarise(self.messages, latest), beside]))
+
+    def streams(self) -> pa.Table:
+        """Return the streams of its messages."""
+        return self.messages.group_by(["source", "key"]).aggregate([])
+
+    def process(self, task: Task, live: pa.Table) -> Processed:
+        """Run the task here."""
+        rows, cuts = task(self.messages, live)
+        rows = pa.concat_tables([rows, *beside(self.staged, task.microbatch, rows.schema)])
+        return Processed(rows, Counts.of(rows), cuts)
+
+
+def require_whole(counted: Mapping[int, int], expected: Mapping[int, int | None]) -> None:
+    """Raise ShortRead for a version with fewer chunks than its commit says it added."""
+    for version, wanted in expected.items():
+        if wanted is not None and counted.get(version, 0) != wanted:
+            raise ShortRead(
+                f"depot version {version} gave {counted.get(version, 0)} rows, its commit added {wanted}",
+                "Nothing was written. If it stays so, the depot's files do not match its log.",
+            )
+
+
+def beside(staged: Staged, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
+    """Return what goes to the ledger beside batches, in its columns and `known`: rejects, partial rows."""
+    own = pa.schema([field for field in schema if field.name != "known"])
+    rejects, partial = staged.rejects, staged.partial
+    refused: dict[str, object] = {
+        name: rejects[name] for name in ("raw_source", "chunk", "offset", "received_at", "reason", "detail", "content")
+    }
+    refused |= {"id": _ids(rejects), "state": "rejected", "off_by_us": 0, "microbatch": microbatch}
+    kept: dict[str, object] = {name: partial[name] for name in partial.column_names if name != "known"}
+    known = pa.chunked_array([np.zeros(rejects.num_rows, np.bool_)])
+    return [
+        tables.rows(own, refused, rejects.num_rows).append_column("known", known),
+        tables.rows(own, kept, partial.num_rows).append_column("known", partial["known"]),
+    ]
+
+
+def _ids(rejects: pa.Table) -> pa.Array:
+    """Name a record by its place, a chunk by the version that brought it, its number, and which of several it is."""
+    column = {name: rejects[name].combine_chunks() for name in rejects.column_names}
+    record = tables.identifier("record", column["raw_source"], column["chunk"], column["offset"])
+    chunk = tables.identifier(
+        "chunk", column["arrived_in"], column["raw_source"], column["chunk"], column["ordinal"], column["reason"]
+    )
+    return pc.if_else(pc.is_valid(column["offset"]), record, chunk)
+
+
+def chunks_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str) -> pa.Table:
+    """Return the chunks in those rows of a change feed that were inserted, with the version that added each.
+
+    Raises DepotChanged for deletions and updates, unless `on_depot_delete` is `ignore`.
+    """
+    if on_depot_delete == "error":
+        refuse_changes(feed.filter(pc.invert(inserted)))
+    kept = feed.filter(inserted)
+    columns = {field.name: kept[field.name].cast(field.type) for field in RAW}
+    return pa.table(columns | {"version": kept[VERSION].cast(pa.int64())})
+
+
+def cut_chunks(
+    rows: pa.Table, counts: Mapping[int, int | None], versions: list[int], format_: Format, to_messages: ToMessages
+) -> RawSlice:
+    """Return the slice of the given versions."""
+    mask = pc.is_in(rows["version"], pa.array(versions, pa.int64()))
+    return RawSlice(rows.filter(mask), {version: counts[version] for version in versions}, format_, to_messages)

@@ -1,0 +1,111 @@
+"""Spans of all sources of a microbatch side by side, over one run of octets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.arrow import TIME
+from windrow.formats.framing import RECORD
+from windrow.formats.records import Ints, Octets
+from windrow.raw.segment import Segment
+from windrow.raw.source import BEGIN, CHUNK, OFFSET, RECEIVED_AT, Pieces
+
+PLACE = [("raw_source", pa.string()), ("chunk", pa.int64()), ("offset", pa.int64()), ("received_at", TIME)]
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Octets from `begin` to `end`, what each is (`framing.RECORD`, ...), in which depot version that was known.
+
+    `segment` says of which segment a span is; `pieces` of which chunks the octets are. `headers` are spans that name
+    the columns.
+    """
+
+    segments: Sequence[Segment]
+    octets: Octets
+    pieces: Pieces
+    begin: Ints
+    end: Ints
+    what: Ints
+    version: Ints
+    segment: Ints
+    headers: Ints
+
+    @classmethod
+    def of(cls, segments: Sequence[Segment]) -> Spans:
+        """Return the spans of segments."""
+        base = np.cumsum([0, *(len(segment.octets) for segment in segments)])[:-1]
+        counts = [len(segment.begin) for segment in segments]
+        first = np.cumsum([0, *counts])[:-1]
+        shift = np.repeat(base, counts)
+        pieces = [segment.pieces.copy() for segment in segments]
+        for part, begin in zip(pieces, base.tolist(), strict=True):
+            part[:, BEGIN] += begin
+        headers = [at + segment.header for at, segment in zip(first, segments, strict=True) if segment.header >= 0]
+        return cls(
+            segments=segments,
+            octets=np.concatenate([np.empty(0, np.uint8), *(segment.octets for segment in segments)]),
+            pieces=np.concatenate([np.empty((0, 5), np.int64), *pieces]),
+            begin=_joined(segment.begin for segment in segments) + shift,
+            end=_joined(segment.end for segment in segments) + shift,
+            what=_joined(segment.what for segment in segments),
+            version=_joined(segment.version for segment in segments),
+            segment=np.repeat(np.arange(len(segments)), counts),
+            headers=np.array(headers, np.int64),
+        )
+
+    @property
+    def count(self) -> int:
+        """Return how many there are."""
+        return int(self.begin.size)
+
+    def records(self) -> Ints:
+        """Return which spans are records that hold values."""
+        held = self.what == RECORD
+        held[self.headers] = False
+        return np.flatnonzero(held)
+
+    def split(self, parents: Ints, begin: Ints, end: Ints) -> Spans:
+        """Return the spans with more records behind them, each a part of the span that is its parent."""
+        return replace(
+            self,
+            begin=np.append(self.begin, begin),
+            end=np.append(self.end, end),
+            what=np.append(self.what, np.full(begin.size, RECORD)),
+            version=np.append(self.version, self.version[parents]),
+            segment=np.append(self.segment, self.segment[parents]),
+        )
+
+    def shortened(self, spans: Ints, end: Ints) -> Spans:
+        """Return the spans with some of them ending earlier."""
+        ends = self.end.copy()
+        ends[spans] = end
+        return replace(self, end=ends)
+
+    def places(self, spans: Ints) -> dict[str, pa.Array]:
+        """Return where spans begin, and when the chunk was received that completed each: the columns of `PLACE`."""
+        begin = self.begin[spans]
+        first, complete = self._piece(begin), self._piece(self.end[spans] - 1)
+        names = pa.array([segment.source for segment in self.segments], pa.string())
+        return {
+            "raw_source": names.take(pa.array(self.segment[spans])),
+            "chunk": pa.array(self.pieces[first, CHUNK]),
+            "offset": pa.array(self.pieces[first, OFFSET] + begin - self.pieces[first, BEGIN]),
+            "received_at": pa.array(self.pieces[complete, RECEIVED_AT]).cast(TIME),
+        }
+
+    def contents(self, spans: Ints) -> list[bytes]:
+        """Return the octets of spans."""
+        bounds = zip(self.begin[spans].tolist(), self.end[spans].tolist(), strict=True)
+        return [self.octets[begin:end].tobytes() for begin, end in bounds]
+
+    def _piece(self, position: Ints) -> Ints:
+        return np.searchsorted(self.pieces[:, BEGIN], position, side="right") - 1
+
+
+def _joined(parts: Sequence[Ints] | object) -> Ints:
+    return np.concatenate([np.empty(0, np.int64), *parts])  # type: ignore[misc]

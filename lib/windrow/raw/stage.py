@@ -1,0 +1,164 @@
+"""The stage before the kernel: chunks of raw sources into the fields of records, and what is refused on the way.
+
+It takes what arrived and what the ledger holds of its sources, and returns both as they are afterwards. It is pure, and
+what it makes of a source depends on the source's octets alone, neither on its chunks nor on the microbatches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.arrow import TIME
+from windrow.formats.format import Format
+from windrow.raw.arrived import Arrived, Invalid
+from windrow.raw.parsing import Values, parse
+from windrow.raw.partial import changes, sources_of
+from windrow.raw.queue import Refused, Taken
+from windrow.raw.segment import Segment, segments
+from windrow.raw.source import Source
+from windrow.raw.spans import PLACE, Spans
+from windrow.raw.volume import Volume
+
+REJECTS = pa.schema(
+    [
+        ("raw_source", pa.string()), ("chunk", pa.int64()), ("offset", pa.int64()), ("received_at", TIME),
+        ("version", pa.int64()), ("arrived_in", pa.int64()), ("ordinal", pa.int64()), ("reason", pa.string()),
+        ("detail", pa.string()), ("octets", pa.int64()), ("content", pa.binary()), ("field", pa.string()),
+    ]
+)  # fmt: skip
+REPEATED, CODEC, INVALID = "format_repeated", "format_codec", "format_invalid"
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What a microbatch makes of chunks.
+
+    `fields` has a row for each good record: its fields, `spans.PLACE`, and the depot `version` that completed it.
+    `rejects` has the records and chunks that are none (`REJECTS`): a record has an offset; a chunk has the version that
+    it `arrived_in`, and an `ordinal` in it. `partial` are the rows of the ledger that change, with `known`.
+    """
+
+    fields: pa.Table
+    rejects: pa.Table
+    partial: pa.Table
+    volume: Volume
+
+
+def stage(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
+    """Return what rows of a raw depot (`chunks.RAW` and `version`) become, with the partial rows of a ledger."""
+    arrived, sources = Arrived.of(rows, format_.decode), sources_of(partial)
+    touched = {name: sources.get(name) or Source(name) for name in arrived.chunks}
+    kept = -sum(source.octets for source in touched.values())
+    rejects = [_invalid(one) for one in arrived.invalid]
+    framed: list[Segment] = []
+    for name, versions in arrived.chunks.items():
+        source, taken = touched[name], []
+        for chunks in versions.values():
+            for step in source.queue.take(chunks, format_.max_held_bytes, format_.remembered_chunks):
+                if isinstance(step, Refused):
+                    rejects.append(_refused(name, step))
+                    continue
+                if isinstance(step, Taken) and step.chunk.broken:
+                    rejects.append(_refused(name, Refused(step.chunk, CODEC, step.chunk.broken, step.version)))
+                taken.append(step)
+        framed += segments(source, taken, format_)
+    kept += sum(source.octets for source in touched.values())
+    values = parse(Spans.of(framed), format_)
+    refused = pa.concat_tables([_records(values), _table(rejects)])
+    volume = Volume(
+        read=sum(len(chunk.content) for one in arrived.chunks.values() for chunks in one.values() for chunk in chunks)
+        + sum(len(one.content) for one in arrived.invalid),
+        framed=_framed(values, framed),
+        rejected=_octets(refused, repeated=False),
+        repeated=_octets(refused, repeated=True),
+        kept=kept,
+    )
+    return Staged(_fields(values), refused, changes(partial, touched.values()), volume)
+
+
+def _framed(values: Values, framed: list[Segment]) -> int:
+    """Count the octets of records that are not bad, of headers and of byte-order marks."""
+    size = values.spans.end - values.spans.begin
+    bad = np.array([one.span for one in values.bad], np.int64)
+    return int(size.sum() - size[bad].sum()) + sum(segment.mark for segment in framed)
+
+
+def _octets(rejects: pa.Table, *, repeated: bool) -> int:
+    chosen = rejects.filter(pc.equal(pc.equal(rejects["reason"], REPEATED), repeated))
+    return int(pc.sum(chosen["octets"]).as_py() or 0)
+
+
+def with_places(fields: pa.Schema) -> pa.Schema:
+    """Return the columns that `[depot.columns]` maps: fields, and where each record is, unless a field has the name."""
+    own = [pa.field(name, type_) for name, type_ in PLACE if name not in fields.names]
+    return pa.schema([*fields, *own])
+
+
+def _fields(values: Values) -> pa.Table:
+    """Return the fields of good records, with where each is (`with_places`), and `version`."""
+    places = values.spans.places(values.span) | {"version": pa.array(values.spans.version[values.span])}
+    table = values.fields
+    for name, column in places.items():
+        if name not in table.column_names:
+            table = table.append_column(name, column)
+    return table
+
+
+def _records(values: Values) -> pa.Table:
+    """Return the bad records as rejects."""
+    spans = values.spans
+    span = np.array([one.span for one in values.bad], np.int64)
+    places = spans.places(span)
+    at = zip(places["chunk"].to_pylist(), places["offset"].to_pylist(), values.bad, strict=True)
+    columns: dict[str, Any] = places | {
+        "version": spans.version[span],
+        "arrived_in": pa.nulls(span.size, pa.int64()),
+        "ordinal": pa.nulls(span.size, pa.int64()),
+        "reason": pa.array([one.reason for one in values.bad], pa.string()),
+        "detail": pa.array([f"chunk {chunk}, offset {at}: {one.detail}" for chunk, at, one in at], pa.string()),
+        "octets": spans.end[span] - spans.begin[span],
+        "content": pa.array(spans.contents(span), pa.binary()),
+        "field": pa.array([one.field for one in values.bad], pa.string()),
+    }
+    return pa.table({name: columns[name] for name in REJECTS.names}, REJECTS)
+
+
+def _refused(source: str, refused: Refused) -> dict[str, Any]:
+    chunk = refused.chunk
+    return {
+        "raw_source": source,
+        "chunk": chunk.number,
+        "received_at": chunk.received_at,
+        "version": refused.version,
+        "arrived_in": chunk.version,
+        "ordinal": chunk.ordinal,
+        "reason": refused.reason,
+        "detail": f"chunk {chunk.number}: {refused.detail}",
+        "octets": len(chunk.content),
+        "content": None if refused.reason == REPEATED else chunk.content,
+    }
+
+
+def _invalid(row: Invalid) -> dict[str, Any]:
+    return {
+        "raw_source": row.raw_source,
+        "chunk": row.number,
+        "received_at": row.received_at,
+        "version": row.version,
+        "arrived_in": row.version,
+        "ordinal": row.ordinal,
+        "reason": INVALID,
+        "detail": row.detail,
+        "octets": len(row.content),
+        "content": row.content,
+    }
+
+
+def _table(rows: list[dict[str, Any]]) -> pa.Table:
+    counts = pa.schema([(field.name, pa.int64() if field.type == TIME else field.type) for field in REJECTS])
+    return pa.Table.from_pylist(rows, counts).cast(REJECTS)

@@ -1,0 +1,20 @@
+"""How many octets of a raw depot a microbatch read, and where they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """Octets: read = framed + rejected + repeated + kept.
+
+    `framed` are in records with values, in headers and in blank lines; `repeated` came before; `kept` are how many more
+    than before are in partial rows.
+    """
+
+    read: int
+    framed: int
+    rejected: int
+    repeated: int
+    kept: int

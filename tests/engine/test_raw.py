@@ -1,0 +1,191 @@
+"""A raw depot on both engines: the same messages, rejections and books, however its octets came."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from tests.clocks import NOW, ManualClock
+from tests.conftest import EngineFactory
+from tests.engine.probe import Point
+from tests.engine.world import World
+from windrow import messages
+from windrow.chunks import RAW
+from windrow.engine.creation import create_raw_depot
+from windrow.errors import MicrobatchFailed, SettingsError
+from windrow.moments import time_text
+
+COLUMNS = {
+    "source": "device",
+    "key": "device",
+    "type": "kind",
+    "event_time": "ts",
+    "sequence": "chunk * 1000000 + offset",
+    "payload": "value",
+}
+CSV = {
+    "type": "csv",
+    "fields": {"ts": "timestamp[us]", "device": "string", "kind": "string", "value": "string", "size": "uint8"},
+    "max_record_bytes": 200,
+    "max_held_bytes": 1_000,
+}
+SETTINGS = {"depot_columns": COLUMNS, "format": CSV, "rules": {"window": "2h", "max_delay": "1h"}}
+ROWS = [
+    b"device,ts,kind,value,size\n",
+    *(b"d%d,%s,k%d,v,%d\n" % (i % 3, time_text(NOW + i * 500_000).encode(), i % 7, i) for i in range(60)),
+]
+BAD = [b"nonsense\n", b'd1,"open\n', b"d1,now,k,v,1\n", b"d1,2026-01-01T00:00:00Z,k,v,300\n"]
+
+
+class Raw(World):
+    """A world with a raw depot."""
+
+    def __init__(self, root: Path, clock: ManualClock, ledger: str = "ledger") -> None:
+        self.clock, self.payload = clock, pa.string()
+        self.depot, self.ledger = str(root / "raw"), str(root / ledger)
+        create_raw_depot(self.depot)
+
+    def append(self, *chunks: tuple[str, int, bytes, bool]) -> None:
+        """Append chunks in one version: source, number, octets, whether it is the last."""
+        columns = [list(column) for column in zip(*chunks, strict=True)]
+        times = messages.times(pa.array([NOW + 31_000_000] * len(chunks), pa.int64()).to_numpy())
+        write_deltalake(self.depot, pa.table([*columns, times], RAW), mode="append")
+
+    def run(self, factory: EngineFactory, **settings: Any) -> None:
+        """Read what is new."""
+        self.runner(factory, **(SETTINGS | settings)).once()
+
+    def told(self) -> list[Any]:
+        """Return what is in batches and what was rejected, and for which reason."""
+        batches = [
+            (row["source"], row["key"], row["window_start"], row["messages"]) for row in self.rows("open", "closed")
+        ]
+        rejected = [(row["id"], row["reason"], row["detail"], row["content"]) for row in self.rows("rejected")]
+        return [batches, rejected]
+
+    def octets(self) -> dict[str, int]:
+        """Return the sums of octets that the history has, and what is kept."""
+        sums = {
+            name: sum(row[f"octets_{name}"] or 0 for row in self.history())
+            for name in ("read", "framed", "rejected", "repeated")
+        }
+        return sums | {"kept": sum(len(row["content"] or b"") for row in self.rows("partial"))}
+
+
+@pytest.fixture
+def world(tmp_path: Path, clock: ManualClock) -> Raw:
+    """An empty raw depot and a ledger that does not exist yet."""
+    return Raw(tmp_path, clock)
+
+
+def dirty() -> bytes:
+    """Return rows with bad ones among them."""
+    rows = [*ROWS]
+    for at, bad in zip((5, 20, 33, 50), BAD, strict=True):
+        rows.insert(at, bad)
+    return b"".join(rows)
+
+
+def cut(data: bytes, size: int) -> list[tuple[str, int, bytes, bool]]:
+    """Cut a source into chunks."""
+    parts = [data[at : at + size] for at in range(0, len(data), size)]
+    return [("gateway", number, part, number == len(parts)) for number, part in enumerate(parts, 1)]
+
+
+def test_any_microbatches(world: Raw, engine: EngineFactory, tmp_path: Path, clock: ManualClock) -> None:
+    """
+    Chunks in any order and any versions, repeated, in microbatches of any size: the messages and rejections of the
+    whole, and every octet in the books at each version of the ledger.
+    """
+    whole = Raw(tmp_path / "whole", clock)
+    chunks = cut(dirty(), 111)
+    whole.append(*chunks)
+    whole.run(EngineFactory("embedded"))
+    shape = random.Random(3)
+    arrivals = [*chunks, chunks[3], chunks[9]]
+    shape.shuffle(arrivals)
+    while arrivals:
+        count = shape.randrange(1, 6)
+        world.append(*arrivals[:count])
+        del arrivals[:count]
+        if shape.random() < 0.6:
+            world.run(engine, max_messages=3)
+            books = world.octets()
+            assert books["read"] == books["framed"] + books["rejected"] + books["repeated"] + books["kept"]
+    world.run(engine)
+    batches, rejected = world.told()
+    assert batches_of(batches) == batches_of(whole.told()[0])
+    assert sorted(row for row in rejected if row[1] != "format_repeated") == sorted(whole.told()[1])
+    assert [row[1] for row in rejected].count("format_repeated") == 2
+    assert world.octets()["kept"] == 0
+    assert len(dirty()) == world.octets()["framed"] + world.octets()["rejected"]
+    assert len(batches_of(batches)) == 60
+
+
+def batches_of(batches: list[Any]) -> list[Any]:
+    """Return each message with the stream of its batch."""
+    return sorted(repr((source, key, one)) for source, key, _, inside in batches for one in inside)
+
+
+def test_rejected(world: Raw, engine: EngineFactory) -> None:
+    """
+    A bad record is rejected with its place, the reason and its octets, and counts as read.
+    """
+    world.append(*cut(dirty(), 10_000))
+    world.run(engine)
+    rejected = {row["content"]: row for row in world.rows("rejected")}
+    assert {content: row["reason"] for content, row in rejected.items()} == dict(
+        zip(BAD, ("format_columns", "format_columns", "format_cast", "format_cast"), strict=True)
+    ) | {BAD[1]: rejected[BAD[1]]["reason"]}
+    assert rejected[BAD[3]]["detail"].startswith("chunk 1, offset ")
+    assert "size" in rejected[BAD[3]]["detail"]
+    history = world.history()
+    assert [(row["messages_read"], row["rejected"], row["format"] is not None) for row in history] == [(64, 4, True)]
+
+
+def test_crash(world: Raw, engine: EngineFactory) -> None:
+    """
+    A run that fails after its commit, or before it, leaves what a run that does not fail leaves.
+    """
+    world.append(*cut(dirty(), 300)[:4])
+    for where in (Point.AFTER_PROCESS, Point.BEFORE_COMMIT, Point.AFTER_COMMIT):
+
+        def fail(point: Point, at: Point = where) -> None:
+            if point is at:
+                raise OSError("the connection was lost")
+
+        with pytest.raises(Exception, match="lost"):
+            world.probed(engine, fail, retries=0, **SETTINGS).once()
+    world.run(engine)
+    world.append(*cut(dirty(), 300)[4:])
+    world.run(engine)
+    assert len(batches_of(world.told()[0])) == 60
+    assert len(world.told()[1]) == 4
+
+
+def test_short_read(world: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    When the feed gives fewer chunks than the log says were added nothing is written.
+    """
+    from windrow.engine import raw_slices
+
+    really = raw_slices.chunks_of
+    monkeypatch.setattr(raw_slices, "chunks_of", lambda *given: really(*given).slice(1))
+    world.append(*cut(dirty(), 300))
+    with pytest.raises(MicrobatchFailed, match="its commit added 7"):
+        world.run(EngineFactory("embedded"), retries=0)
+    assert world.history() == []
+
+
+def test_no_format(world: Raw, engine: EngineFactory) -> None:
+    """
+    A raw depot without a format is an error that says what is missing, before anything is made.
+    """
+    with pytest.raises(SettingsError, match="raw"):
+        world.run(engine, format={})
+    assert not Path(world.ledger).exists()

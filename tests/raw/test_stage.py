@@ -1,0 +1,289 @@
+"""What a raw source holds comes out the same, however it was cut, in whatever order it came, in any microbatches."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow import tables
+from windrow.arrow import TIME
+from windrow.chunks import RAW
+from windrow.formats.format import Format
+from windrow.formats.framing import DelimitedFraming
+from windrow.formats.grammar import delimited
+from windrow.formats.records import REJECTS, HeaderRefused, Parsed, Records
+from windrow.raw.partial import SCHEMA
+from windrow.raw.stage import Staged, stage
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A parser of two columns, of which the second is no `bad`; nothing of it is the product's."""
+
+    schema: pa.Schema = field(default_factory=lambda: pa.schema([("a", pa.string()), ("b", pa.string())]))
+
+    def parse(self, records: Records) -> Parsed:
+        """Return pairs."""
+        good, bad = [], []
+        for number in range(records.count):
+            text = records.of(number)
+            if not text:
+                continue
+            cells, multiline = text.split(b","), b"\n" in text and b'"' in text.rpartition(b"\n")[2]
+            if len(cells) != 2 or multiline:
+                bad.append({"record": number, "reason": "format_columns", "column": None, "detail": f"{len(cells)}"})
+            elif cells[1] == b"bad":
+                bad.append({"record": number, "reason": "format_cast", "column": "b", "detail": "bad"})
+            else:
+                good.append((number, *(cell.decode() for cell in cells)))
+        columns = {name: pa.array([one[at] for one in good], pa.string()) for at, name in enumerate("ab", 1)}
+        rejects = pa.Table.from_pylist(bad, REJECTS)
+        return Parsed(pa.table(columns), np.array([one[0] for one in good], np.int64), rejects)
+
+
+def with_header(record: bytes) -> Pairs:
+    if record != b"a,b":
+        raise HeaderRefused("format_columns", f"{record!r} is no header")
+    return Pairs()
+
+
+def csv(most: int = 60, **chosen) -> Format:
+    return Format(DelimitedFraming(delimited(b"\n", b",", b'"'), b"\n", most), Pairs(), "csv", **chosen)
+
+
+class Ledger:
+    """Rows of state partial as a ledger holds them, and all that came out so far."""
+
+    def __init__(self, format_: Format) -> None:
+        self.format = format_
+        self.partial = SCHEMA.empty_table()
+        self.staged: list[Staged] = []
+
+    def read(self, rows: pa.Table) -> None:
+        """Read rows in a microbatch, after a look at what the ledger holds as it would come back from the table."""
+        staged = stage(rows, self.partial, self.format)
+        known = set(self.partial["id"].to_pylist())
+        ids = staged.partial["id"].to_pylist()
+        assert len(set(ids)) == len(ids)
+        assert [one in known for one in ids] == staged.partial["known"].to_pylist()
+        kept = self.partial.filter(pc.invert(pc.is_in(self.partial["id"], staged.partial["id"].combine_chunks())))
+        new = staged.partial.filter(pc.not_equal(staged.partial["state"], tables.GONE))
+        before, self.partial = octets(self.partial), pa.concat_tables([kept, new])
+        volume = staged.volume
+        assert volume.read == volume.framed + volume.rejected + volume.repeated + volume.kept
+        assert volume.kept == octets(self.partial) - before
+        held = pc.sum(pc.binary_length(staged.rejects["content"])).as_py() or 0
+        assert volume.rejected == held
+        self.staged.append(staged)
+
+    def fields(self) -> list[dict[str, object]]:
+        """Return the good records in an order of their own."""
+        rows = [row for one in self.staged for row in one.fields.drop_columns(["version"]).to_pylist()]
+        return sorted(rows, key=repr)
+
+    def rejects(self, *reasons: str) -> list[dict[str, object]]:
+        """Return the bad ones."""
+        rows = [row for one in self.staged for row in one.rejects.drop_columns(["version", "arrived_in"]).to_pylist()]
+        return sorted((row for row in rows if not reasons or row["reason"] in reasons), key=repr)
+
+    def versions(self) -> list[object]:
+        """Return in which version each record was known, good or bad."""
+        parts = [part for one in self.staged for part in (one.fields, one.rejects)]
+        return sorted(
+            row for part in parts for row in zip(*(part[n].to_pylist() for n in ("chunk", "version")), strict=True)
+        )
+
+
+def octets(partial: pa.Table) -> int:
+    return pc.sum(pc.binary_length(partial["content"])).as_py() or 0
+
+
+def chunks(parts: list[bytes], source: str = "s", version: int = 1, last: bool = True) -> pa.Table:
+    """Return the chunks of a source in one version; each was received a microsecond after the one before."""
+    count = len(parts)
+    return pa.table(
+        {
+            "raw_source": [source] * count,
+            "sequence": range(1, count + 1),
+            "bytes": pa.array(parts, pa.binary()),
+            "last": [last and number == count for number in range(1, count + 1)],
+            "received_at": pa.array(range(count), pa.int64()).cast(TIME),
+            "version": [version] * count,
+        }
+    ).cast(RAW.append(pa.field("version", pa.int64())))
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    ends = [*sorted({place % (len(data) + 1) for place in places}), len(data)]
+    return [data[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+TEXT = st.lists(
+    st.sampled_from([b"1,a\n", b'2,"b,c"\n', b"3,bad\n", b"4\n", b'5,"x\n', b'"y\n', b"\n", b"x" * 30, b',"', b"\r\n"]),
+    max_size=20,
+).map(b"".join)
+
+
+@given(
+    data=TEXT,
+    places=st.lists(st.integers(0, 300), max_size=8),
+    mark=st.booleans(),
+    shape=st.randoms(use_true_random=False),
+)
+def test_any_way(data, places, mark, shape):
+    """
+    Cut anywhere, in any order, with repetitions, over any versions and microbatches: the same records and rejects.
+
+    Where a record begins and when it was complete follows from the cuts; its values, octets and reasons do not.
+    """
+    data = b"\xef\xbb\xbf" * mark + data
+    parts = cut(data, places)
+    whole, pieces, ordered = Ledger(csv()), Ledger(csv()), Ledger(csv())
+    whole.read(chunks([data]))
+    ordered.read(chunks(parts))
+    given_ = chunks(parts)
+    rows = [*range(given_.num_rows), *shape.choices(range(given_.num_rows), k=shape.randrange(3))]
+    shape.shuffle(rows)
+    versions = sorted(shape.choices(range(1, 5), k=len(rows)))
+    arrived = given_.take(pa.array(rows)).set_column(5, "version", pa.array(versions, pa.int64()))
+    for version in sorted(set(versions)):
+        pieces.read(arrived.filter(pc.equal(arrived["version"], version)))
+    one = Ledger(csv())
+    one.read(arrived.take(pa.array(random.Random(1).sample(range(arrived.num_rows), arrived.num_rows))))
+
+    def values(ledger):
+        good = sorted((row["a"], row["b"]) for row in ledger.fields())
+        bad = sorted((row["reason"], row["content"]) for row in ledger.rejects() if row["reason"] != "format_repeated")
+        return good, bad
+
+    assert values(whole) == values(ordered)
+    assert pieces.fields() == ordered.fields() == one.fields()
+    assert [row for row in pieces.rejects() if row["reason"] != "format_repeated"] == ordered.rejects()
+    assert one.rejects() == pieces.rejects()
+    assert one.versions() == pieces.versions()
+    assert octets(pieces.partial) == 0
+    assert len(pieces.rejects("format_repeated")) == len(rows) - given_.num_rows
+
+
+class TestQuotes:
+    def test_good_rows_survive(self):
+        """
+        A quote that another one closes rows later costs its own row; those in between, and the other one's, survive.
+        """
+        ledger = Ledger(csv())
+        ledger.read(chunks([b'1,a\n2,"open\n3,b\n4,"c"\n5,d\n']))
+        assert [row["a"] for row in ledger.fields()] == ["1", "3", "4", "5"]
+        assert [row["content"] for row in ledger.rejects()] == [b'2,"open\n']
+
+    def test_whole_when_uneven(self):
+        """
+        Where the lines behind do not come out even, the record is bad as a whole.
+        """
+        ledger = Ledger(csv())
+        ledger.read(chunks([b'1,2,"a\nb"\n5,d\n']))
+        ledger.read(chunks([b'1,2,"a\n","\n"\n5,d\n'], source="t"))
+        assert [row["content"] for row in ledger.rejects()] == [b'1,2,"a\n', b'b"\n', b'1,2,"a\n","\n"\n']
+        assert [row["a"] for row in ledger.fields()] == ["5", "5"]
+
+
+class TestHeader:
+    def test_first_record(self):
+        """
+        The first record of each source is its header, and no row; it may come in pieces.
+        """
+        ledger = Ledger(csv(header=with_header))
+        ledger.read(chunks([b"a,"], last=False))
+        ledger.read(chunks([b"a,", b"b\n1,x\n"], version=2).slice(1))
+        assert [(row["a"], row["b"]) for row in ledger.fields()] == [("1", "x")]
+
+    def test_bad(self):
+        """
+        Under a bad header nothing can be told of a row: each is rejected, the header as well.
+        """
+        ledger = Ledger(csv(header=with_header))
+        ledger.read(pa.concat_tables([chunks([b"b,a\n1,x\n"]), chunks([b"a,b\n2,y\n"], source="t")]))
+        assert [(row["raw_source"], row["a"]) for row in ledger.fields()] == [("t", "2")]
+        assert {row["content"] for row in ledger.rejects("format_columns")} == {b"1,x\n", b"b,a\n"}
+
+
+class TestGap:
+    def test_given_up(self):
+        """
+        Behind chunks that never came framing goes on at the next delimiter; what cannot be told is kept as rejected.
+        """
+        ledger = Ledger(csv(max_held_bytes=10))
+        parts = [b"1,a\n2,", b"b\n3,c\n4", b",d\n5,e\n6,", b"f\n"]
+        ledger.read(chunks(parts).filter(pc.not_equal(chunks(parts)["sequence"], 2)))
+        assert [row["a"] for row in ledger.fields()] == ["1", "5", "6"]
+        assert [row["content"] for row in ledger.rejects("format_gap")] == [b"2,", b",d\n"]
+        ledger.read(chunks(parts, version=2).slice(1, 1))
+        assert parts[1] in [row["content"] for row in ledger.rejects("format_gap")]
+
+    def test_version(self):
+        """
+        What a gap cuts off was known when the gap was, however many versions a microbatch has.
+        """
+        parts = [b"1,a\n2,", b"b\n", b"3,c\n4,d\n"]
+        rows = [chunks(parts[:1], last=False), chunks(parts, version=2).slice(2)]
+        apart, together = Ledger(csv(max_held_bytes=4)), Ledger(csv(max_held_bytes=4))
+        for one in rows:
+            apart.read(one)
+        together.read(pa.concat_tables(rows))
+        for ledger in (apart, together):
+            found = [row for one in ledger.staged for row in one.rejects.to_pylist()]
+            assert [(row["content"], row["version"]) for row in found] == [(b"2,", 2), (b"3,c\n", 2)]
+
+    def test_header_lost(self):
+        """
+        Without the chunk that held the header no row can be told, and none is taken for it.
+        """
+        ledger = Ledger(csv(header=with_header, max_held_bytes=2))
+        ledger.read(chunks([b"a,b\n1,x\n", b"2,y\n3,z\n"]).slice(1))
+        assert ledger.fields() == []
+        assert {row["content"]: row["reason"] for row in ledger.rejects()} == {
+            b"2,y\n": "format_gap",
+            b"3,z\n": "format_columns",
+        }
+
+
+@pytest.mark.parametrize("column", ["raw_source", "sequence", "bytes", "received_at"])
+def test_no_chunk(column):
+    """
+    A row that lacks what makes it a chunk is rejected with its octets.
+    """
+    rows = chunks([b"1,a\n"])
+    at = rows.column_names.index(column)
+    ledger = Ledger(csv())
+    ledger.read(rows.set_column(at, column, pa.nulls(1, rows.schema.field(at).type)))
+    assert [(row["reason"], row["detail"]) for row in ledger.rejects()] == [("format_invalid", f"{column} is NULL")]
+
+
+def test_other_settings():
+    """
+    When the settings of a format change in the middle of a record, all of that record is framed by the new ones.
+    """
+    ledger = Ledger(csv())
+    ledger.read(chunks([b"1,a\n2,x;"], last=False))
+    framing = DelimitedFraming(delimited(b";", b",", b'"'), b";", 60)
+    ledger.format = Format(framing, Pairs(), "other")
+    ledger.read(chunks([b"", b"3,y;"], version=2).slice(1))
+    assert [(row["a"], row["b"]) for row in ledger.fields()] == [("1", "a"), ("2", "x"), ("3", "y")]
+
+
+def test_thousands_of_sources():
+    """
+    Each source is read by itself, and costs a row.
+    """
+    ledger = Ledger(csv())
+    for version in (1, 2):
+        parts = [chunks([b"1,a\n2", b",b\n"], str(number), version).slice(version - 1, 1) for number in range(2_000)]
+        ledger.read(pa.concat_tables(parts))
+    assert len(ledger.fields()) == 4_000
+    assert ledger.partial.num_rows == 2_000
