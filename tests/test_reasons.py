@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import windrow
 from tests.messages import HOUR, MILLISECOND, SECOND
-from windrow.reading.reasons import Refused, explain
+from windrow.chunks import REASONS
+from windrow.reading.reasons import REMEDIES, Refused, explain, remedy
 
 DELAY, LEAP = 5 * SECOND, SECOND
 EVENT = 100 * SECOND
@@ -82,3 +87,19 @@ class TestExplain:
         An invalid message is told which column makes it so.
         """
         assert explain(refused("invalid", detail="type is NULL"), DELAY, LEAP).why.endswith(": type is NULL")
+
+
+class TestFormat:
+    def test_every_reason(self) -> None:
+        """
+        Every reason for which a format refuses has a remedy of its own, stands in the docs, and no other one is given.
+        """
+        library = Path(windrow.__file__).parent
+        written = [
+            path.read_text(encoding="utf-8") for room in ("formats", "raw") for path in (library / room).glob("*.py")
+        ]
+        assert set(re.findall(r'"(format_[a-z]+)"', "".join(written))) == set(REASONS)
+        assert REMEDIES.keys() == set(REASONS)
+        page = (Path(__file__).parents[1] / "docs" / "tables.md").read_text(encoding="utf-8")
+        assert {reason for reason in REASONS if f"| `{reason}` |" in page} == set(REASONS)
+        assert "must be set right" in remedy("format_of_tomorrow")

@@ -23,7 +23,11 @@ def damage(world: World, change: Damage) -> None:
     ledger = QueryBuilder().register("ledger", DeltaTable(world.ledger))
     rows = pa.table(ledger.execute("SELECT * FROM ledger ORDER BY id").read_all()).to_pylist()
     changed = change(rows) or rows
-    write_deltalake(world.ledger, pa.Table.from_pylist(changed, tables.ledger_schema(world.payload)), mode="overwrite")
+    write_deltalake(
+        world.ledger,
+        pa.Table.from_pylist(changed, tables.ledger_schema(world.payload, raw=world.raw)),
+        mode="overwrite",
+    )
 
 
 def first(rows: Rows, state: str, where: Callable[[Row], Any] = bool) -> Row:
@@ -120,6 +124,13 @@ def plus(column: str, by: Any) -> Callable[[Row], Any]:
     return lambda row: row[column] + by
 
 
+def refusing(**values: Any) -> Damage:
+    """Return what takes a rejected message for one that the format refused, with some values otherwise."""
+    nothing = dict.fromkeys(("source", "key", "type", "event_time", "sequence", "payload", "processing_time"))
+    others = {"reason": "format_cast", "detail": "it is none", "off_by_us": 0, "raised_by_us": None}
+    return setting("rejected", **(nothing | others | values))
+
+
 READ = {"where": lambda row: row["messages_read"]}
 TIMED = {"where": lambda row: row["close_reason"] == "timeout"}
 
@@ -160,6 +171,11 @@ DAMAGES: dict[str, Damage] = {
     "rejected_too_futuristic": setting("rejected", because("too_futuristic"), off_by_us=0),
     "rejected_off_by": setting("rejected", because("clock_ahead"), off_by_us=0),
     "rejected_duplicate": setting("rejected", because("too_futuristic"), reason="duplicate", off_by_us=0),
+    "format_id": refusing(),
+    "format_reason": refusing(reason="format_chance"),
+    "format_detail": refusing(detail=None),
+    "format_microbatch": refusing(microbatch=99),
+    "format_no_message": refusing(key="k"),
     "id_once": copying("rejected"),
     "one_progress_row": copying("progress", control),
     "books_balance": lose,

@@ -16,8 +16,8 @@ from windrow.errors import OutputRefused
 if TYPE_CHECKING:
     from windrow.export import Exported
 
-Out = Annotated[str, typer.Option("--out", help="File to write; - is standard output (csv, json).")]
-Format = Annotated[str | None, typer.Option("--format", help="parquet, csv or json. Default: the file's ending.")]
+Out = Annotated[str, typer.Option("--out", help="File to write; - is standard output (not for parquet).")]
+Format = Annotated[str | None, typer.Option("--format", help="parquet, csv, json, or raw. Default: the file's ending.")]
 Since = Annotated[
     str | None, typer.Option("--since", help="Only what came after this position, as the export before said it.")
 ]
@@ -45,6 +45,8 @@ def export(
 ) -> None:
     """Write closed batches, their messages, or rejected messages to a parquet, csv or json file.
 
+    With --rejected --format raw the octets that a format refused are written as they were, in the order of raw source,
+    chunk and offset, so that they can be mended and ingested again; the header of a csv is not among them.
     The file is there when it is whole. It ends with the position from which the next export goes on (--since).
     """
     from windrow.export import Choice, What
@@ -74,7 +76,9 @@ def export(
 
 def _tell(done: Exported) -> None:
     """Say what was written and how to go on; beside it, where standard output is the file."""
-    noun = {"batches": "batch", "messages": "message", "rejected": "rejected message"}[done.what]
+    noun = {"batches": "batch", "messages": "message", "rejected": "rejected message", "octets": "refused record"}[
+        done.what
+    ]
     text = f"{done.file}: {count(done.rows, noun)}. What comes later: --since {done.upto}"
     if done.file == "-":
         aside.print(text, markup=False, soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,7 @@ from windrow.errors import SettingsError
 if TYPE_CHECKING:
     from windrow.reading import Arrival
     from windrow.settings import Settings
-    from windrow.verify import Report
+    from windrow.verify import Books, Report
 
 WIDEST_PAYLOAD = 60
 
@@ -32,7 +33,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def show(
-    id: Annotated[str | None, typer.Argument(help="Id of a batch or of a rejected message.", metavar="[ID]")] = None,  # noqa: A002
+    id: Annotated[str | None, typer.Argument(help="Id of a batch or of a rejection.", metavar="[ID]")] = None,  # noqa: A002
     open_: Annotated[bool, typer.Option("--open", help="Open batches, the oldest first.")] = False,
     closed: Annotated[bool, typer.Option("--closed", help="Closed batches, the latest first (default).")] = False,
     rejected: Annotated[bool, typer.Option("--rejected", help="Rejected messages, the latest first.")] = False,
@@ -70,7 +71,8 @@ def show(
     if not rows:
         say("Nothing like this in the ledger.")
     for row in rows:
-        _print_rejected(row) if "reason" in row else _print_batch(row, whole=id is not None)
+        show_one = _print_rejected if "reason" in row else _print_batch
+        show_one(row, whole=id is not None)
 
 
 def verify(
@@ -193,15 +195,36 @@ def _print_batch(row: dict[str, Any], whole: bool) -> None:
         say(f"    and {len(row['messages']) - len(shown)} more: windrow show {row['id']}", markup=False)
 
 
-def _print_rejected(row: dict[str, Any]) -> None:
+def _print_rejected(row: dict[str, Any], whole: bool) -> None:
+    """Print a rejected message, or the octets that a format refused before they became one."""
+    from windrow.chunks import REFUSED
+
     off = f" by {row['off_by_us'] / 1_000_000:.3f} s" if row["off_by_us"] else ""
     detail = f" ({row['detail']})" if row["detail"] else ""
-    say(f"[bold]{row['id']}[/bold]  {row['reason']}{off}{detail}")
+    say(f"[bold]{escape(row['id'])}[/bold]  {row['reason']}{off}{escape(detail)}")
+    if row["reason"].startswith(REFUSED):
+        for line in _place(row, whole):
+            say(f"    {line}", markup=False)
+        return
     event_time, type_, received_at = (row[name] or "NULL" for name in ("event_time", "type", "received_at"))
     say(f"    {event_time}  {type_}  received at {received_at}  {_payload(row)}", markup=False)
     if row["raised_by_us"]:
         raised = row["raised_by_us"] / 1_000_000
         say(f"    its source's clock stood {raised:.3f} s after its arrival already")
+
+
+def _place(row: dict[str, Any], whole: bool) -> Iterator[str]:
+    """Yield where octets are that a format refused, what they are, and what can be done."""
+    from windrow.reading.reasons import remedy
+    from windrow.reading.values import octets
+
+    at = "" if row["offset"] is None else f", offset {row['offset']:,}"
+    yield f"raw source {row['raw_source']!r}, chunk {row['chunk']}{at}, received at {row['received_at'] or 'NULL'}"
+    if row["content"] is not None:
+        text = repr(octets(row["content"]))
+        yield text if whole or len(text) <= WIDEST_PAYLOAD else f"{text[:WIDEST_PAYLOAD]}..."
+    if whole:
+        yield remedy(row["reason"])
 
 
 def _payload(message: dict[str, Any]) -> str:
@@ -216,7 +239,7 @@ def _print_report(report: Report) -> None:
             f"ledger version {books.ledger_version} (depot version {books.depot_version}, "
             f"{count(books.microbatches, 'microbatch')}): {count(books.messages_read, 'message')} read = "
             f"{books.in_open_batches:,} in open batches + {books.in_closed_batches:,} in closed batches "
-            f"+ {books.rejected:,} rejected"
+            f"+ {books.rejected:,} rejected{_by_format(books)}"
         )
         say(
             f"  against the depot: {books.ok:,} ok, {books.lost:,} lost, {books.duplicated:,} duplicated, "
@@ -234,6 +257,10 @@ def _print_report(report: Report) -> None:
         for example in difference.examples[:3]:
             say(f"    {example}", markup=False)
     say(_verdict(report))
+
+
+def _by_format(books: Books) -> str:
+    return f" ({books.rejected_by_format:,} of them by the format)" if books.rejected_by_format else ""
 
 
 def _verdict(report: Report) -> str:

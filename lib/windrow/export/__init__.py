@@ -1,4 +1,6 @@
-"""Closed batches, their messages, or rejected messages as a file: parquet, csv or json. No JVM, no engine.
+"""Closed batches, their messages, or rejections as a file: parquet, csv or json. No JVM, no engine.
+
+What a format refused can be written as it was (`raw`), to be mended and ingested again.
 
 Rows go from the ledger to the file piece by piece, in no particular order, so that a ledger larger than memory can be
 exported. The file appears under its name when it is whole.
@@ -10,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, cast
 from uuid import uuid4
@@ -19,13 +21,13 @@ from windrow.errors import OutputRefused, first_line
 from windrow.export.rows import Choice, What, rows_of, schema_of
 from windrow.export.writers import Format, open_writer
 from windrow.reading.closed import span
-from windrow.reading.delta import open_ledger
+from windrow.reading.delta import Ledger, open_ledger
 
 __all__ = ["Choice", "Exported", "Format", "What", "export", "format_of"]
 
 STANDARD_OUTPUT = "-"
-FORMATS: dict[str, Format] = {"parquet": "parquet", "csv": "csv", "json": "json"}
-ENDINGS: dict[str, Format] = {f".{name}": format_ for name, format_ in FORMATS.items()}
+FORMATS: dict[str, Format] = {"parquet": "parquet", "csv": "csv", "json": "json", "raw": "raw"}
+ENDINGS: dict[str, Format] = {f".{name}": format_ for name, format_ in FORMATS.items() if name != "raw"}
 ENDINGS |= {".jsonl": "json", ".ndjson": "json"}
 
 
@@ -54,9 +56,9 @@ def export(
     and how many there may be at most. Raises OutputRefused, TableMissing, TableRefused, and LedgerRestored as
     `read_closed` does.
     """
-    chosen = choice or Choice()
     kind = format_of(out, format_)
     book = open_ledger(ledger)
+    chosen = _octets(choice or Choice(), book) if kind == "raw" else choice or Choice()
     part = span(book, chosen.state, chosen.since)
     part.require_whole(book.rows(chosen.state, "count(*) AS rows", part.where)["rows"][0].as_py())
     written = 0
@@ -66,6 +68,17 @@ def export(
             written += batch.num_rows
             progress(read, part.rows)
     return Exported(out, kind, chosen.what, written, part.upto)
+
+
+def _octets(choice: Choice, book: Ledger) -> Choice:
+    """Return the choice of the octets that a format refused, in place of their rejections. Raises OutputRefused."""
+    if choice.what not in ("rejected", "octets"):
+        raise OutputRefused("raw are the octets that a format refused", "Say --rejected with --format raw.")
+    if not book.raw:
+        raise OutputRefused("the ledger is of no raw depot, so no format refused anything", "Take csv or json.")
+    if (choice.key, choice.begin, choice.end) != (None, None, None):
+        raise OutputRefused("what a format refused has no key and no time", "Leave out --key, --from and --to.")
+    return replace(choice, what="octets")
 
 
 def format_of(out: str, given: str | None) -> Format:

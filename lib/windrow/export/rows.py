@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import tables
+from windrow.chunks import REFUSED
 from windrow.reading.closed import Final, Span
 from windrow.reading.delta import Ledger, quoted
 
-What = Literal["batches", "messages", "rejected"]
+What = Literal["batches", "messages", "rejected", "octets"]
 
 # What each message of closed_messages says of its batch.
 OF_BATCH = ("id", "source", "key", "part", "window_start", "window_end")
@@ -21,7 +22,9 @@ OF_BATCH = ("id", "source", "key", "part", "window_start", "window_end")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which rows: of one key, from `begin` to before `end` (microseconds), written after the position `since`.
+    """Which rows: of batches, their messages, rejections, or the octets of records that a format refused.
+
+    Of one key, from `begin` to before `end` (microseconds), written after the position `since`.
 
     The time is the `window_start` of batches and the `event_time` of rejected messages.
     """
@@ -35,7 +38,7 @@ class Choice:
     @property
     def state(self) -> Final:
         """Return the state of the ledger rows that hold them."""
-        return "rejected" if self.what == "rejected" else "closed"
+        return "rejected" if self.what in ("rejected", "octets") else "closed"
 
     @property
     def where(self) -> str:
@@ -45,8 +48,15 @@ class Choice:
             f"key = {quoted(self.key)}" if self.key is not None else "",
             f"{time} >= {self.begin}" if self.begin is not None else "",
             f"{time} < {self.end}" if self.end is not None else "",
+            f"starts_with(reason, {quoted(REFUSED)}) AND content IS NOT NULL" if self.what == "octets" else "",
         ]
         return " AND ".join(condition for condition in conditions if condition) or "true"
+
+    @property
+    def order(self) -> str:
+        """Return the order of the rows as SQL: octets come as they stood in their sources, all else as it comes."""
+        by = 'raw_source, chunk, "offset", id'
+        return f"ORDER BY {by}" if self.what == "octets" else ""
 
 
 def schema_of(book: Ledger, what: What) -> pa.Schema:
@@ -60,7 +70,8 @@ def rows_of(book: Ledger, choice: Choice, part: Span) -> Iterator[tuple[int, pa.
     """Yield the rows piece by piece, each piece with how many ledger rows were read so far."""
     schema = _read(book, choice.what)
     read = 0
-    for piece in book.pieces(choice.state, ", ".join(schema.names), f"{part.where} AND {choice.where}"):
+    columns = ", ".join(f'"{name}"' for name in schema.names)
+    for piece in book.pieces(choice.state, columns, f"{part.where} AND {choice.where}", choice.order):
         read += piece.num_rows
         rows = pa.Table.from_batches([piece]).cast(schema)
         whole = _messages(rows) if choice.what == "messages" else rows
@@ -70,8 +81,11 @@ def rows_of(book: Ledger, choice: Choice, part: Span) -> Iterator[tuple[int, pa.
 
 def _read(book: Ledger, what: What) -> pa.Schema:
     """Return the columns of the ledger that an export reads."""
+    if what == "octets":
+        return pa.schema([("content", pa.binary())])
     if what == "rejected":
-        return pa.schema(tables.rejected_fields(book.payload))
+        raw = [field for field in tables.RAW_FIELDS if field[0] in tables.RAW_REJECTED] if book.raw else []
+        return pa.schema([*tables.rejected_fields(book.payload), *raw])
     return _batch(book, (*OF_BATCH, "messages") if what == "messages" else None)
 
 

@@ -12,13 +12,13 @@ import pyarrow.parquet
 
 from windrow.export.text import csv_text, json_lines
 
-Format = Literal["parquet", "csv", "json"]
+Format = Literal["parquet", "csv", "json", "raw"]
 Write = Callable[[pa.RecordBatch], None]
 
 
 def open_writer(format_: Format, sink: BinaryIO, schema: pa.Schema) -> AbstractContextManager[Write]:
     """Open a writer for rows of a schema; leaving it finishes the file, which stays open."""
-    return {"parquet": _parquet, "csv": _csv, "json": _json}[format_](sink, schema)
+    return {"parquet": _parquet, "csv": _csv, "json": _json, "raw": _raw}[format_](sink, schema)
 
 
 @contextmanager
@@ -41,5 +41,15 @@ def _json(sink: BinaryIO, _: pa.Schema) -> Iterator[Write]:
 
     def write(rows: pa.RecordBatch) -> None:
         sink.write(json_lines(rows))
+
+    yield write
+
+
+@contextmanager
+def _raw(sink: BinaryIO, _: pa.Schema) -> Iterator[Write]:
+    """Write octets one behind the other, as they are."""
+
+    def write(rows: pa.RecordBatch) -> None:
+        sink.writelines(octets.as_buffer() for octets in rows["content"])
 
     yield write

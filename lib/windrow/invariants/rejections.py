@@ -1,14 +1,16 @@
-"""What holds for rejected messages: each reason by the times and rules that were recorded with it."""
+"""What holds for rejections: each reason by the times and rules recorded with it; what the format refused apart."""
 
 from __future__ import annotations
 
+from windrow.chunks import REASONS
 from windrow.invariants.identity import encoded
 from windrow.invariants.invariant import Invariant, Severity
-from windrow.invariants.relations import REJECTION, STANDING
+from windrow.invariants.relations import FORMAT_REJECTION, REJECTION, STANDING
 from windrow.messages import EARLIEST, LATEST
 
 MESSAGE = "id, reason, source, key, type, event_time, received_at"
 TIMES = f"{MESSAGE}, processing_time, off_by_us, raised_by_us, microbatch"
+FORMAT = "id, reason, detail, received_at, microbatch"
 IN_RANGE = f"unix_micros({{0}}) >= {EARLIEST} AND unix_micros({{0}}) < {LATEST}"
 
 
@@ -16,11 +18,15 @@ def _rejection(name: str, about: str, shows: str, holds: str, severity: Severity
     return Invariant(f"rejected_{name}", severity, about, REJECTION, shows, holds)
 
 
+def _refused(name: str, about: str, shows: str, holds: str, severity: Severity = "critical") -> Invariant:
+    return Invariant(f"format_{name}", severity, about, FORMAT_REJECTION, shows, holds)
+
+
 REJECTIONS = (
     Invariant(
         "rejected_messages_there",
         "critical",
-        "There are as many rejected messages as the history says were rejected.",
+        "There are as many rejections as the history says there were.",
         STANDING,
         "rejected, rejected_rows",
         "rejected = rejected_rows",
@@ -104,4 +110,31 @@ REJECTIONS = (
         "reason IS DISTINCT FROM 'invalid'",
         "info",
     ),
+    _refused(
+        "id",
+        "The id of what the format refused names a record by its place, or a chunk by the version that brought it.",
+        FORMAT,
+        "id LIKE 'record/%' OR id LIKE 'chunk/%'",
+    ),
+    _refused(
+        "reason",
+        "What the format refuses, it refuses for one of its reasons.",
+        FORMAT,
+        f"reason IN {REASONS}",
+    ),
+    _refused("detail", "What the format refused says in detail why.", FORMAT, "detail IS NOT NULL"),
+    _refused(
+        "microbatch",
+        "The format refused it in a microbatch of the history.",
+        FORMAT,
+        "rejecting_microbatch IS NOT NULL",
+    ),
+    _refused(
+        "no_message",
+        "What the format refused has no column of a message but received_at, and missed nothing.",
+        f"{FORMAT}, source, key, type, event_time, sequence, processing_time, off_by_us, raised_by_us",
+        "source IS NULL AND key IS NULL AND type IS NULL AND event_time IS NULL AND sequence IS NULL AND "
+        "processing_time IS NULL AND raised_by_us IS NULL AND off_by_us = 0",
+    ),
+    _refused("nothing", "The format refuses nothing.", FORMAT, "id IS NULL", "info"),
 )

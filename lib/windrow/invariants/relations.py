@@ -5,6 +5,7 @@ Written in the part of Spark SQL that DuckDB knows as well. Times are compared a
 
 from __future__ import annotations
 
+from windrow.chunks import REFUSED
 from windrow.invariants.invariant import Relation
 
 RULES = """
@@ -69,6 +70,9 @@ MESSAGE = Relation(
     """,
 )
 
+# A rejection of the format is of no message: it has octets, a place in a raw source, and a reason that begins so.
+OF_FORMAT = f"coalesce(substr(j.reason, 1, {len(REFUSED)}), '') = '{REFUSED}'"
+
 REJECTION = Relation(
     "rejection",
     f"""
@@ -85,6 +89,18 @@ REJECTION = Relation(
             ON m.source = d.source AND m.key = d.key AND m.type = d.type AND m.event_time = d.event_time
         WHERE d.reason = 'duplicate' GROUP BY d.id
     ) AS m ON m.of_id = j.id
+    WHERE NOT {OF_FORMAT}
+    """,
+)
+
+FORMAT_REJECTION = Relation(
+    "format_rejection",
+    f"""
+    SELECT j.id, j.reason, j.detail, j.off_by_us, j.raised_by_us, j.source, j.key, j.type, j.event_time, j.received_at,
+        j.sequence, j.processing_time, j.microbatch, r.microbatch AS rejecting_microbatch
+    FROM {{rejected}} AS j
+    LEFT JOIN ({RULES}) AS r ON r.microbatch = j.microbatch
+    WHERE {OF_FORMAT}
     """,
 )
 

@@ -57,8 +57,13 @@ def batches(
 
 
 def rejection(ledger: str, id: str) -> dict[str, Any]:  # noqa: A002 - the column
-    """Return a rejected message. Raises NotFound, TableMissing, TableRefused."""
-    found = records(open_ledger(ledger).rows("rejected", ", ".join(tables.REJECTED), f"id = {quoted(id)}"))
+    """Return a rejected message, or what a format refused before it became one.
+
+    The ledger of a raw depot says `raw_source`, `chunk`, `offset` and `content` besides, NULL for a message. Raises
+    NotFound, TableMissing, TableRefused.
+    """
+    book = open_ledger(ledger)
+    found = records(book.rows("rejected", _rejected(book), f"id = {quoted(id)}"))
     if not found:
         raise NotFound(f"there is no rejected message {id}", "`windrow show --rejected` lists them.")
     return found[0]
@@ -67,10 +72,16 @@ def rejection(ledger: str, id: str) -> dict[str, Any]:  # noqa: A002 - the colum
 def rejections(
     ledger: str, key: str | None = None, reason: str | None = None, source: str | None = None, limit: int = 20
 ) -> list[dict[str, Any]]:
-    """Return rejected messages, the latest first. Raises TableMissing, TableRefused."""
+    """Return rejections as `rejection` does, the latest first. Raises TableMissing, TableRefused."""
     order = f"ORDER BY microbatch DESC, received_at DESC NULLS LAST, id LIMIT {limit:d}"
-    where = _filter(key=key, reason=reason, source=source)
-    return records(open_ledger(ledger).rows("rejected", ", ".join(tables.REJECTED), where, order))
+    where, book = _filter(key=key, reason=reason, source=source), open_ledger(ledger)
+    return records(book.rows("rejected", _rejected(book), where, order))
+
+
+def _rejected(book: Ledger) -> str:
+    """Return the columns of a rejection."""
+    names = [*tables.REJECTED, *(tables.RAW_REJECTED if book.raw else ())]
+    return ", ".join(f'"{name}"' for name in names)
 
 
 def _read(book: Ledger, states: str | tuple[str, ...], where: str, order: str = "") -> list[dict[str, Any]]:

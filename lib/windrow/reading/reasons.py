@@ -29,6 +29,25 @@ class Why:
     remedy: str
 
 
+REMEDIES = {
+    "format_cast": "the type of the field under [format] fields, or who writes the source, must be set right",
+    "format_codec": "each chunk must be whole frames of [format] codec, none larger than max_decoded_bytes",
+    "format_columns": "each record must have as many columns as [format] fields or the header names",
+    "format_conflict": "each chunk needs a number of its own; a source that begins anew needs another name",
+    "format_encoding": "text must be UTF-8; a field of type binary takes any octets",
+    "format_gap": "chunks that come late need a larger [format] max_held_bytes",
+    "format_invalid": "every chunk needs raw_source, sequence from 1 on, bytes and received_at",
+    "format_oversize": "a larger [format] max_record_bytes takes it, if a quote or delimiter is not what is missing",
+    "format_repeated": "nothing is lost: the first one was read",
+    "format_syntax": "it is not written as [format] says; mended, it can be ingested again under another name",
+}
+
+
+def remedy(reason: str) -> str:
+    """Return what would keep what a format refuses for a reason."""
+    return REMEDIES.get(reason, "the format, or who writes the source, must be set right")
+
+
 def explain(refused: Refused, max_delay: int, max_leap: int, first: str | None = None) -> Why:
     """Return why a message was rejected under the rules of its microbatch (microseconds).
 

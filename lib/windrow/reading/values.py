@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 
 from windrow.arrow import counted
 from windrow.moments import time_text
+
+BASE64 = "base64:"
 
 
 def records(table: pa.Table) -> list[dict[str, Any]]:
@@ -23,6 +26,16 @@ def records(table: pa.Table) -> list[dict[str, Any]]:
     """
     convert = _converter(pa.struct(list(table.schema)))
     return [convert(row) for row in counted(table).to_pylist()]
+
+
+def octets(text: str) -> str | bytes:
+    """Return what `records` made a text of: text, or octets that are none."""
+    if text.startswith(BASE64):
+        with suppress(ValueError):
+            found = base64.b64decode(text.removeprefix(BASE64), validate=True)
+            if _text(found) == text:
+                return found
+    return text
 
 
 def _converter(type_: pa.DataType) -> Callable[[Any], Any]:
@@ -44,4 +57,4 @@ def _text(value: Any) -> Any:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        return "base64:" + base64.b64encode(value).decode()
+        return BASE64 + base64.b64encode(value).decode()

@@ -1,7 +1,8 @@
 """Verify a ledger: its books at any version, every message of the depot against what became of it, every decision.
 
 Nothing of the code that wrote the ledger is used, and no clock: the tables alone decide, read by delta-rs. Two runs
-over the same versions give the same report. What the rules make of the log is derived once more (`decisions`). Where
+over the same versions give the same report. What the rules make of the log is derived once more (`decisions`). A raw
+depot is formatted anew, in one piece (`raw`): that alone uses the code which formats for the ledger as well. Where
 DuckDB is installed, the invariants that `windrow check` looks at on Spark are checked as well, by their own SQL.
 """
 
@@ -22,6 +23,8 @@ from windrow.verify.history import check_history, messages_read
 from windrow.verify.ids import check_ids
 from windrow.verify.invariants import UNCHECKED, can_check, check_invariants
 from windrow.verify.messages import Matched, check_messages, check_rejected_from, check_versions, match
+from windrow.verify.raw.checks import check_raw
+from windrow.verify.raw.depot import read_raw_depot
 from windrow.verify.rejections import check_rejections
 from windrow.verify.report import Books, Difference, Report
 from windrow.verify.snapshot import Snapshot, first_version, read_progress, read_snapshot
@@ -53,7 +56,7 @@ def verify(
     log = open_depot(depot, book, reached[-1])
     first, began = first_version(ledger, reached[-1])
     last = max(one.depot_version for one in reached)
-    read = _depot(log, first, last, columns or {}, _recorded(open_ledger(ledger, wanted[-1])))
+    read = _depot(log, first, last, columns or {}, open_ledger(ledger, wanted[-1]))
     progress("depot", 1, len(wanted) + 1)
     books: list[Books] = []
     differences: list[Difference] = []
@@ -83,12 +86,12 @@ def _recorded(ledger: Ledger) -> dict[int, str | None]:
     return {part["version"]: row["columns"] for row in history for part in row["versions"] or []}
 
 
-def _depot(
-    log: DeltaTable, first: int, last: int, columns: Mapping[str, str], recorded: dict[int, str | None]
-) -> Depot:
+def _depot(log: DeltaTable, first: int, last: int, columns: Mapping[str, str], ledger: Ledger) -> Depot:
     """Read the depot; one whose columns only Spark can map is not checked, and the report says so."""
     try:
-        return read_depot(log, first, last, dict(columns), recorded)
+        if ledger.raw:
+            return read_raw_depot(log, first, last, ledger)
+        return read_depot(log, first, last, dict(columns), _recorded(ledger))
     except ExpressionError as error:
         return Depot.unread(first, last, f"cannot be mapped without Spark: {error.message}")
 
@@ -102,6 +105,7 @@ def _differences(snapshot: Snapshot, depot: Depot, matched: Matched) -> list[Dif
         *check_versions(snapshot, depot),
         *check_messages(snapshot, depot, matched),
         *check_rejected_from(snapshot, depot),
+        *check_raw(snapshot, depot),
     ]
 
 
@@ -121,7 +125,8 @@ def _books(snapshot: Snapshot, depot: Depot, matched: Matched, decided: Decided)
         messages_read=messages_read(snapshot),
         in_open_batches=in_open,
         in_closed_batches=snapshot.messages.num_rows - in_open,
-        rejected=snapshot.rejected.num_rows,
+        rejected=snapshot.rejections.num_rows,
+        rejected_by_format=snapshot.raw.rejected.num_rows if snapshot.raw else 0,
         ok=matched.ok,
         lost=int(matched.lost.sum()),
         duplicated=0 if partly else int(matched.duplicated.sum()),

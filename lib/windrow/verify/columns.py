@@ -140,10 +140,11 @@ def fewer(before: pa.Table, after: pa.Table) -> pa.Table:
 
 
 def wide(table: pa.Table) -> pa.Table:
-    """Return a table with large columns for payloads that are too many octets to be grouped in plain ones."""
-    if "payload" not in table.column_names or table["payload"].nbytes <= PLAIN_OCTETS:
-        return table
-    return table.set_column(table.column_names.index("payload"), "payload", table["payload"].cast(pa.large_binary()))
+    """Return a table with large columns for what is too many octets to be grouped in plain ones."""
+    for name in ("payload", "content"):
+        if name in table.column_names and table[name].nbytes > PLAIN_OCTETS:
+            table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.large_binary()))
+    return table
 
 
 def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:

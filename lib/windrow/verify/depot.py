@@ -15,6 +15,7 @@ from windrow.errors import MessagesError, first_line
 from windrow.expressions import Mapping, recorded_text
 from windrow.messages import COLUMNS, DEFAULTS
 from windrow.verify.columns import MESSAGE, as_messages, plain
+from windrow.verify.raw.formatted import Formatted
 
 UNREADABLE = (DeltaError, pa.ArrowException, OSError)
 
@@ -23,7 +24,7 @@ UNREADABLE = (DeltaError, pa.ArrowException, OSError)
 class Depot:
     """The messages of the depot versions from `first` to `last`, with `version`; those before `readable` are not there.
 
-    `why` says why they are not.
+    `why` says why they are not. What a raw depot gives beside messages is in `formatted`, which others lack.
     """
 
     messages: pa.Table
@@ -31,6 +32,7 @@ class Depot:
     readable: int
     last: int
     why: str = "can no longer be read"
+    formatted: Formatted | None = None
 
     @classmethod
     def unread(cls, first: int, last: int, why: str) -> Depot:
@@ -41,6 +43,18 @@ class Depot:
     def upto(self, version: int) -> pa.Table:
         """Return the messages of the versions up to `version`."""
         return self.messages.filter(pc.less_equal(self.messages["version"], version))
+
+    def counted(self, version: int) -> pa.Table:
+        """Return of the versions up to `version` that have any how many `messages` each has; refused ones count."""
+        one = [self.messages.select(["version"]).append_column("messages", _ones(self.messages))]
+        if self.formatted:
+            rejected, octets = self.formatted.rejected, self.formatted.octets
+            one.append(rejected.select(["version"]).append_column("messages", _ones(rejected)))
+            one.append(octets.select(["version"]).append_column("messages", pc.multiply(_ones(octets), 0)))
+        rows = pa.concat_tables(one)
+        rows = rows.filter(pc.less_equal(rows["version"], version))
+        counted = rows.group_by("version", use_threads=False).aggregate([("messages", "sum")])
+        return counted.rename_columns(["version", "messages"])
 
     def findings(self) -> list[str]:
         """Say which versions can no longer be read, if there are any."""
@@ -60,26 +74,26 @@ def read_depot(
     """
     last = min(last, table.version())
     names = [field.name for field in table.schema().fields]
-    ways = {text: _way(names, text) for text in set(recorded.values()) or {recorded_text(columns)}}
+    ways = {text: way_of(names, text) for text in set(recorded.values()) or {recorded_text(columns)}}
     present = None if any(ways.values()) else [name for name in MESSAGE if name in names]
     readable = first
     try:
-        feed = _feed(table, first, last, present)
+        feed = feed_of(table, first, last, present)
     except UNREADABLE:
         readable = _readable_from(table, first, last)
-        feed = _feed(table, readable, last, present)
+        feed = feed_of(table, readable, last, present)
     feed = plain(feed)
     added = feed.filter(pc.equal(feed[CHANGE], "insert"))
     versions = added[VERSION].unique().to_pylist()
     alike: dict[str | None, list[int]] = {text: [] for text in ways}
     for version in versions:
         alike.setdefault(recorded.get(version, recorded_text(columns)), []).append(version)
-    parts = [_part(added, alike[text], ways[text] if text in ways else _way(names, text)) for text in alike]
+    parts = [_part(added, alike[text], ways[text] if text in ways else way_of(names, text)) for text in alike]
     return Depot(pa.concat_tables(parts), first, readable, last)
 
 
-def _way(names: list[str], text: str | None) -> Mapping | None:
-    """Return how rows become messages by a mapping as the history records it."""
+def way_of(names: list[str], text: str | None) -> Mapping | None:
+    """Return how rows with columns of such names become messages by a mapping as the history records it."""
     columns = json.loads(text or "{}")
     missing = [name for name in COLUMNS if name not in DEFAULTS and name not in [given.lower() for given in names]]
     if missing and not columns:
@@ -107,7 +121,7 @@ def _readable_from(table: DeltaTable, first: int, last: int) -> int:
     while low < high:
         middle = (low + high) // 2
         try:
-            _feed(table, middle, last, [])
+            feed_of(table, middle, last, [])
         except UNREADABLE:
             low = middle + 1
         else:
@@ -115,7 +129,7 @@ def _readable_from(table: DeltaTable, first: int, last: int) -> int:
     return high
 
 
-def _feed(table: DeltaTable, first: int, last: int, names: list[str] | None) -> pa.Table:
+def feed_of(table: DeltaTable, first: int, last: int, names: list[str] | None) -> pa.Table:
     """Return columns of the feed; None: all, because delta-rs finds no column whose name has a dot by its name."""
     if first > last:
         return _nothing(table, names)
@@ -127,6 +141,10 @@ def _feed(table: DeltaTable, first: int, last: int, names: list[str] | None) -> 
 def _nothing(table: DeltaTable, names: list[str] | None) -> pa.Table:
     fields = [field for field in pa.schema(table.schema().to_arrow()) if names is None or field.name in names]
     return pa.schema([*fields, pa.field(CHANGE, pa.string()), pa.field(VERSION, pa.int64())]).empty_table()
+
+
+def _ones(rows: pa.Table) -> pa.Array:
+    return pa.repeat(1, rows.num_rows)
 
 
 def _mapped(added: pa.Table, mapping: Mapping) -> pa.Table:

@@ -18,28 +18,30 @@ def check_finals(ledger: DeltaTable, before: Snapshot, after: Snapshot) -> Itera
     """Compare the final rows of two versions, unless the ledger was restored between them."""
     if _restored(ledger, before.version, after.version):
         return
-    for name, earlier, later in zip(
-        ("closed", "messages", "rejected", "microbatch"), _finals(before), _finals(after), strict=True
-    ):
+    finals, later_finals = _finals(before), _finals(after)
+    for name, earlier in finals.items():
+        later = later_finals[name]
         expected = f"final rows as in version {before.version}"
         yield from differing(
             f"final rows ({name})", expected, fewer(earlier, later), "rows that changed", after.version
         )
 
 
-def _finals(snapshot: Snapshot) -> list[pa.Table]:
+def _finals(snapshot: Snapshot) -> dict[str, pa.Table]:
     """Return closed batches, their messages, rejections and history, without columns that are lists."""
     batches = snapshot.batches
     messages = snapshot.messages.select(list(MESSAGE))
     for name in ("id", "state"):
         messages = messages.append_column(name, batches[name].take(snapshot.messages["row"]))
     history = snapshot.history.drop_columns(["versions", "clocks"])
-    return [
-        batches.filter(pc.equal(batches["state"], "closed")),
-        messages.filter(pc.equal(messages["state"], "closed")),
-        snapshot.rejected,
-        history,
-    ]
+    finals = {
+        "closed": batches.filter(pc.equal(batches["state"], "closed")),
+        "messages": messages.filter(pc.equal(messages["state"], "closed")),
+        "rejected": snapshot.rejected,
+        "microbatch": history,
+    }
+    raw = snapshot.raw
+    return finals if raw is None else finals | {"rejected by the format": raw.rejected, "octets": raw.octets}
 
 
 def _restored(ledger: DeltaTable, after: int, upto: int) -> bool:

@@ -30,7 +30,7 @@ def check_history(snapshot: Snapshot) -> Iterator[Difference]:
 
 def _books(snapshot: Snapshot) -> Iterator[Difference]:
     """The books balance: messages read = messages in batches + rejected."""
-    held = snapshot.messages.num_rows + snapshot.rejected.num_rows
+    held = snapshot.messages.num_rows + snapshot.rejections.num_rows
     what = "messages in batches and rejections"
     yield from unequal("balance", messages_read(snapshot), held, what, snapshot.version)
 
@@ -80,10 +80,10 @@ def _counts(snapshot: Snapshot) -> Iterator[Difference]:
 
 
 def _rows_by_microbatch(snapshot: Snapshot) -> Iterator[Difference]:
-    """Each microbatch left as many rejected messages and closed batches as it says."""
+    """Each microbatch left as many rejections and closed batches as it says."""
     number = numbers(snapshot.history["microbatch"])
     closed = snapshot.batches.filter(pc.equal(snapshot.batches["state"], "closed"))
-    for what, by in (("rejected", snapshot.rejected["microbatch"]), ("closed", closed["closed_in"])):
+    for what, by in (("rejected", snapshot.rejections["microbatch"]), ("closed", closed["closed_in"])):
         of = numbers(by)
         place = np.searchsorted(number, of)
         named = np.isin(of, number)

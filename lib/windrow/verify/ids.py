@@ -14,19 +14,20 @@ from windrow.verify.snapshot import Snapshot
 
 def check_ids(snapshot: Snapshot) -> Iterator[Difference]:
     """Check that ids are unique and made of the columns that they name."""
-    parts = (snapshot.batches, snapshot.rejected, snapshot.history, snapshot.sources)
+    parts = [snapshot.batches, snapshot.rejections, snapshot.history, snapshot.sources]
+    parts += [snapshot.raw.partial] if snapshot.raw else []
     ids = pa.concat_tables([part.select(["id"]) for part in parts])
     yield from differing("unique ids", "every id once", repeated(ids, ["id"]), "ids that occur again", snapshot.version)
     batches = snapshot.batches
     numbers = [batches["window_start"].cast(pa.int64()), batches["part"]]
-    expected = _id("batch", batches["source"], batches["key"], *numbers)
-    yield from _as_expected(batches, expected, snapshot)
-    yield from _as_expected(snapshot.history, _id("microbatch", snapshot.history["microbatch"]), snapshot)
-    yield from _as_expected(snapshot.sources, _id("source", snapshot.sources["source"]), snapshot)
+    expected = identifier("batch", batches["source"], batches["key"], *numbers)
+    yield from as_expected(batches, expected, snapshot)
+    yield from as_expected(snapshot.history, identifier("microbatch", snapshot.history["microbatch"]), snapshot)
+    yield from as_expected(snapshot.sources, identifier("source", snapshot.sources["source"]), snapshot)
     rejected = snapshot.rejected
     named = named_by_id(rejected)
-    expected = _id("rejected", named["version"], rejected["source"], rejected["key"], named["ordinal"])
-    yield from _as_expected(rejected, expected, snapshot)
+    expected = identifier("rejected", named["version"], rejected["source"], rejected["key"], named["ordinal"])
+    yield from as_expected(rejected, expected, snapshot)
 
 
 def named_by_id(rejected: pa.Table) -> pa.Table:
@@ -35,13 +36,14 @@ def named_by_id(rejected: pa.Table) -> pa.Table:
     return pa.table({name: pc.struct_field(parts, name) for name in ("version", "ordinal")})
 
 
-def _as_expected(rows: pa.Table, expected: pa.ChunkedArray, snapshot: Snapshot) -> Iterator[Difference]:
+def as_expected(rows: pa.Table, expected: pa.ChunkedArray, snapshot: Snapshot) -> Iterator[Difference]:
+    """Compare the ids of rows with those that are expected."""
     wrong = differ(rows["id"], expected)
     examples = kept(rows.select(["id"]).append_column("by its columns", expected), wrong)
     yield from differing("ids", "the id that the columns make", examples, "rows with another id", snapshot.version)
 
 
-def _id(kind: str, *components: pa.ChunkedArray) -> pa.ChunkedArray:
+def identifier(kind: str, *components: pa.ChunkedArray) -> pa.ChunkedArray:
     """Join components as ids do: `%`, `/` and NUL are encoded, NULL is `%N`."""
     return pc.binary_join_element_wise(pa.scalar(kind), *(_encoded(component) for component in components), "/")
 

@@ -48,6 +48,8 @@ def check_invariants(snapshot: Snapshot) -> Iterator[Difference]:
 def _differences(invariant: Invariant, connection: Any, version: int) -> Iterator[Difference]:
     """Return the difference that the failing rows of an invariant make."""
     rows = connection.sql(for_duckdb(invariant.statement(NAMES))).to_arrow_table()
+    types = [pa.int64() if pa.types.is_decimal(field.type) else field.type for field in rows.schema]
+    rows = rows.cast(pa.schema(list(zip(rows.column_names, types, strict=True))))  # sums, which JSON does not know
     yield from differing(invariant.name, invariant.about, rows, "rows", version)
 
 
@@ -59,7 +61,7 @@ def _rows(snapshot: Snapshot) -> dict[str, pa.Table]:
         "rows": _ids(snapshot),
         "batches": snapshot.batches,
         "messages": _messages(snapshot),
-        "rejected": snapshot.rejected,
+        "rejected": snapshot.rejections,
         "microbatches": history.drop_columns(["versions", "clocks"]),
         "versions": versions_read(snapshot),
         "clocks": clocks.append_column("microbatch", history["microbatch"].take(clocks["row"])),
@@ -70,7 +72,9 @@ def _rows(snapshot: Snapshot) -> dict[str, pa.Table]:
 
 def _ids(snapshot: Snapshot) -> pa.Table:
     """Return `id` and `state` of all rows that have an id of their own; the progress row is counted apart."""
-    parts = {"rejected": snapshot.rejected, "microbatch": snapshot.history, "progress": snapshot.sources}
+    parts = {"rejected": snapshot.rejections, "microbatch": snapshot.history, "progress": snapshot.sources}
+    if snapshot.raw:
+        parts["partial"] = snapshot.raw.partial
     rows = [snapshot.batches.select(["id", "state"])]
     for state, part in parts.items():
         rows.append(part.select(["id"]).append_column("state", pa.repeat(state, part.num_rows)))

@@ -27,6 +27,7 @@ class Difference:
 class Books:
     """One ledger version: what it has read and where that is, and what became of each message of the depot.
 
+    `rejected` has what was rejected, `rejected_by_format` how much of it the format refused, so that it is no message.
     `ok` counts messages that the ledger holds as often as the depot, `lost` those that it does not hold, `duplicated`
     those that it holds too often, `unexpected` those that the depot does not have, and `unchecked` those of depot
     versions that can no longer be read. `decided` messages were decided again by the log and the rules, and the windows
@@ -40,6 +41,7 @@ class Books:
     in_open_batches: int
     in_closed_batches: int
     rejected: int
+    rejected_by_format: int
     ok: int
     lost: int
     duplicated: int

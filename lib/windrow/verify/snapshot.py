@@ -14,7 +14,9 @@ import pyarrow.compute as pc
 from windrow.errors import NotFound, TableUnreadable, WindrowError, first_line
 from windrow.reading.delta import Ledger, Progress, open_ledger, rule
 from windrow.storage import open_table
+from windrow.tables import RAW_REJECTED
 from windrow.verify.columns import MESSAGE, Ints, as_messages, exploded, numbers, plain
+from windrow.verify.raw.held import HeldRaw, of_messages, read_raw
 
 BATCH = (
     "id, state, source, key, part, window_start, window_end, timeout, opened_by, closed_at, close_reason, "
@@ -30,7 +32,10 @@ HISTORY = (
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The rows of a ledger version. A message says in `row` which row of `batches` it is in."""
+    """The rows of a ledger version. A message says in `row` which row of `batches` it is in.
+
+    `rejected` are rejected messages. What the ledger of a raw depot has beside them is in `raw`, which others lack.
+    """
 
     version: int
     progress: Progress
@@ -40,6 +45,14 @@ class Snapshot:
     batches: pa.Table
     messages: pa.Table
     rejected: pa.Table
+    raw: HeldRaw | None = None
+
+    @property
+    def rejections(self) -> pa.Table:
+        """Return all rejections: of messages, and of what never became one."""
+        if self.raw is None:
+            return self.rejected
+        return pa.concat_tables([self.rejected, self.raw.rejected], promote_options="default")
 
     def rules(self, name: str) -> Ints:
         """Return a rule as the history recorded it, one value a microbatch."""
@@ -70,7 +83,9 @@ def read_snapshot(location: str, version: int) -> Snapshot:
         sources = ledger.rows("progress", "id, source, clock, floor", "id <> 'progress'")
         history = ledger.rows("microbatch", HISTORY, rest="ORDER BY microbatch")
         batches = ledger.rows(("open", "closed"), BATCH + ", messages")
-        rejected = ledger.rows("rejected", REJECTED)
+        names = ", ".join([REJECTED, *(f'"{name}"' for name in RAW_REJECTED)]) if ledger.raw else REJECTED
+        rejected = as_messages(plain(ledger.rows("rejected", names)))
+        raw = read_raw(ledger, rejected) if ledger.raw else None
     flat = plain(batches.drop_columns(["messages"]))
     return Snapshot(
         version=version,
@@ -80,7 +95,8 @@ def read_snapshot(location: str, version: int) -> Snapshot:
         history=plain(history),
         batches=flat,
         messages=_messages(exploded(batches, "messages"), flat),
-        rejected=as_messages(plain(rejected)),
+        rejected=of_messages(rejected) if raw else rejected,
+        raw=raw,
     )
 
 

@@ -1,0 +1,1 @@
+"""Ledgers over raw depots: what they have beside messages, the depot formatted anew, and the comparison of both."""

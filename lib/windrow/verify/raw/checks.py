@@ -1,0 +1,120 @@
+"""What must hold for a ledger over a raw depot: where its octets are, what the format refused, what is unfinished."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.chunks import REASONS
+from windrow.verify.columns import MESSAGE, fewer, flags, kept, numbers
+from windrow.verify.depot import Depot
+from windrow.verify.history import versions_read
+from windrow.verify.ids import as_expected, identifier
+from windrow.verify.raw.formatted import Formatted
+from windrow.verify.raw.held import OCTETS, HeldRaw, octets_of
+from windrow.verify.report import Difference, differing, unequal
+from windrow.verify.snapshot import Snapshot
+
+PLACE = ["id", "reason", "raw_source", "chunk", "offset", "received_at"]
+UNFINISHED = ["id", "raw_source", "chunk", "last"]
+PROCESSED = ("processing_time", "raised_by_us")
+
+
+def check_raw(snapshot: Snapshot, depot: Depot) -> Iterator[Difference]:
+    """Check what only such a ledger has, in itself and, where its depot can be read, against the depot."""
+    raw, version = snapshot.raw, snapshot.version
+    if raw is None:
+        return
+    yield from _balance(raw, version)
+    yield from _rejections(raw, version)
+    yield from _ids(raw, snapshot)
+    if depot.formatted is None:
+        return
+    yield from _octets(snapshot, raw, depot.formatted)
+    yield from _refused(snapshot, raw, depot.formatted)
+    if snapshot.progress.depot_version == depot.last:
+        yield from _unfinished(raw, depot.formatted, version)
+
+
+def _balance(raw: HeldRaw, version: int) -> Iterator[Difference]:
+    """Octets read = in records + rejected + repeated + unfinished; those rejected are there."""
+    read, framed, rejected, repeated = (int(pc.sum(raw.octets[name]).as_py() or 0) for name in OCTETS)
+    found = framed + rejected + repeated + octets_of(raw.partial)
+    yield from unequal("octets", read, found, "octets in records, rejected, repeated and unfinished", version)
+    yield from unequal("rejected octets", rejected, octets_of(raw.rejected), "octets in rejections", version)
+
+
+def _rejections(raw: HeldRaw, version: int) -> Iterator[Difference]:
+    """What the format refused has a known reason and says more, and nothing of a message."""
+    rows = raw.rejected
+    right = flags(pc.is_in(rows["reason"], pa.array(REASONS))) & rows["detail"].is_valid().to_numpy()
+    right &= numbers(rows["off_by_us"]) == 0
+    for name in (*MESSAGE, *PROCESSED):
+        right &= rows[name].is_null().to_numpy() | (name == "received_at")
+    expected = "a known reason, a detail, and nothing of a message"
+    yield from differing("rejections of the format", expected, _shown(kept(rows, ~right)), "rejections", version)
+
+
+def _ids(raw: HeldRaw, snapshot: Snapshot) -> Iterator[Difference]:
+    """The id of a record is its place; that of a chunk names a version and which of several it is besides."""
+    rows = raw.rejected
+    record = identifier("record", *(rows[name] for name in ("raw_source", "chunk", "offset")))
+    parts = pc.extract_regex(rows["id"], r"(?s)^chunk/(?P<version>\d{1,18})/.*/(?P<ordinal>\d{1,18})/[^/]*$")
+    named, ordinal = (pc.struct_field(parts, name) for name in ("version", "ordinal"))
+    chunk = identifier("chunk", named, rows["raw_source"], rows["chunk"], ordinal, rows["reason"])
+    yield from as_expected(rows, pc.if_else(pc.is_valid(rows["offset"]), record, chunk), snapshot)
+    partial = raw.partial
+    source = identifier("raw", partial["raw_source"])
+    held = identifier("raw", partial["raw_source"], partial["chunk"])
+    is_source = pc.is_valid(partial["digests"])
+    yield from as_expected(partial, pc.if_else(is_source, source, held), snapshot)
+
+
+def _octets(snapshot: Snapshot, raw: HeldRaw, formatted: Formatted) -> Iterator[Difference]:
+    """Each microbatch read as many octets as its versions have in the depot, unless a codec decodes them."""
+    read = versions_read(snapshot).select(["version", "microbatch"]).join(formatted.octets, "version")
+    there = read.group_by("microbatch", use_threads=False).aggregate(
+        [("octets", "sum"), ("octets", "count"), ([], "count_all")]
+    )
+    there = there.filter(pc.equal(there["octets_count"], there["count_all"]))
+    both = there.join(raw.octets, "microbatch", join_type="inner").sort_by("microbatch")
+    wrong = numbers(both["octets_sum"]) != numbers(both["octets_read"])
+    rows = kept(both, wrong, ["microbatch", "octets_sum", "octets_read"])
+    rows = rows.rename_columns(["microbatch", "in the depot", "in the history"])
+    expected = "as many octets as the depot has in the versions read"
+    yield from differing("octets read", expected, rows, "microbatches", snapshot.version)
+
+
+def _refused(snapshot: Snapshot, raw: HeldRaw, formatted: Formatted) -> Iterator[Difference]:
+    """What the format refuses is rejected for that reason, whole, by the microbatch that read it; nothing else is."""
+    there = formatted.rejected
+    there = there.filter(pc.less_equal(there["version"], snapshot.progress.depot_version))
+    there = there.join(versions_read(snapshot).select(["version", "microbatch"]), "version")
+    names = [*PLACE, "content", "microbatch"]
+    there, held = there.select(names), raw.rejected.select(names)
+    expected = "what the format refuses of the depot, each once"
+    version = snapshot.version
+    yield from differing(
+        "refused by the format", expected, _shown(fewer(there, held)), "not in the ledger like this", version
+    )
+    yield from differing(
+        "refused by the format", expected, _shown(fewer(held, there)), "in the ledger, not in the depot", version
+    )
+
+
+def _unfinished(raw: HeldRaw, formatted: Formatted, version: int) -> Iterator[Difference]:
+    """The partial rows hold what is unfinished in the depot."""
+    expected = "what is unfinished in each raw source"
+    for one, other, noun in (
+        (formatted.partial, raw.partial, "partial rows not in the ledger like this"),
+        (raw.partial, formatted.partial, "partial rows that the depot does not give"),
+    ):
+        yield from differing("unfinished", expected, _shown(fewer(one, other)), noun, version)
+
+
+def _shown(rows: pa.Table) -> pa.Table:
+    """Return rows as examples: how many octets each has instead of the octets, which may be many."""
+    names = [name for name in (*PLACE, "last", "detail", "microbatch") if name in rows.column_names]
+    return rows.select(names).append_column("octets", pc.binary_length(rows["content"]))

@@ -1,0 +1,142 @@
+"""A raw depot formatted anew: all versions at once that were read with one mapping and one format.
+
+The ledger read them microbatch by microbatch, in the order in which chunks arrived. What a raw source holds depends on
+neither, so this is a check of the ledger, although the same code frames and converts.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import groupby
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from windrow import tables
+from windrow.chunks import RAW
+from windrow.commits import CHANGE, VERSION
+from windrow.errors import SettingsError, first_line
+from windrow.formats.format import Format
+from windrow.formats.part import FormatPart
+from windrow.formats.settings import format_of
+from windrow.messages import COLUMNS, conform
+from windrow.raw.partial import SCHEMA
+from windrow.raw.stage import stage, with_places
+from windrow.reading.delta import Ledger
+from windrow.verify.columns import TIME, as_messages, plain
+from windrow.verify.depot import UNREADABLE, Depot, feed_of, way_of
+from windrow.verify.ids import identifier
+from windrow.verify.raw.formatted import Formatted
+from windrow.verify.raw.held import PARTIAL
+
+REJECTED = pa.schema(
+    [
+        ("id", pa.string()), ("reason", pa.string()), ("raw_source", pa.string()), ("chunk", pa.int64()),
+        ("offset", pa.int64()), ("received_at", TIME), ("content", pa.binary()), ("version", pa.int64()),
+    ]
+)  # fmt: skip
+OCTETS = pa.schema([("version", pa.int64()), ("octets", pa.int64())])
+
+
+class Way(NamedTuple):
+    """How versions were read: `[depot.columns]` and `[format]` as the history has them, JSON."""
+
+    columns: str | None
+    format: str | None
+
+
+def read_raw_depot(table: DeltaTable, first: int, last: int, ledger: Ledger) -> Depot:
+    """Read the versions from `first` to `last` as the history of the ledger says they were read.
+
+    Where one can no longer be read none is, because what a version holds begins in those before it. Raises
+    ExpressionError for a mapping that cannot be run without Spark.
+    """
+    last = min(last, table.version())
+    unread = Depot.unread(first, last, "cannot be formatted anew, as some can no longer be read")
+    try:
+        rows = _chunks(table, first, last)
+    except UNREADABLE:
+        return unread
+    messages, rejected, octets = [unread.messages], [REJECTED.empty_table()], [OCTETS.empty_table()]
+    partial = SCHEMA.empty_table()
+    for way, versions in _legs(rows, ledger):
+        format_ = _format(way)
+        own = rows.filter(pc.is_in(rows["version"], pa.array(versions, pa.int64())))
+        staged = stage(own, partial, format_)
+        partial = _after(partial, staged.partial)
+        messages.append(_messages(staged.fields, format_, way))
+        rejected.append(_rejected(staged.rejects))
+        octets.append(_octets(own, decoded=format_.decode is not None))
+    formatted = Formatted(pa.concat_tables(rejected), partial.select(list(PARTIAL)), pa.concat_tables(octets))
+    return Depot(pa.concat_tables(messages), first, first, last, formatted=formatted)
+
+
+def _chunks(table: DeltaTable, first: int, last: int) -> pa.Table:
+    """Return the rows that versions added, with `version`."""
+    feed = plain(feed_of(table, first, last, list(RAW.names)))
+    added = feed.filter(pc.equal(feed[CHANGE], "insert"))
+    columns = {field.name: added[field.name].cast(field.type) for field in RAW}
+    return pa.table(columns | {"version": added[VERSION].cast(pa.int64())})
+
+
+def _legs(rows: pa.Table, ledger: Ledger) -> Iterator[tuple[Way, list[int]]]:
+    """Yield the versions that have chunks, as far as they follow each other and were read in one way.
+
+    One that the history does not list, which is a difference, goes with those before it.
+    """
+    history = ledger.rows("microbatch", "versions, columns, format", "kind = 'data'").to_pylist()
+    read = {part["version"]: Way(row["columns"], row["format"]) for row in history for part in row["versions"] or []}
+    known = sorted(read)
+
+    def way(version: int) -> Way:
+        return read[known[max(bisect_right(known, version) - 1, 0)]] if known else Way(None, None)
+
+    for one, versions in groupby(sorted(rows["version"].unique().to_pylist()), way):
+        yield one, list(versions)
+
+
+def _format(way: Way) -> Format:
+    try:
+        return format_of(FormatPart.model_validate(json.loads(way.format or "{}")))
+    except ValueError as error:
+        raise SettingsError(f"the history records a [format] that is none: {first_line(error)}") from error
+
+
+def _after(before: pa.Table, changed: pa.Table) -> pa.Table:
+    """Return the partial rows that a ledger has after a change."""
+    kept = before.filter(pc.invert(pc.is_in(before["id"], changed["id"].combine_chunks())))
+    return pa.concat_tables([kept, changed.filter(pc.not_equal(changed["state"], tables.GONE))])
+
+
+def _messages(fields: pa.Table, format_: Format, way: Way) -> pa.Table:
+    """Return records as messages with `version`."""
+    rows = fields.select(with_places(format_.parser.schema).names)
+    mapping = way_of(rows.column_names, way.columns)
+    if mapping is None:
+        messages = conform(rows).select(list(COLUMNS))
+    else:
+        messages = mapping.apply(rows, mapping.payload_type(rows.schema)).read_all()
+    return as_messages(messages.append_column("version", fields["version"]))
+
+
+def _rejected(rejects: pa.Table) -> pa.Table:
+    """Return what was refused as the ledger has it: a record by its place, a chunk by the version that brought it."""
+    record = identifier("record", *(rejects[name] for name in ("raw_source", "chunk", "offset")))
+    parts = ("arrived_in", "raw_source", "chunk", "ordinal", "reason")
+    chunk = identifier("chunk", *(rejects[name] for name in parts))
+    ids = pc.if_else(pc.is_valid(rejects["offset"]), record, chunk)
+    return rejects.append_column("id", ids).select(REJECTED.names).cast(REJECTED)
+
+
+def _octets(rows: pa.Table, *, decoded: bool) -> pa.Table:
+    """Count the octets of versions; NULL where they are decoded before they are counted."""
+    size = pc.fill_null(pc.binary_length(rows["bytes"]), 0).cast(pa.int64())
+    if decoded:
+        size = pa.nulls(rows.num_rows, pa.int64())
+    counted = rows.select(["version"]).append_column("octets", size)
+    summed = counted.group_by("version", use_threads=False).aggregate([("octets", "sum")])
+    return summed.rename_columns(OCTETS.names).cast(OCTETS)

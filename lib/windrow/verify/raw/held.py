@@ -1,0 +1,51 @@
+"""What only the ledger of a raw depot has: rejections that are no messages, partial rows, and how many octets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.chunks import REFUSED
+from windrow.reading.delta import Ledger
+from windrow.tables import RAW_REJECTED
+from windrow.verify.columns import plain
+
+PARTIAL = ("id", "raw_source", "chunk", "last", "content", "digests")
+OCTETS = ("octets_read", "octets_framed", "octets_rejected", "octets_repeated")
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRaw:
+    """`rejected` are rejections of the format, `partial` the rows of that state, `octets` the counts by microbatch."""
+
+    rejected: pa.Table
+    partial: pa.Table
+    octets: pa.Table
+
+
+def read_raw(ledger: Ledger, rejected: pa.Table) -> HeldRaw:
+    """Return what a ledger over a raw depot has; `rejected` are all of its rejections."""
+    counts = ", ".join(f"COALESCE({name}, 0) AS {name}" for name in OCTETS)
+    return HeldRaw(
+        rejected=rejected.filter(of_format(rejected)),
+        partial=plain(ledger.rows("partial", ", ".join(PARTIAL))),
+        octets=plain(ledger.rows("microbatch", f"microbatch, {counts}", rest="ORDER BY microbatch")),
+    )
+
+
+def of_messages(rejected: pa.Table) -> pa.Table:
+    """Return the rejections that are of messages, without the columns that only the others have."""
+    mine = rejected.filter(pc.invert(of_format(rejected)))
+    return mine.drop_columns(RAW_REJECTED)
+
+
+def of_format(rejected: pa.Table) -> pa.ChunkedArray:
+    """Tell which rejections are of the format: they are no messages."""
+    return pc.fill_null(pc.starts_with(rejected["reason"], REFUSED), False)
+
+
+def octets_of(table: pa.Table) -> int:
+    """Return how many octets the rows of a table hold."""
+    return int(pc.sum(pc.binary_length(table["content"])).as_py() or 0)
