@@ -37,6 +37,7 @@
         ├── ProducerFull           WINDROW-PRODUCER-FULL
         ├── DeliveryTimeout        WINDROW-DELIVERY-TIMEOUT
         ├── BrokerRefused          WINDROW-BROKER-REFUSED
+        ├── FileUnreadable         WINDROW-FILE-UNREADABLE
         ├── ExpectationBroken      WINDROW-EXPECTATION-BROKEN
         └── BrokenPromise          WINDROW-BROKEN-PROMISE
 
@@ -79,9 +80,10 @@ class OutsideError(WindrowError):
 
 
 class SettingsError(UsageError):
-    """A setting has no meaning, or nobody knows its name."""
+    """A setting has no meaning, or nobody knows its name: `setting` is that name, part by part, where it is known."""
 
     code = "WINDROW-SETTINGS"
+    setting: tuple[str, ...] = ()
 
 
 class RulesError(UsageError):
@@ -274,6 +276,12 @@ class BrokerRefused(OutsideError):
     """A broker refuses the bridge, or the bridge the broker: credentials, certificates, rights, the client's id."""
 
     code = "WINDROW-BROKER-REFUSED"
+
+
+class FileUnreadable(OutsideError):
+    """A file to check cannot be read, or not to its end."""
+
+    code = "WINDROW-FILE-UNREADABLE"
 
 
 class ExpectationBroken(OutsideError):

@@ -20,6 +20,7 @@ from windrow.cli import (
     demo,
     examining,
     exporting,
+    formatting,
     looking,
     maintaining,
     options,
@@ -43,6 +44,7 @@ app = typer.Typer(
 for group in (
     demo,
     writing,
+    formatting,
     producing,
     bridging,
     running,
@@ -102,8 +104,10 @@ def asked(given: Sequence[str]) -> typer.Typer:
     """
     first = given[0] if given else ""
     found = [one for one in app.registered_commands if one.callback and one.callback.__name__ == first]
+    groups = [one for one in app.registered_groups if one.name == first]
     narrow = copy(app)
-    narrow.registered_commands = found or app.registered_commands
+    if found or groups:
+        narrow.registered_commands, narrow.registered_groups = found, groups
     return narrow
 
 

@@ -1,0 +1,106 @@
+"""The commands about formats of raw depots, without a JVM: format check."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from windrow.cli import options
+from windrow.cli.options import Config, Debug, Json, count, people, say
+
+if TYPE_CHECKING:
+    from windrow.trial import Checked
+
+LONGEST_CELL = 40
+
+app = typer.Typer(help="Try what [format] of the settings makes of files.", no_args_is_help=True)
+
+
+def add_to(parent: typer.Typer) -> None:
+    """Add the commands of this file."""
+    parent.add_typer(app, name="format")
+    app.command(epilog="Example: windrow format check readings.csv --rejects bad.csv")(check)
+
+
+def check(
+    files: Annotated[list[str], typer.Argument(help="Files; - is standard input.")],
+    rejects: Annotated[
+        str | None, typer.Option("--rejects", help="New file for the octets of the bad records, as they are.")
+    ] = None,
+    sample: Annotated[
+        int, typer.Option("--sample", min=0, help="How many records to show, of the good ones and of the bad.")
+    ] = 5,
+    config: Config = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Read files as [format] says, and show what a run would make of them. Exit status 1 when a record is bad.
+
+    Nothing is written, and no depot is needed. Each file is a raw source; it is read piece by piece, whatever its size.
+    Shown are the first bad records, with line, field and reason, the first good ones, and which messages
+    `[depot.columns]` makes of these.
+    """
+    from windrow.trial import Check
+    from windrow.wall import WallClock
+
+    trial = Check(options.settings(config))
+    with options.octets("check", quiet=json) as progress:
+        checked = trial.files(files, WallClock().now(), rejects, sample, progress)
+    if json:
+        options.print_json(checked)
+    else:
+        _print(checked, rejects)
+    return 1 if checked.rejected else 0
+
+
+def _print(checked: Checked, rejects: str | None) -> None:
+    """Print what became of each file, the first bad records, the first good ones, and what they become."""
+    for one in checked.files:
+        bad = f", {one.rejected:,} rejected ({count(one.rejected_octets, 'octet')})" if one.rejected else ""
+        say(f"{one.file}: {count(one.octets, 'octet')}, {count(one.good, 'good record')}{bad}", markup=False)
+    if checked.rejected:
+        _print_rejects(checked)
+    if checked.sample:
+        typed = [f"{name}\n{type_}" for name, type_ in checked.fields.items()]
+        first = "the first" if checked.good > len(checked.sample) else "all"
+        _print_table(f"{first} of {count(checked.good, 'good record')}", typed, checked.sample)
+    if checked.messages:
+        _print_table("as messages", list(checked.messages[0]), checked.messages)
+    if checked.note:
+        say(f"No messages were made of them: {checked.note}", markup=False)
+    if rejects is not None and checked.rejected:
+        say(f"{rejects}: the octets of {count(checked.rejected, 'bad record')}.", markup=False)
+
+
+def _print_rejects(checked: Checked) -> None:
+    """Print the first bad records: where each begins, as editors take it, why it is bad, and how it begins."""
+    say("[bold]rejected[/bold]: " + ", ".join(f"{number:,} {reason}" for reason, number in checked.reasons.items()))
+    for one in checked.rejects:
+        line = "" if one.line is None else f":{one.line}"
+        why = one.detail if one.field is None else f"{one.field}: {one.detail}"
+        say(f"  [bold]{escape(one.file + line)}[/bold], octet {one.offset:,}: [red]{one.reason}[/red] {escape(why)}")
+        if one.record:
+            say(f"      {one.record}", markup=False)
+    more = checked.rejected - len(checked.rejects)
+    if more > 0:
+        say(f"  and {more:,} more: --sample {checked.rejected}, or --rejects FILE")
+
+
+def _print_table(title: str, names: list[str], rows: list[dict[str, Any]]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(*map(escape, names), title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row.values()))
+    people.print(table)
+
+
+def _cell(value: Any) -> str:
+    """Return a value as it is shown; NULL differs from the text NULL in its colour, and from none at all."""
+    if value is None:
+        return "[dim]NULL[/dim]"
+    text = str(value)
+    return escape(text if len(text) <= LONGEST_CELL else f"{text[:LONGEST_CELL]}...")

@@ -1,0 +1,72 @@
+"""The file of rejects: the octets of bad records as they are, so that they can be mended and come in again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+from windrow.errors import OutputRefused
+from windrow.formats.format import Format
+from windrow.formats.framing import DelimitedFraming
+from windrow.formats.records import HeaderRefused
+
+
+class Output:
+    """Writes rejects into a new file, which is made for the first one, and removed if something fails.
+
+    Where records need a header to be read it is written before them. Records of two files are kept apart.
+    """
+
+    def __init__(self, path: str, format_: Format) -> None:
+        """Raise OutputRefused where no file can be made."""
+        self._path, self._format = Path(path), format_
+        self._file: BinaryIO | None = None
+        self._header: bytes | None = None
+        self._source, self._end = "", b""
+        if self._path.exists():
+            raise OutputRefused(f"{path} is there already", "Name another file for --rejects.")
+        if not self._path.parent.is_dir():
+            raise OutputRefused(f"there is no directory {self._path.parent}", "Make it first.")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        if self._file is not None:
+            self._file.close()
+            if kind is not None:
+                self._path.unlink(missing_ok=True)
+
+    def add(self, source: str, header: bytes | None, contents: list[bytes]) -> None:
+        """Add bad records of a source. Raises OutputRefused, for records under another header too."""
+        written = b"".join(contents)
+        if not written:
+            return
+        delimiter = self._format.framing.delimiter if isinstance(self._format.framing, DelimitedFraming) else b""
+        before = delimiter if source != self._source and self._end and not self._end.endswith(delimiter) else b""
+        needed = self._needed(header)
+        if needed is not None and self._header is None and self._file is None:
+            before = needed + delimiter
+        elif needed != self._header:
+            raise OutputRefused(f"{source} has another header than the files before", "Check it alone.")
+        self._source, self._end, self._header = source, written[-len(delimiter) :], needed
+        self._write(before + written)
+
+    def _needed(self, header: bytes | None) -> bytes | None:
+        """Return a header as it is needed; a bad one is a reject itself."""
+        try:
+            self._format.parser_of(header)
+        except HeaderRefused:
+            return None
+        return header
+
+    def _write(self, octets: bytes) -> None:
+        try:
+            if self._file is None:
+                self._file = self._path.open("xb")
+            self._file.write(octets)
+        except OSError as error:
+            raise OutputRefused(
+                f"{self._path} cannot be written: {error.strerror}", "See that there is space and the right to write."
+            ) from error

@@ -1,0 +1,50 @@
+"""Values and octets as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+LONGEST = 60
+CONTROLS = {number: f"\\x{number:02x}" for number in [*range(32), 127]} | {9: "\\t", 10: "\\n", 13: "\\r"}
+
+
+def beginning(octets: bytes, text: bool) -> str:
+    """Return the begin of a record: as text in one line, or in hexadecimal digits."""
+    if not text:
+        shown = octets[: LONGEST // 3].hex(" ")
+        return shown if len(octets) <= LONGEST // 3 else f"{shown} ..."
+    shown = octets[: 4 * LONGEST].rstrip(b"\r\n").decode(errors="backslashreplace").translate(CONTROLS)
+    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}..."
+
+
+def rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Return rows with values that JSON has; what it lacks is text."""
+    columns = [values(column) for column in table.columns]
+    return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Return the values of an array. Times are text because Python's have microseconds, and Arrow's may have less."""
+    if isinstance(array, pa.ChunkedArray):
+        return [value for chunk in array.chunks for value in values(chunk)]
+    if pa.types.is_struct(array.type):
+        parts = [values(part) for part in array.flatten()]
+        names = [field.name for field in array.type]
+        valid = array.is_valid().to_pylist()
+        every: Iterable[tuple[Any, ...]] = zip(*parts, strict=True) if parts else [()] * len(array)
+        return [dict(zip(names, row, strict=True)) if good else None for good, row in zip(valid, every, strict=True)]
+    if pa.types.is_list(array.type):
+        return [None if one.values is None else values(one.values) for one in array]
+    if pa.types.is_temporal(array.type) or pa.types.is_decimal(array.type):
+        return array.cast(pa.string()).to_pylist()
+    return [_plain(value) for value in array.to_pylist()]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    finite = not isinstance(value, float) or value - value == 0
+    return value if finite else str(value)

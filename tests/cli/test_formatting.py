@@ -1,0 +1,142 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+
+SETTINGS = """\
+[depot.columns]
+key = "name"
+type = "'t'"
+event_time = "received_at"
+received_at = "received_at"
+
+[format]
+type = "csv"
+
+[format.fields]
+name = "string"
+value = "int64"
+"""
+
+
+@pytest.fixture
+def ready(windrow: Command, tmp_path: Path) -> Command:
+    """A format, and files of good and of bad records."""
+    (tmp_path / "windrow.toml").write_text(SETTINGS)
+    (tmp_path / "good.csv").write_text("name,value\na,1\nb,\n")
+    (tmp_path / "bad.csv").write_text('name,value\n"a\nb",1\n[red]c,x\nd,2\n')
+    return windrow
+
+
+class TestCheck:
+    def test_good(self, ready: Command, tmp_path: Path) -> None:
+        """
+        Good files end with status 0, their first records as a table with types, and the messages they become; nothing
+        is written.
+        """
+        before = sorted(tmp_path.iterdir())
+        said = ready("format", "check", "good.csv", "--rejects", "rejects.csv")
+        assert (said.status, said.err) == (0, "")
+        lines = [" ".join(line.split()) for line in said.out.splitlines()]
+        assert lines[0] == "good.csv: 18 octets, 2 good records"
+        at = lines.index("name value")
+        assert lines[at + 1] == "string int64"
+        assert lines[at + 3 : at + 5] == ["a 1", "b NULL"]
+        assert any(line.startswith("a t ") for line in lines)
+        assert sorted(tmp_path.iterdir()) == before
+
+    def test_bad(self, ready: Command, tmp_path: Path) -> None:
+        """
+        Bad records end it with status 1, each with file and line, octet, reason, field and its begin as it stands.
+        """
+        said = ready("format", "check", "good.csv", "bad.csv", "--rejects", "rejects.csv")
+        assert said.status == 1
+        assert "bad.csv: 32 octets, 2 good records, 1 rejected (9 octets)\n" in said.out
+        assert "rejected: 1 format_cast\n  bad.csv:4, octet 19: format_cast value: 'x' is no int64\n" in said.out
+        assert "\n      [red]c,x\n" in said.out
+        assert "rejects.csv: the octets of 1 bad record." in said.out
+        assert (tmp_path / "rejects.csv").read_text() == "name,value\n[red]c,x\n"
+
+    def test_sample(self, ready: Command, tmp_path: Path) -> None:
+        """
+        `--sample` bounds what is shown of good and bad records, and not what is counted.
+        """
+        (tmp_path / "many.csv").write_text("name,value\n" + "a,1\nb,x\n" * 9)
+        document = ready("format", "check", "many.csv", "--sample", "2", "--json").json()
+        assert [len(document[name]) for name in ("rejects", "sample", "messages")] == [2, 2, 2]
+        assert (document["good"], document["rejected"], document["reasons"]) == (9, 9, {"format_cast": 9})
+        assert "and 7 more" in ready("format", "check", "many.csv", "--sample", "2").out
+        said = ready("format", "check", "many.csv", "--sample", "0").out
+        assert said.startswith("many.csv: 83 octets, 9 good records, 9 rejected (36 octets)\nrejected: 9 format_cast\n")
+
+    def test_standard_input(self, ready: Command, tmp_path: Path) -> None:
+        """
+        `-` reads standard input to its end.
+        """
+        program = "import sys; from windrow.cli import main; sys.exit(main())"
+        arguments = [sys.executable, "-c", program, "format", "check", "-", "--json"]
+        said = subprocess.run(
+            arguments, input=b"name,value\na,1\nb", cwd=tmp_path, capture_output=True, check=False, timeout=300
+        )
+        assert said.returncode == 1, said.stderr
+        assert b'"reason": "format_columns"' in said.stdout
+
+    @pytest.mark.parametrize(
+        ("settings", "says"),
+        [
+            (SETTINGS.replace("int64", "integer"), "windrow.toml, line 12: [format] field 'value': there is no type"),
+            (SETTINGS.replace("int64", 'integer" # "'), "Did you mean 'int32'?"),
+            (SETTINGS.replace("csv", "tsv"), "windrow.toml, line 8: format.type = 'tsv'"),
+            (SETTINGS.replace('type = "csv"', "delimeter = ';'"), "windrow.toml, line 8: nobody knows the setting"),
+            (SETTINGS.replace('"csv"', '"csv"\nquote = ","'), "windrow.toml, line"),
+            (SETTINGS.replace('"name"', '"nmae"'), "[depot.columns] key"),
+            ("", "[format] says no type"),
+        ],
+        ids=["type", "nearest", "format", "unknown", "delimiters", "mapping", "none"],
+    )
+    def test_wrong_settings(self, ready: Command, tmp_path: Path, settings: str, says: str) -> None:
+        """
+        Wrong settings end it with status 2 before anything is read, and the error names the setting and its line.
+        """
+        (tmp_path / "windrow.toml").write_text(settings)
+        said = ready("format", "check", "absent.csv")
+        assert (said.status, said.out) == (2, "")
+        assert says in said.err
+
+    def test_run_tells_the_same(self, ready: Command, tmp_path: Path) -> None:
+        """
+        A run over a raw depot refuses the same settings with the same line.
+        """
+        assert ready("ingest", "good.csv", "--format", "csv").status == 0
+        (tmp_path / "windrow.toml").write_text(SETTINGS.replace("int64", "integer"))
+        said = ready("run", "--once")
+        assert said.status == 2
+        assert "windrow.toml, line 12: [format] field 'value'" in said.err
+
+    @pytest.mark.parametrize(("file", "says"), [("absent.csv", "No such file"), (".", "is a directory")])
+    def test_unreadable(self, ready: Command, file: str, says: str) -> None:
+        """
+        A file that cannot be read ends it with status 3.
+        """
+        said = ready("format", "check", "good.csv", file)
+        assert (said.status, said.out) == (3, "")
+        assert "WINDROW-FILE-UNREADABLE" in said.err
+        assert says in said.err
+
+    def test_output_that_is_there(self, ready: Command, tmp_path: Path) -> None:
+        """
+        A file that is there already is not written over.
+        """
+        said = ready("format", "check", "bad.csv", "--rejects", "bad.csv")
+        assert (said.status, "WINDROW-OUTPUT" in said.err) == (2, True)
+
+
+def test_group(windrow: Command) -> None:
+    """
+    The group alone explains itself, and names its commands.
+    """
+    assert "check" in windrow("format", "--help").out
+    assert windrow("format", "chekc").status == 2
