@@ -7,7 +7,19 @@ from dataclasses import dataclass
 
 from tests.benchmarks.conditions import Conditions
 from tests.benchmarks.row import Row
-from tests.benchmarks.suite import backlog, batch, extremes, growth, kernel, memory, producer, small, soak, start
+from tests.benchmarks.suite import (
+    backlog,
+    batch,
+    extremes,
+    formats,
+    growth,
+    kernel,
+    memory,
+    producer,
+    small,
+    soak,
+    start,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +35,6 @@ BENCHMARKS = {
     one.name: one
     for one in (
         Benchmark(module.__name__.rpartition(".")[2], (module.__doc__ or "").splitlines()[0], module.measure)
-        for module in (kernel, batch, backlog, small, growth, extremes, memory, start, producer, soak)
+        for module in (kernel, batch, backlog, small, growth, extremes, memory, start, producer, formats, soak)
     )
 }
