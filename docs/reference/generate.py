@@ -52,8 +52,16 @@ def pages() -> dict[str, str]:
 
 
 def commands() -> dict[str, Any]:
-    """Return the commands by name, in the order of the command line's own help."""
-    return {name: command for name, command in typer.main.get_command(app).commands.items() if not command.hidden}
+    """Return the commands by name, in the order of the command line's own help; one of a group has both names."""
+    return dict(_commands(typer.main.get_command(app)))
+
+
+def _commands(group: Any, at: str = "") -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{at}{name} ")
+        elif not command.hidden:
+            yield f"{at}{name}", command
 
 
 def commands_page() -> str:
@@ -62,7 +70,7 @@ def commands_page() -> str:
     shared = _shared(known)
     parts = [
         COMMANDS,
-        _table(("command", ""), [(f"[`{name}`](#windrow-{name})", _summary(one)) for name, one in known.items()]),
+        _table(("command", ""), [(f"[`{name}`](#{_anchor(name)})", _summary(one)) for name, one in known.items()]),
         "## Options that many commands have",
         _table(("option", "type", "default", ""), shared),
         "## Exit status",
@@ -113,6 +121,10 @@ def _command(name: str, command: Any, shared: Table) -> str:
     parts.append(f"Also {others} ([above](#options-that-many-commands-have)).")
     parts.extend(_examples(command.epilog or ""))
     return "\n\n".join(parts)
+
+
+def _anchor(name: str) -> str:
+    return f"windrow-{name}".replace(" ", "-")
 
 
 def _examples(epilog: str) -> list[str]:
@@ -224,7 +236,7 @@ def json_page() -> str:
 
 
 def _document_part(one: Document) -> str:
-    printed = ", ".join(f"[`windrow {name}`](commands.md#windrow-{name})" for name in one.commands)
+    printed = ", ".join(f"[`windrow {name}`](commands.md#{_anchor(name)})" for name in one.commands)
     shape = f"{printed}: a list of objects." if one.is_list else f"{printed}."
     rows: Table = [(f"`{field.name}`", field.type, field.meaning) for field in one.fields]
     return "\n\n".join([f"## {one.title}", f"{shape} {one.says}".strip(), _table(("field", "type", ""), rows)])

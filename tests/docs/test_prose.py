@@ -11,7 +11,17 @@ from tests.docs.prose import anchors, inline_code, links, target
 from tests.docs.reference import generate
 
 PAGES = {page.path: page for page in pages()}
-OPTIONS = {name: {word for one in command.params for word in one.opts} for name, command in generate.commands().items()}
+FIRST_WORDS = {name.partition(" ")[0] for name in generate.commands()}
+OPTIONS = {
+    first: {
+        word
+        for name, command in generate.commands().items()
+        for one in command.params
+        for word in one.opts
+        if name.partition(" ")[0] == first
+    }
+    for first in FIRST_WORDS
+}
 COMMAND = re.compile(r"(?:^|[\s/=\"'`])windrow ([a-z]+)(?= |$|[\"'`])([^\n#|>&;]*)", re.MULTILINE)
 
 

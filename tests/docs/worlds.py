@@ -5,6 +5,7 @@
 | `nothing` | an empty directory |
 | `messages` | `data/messages.parquet`: a minute of two pumps, of which one stalls; the pages that say nothing have it |
 | `lines` | `data/readings.ndjson`: five messages and a line that is none |
+| `records` | `data/readings.csv`: records of which one is bad, and a `windrow.toml` that says how they are read |
 | `depot` | the messages, ingested |
 | `ledger` | the same, ingested and run: closed and open batches, rejected messages |
 | `sample` | the bundled measurements, minute by minute, a pause and a change of rules after them |
@@ -43,12 +44,15 @@ def prepare(world: str, directory: Path, made: Callable[[str], Path]) -> None:
     if world in MADE:
         shutil.copytree(made(world), directory, dirs_exist_ok=True)
         return
-    assert world in ("nothing", "lines", "messages", "depot", "ledger"), f"nobody knows a world {world!r}"
+    assert world in ("nothing", "lines", "records", "messages", "depot", "ledger"), f"nobody knows a world {world!r}"
     if world == "nothing":
         return
     (directory / "data").mkdir()
     if world == "lines":
         (directory / "data" / "readings.ndjson").write_text("".join(f"{line}\n" for line in readings()))
+        return
+    if world == "records":
+        _format(directory)
         return
     pq.write_table(table(pumps()), directory / "data" / "messages.parquet")
     if world == "messages":
@@ -84,6 +88,16 @@ def demonstrate(directory: Path) -> None:
 
 
 MADE = {"sample": measure, "demo": demonstrate}
+
+
+def _format(directory: Path) -> None:
+    """Write readings as CSV, one of them without a value, and the settings that read them."""
+    lines = [f"2026-01-31T12:00:{second:02}Z,pump-{second % 2},{20 + second}\n" for second in range(5)]
+    (directory / "data" / "readings.csv").write_text("".join(["ts,device,value\n", *lines, "2026-01-31,pump-1\n"]))
+    fields = {"ts": "timestamp[us]", "device": "string", "value": "float64"}
+    columns = {"key": "device", "type": "'value'", "event_time": "ts", "received_at": "received_at"}
+    told = Settings(format={"type": "csv", "fields": fields}, depot_columns=columns)
+    (directory / "windrow.toml").write_text(settings_file(told), encoding="utf-8")
 
 
 def readings() -> list[str]:
