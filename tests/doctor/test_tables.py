@@ -17,6 +17,7 @@ from tests.engine.world import World
 from tests.messages import HOUR, SECOND, Row, message, table
 from windrow.doctor import CODES, Finding, examine
 from windrow.doctor import ledger as of_ledger
+from windrow.engine.creation import create_raw_depot
 
 DAY = 24 * HOUR
 FEED = {"delta.enableChangeDataFeed": "true"}
@@ -174,6 +175,18 @@ class TestDepot:
         assert of(seen(world), "depot-columns").level == "error"
         found = of(seen(world, depot_columns=mapping), "depot-columns")
         assert (found.level, says in found.what) == (level, True), found.what
+
+    def test_raw(self, world: World, tmp_path: Path) -> None:
+        """
+        A raw depot needs a format, and columns that the mapping makes of its fields.
+        """
+        world.depot = str(tmp_path / "raw")
+        create_raw_depot(world.depot)
+        assert "WINDROW-SETTINGS" in of(seen(world), "depot-columns").what
+        chosen = {"type": "csv", "fields": {"key": "string", "type": "string", "ts": "timestamp[us]"}}
+        assert "event_time" in of(seen(world, format=chosen), "depot-columns").what
+        found = of(seen(world, format=chosen, depot_columns={"event_time": "ts"}), "depot-columns")
+        assert (found.level, found.what) == ("ok", "raw chunks of csv")
 
     def test_catalog_name(self, world: World) -> None:
         """

@@ -189,3 +189,18 @@ def test_no_format(world: Raw, engine: EngineFactory) -> None:
     with pytest.raises(SettingsError, match="raw"):
         world.run(engine, format={})
     assert not Path(world.ledger).exists()
+
+
+def test_field_called_version(world: Raw) -> None:
+    """
+    A field may have any name but those of Delta's feed; one that is called version is no version of the depot.
+    """
+    world.append(("gateway", 1, b"7,d1,%s\n" % time_text(NOW).encode(), True))
+    chosen = {"type": "csv", "header": False, "fields": {"version": "int64", "device": "string", "ts": "timestamp[us]"}}
+    columns = {"source": "device", "key": "device", "type": "cast(version as string)", "event_time": "ts"}
+    world.run(EngineFactory("embedded"), format=chosen, depot_columns=columns)
+    ((_, _, _, inside),) = world.told()[0]
+    assert [one["type"] for one in inside] == ["7"]
+    assert world.history()[0]["versions"] == [{"version": 1, "messages": 1}]
+    with pytest.raises(SettingsError, match="Delta"):
+        world.run(EngineFactory("embedded"), format={"type": "csv", "fields": {"_commit_version": "int64"}})

@@ -49,6 +49,7 @@ TOGETHER = (
     "batch_message_count",
     "batch_closed_filled",
     "message_once",
+    "format_reason",
     "rejected_duplicate",
     "rejected_reason",
     "microbatch_numbers",

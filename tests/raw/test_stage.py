@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from windrow import tables
 from windrow.arrow import TIME
 from windrow.chunks import RAW
+from windrow.commits import VERSION
 from windrow.formats.format import Format
 from windrow.formats.framing import DelimitedFraming
 from windrow.formats.grammar import delimited
@@ -85,7 +86,7 @@ class Ledger:
 
     def fields(self) -> list[dict[str, object]]:
         """Return the good records in an order of their own."""
-        rows = [row for one in self.staged for row in one.fields.drop_columns(["version"]).to_pylist()]
+        rows = [row for one in self.staged for row in one.fields.drop_columns([VERSION]).to_pylist()]
         return sorted(rows, key=repr)
 
     def rejects(self, *reasons: str) -> list[dict[str, object]]:
@@ -95,10 +96,9 @@ class Ledger:
 
     def versions(self) -> list[object]:
         """Return in which version each record was known, good or bad."""
-        parts = [part for one in self.staged for part in (one.fields, one.rejects)]
-        return sorted(
-            row for part in parts for row in zip(*(part[n].to_pylist() for n in ("chunk", "version")), strict=True)
-        )
+        parts = [part for one in self.staged for part in ((one.fields, VERSION), (one.rejects, "version"))]
+        columns = [[part[name].to_pylist() for name in ("chunk", version)] for part, version in parts]
+        return sorted(row for column in columns for row in zip(*column, strict=True))
 
 
 def octets(partial: pa.Table) -> int:

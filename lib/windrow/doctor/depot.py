@@ -10,9 +10,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from windrow.arrow import plain
+from windrow.chunks import is_raw
 from windrow.commits import CHANGE, FEED, VERSION
 from windrow.doctor.finding import Finding, Level, error, ok, warning
 from windrow.doctor.opened import OpenDepot
+from windrow.engine.conversion import Conversion
+from windrow.engine.log import identity
 from windrow.errors import WindrowError, first_line
 from windrow.expressions import DEPOT, Mapping
 from windrow.messages import COLUMNS, DEFAULTS
@@ -25,6 +28,9 @@ MENDED = "ALTER TABLE ... SET TBLPROPERTIES"
 def check_columns(depot: OpenDepot) -> Iterator[Finding]:
     """A depot has the columns of a message, `source`, `sequence` and `payload` perhaps, or a mapping makes them."""
     fields = {field.name: field for field in pa.schema(depot.table.schema().to_arrow())}
+    if is_raw(pa.schema(list(fields.values()))):
+        yield _raw(depot)
+        return
     lower = {name.lower() for name in fields}
     missing = [name for name in COLUMNS if name not in DEFAULTS and name not in lower]
     exact = all(name in COLUMNS for name in fields if name.lower() in COLUMNS)
@@ -44,6 +50,17 @@ def check_columns(depot: OpenDepot) -> Iterator[Finding]:
         return
     absent = [name for name in DEFAULTS if name not in fields]
     yield ok("depot-columns", "those of messages" + (f", without {', '.join(absent)}" if absent else ""))
+
+
+def _raw(depot: OpenDepot) -> Finding:
+    """A raw depot needs a format, and a mapping of its fields that the engine can run."""
+    try:
+        conversion = Conversion.of(depot.settings, identity(depot.table))
+        if depot.engine == "embedded":
+            conversion.require_embedded()
+    except WindrowError as refused:
+        return error("depot-columns", f"{refused.code}: {refused.message}", refused.hint)
+    return ok("depot-columns", f"raw chunks of {depot.settings.format.type}")
 
 
 def _mapped(depot: OpenDepot, names: list[str]) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from windrow import messages
-from windrow.arrow import TIME, plain
+from windrow.arrow import plain
 from windrow.commits import CHANGE, VERSION
 from windrow.engine.protocol import Table
 from windrow.engine.slices import mapping_of
@@ -24,12 +24,6 @@ if TYPE_CHECKING:
 
 ToMessages = Callable[[pa.Table], pa.Table]
 COLUMNS = list(messages.COLUMNS)
-SIGNED = {
-    pa.uint8(): pa.int16(),
-    pa.uint16(): pa.int32(),
-    pa.uint32(): pa.int64(),
-    pa.uint64(): pa.decimal128(20, 0),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +49,11 @@ class Conversion:
                 "the depot is a raw one, and nothing says what is in its chunks", "Say so under [format]: type, fields."
             )
         from windrow.formats.settings import format_of
-        from windrow.raw.stage import with_places
+        from windrow.raw.columns import columns_of
 
         with settings.telling_where("format", named="fields"):
             format_ = format_of(settings.format)
-        columns = common(with_places(format_.parser.schema))
+        columns = columns_of(format_.parser.schema)
         mapping = mapping_of(settings.depot_columns, columns)
         payload = mapping.payload_type(columns) if mapping else table.payload
         return cls(format_, mapping, columns, payload)
@@ -108,18 +102,3 @@ class Conversion:
     def table(self, table: Table) -> Table:
         """Return the depot with the type of its payloads."""
         return replace(table, payload=self.payload)
-
-
-def common(fields: pa.Schema) -> pa.Schema:
-    """Return the types that both engines know for those of fields: signed numbers, times in microseconds."""
-    return pa.schema([pa.field(field.name, _common(field.type)) for field in fields])
-
-
-def _common(type_: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(type_):
-        return TIME
-    if pa.types.is_list(type_):
-        return pa.list_(_common(type_.value_type))
-    if pa.types.is_struct(type_):
-        return pa.struct([pa.field(field.name, _common(field.type)) for field in type_])
-    return SIGNED.get(type_, type_)

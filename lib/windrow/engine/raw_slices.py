@@ -41,7 +41,7 @@ class RawSlice:
         counted = {row["values"]: row["counts"] for row in pc.value_counts(self.rows["version"]).to_pylist()}
         require_whole(counted, self.expected)
         staged = stage(self.rows, partial, self.format)
-        messages = self.to_messages(staged.fields).append_column("version", staged.fields["version"])
+        messages = self.to_messages(staged.fields).append_column("version", staged.fields[VERSION])
         return FormattedSlice(messages, dict.fromkeys(self.expected), staged, self.path)
 
 

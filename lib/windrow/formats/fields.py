@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from windrow.commits import FEED_COLUMNS
 from windrow.errors import SettingsError
 from windrow.formats.times import Pattern
 
@@ -182,6 +183,8 @@ def _nearest(text: str) -> str:
 def _require_names(types: Mapping[str, str]) -> None:
     if not all(types):
         raise SettingsError("a field has an empty name", "Name it.")
+    for name in [name for name in types if name.lower() in FEED_COLUMNS]:
+        raise SettingsError(f"field {name!r}: Delta calls a column of its own so", "Give it another name.")
     for name in _twice(types):
         raise SettingsError(f"field {name!r} is there twice", "Rename one; case does not tell names apart.")
 

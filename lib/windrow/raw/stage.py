@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.arrow import TIME
+from windrow.commits import VERSION
 from windrow.formats.format import Format
 from windrow.raw.arrived import Arrived, Invalid
 from windrow.raw.parsing import Values, parse
@@ -21,7 +22,7 @@ from windrow.raw.partial import changes, sources_of
 from windrow.raw.queue import Refused, Taken
 from windrow.raw.segment import Segment, segments
 from windrow.raw.source import Source
-from windrow.raw.spans import PLACE, Spans
+from windrow.raw.spans import Spans
 from windrow.raw.volume import Volume
 
 REJECTS = pa.schema(
@@ -38,7 +39,8 @@ REPEATED, CODEC, INVALID = "format_repeated", "format_codec", "format_invalid"
 class Staged:
     """What a microbatch makes of chunks.
 
-    `fields` has a row for each good record: its fields, `spans.PLACE`, and the depot `version` that completed it.
+    `fields` has a row for each good record: its fields, `spans.PLACE`, and the depot version that completed it
+    (`commits.VERSION`).
     `rejects` has the records and chunks that are none (`REJECTS`): a record has an offset; a chunk has the version that
     it `arrived_in`, and an `ordinal` in it. `partial` are the rows of the ledger that change, with `known`.
     """
@@ -93,20 +95,13 @@ def _octets(rejects: pa.Table, *, repeated: bool) -> int:
     return int(pc.sum(chosen["octets"]).as_py() or 0)
 
 
-def with_places(fields: pa.Schema) -> pa.Schema:
-    """Return the columns that `[depot.columns]` maps: fields, and where each record is, unless a field has the name."""
-    own = [pa.field(name, type_) for name, type_ in PLACE if name not in fields.names]
-    return pa.schema([*fields, *own])
-
-
 def _fields(values: Values) -> pa.Table:
-    """Return the fields of good records, with where each is (`with_places`), and `version`."""
-    places = values.spans.places(values.span) | {"version": pa.array(values.spans.version[values.span])}
+    """Return the fields of good records, with where each is (`spans.PLACE`), and the version (`VERSION`)."""
     table = values.fields
-    for name, column in places.items():
+    for name, column in values.spans.places(values.span).items():
         if name not in table.column_names:
             table = table.append_column(name, column)
-    return table
+    return table.append_column(VERSION, pa.array(values.spans.version[values.span]))
 
 
 def _records(values: Values) -> pa.Table:

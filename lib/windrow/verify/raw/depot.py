@@ -24,8 +24,9 @@ from windrow.formats.format import Format
 from windrow.formats.part import FormatPart
 from windrow.formats.settings import format_of
 from windrow.messages import COLUMNS, conform
+from windrow.raw.columns import columns_of
 from windrow.raw.partial import SCHEMA
-from windrow.raw.stage import stage, with_places
+from windrow.raw.stage import stage
 from windrow.reading.delta import Ledger
 from windrow.verify.columns import TIME, as_messages, plain
 from windrow.verify.depot import UNREADABLE, Depot, feed_of, way_of
@@ -114,13 +115,14 @@ def _after(before: pa.Table, changed: pa.Table) -> pa.Table:
 
 def _messages(fields: pa.Table, format_: Format, way: Way) -> pa.Table:
     """Return records as messages with `version`."""
-    rows = fields.select(with_places(format_.parser.schema).names)
+    columns = columns_of(format_.parser.schema)
+    rows = fields.select(columns.names).cast(columns, safe=False)
     mapping = way_of(rows.column_names, way.columns)
     if mapping is None:
         messages = conform(rows).select(list(COLUMNS))
     else:
         messages = mapping.apply(rows, mapping.payload_type(rows.schema)).read_all()
-    return as_messages(messages.append_column("version", fields["version"]))
+    return as_messages(messages.append_column("version", fields[VERSION]))
 
 
 def _rejected(rejects: pa.Table) -> pa.Table:
