@@ -108,7 +108,8 @@ class TestMistakes:
             ("[format]\ndelimeter = ';'", 2, "format.delimiter"),
             ("format.max_chunks = 0", 1, "format.max_chunks"),
             ("[depot]\ntable = 'x'\n[depot.columns]\nkey = 1", 4, "depot_columns.key"),
-            ("[mqtt]\nhost = ''\r\n", 2, "mqtt.host"),
+            ("[mqtt]\r\nhost = ''\r\n", 2, "mqtt.host"),
+            ("depot = 'a\u2028b'\nretries = -1", 2, "retries"),
             ("[mqtt]\nport = 1\nkey_file = 'x'", 1, "certificate_file"),
         ],
     )

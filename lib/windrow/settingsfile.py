@@ -32,10 +32,10 @@ def line_of(text: str, key: Sequence[str]) -> int | None:
 
     The first lines that are TOML and have the key end with it, and what is TOML before them ends before it.
     """
-    lines, begin = text.splitlines(keepends=True), 1
+    lines, begin = text.split("\n"), 1
     for number in range(1, len(lines) + 1):
         try:
-            content = tomllib.loads("".join(lines[:number]))
+            content = tomllib.loads("\n".join(lines[:number]))
         except tomllib.TOMLDecodeError:
             continue
         if _holds(content, key):

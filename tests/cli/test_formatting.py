@@ -72,6 +72,15 @@ class TestCheck:
         said = ready("format", "check", "many.csv", "--sample", "0").out
         assert said.startswith("many.csv: 83 octets, 9 good records, 9 rejected (36 octets)\nrejected: 9 format_cast\n")
 
+    def test_what_a_terminal_obeys(self, ready: Command, tmp_path: Path) -> None:
+        """
+        No value, detail or record of a file reaches the terminal as an order to it.
+        """
+        (tmp_path / "odd.csv").write_text("name,value\n\x1b[2Ja,1\nb,\x1b[2J\n")
+        said = ready("format", "check", "odd.csv")
+        assert said.out.count("\\x1b[2J") == 4
+        assert "\x1b" not in said.out
+
     def test_standard_input(self, ready: Command, tmp_path: Path) -> None:
         """
         `-` reads standard input to its end.
@@ -138,5 +147,8 @@ def test_group(windrow: Command) -> None:
     """
     The group alone explains itself, and names its commands.
     """
+    alone = windrow("format")
+    assert (alone.status, alone.err) == (2, "")
+    assert "check" in alone.out
     assert "check" in windrow("format", "--help").out
     assert windrow("format", "chekc").status == 2

@@ -118,6 +118,8 @@ def _failed(error: Exception) -> int:
     if isinstance(error, WindrowError):
         return _say(str(error), 3)
     if hasattr(error, "format_message"):  # what typer raises for wrong usage
+        if not error.format_message():  # the command line explained itself already
+            return 2
         command = getattr(getattr(error, "ctx", None), "command_path", "windrow")
         return _say(f"WINDROW-USAGE: {error.format_message()}\nSee {command} --help.", 2)
     return _say(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 LONGEST_CELL = 40
 
-app = typer.Typer(help="Try what [format] of the settings makes of files.", no_args_is_help=True)
+app = typer.Typer(help="Try what the format of the settings makes of files.", no_args_is_help=True)
 
 
 def add_to(parent: typer.Typer) -> None:
@@ -36,11 +36,11 @@ def check(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Read files as [format] says, and show what a run would make of them. Exit status 1 when a record is bad.
+    """Read files as the settings' format says, and show what a run would make of them. Exit status 1 for a bad record.
 
-    Nothing is written, and no depot is needed. Each file is a raw source; it is read piece by piece, whatever its size.
+    No depot is needed, and none is written. Each file is a raw source; it is read piece by piece, whatever its size.
     Shown are the first bad records, with line, field and reason, the first good ones, and which messages
-    `[depot.columns]` makes of these.
+    `depot.columns` makes of these.
     """
     from windrow.trial import Check
     from windrow.wall import WallClock
@@ -76,10 +76,12 @@ def _print(checked: Checked, rejects: str | None) -> None:
 
 def _print_rejects(checked: Checked) -> None:
     """Print the first bad records: where each begins, as editors take it, why it is bad, and how it begins."""
+    from windrow.trial.shown import printable
+
     say("[bold]rejected[/bold]: " + ", ".join(f"{number:,} {reason}" for reason, number in checked.reasons.items()))
     for one in checked.rejects:
         line = "" if one.line is None else f":{one.line}"
-        why = one.detail if one.field is None else f"{one.field}: {one.detail}"
+        why = printable(one.detail if one.field is None else f"{one.field}: {one.detail}")
         say(f"  [bold]{escape(one.file + line)}[/bold], octet {one.offset:,}: [red]{one.reason}[/red] {escape(why)}")
         if one.record:
             say(f"      {one.record}", markup=False)
@@ -102,5 +104,7 @@ def _cell(value: Any) -> str:
     """Return a value as it is shown; NULL differs from the text NULL in its colour, and from none at all."""
     if value is None:
         return "[dim]NULL[/dim]"
-    text = str(value)
+    from windrow.trial.shown import printable
+
+    text = printable(str(value))
     return escape(text if len(text) <= LONGEST_CELL else f"{text[:LONGEST_CELL]}...")

@@ -16,8 +16,13 @@ def beginning(octets: bytes, text: bool) -> str:
     if not text:
         shown = octets[: LONGEST // 3].hex(" ")
         return shown if len(octets) <= LONGEST // 3 else f"{shown} ..."
-    shown = octets[: 4 * LONGEST].rstrip(b"\r\n").decode(errors="backslashreplace").translate(CONTROLS)
+    shown = printable(octets[: 4 * LONGEST].rstrip(b"\r\n").decode(errors="backslashreplace"))
     return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}..."
+
+
+def printable(text: str) -> str:
+    """Return a text in one line, without what a terminal would obey."""
+    return text.translate(CONTROLS)
 
 
 def rows(table: pa.Table) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from windrow.errors import ExpressionError, MessagesError, MissingExtra, require
 from windrow.formats.fields import parse, type_text
 from windrow.formats.format import Format
 from windrow.formats.settings import format_of
-from windrow.raw.stage import with_places
+from windrow.raw.columns import columns_of, placed
 from windrow.settings import Settings
 from windrow.trial import shown
 from windrow.trial.content import Content, size_of
@@ -102,8 +102,9 @@ class Check:
         """Make format and mapping."""
         self._part = settings.format
         with settings.telling_where("format", named="fields"):
-            self.format: Format = format_of(settings.format)
-        self._columns = with_places(self.format.parser.schema)
+            made = format_of(settings.format)
+        self.format: Format = replace(made, decode=None)  # of a file the codec is undone before it is cut
+        self._columns = columns_of(self.format.parser.schema)
         self._conversion, self._note = self._converted(settings)
 
     def files(
@@ -146,9 +147,8 @@ class Check:
 
     def _checked(self, found: Found) -> Checked:
         names = self.format.parser.schema.names
-        sample = pa.concat_tables(
-            [self._columns.empty_table(), *(one.select(self._columns.names) for one in found.sample)]
-        )
+        given = placed(self.format.parser.schema)
+        sample = pa.concat_tables([given.empty_table(), *(one.select(given.names) for one in found.sample)])
         messages, note = self._messages(sample)
         return Checked(
             files=found.files,
