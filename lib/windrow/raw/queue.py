@@ -39,12 +39,18 @@ class Chunk(NamedTuple):
     digest: bytes
     ordinal: int = 0
     broken: str = ""
+    offset: int = 0  # in the chunk, of a part of it
 
     @classmethod
     def of(cls, number: int, content: bytes, last: bool, received_at: int, version: int) -> Chunk:
         """Return a chunk with its digest."""
         digest = DIGEST.pack(2 * len(content) + last + 1, crc32(content), adler32(content))
         return cls(number, content, last, received_at, version, digest)
+
+    @property
+    def size(self) -> int:
+        """Return how many octets it has, also where they are not here."""
+        return (int.from_bytes(self.digest[:8], "big") - 1) // 2
 
 
 class Refused(NamedTuple):
@@ -95,7 +101,7 @@ class Queue:
             else:
                 yield Refused(chunk, *why, version)
         yield from self._release(version)
-        while sum(len(chunk.content) for chunk in self.held.values()) > max_held_bytes:
+        while sum(chunk.size for chunk in self.held.values()) > max_held_bytes:
             behind = min(self.held)
             yield Missing(self.next, behind, version)
             self.digests += LOST * min(behind - self.next, remembered_chunks)

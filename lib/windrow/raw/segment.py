@@ -97,7 +97,7 @@ def _joined(source: Source, taken: list[Taken], gap: int | None) -> tuple[Octets
     old = source.pieces.copy()
     old[:, VERSION] = gap if gap is not None and not taken else taken[0].version
     new = [
-        [begin, step.chunk.number, 0, step.chunk.received_at, step.version]
+        [begin, step.chunk.number, step.chunk.offset, step.chunk.received_at, step.version]
         for begin, step in zip(begins.tolist(), taken, strict=True)
     ]
     pieces = np.concatenate([old, np.array(new, np.int64).reshape(-1, 5)])

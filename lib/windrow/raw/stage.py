@@ -6,6 +6,7 @@ what it makes of a source depends on the source's octets alone, neither on its c
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +56,7 @@ def stage(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
     """Return what rows of a raw depot (`chunks.RAW` and `version`) become, with the partial rows of a ledger."""
     arrived, sources = Arrived.of(rows, format_.decode), sources_of(partial)
     touched = {name: sources.get(name) or Source(name) for name in arrived.chunks}
-    kept = -sum(source.octets for source in touched.values())
+    kept = sum(source.octets for source in touched.values())
     rejects = [_invalid(one) for one in arrived.invalid]
     framed: list[Segment] = []
     for name, versions in arrived.chunks.items():
@@ -69,18 +70,31 @@ def stage(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
                     rejects.append(_refused(name, Refused(step.chunk, CODEC, step.chunk.broken, step.version)))
                 taken.append(step)
         framed += segments(source, taken, format_)
-    kept += sum(source.octets for source in touched.values())
+    read = sum(len(chunk.content) for one in arrived.chunks.values() for chunks in one.values() for chunk in chunks)
+    read += sum(len(one.content) for one in arrived.invalid)
+    return staged(framed, rejects, touched.values(), partial, format_, read, kept)
+
+
+def staged(
+    framed: list[Segment],
+    rejects: list[dict[str, Any]],
+    touched: Collection[Source],
+    partial: pa.Table,
+    format_: Format,
+    read: int,
+    kept_before: int,
+) -> Staged:
+    """Return what segments and refused chunks become, with the sources as they are afterwards."""
     values = parse(Spans.of(framed), format_)
-    refused = pa.concat_tables([_records(values), _table(rejects)])
+    refused = pa.concat_tables([rejects_of(values), _table(rejects)])
     volume = Volume(
-        read=sum(len(chunk.content) for one in arrived.chunks.values() for chunks in one.values() for chunk in chunks)
-        + sum(len(one.content) for one in arrived.invalid),
+        read=read,
         framed=_framed(values, framed),
         rejected=_octets(refused, repeated=False),
         repeated=_octets(refused, repeated=True),
-        kept=kept,
+        kept=sum(source.octets for source in touched) - kept_before,
     )
-    return Staged(_fields(values), refused, changes(partial, touched.values()), volume)
+    return Staged(fields_of(values), refused, changes(partial, touched), volume)
 
 
 def _framed(values: Values, framed: list[Segment]) -> int:
@@ -95,7 +109,7 @@ def _octets(rejects: pa.Table, *, repeated: bool) -> int:
     return int(pc.sum(chosen["octets"]).as_py() or 0)
 
 
-def _fields(values: Values) -> pa.Table:
+def fields_of(values: Values) -> pa.Table:
     """Return the fields of good records, with where each is (`spans.PLACE`), and the version (`VERSION`)."""
     table = values.fields
     for name, column in values.spans.places(values.span).items():
@@ -104,7 +118,7 @@ def _fields(values: Values) -> pa.Table:
     return table.append_column(VERSION, pa.array(values.spans.version[values.span]))
 
 
-def _records(values: Values) -> pa.Table:
+def rejects_of(values: Values) -> pa.Table:
     """Return the bad records as rejects."""
     spans = values.spans
     span = np.array([one.span for one in values.bad], np.int64)

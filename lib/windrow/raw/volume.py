@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +18,7 @@ class Volume:
     rejected: int
     repeated: int
     kept: int
+
+    def __add__(self, other: Volume) -> Volume:
+        """Return both together."""
+        return Volume(*(one + another for one, another in zip(astuple(self), astuple(other), strict=True)))

@@ -1,0 +1,95 @@
+"""In two passes over chunks that lie apart a source has the records of the stage."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.raw.test_stage import TEXT, Ledger, chunks, csv, cut, with_header
+from windrow.formats.format import Format
+from windrow.raw.parsing import parse
+from windrow.raw.partial import SCHEMA
+from windrow.raw.spans import Spans
+from windrow.raw.spread import Plan, parted, summarise
+from windrow.raw.stage import Staged, fields_of, rejects_of, stage
+from windrow.raw.volume import Volume
+
+
+def in_two_passes(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
+    """Stage rows as executors and the driver do it together, each row by itself."""
+    apart = [rows.slice(at, 1) for at in range(max(1, rows.num_rows))]
+    summaries = pa.concat_tables([summarise(row, format_) for row in apart])
+    plan = Plan.of(summaries, partial, format_)
+    parts = [part for row in apart for part in parted(row, plan.bodies, format_)]
+    if long := {part.source for part in parts if part.oversize}:
+        plan = Plan.of(summaries, partial, format_, without=long)
+        parts = [part for part in parts if part.source not in long]
+    rests: dict[str, dict[int, list[tuple[int, bytes]]]] = defaultdict(lambda: defaultdict(list))
+    for part in parts:
+        rests[part.source][part.chunk.number] += part.rests
+    between = plan.finish(rests, partial, format_)
+    values = parse(Spans.of([part.segment for part in parts if part.segment]), format_)
+    bad = rejects_of(values)
+    body = sum(len(part.segment.octets) for part in parts if part.segment)
+    refused = pc.sum(bad["octets"]).as_py() or 0
+    others = rows.filter(pc.is_in(rows["raw_source"], pa.array(plan.others, pa.string())))
+    rest = stage(others, partial.filter(pc.is_in(partial["raw_source"], pa.array(plan.others, pa.string()))), format_)
+    return Staged(
+        pa.concat_tables([fields_of(values), between.fields, rest.fields]),
+        pa.concat_tables([bad, between.rejects, rest.rejects]),
+        pa.concat_tables([between.partial, rest.partial]),
+        Volume(body, body - refused, refused, 0, 0) + between.volume + rest.volume,
+    )
+
+
+def same(staged: Staged) -> list[object]:
+    """Return what is staged in an order of its own."""
+    tables = [staged.fields, staged.rejects, staged.partial.drop_columns(["framing"])]
+    return [*(sorted(map(repr, table.to_pylist())) for table in tables), staged.volume]
+
+
+@given(
+    data=TEXT,
+    other=TEXT,
+    places=st.lists(st.integers(0, 300), max_size=8),
+    mark=st.booleans(),
+    first=st.integers(0, 8),
+    shape=st.randoms(use_true_random=False),
+)
+def test_same(data, other, places, mark, first, shape):
+    """
+    Two microbatches in two passes each have the fields, rejections, partial rows and octets of the stage, whether a
+    source is plain or not.
+    """
+    for format_, text in ((csv(), data), (csv(header=with_header), b"a,b\n" + data), (csv(most=1_000), data)):
+        parts = cut(b"\xef\xbb\xbf" * mark + text, places)
+        plain = chunks(parts, version=1)
+        rows = pa.concat_tables([plain, chunks(cut(other, places[:2]), source="t", last=False)])
+        order = [*range(rows.num_rows), *shape.choices(range(rows.num_rows), k=shape.randrange(2))]
+        if shape.random() < 0.5:
+            shape.shuffle(order)
+        arrived = rows.take(pa.array(order))
+        versions = pa.array([1 if at < first else 2 for at in range(len(order))], pa.int64())
+        arrived = arrived.set_column(5, "version", versions)
+        ledger, partial = Ledger(format_), SCHEMA.empty_table()
+        for version in (1, 2):
+            here = arrived.filter(pc.equal(arrived["version"], version))
+            assert same(in_two_passes(here, partial, format_)) == same(stage(here, partial, format_))
+            ledger.read(here)
+            partial = ledger.partial
+
+
+def test_plain_way():
+    """
+    A long source that is in order goes the plain way, and only a little of it comes to the driver.
+    """
+    data = b"".join(b"%d,value\n" % number for number in range(2_000))
+    rows = chunks([data[at : at + 1_000] for at in range(0, len(data), 1_000)])
+    plan = Plan.of(summarise(rows, csv()), SCHEMA.empty_table(), csv())
+    assert plan.others == frozenset()
+    rests = [rest for part in parted(rows, plan.bodies, csv()) for _, rest in part.rests]
+    assert sum(map(len, rests)) < 30 * rows.num_rows
