@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from windrow.batcher import Batcher
 from windrow.caretaker import Caretaker
 from windrow.clock import Clock
 from windrow.engine import open_engine, when_started
-from windrow.engine.protocol import WholeEngine
+from windrow.engine.protocol import Engine, WholeEngine
 from windrow.engine.rehearsal import Rehearsal
 from windrow.microbatch import Committed
 from windrow.observing import Observer, Run, chosen, observed
+from windrow.opening import Inlet
 from windrow.runner import Runner, Summary
 from windrow.settings import Settings
 from windrow.wall import WallClock
@@ -66,7 +68,13 @@ def opened(
             report(done)
 
         caretaker = Caretaker(engine, settings, clock, told)
-        yield Runner(used, settings, clock, committed, told.retrying, tuple if dry_run else caretaker)
+        maintain = tuple if dry_run else caretaker
+        yield batching_runner(used, settings, clock, report=committed, retrying=told.retrying, maintain=maintain)
+
+
+def batching_runner(engine: Engine, settings: Settings, clock: Clock, **called: Any) -> Runner:
+    """Return the runner that batches the messages of one depot; `called` is what `Runner` calls."""
+    return Runner([Inlet(None, engine, settings)], Batcher.of(settings.rules.build()), settings, clock, **called)
 
 
 def _listen(left: ExitStack, session: SparkSession) -> None:

@@ -1,12 +1,11 @@
 """One microbatch: prime, plan, process, commit, in this order, on one page.
 
-It knows a depot, a ledger and a *step*, and nothing of what the step does with the messages. An `Engine` reads and
-writes; everything decided here is decided over Arrow tables.
+It knows a depot, a ledger and an *algorithm*, and nothing of what the algorithm does with the messages. An `Engine`
+reads and writes; everything decided here is decided over Arrow tables.
 
 1. `prime` reads where the ledger stands, of one table version.
 2. `plan` counts what came, checks the count against the depot's own log, and computes the floors.
-3. `process` reads the open batches that can change, of the same version, lets the step decide, and turns what it
-   refuses into rejections.
+3. `process` lets the algorithm decide, which reads of the same version what can change.
 4. `commit` writes all that changed in one MERGE, fenced by the token that was primed.
 
 Failure before the commit leaves nothing; failure after it is found by the next `prime`.
@@ -16,8 +15,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -25,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import tables
+from windrow.algorithm import Algorithm, Kind, Turn
 from windrow.clock import UNKNOWN, Clock
 from windrow.engine.protocol import Arrived, Counts, Engine, Merged, Processed, Slice
 from windrow.errors import LedgerMoved, ShortRead, require
@@ -32,11 +32,9 @@ from windrow.floors import Floors, FloorsByVersion
 from windrow.messages import SUMMARY, times
 from windrow.progress import Primed, Sources, control_rows, mark_of, prime
 from windrow.raw.volume import Volume
-from windrow.step import Step, Task
 from windrow.version import VERSION
 
 PHASES = ("prime", "plan", "process", "commit")
-Kind = Literal["data", "tick", "flush", "rules", "pause", "resume"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +67,7 @@ class Committed:
     microbatch: int
     kind: Kind
     attempt: int
+    depot: str | None
     depot_version: int
     messages: int
     accepted: int
@@ -101,13 +100,15 @@ def committed_in(history: pa.Table) -> list[Committed]:
 class Microbatch:
     """One attempt at one microbatch. Making it primes it: what follows holds against the live rows read here."""
 
-    def __init__(self, engine: Engine, step: Step, clock: Clock, attempt: int = 1) -> None:
-        """Read the live rows."""
-        self._engine, self._step, self._clock, self.attempt = engine, step, clock, attempt
+    def __init__(
+        self, engine: Engine, algorithm: Algorithm, clock: Clock, attempt: int = 1, depot: str | None = None
+    ) -> None:
+        """Read the live rows; `depot` is the name of the one that `engine` reads, in a ledger of several."""
+        self._engine, self._algorithm, self._clock, self.attempt = engine, algorithm, clock, attempt
         self._begun = clock.elapsed()
         self._phases: dict[str, float] = {}
         self.started_at = clock.now()
-        self.primed: Primed = prime(engine)
+        self.primed: Primed = prime(engine, depot)
         self._phase("prime_ms")
 
     def run_messages(self, read: Arrived, latest: int) -> Committed:
@@ -116,10 +117,7 @@ class Microbatch:
         arrived = read.formatted(self.primed.partial)
         plan = _plan(arrived, latest, self.primed, mark_of(self._engine, max(arrived.expected)))
         self._phase("plan_ms")
-        task = Task(self._step, plan.floors, latest, self.primed.microbatch + 1)
-        live = self.primed.live(self._step.wanted(plan.floors.after, arrived.streams))
-        processed = arrived.process(task, live)
-        self._phase("process_ms")
+        processed = self._process(plan, arrived, latest)
         moved = plan.summary.filter(pc.is_valid(plan.summary["stamp"]))["source"].combine_chunks().unique()
         after = Floors(moved, plan.floors.after.of(moved))
         return self._commit(plan, processed, self.primed.sources.seen(after, self._clock.now()))
@@ -127,28 +125,35 @@ class Microbatch:
     def run_tick(self, floors: Floors, kind: Kind = "tick", flush: bool = False) -> Committed:
         """Raise floors without messages, which closes what lies below them; `flush` closes all that is open."""
         after = self.primed.sources.floors.raised(floors.source, floors.floor)
-        return self._run_alone(kind, after, self.primed.live(None if flush else self._step.wanted(after)), flush)
+        plan = self._nothing_read(kind, after)
+        processed = self._process(plan, None, UNKNOWN, flush)
+        ticked = self.primed.sources.ticked(after.raised(processed.cuts.source, processed.cuts.floor))
+        return self._commit(plan, processed, ticked, after if flush else None)
 
     def run_switch(self, paused: bool) -> Committed:
         """Pause or resume the ledger: a commit that moves nothing else, so that whoever is at work is fenced.
 
         The recorded rules stay in force as well. Other rules may only come with the floors that go with them.
         """
-        return self._run_alone(
-            "pause" if paused else "resume", self.primed.sources.floors, self.primed.progress.slice(0, 0)
-        )
+        sources = self.primed.sources
+        plan = self._nothing_read("pause" if paused else "resume", sources.floors)
+        nothing = Processed.nothing(self.primed.progress.schema)
+        self._phase("process_ms")
+        return self._commit(plan, nothing, sources.ticked(sources.floors))
 
-    def _run_alone(self, kind: Kind, after: Floors, live: pa.Table, flush: bool = False) -> Committed:
-        """Process some of the live rows, without messages, at the floors that hold `after`."""
+    def _nothing_read(self, kind: Kind, after: Floors) -> Plan:
+        """Return the plan of a microbatch without messages, at the floors that hold after it."""
         self._begin()
         primed = self.primed
         plan = Plan(kind, SUMMARY.empty_table(), FloorsByVersion.none(after), primed.depot_version, primed.depot_mark)
         self._phase("plan_ms")
-        task = Task(self._step, plan.floors, UNKNOWN, primed.microbatch + 1, flush)
-        rows, cuts = task(primed.no_messages(), live)
+        return plan
+
+    def _process(self, plan: Plan, arrived: Slice | None, latest: int, flush: bool = False) -> Processed:
+        turn = Turn(self.primed, arrived, plan.floors, latest, self.started_at, self.attempt, flush)
+        processed = self._algorithm.process(turn)
         self._phase("process_ms")
-        ticked = primed.sources.ticked(after.raised(cuts.source, cuts.floor))
-        return self._commit(plan, Processed(rows, Counts.of(rows), cuts), ticked, after if flush else None)
+        return processed
 
     def _commit(self, plan: Plan, processed: Processed, moved: Sources, flushed_at: Floors | None = None) -> Committed:
         """Write the microbatch in one commit.
@@ -161,13 +166,12 @@ class Microbatch:
         require(accepted >= 0, f"{counts.rejected} messages were rejected of {plan.messages} read")
         advanced: dict[str, object] = {
             "microbatch": number,
-            "depot_version": plan.depot_version,
-            "depot_mark": plan.depot_mark,
             "token": token,
             "paused": plan.kind == "pause",
             "rules": self._rules(plan),
         }
-        control = control_rows(self.primed, moved, advanced)
+        reached = replace(self.primed.reached, version=plan.depot_version, mark=plan.depot_mark)
+        control = control_rows(self.primed, moved, advanced, reached)
         history = self._history(plan, counts, moved, flushed_at, token)
         rows, note = pa.concat_tables([control, history]), _note(number, plan, counts)
         merged = self._engine.merge(processed.rows, rows, self.primed.fence, self.primed.token, note)
@@ -180,6 +184,7 @@ class Microbatch:
             microbatch=number,
             kind=plan.kind,
             attempt=self.attempt,
+            depot=self.primed.depot,
             depot_version=plan.depot_version,
             messages=plan.messages,
             accepted=accepted,
@@ -195,7 +200,7 @@ class Microbatch:
 
     def _rules(self, plan: Plan) -> str:
         """Return the rules in force afterwards: a pause leaves those that were."""
-        return self.primed.rules if plan.kind in ("pause", "resume") else self._step.settings
+        return self.primed.rules if plan.kind in ("pause", "resume") else self._algorithm.settings
 
     def _history(self, plan: Plan, counts: Counts, moved: Sources, flushed_at: Floors | None, token: str) -> pa.Table:
         """Return the history row: what was read, decided and moved, under which rules, and how long it took.
@@ -215,6 +220,7 @@ class Microbatch:
             "rejected": counts.rejected,
             "opened": counts.opened,
             "closed": counts.closed,
+            "depot": self.primed.depot,
             "depot_version": plan.depot_version,
             "clocks": _one_list(_clocks(moved, flushed_at), tables.CLOCKS),
             "rules": self._rules(plan),
@@ -283,7 +289,7 @@ def _lag(plan: Plan, now: int) -> float | None:
 def _require_expected(merged: Merged, counts: Counts, control: pa.Table, primed: Primed) -> None:
     """Compare what the MERGE says it did with what it had to do."""
     moved_before = pc.is_in(control["source"], primed.sources.source)
-    known = counts.known + 1 + int(pc.sum(moved_before).as_py() or 0)
+    known = counts.known + (1 if primed.depot is None else 2) + int(pc.sum(moved_before).as_py() or 0)
     new = counts.rows + control.num_rows + 1 - known
     require(
         (merged.updated + merged.deleted, merged.inserted) == (known, new),

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from windrow import tables
+from windrow.batcher import recorded_rules
 from windrow.batching.rules import Rules
 from windrow.locations import absolute, local_path, reference
-from windrow.opening import recorded_rules
 from windrow.settings import Settings
 
 if TYPE_CHECKING:

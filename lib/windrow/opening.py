@@ -1,53 +1,53 @@
-"""How a run begins: the ledger of a depot is opened, or made at the place where `start_from` says."""
+"""How a run begins: the ledger of one depot or several is opened, or made at the places where `start_from` says."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from uuid import uuid4
 
-import pyarrow as pa
-
-from windrow.batching.rules import Rules
-from windrow.batching.step import Batching
-from windrow.engine.protocol import Engine, Table
-from windrow.errors import (
-    DepotChanged,
-    DepotUnreadable,
-    MessagesError,
-    OtherDepot,
-    StartFromChanged,
-    TableRefused,
-    UsageError,
-)
-from windrow.progress import DAMAGED, Primed, Reached, control_rows, first_rows, mark_of, prime
+from windrow.algorithm import Algorithm
+from windrow.engine.protocol import Engine, Processed, Table
+from windrow.errors import DepotChanged, DepotUnreadable, OtherDepot, StartFromChanged
+from windrow.progress import Primed, Reached, control_rows, first_rows, mark_of, prime
 from windrow.settings import Settings
 from windrow.start import Start
 
 
-def open_ledger(engine: Engine, settings: Settings, now: int) -> Primed:
-    """Return the ledger's state, creating it on first use; `now` is the wall clock, in microseconds.
+@dataclass(frozen=True, slots=True)
+class Inlet:
+    """A depot as a ledger reads it: its name (None in a ledger of one), the engine that reads it, how it is set."""
 
-    While nothing was read, `start_from` may change. Raises TableMissing without a depot, OtherDepot for the ledger of
-    another one, StartFromChanged when the ledger began elsewhere than `start_from` says, DepotUnreadable when
-    `start_from` reaches beyond the depot's log or the depot has no change data feed, MessagesError when payloads
-    became text that were octets, or the other way round.
+    name: str | None
+    engine: Engine
+    settings: Settings
+
+
+def open_ledger(inlets: Sequence[Inlet], algorithm: Algorithm, now: int) -> list[Primed]:
+    """Return the ledger's state for each inlet, creating it on first use; `now` is the wall clock, in microseconds.
+
+    While nothing was read of a depot, its `start_from` may change. Raises TableMissing without a depot, OtherDepot for
+    the ledger of another one, StartFromChanged when the ledger began elsewhere than `start_from` says, DepotUnreadable
+    when `start_from` reaches beyond the depot's log or the depot has no change data feed, and what the algorithm
+    requires.
     """
+    engine, settings = inlets[0].engine, inlets[0].settings
     if engine.ledger() is None:
-        depot = engine.depot()
-        _require_feed(depot, settings)
-        start = Start.parse(settings.start_from)
-        reached = start.version_before(depot.version, now, engine.depot_commits)
-        rules = Batching(settings.rules.build()).settings
-        first = first_rows(depot, settings.start_from, reached, rules, uuid4().hex)
+        positions = {inlet.name: _begin(inlet, now) for inlet in inlets}
+        first = first_rows(algorithm.schema(engine.depot()), positions, algorithm.settings)
         engine.create_ledger(first, settings.keep)
-    primed = prime(engine)
-    depot = require_depot(engine, primed.reached, settings)
-    held = primed.payload
-    if depot.payload != held:
-        raise MessagesError(
-            f"the payloads of the depot {settings.depot} are {depot.payload}, the ledger holds them as {held}",
-            f"Map payload under [depot.columns] so that it gives {held}, or begin a new ledger (--ledger).",
-        )
+    return [_opened(inlet, algorithm, now) for inlet in inlets]
+
+
+def _opened(inlet: Inlet, algorithm: Algorithm, now: int) -> Primed:
+    """Return the ledger's state for an inlet, with a position in its depot."""
+    settings = inlet.settings
+    primed = prime(inlet.engine, inlet.name)
+    if not primed.begun:
+        _move_start(inlet, primed, now)
+        return _opened(inlet, algorithm, now)
+    algorithm.require(primed, require_depot(inlet.engine, primed.reached, settings))
     if "start_from" not in settings.model_fields_set or settings.start_from == primed.start_from:
         return primed
     if primed.microbatch:
@@ -55,18 +55,25 @@ def open_ledger(engine: Engine, settings: Settings, now: int) -> Primed:
             f"the ledger began from {primed.start_from!r}, start_from now says {settings.start_from!r}",
             f"Set start_from = {primed.start_from!r}, or begin a new ledger (--ledger).",
         )
-    _move_start(engine, primed, settings, now)
-    return open_ledger(engine, settings, now)
+    _move_start(inlet, primed, now)
+    return _opened(inlet, algorithm, now)
 
 
-def _move_start(engine: Engine, primed: Primed, settings: Settings, now: int) -> None:
-    """Begin elsewhere: nothing was read yet, so nothing of the earlier choice is left. Raises LedgerMoved."""
-    depot = engine.depot()
-    reached = Start.parse(settings.start_from).version_before(depot.version, now, engine.depot_commits)
-    moved: dict[str, object] = {"start_from": settings.start_from, "depot_version": reached, "token": uuid4().hex}
-    control = control_rows(primed, primed.sources, moved)
-    nothing = control.slice(0, 0).append_column("known", pa.array([], pa.bool_()))
-    engine.merge(nothing, control, primed.fence, primed.token, json.dumps({"start_from": settings.start_from}))
+def _begin(inlet: Inlet, now: int) -> Reached:
+    """Return where `start_from` says that reading begins."""
+    depot, start_from = inlet.engine.depot(), inlet.settings.start_from
+    _require_feed(depot, inlet.settings)
+    before = Start.parse(start_from).version_before(depot.version, now, inlet.engine.depot_commits)
+    return Reached(depot.id, start_from, before, None)
+
+
+def _move_start(inlet: Inlet, primed: Primed, now: int) -> None:
+    """Begin elsewhere: nothing was read yet, so nothing of an earlier choice is left. Raises LedgerMoved."""
+    reached = _begin(inlet, now)
+    control = control_rows(primed, primed.sources, {"token": uuid4().hex}, reached)
+    nothing = Processed.nothing(control.schema).rows
+    note = {"depot": inlet.name, "start_from": reached.start_from}
+    inlet.engine.merge(nothing, control, primed.fence, primed.token, json.dumps(note))
 
 
 def _require_feed(depot: Table, settings: Settings) -> None:
@@ -76,14 +83,6 @@ def _require_feed(depot: Table, settings: Settings) -> None:
             "Switch it on: ALTER TABLE ... SET TBLPROPERTIES (delta.enableChangeDataFeed = true). What is added from "
             'then on can be read (start_from = "end"); `windrow ingest --format delta` copies what is there into one.',
         )
-
-
-def recorded_rules(recorded: str) -> Rules:
-    """Return the rules that the ledger has in force. Raises TableRefused when they are none."""
-    try:
-        return Rules.from_json(recorded)
-    except (ValueError, TypeError, UsageError) as error:
-        raise TableRefused(f"the ledger recorded rules that are none: {recorded}", DAMAGED) from error
 
 
 def require_depot(engine: Engine, reached: Reached, settings: Settings) -> Table:

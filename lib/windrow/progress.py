@@ -1,9 +1,14 @@
-"""Where a ledger stands: its `progress` row, the clocks of its sources and the open batches, of one table version."""
+"""Where a ledger stands: its `progress` row, the clocks of its sources and the open batches, of one table version.
+
+A ledger of one depot has in its `progress` row how far the depot is read. One of several has a row `depot/<name>` for
+each, and the clocks of a depot's sources bear its name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -12,15 +17,17 @@ import pyarrow.compute as pc
 from windrow import clock, tables
 from windrow import messages as message_columns
 from windrow.arrow import text
-from windrow.engine.protocol import Engine, Live, Table
+from windrow.engine.protocol import Engine, Live
 from windrow.errors import TableRefused
 from windrow.floors import Floors, Ints
 from windrow.messages import microseconds, times
 from windrow.step import Wanted
 
 DAMAGED = "It was damaged from outside. RESTORE it to an earlier version, or replay the depot into a new ledger."
-WHOLE = ("token", "microbatch", "depot_version", "depot_id", "start_from", "paused", "rules")
+WHOLE = ("token", "microbatch", "paused", "rules")
+POSITION = ("depot_version", "depot_id", "start_from")
 BY_SOURCE = ("source", "clock", "floor", "seen_at")
+NOWHERE = {"depot_version": -1, "depot_id": "", "start_from": "", "depot_mark": None}
 LIVE = ("source", "key", "part", "window_start", "window_end", "message_count", "messages")
 
 
@@ -65,9 +72,10 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Primed:
-    """The state that a microbatch starts from."""
+    """The state that a microbatch starts from, in a ledger of several depots with the position in the one it reads."""
 
     progress: pa.Table  # the one `progress` row
+    depot: str | None  # its name, None for a ledger of one depot
     sources: Sources
     partial: pa.Table
     fence: Live
@@ -86,6 +94,11 @@ class Primed:
         return Reached(self.depot_id, self.start_from, self.depot_version, self.depot_mark)
 
     @property
+    def begun(self) -> bool:
+        """Tell whether the ledger has a position in the depot: one that was added later has none at first."""
+        return bool(self.depot_id)
+
+    @property
     def payload(self) -> pa.DataType:
         """Return the type of payloads in the ledger."""
         return self.progress.schema.field("payload").type
@@ -101,10 +114,11 @@ class Primed:
         return message_columns.schema(self.payload).append(pa.field("version", pa.int64())).empty_table()
 
 
-def prime(engine: Engine) -> Primed:
+def prime(engine: Engine, depot: str | None = None) -> Primed:
     """Read the live rows, the open batches when they are asked for.
 
-    Raises TableMissing, or TableRefused for a ledger that was damaged from outside.
+    `depot` is the name of the one to be read in a ledger of several. Raises TableMissing, or TableRefused for a ledger
+    that was damaged from outside.
     """
     fence = engine.live()
     rows = fence.rows
@@ -119,20 +133,27 @@ def prime(engine: Engine) -> Primed:
             f"the ledger has schema version {version}, this Windrow knows {tables.SCHEMA_VERSION}",
             "Use the Windrow that wrote it, or replay the depot into a new ledger.",
         )
-    by_source = control.filter(pc.not_equal(control["id"], text(tables.PROGRESS)))
-    _require_sound(rows, ((whole, WHOLE), (by_source, BY_SOURCE)))
-    recorded = whole.select([*WHOLE, "depot_mark"])
+    if depot is None:
+        position, by_source = whole, control.filter(pc.not_equal(control["id"], text(tables.PROGRESS)))
+    else:
+        own = control.filter(pc.equal(control["depot"], text(depot)))
+        is_position = pc.is_null(own["source"])
+        position, by_source = own.filter(is_position), own.filter(pc.invert(is_position))
+    _require_sound(rows, ((whole, WHOLE), (position, POSITION), (by_source, BY_SOURCE)))
+    [reached] = position.select([*POSITION, "depot_mark"]).to_pylist() or [NOWHERE]
     return Primed(
         progress=whole,
+        depot=depot,
         sources=Sources(
             by_source["source"].combine_chunks(),
             microseconds(by_source["clock"]),
             microseconds(by_source["floor"]),
             microseconds(by_source["seen_at"]),
         ),
-        partial=rows.filter(pc.invert(is_progress)),
+        partial=rows.filter(pc.equal(rows["state"], text("partial"))),
         fence=fence,
-        **recorded.to_pylist()[0],
+        **whole.select(list(WHOLE)).to_pylist()[0],
+        **reached,
     )
 
 
@@ -152,34 +173,55 @@ def mark_of(engine: Engine, version: int) -> str | None:
     return next((commit.mark for commit in engine.depot_commits(version) if commit.version == version), None)
 
 
-def control_rows(primed: Primed, sources: Sources, advanced: dict[str, object]) -> pa.Table:
-    """Return the progress row with the `advanced` columns, and the rows of the sources that moved."""
+def control_rows(primed: Primed, sources: Sources, advanced: dict[str, object], reached: Reached) -> pa.Table:
+    """Return the progress row with the `advanced` columns, how far the depot is read, and the sources that moved."""
     schema = primed.progress.schema
-    kept = {name: primed.progress[name] for name in schema.names}
-    progress = tables.rows(schema, kept | advanced, 1)
+    kept: dict[str, object] = {name: primed.progress[name] for name in schema.names} | advanced
+    if primed.depot is None:
+        rows = [tables.rows(schema, kept | _position(reached), 1)]
+        id_ = tables.identifier("source", sources.source)
+    else:
+        rows = [tables.rows(schema, kept, 1), position_row(schema, primed.depot, reached)]
+        id_ = tables.identifier("source", pa.repeat(primed.depot, len(sources.source)), sources.source)
     moved: dict[str, object] = {
-        "id": tables.identifier("source", sources.source),
+        "id": id_,
         "state": "progress",
+        "depot": primed.depot,
         "source": sources.source,
         "clock": times(sources.clock),
         "floor": times(sources.floor),
         "seen_at": times(sources.seen_at),
     }
-    return pa.concat_tables([progress, tables.rows(schema, moved, len(sources.source))])
+    return pa.concat_tables([*rows, tables.rows(schema, moved, len(sources.source))])
 
 
-def first_rows(depot: Table, start_from: str, depot_version: int, rules: str, token: str) -> pa.Table:
-    """Return the rows that a new ledger begins with: the progress row."""
+def position_row(schema: pa.Schema, depot: str, reached: Reached) -> pa.Table:
+    """Return the row that says how far one of several depots is read."""
+    id_ = tables.identifier("depot", pa.array([depot]))
+    return tables.rows(schema, {"id": id_, "state": "progress", "depot": depot} | _position(reached), 1)
+
+
+def _position(reached: Reached) -> dict[str, object]:
+    return {
+        "depot_id": reached.depot_id,
+        "start_from": reached.start_from,
+        "depot_version": reached.version,
+        "depot_mark": reached.mark,
+    }
+
+
+def first_rows(schema: pa.Schema, positions: Mapping[str | None, Reached], settings: str) -> pa.Table:
+    """Return the rows that a new ledger begins with: the progress row, and one for each of several depots."""
     columns: dict[str, object] = {
         "id": tables.PROGRESS,
         "state": "progress",
         "schema_version": tables.SCHEMA_VERSION,
-        "depot_id": depot.id,
-        "start_from": start_from,
-        "depot_version": depot_version,
         "microbatch": 0,
-        "token": token,
+        "token": uuid4().hex,
         "paused": False,
-        "rules": rules,
+        "rules": settings,
     }
-    return tables.rows(tables.ledger_schema(depot.payload, raw=depot.raw), columns, 1)
+    only = positions.get(None)
+    rows = [tables.rows(schema, columns | (_position(only) if only else {}), 1)]
+    rows += [position_row(schema, depot, reached) for depot, reached in positions.items() if depot is not None]
+    return pa.concat_tables(rows)

@@ -1,21 +1,22 @@
 """The runner: what is new, microbatch by microbatch, ticks when the log is read to its end, retries with backoff.
 
-The batching step is handed to the microbatch here; nothing below knows it. The runner keeps nothing between two
+The runner reads the depots of a ledger one after the other, each through its inlet. It keeps nothing between two
 microbatches but the count of failed attempts: all else is read from the ledger, so it may die at any point.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from windrow.batching.step import Batching
+from windrow.algorithm import Algorithm
 from windrow.clock import Clock
-from windrow.engine.protocol import Arrivals, Engine
+from windrow.engine.protocol import Arrivals
 from windrow.errors import (
     LedgerBehind,
     LedgerMoved,
@@ -27,10 +28,9 @@ from windrow.errors import (
 from windrow.floors import Floors
 from windrow.maintain import Maintained
 from windrow.microbatch import Committed, Microbatch, committed_in
-from windrow.opening import open_ledger, recorded_rules, require_depot
-from windrow.progress import Primed
+from windrow.opening import Inlet, open_ledger, require_depot
+from windrow.progress import Reached
 from windrow.settings import Settings
-from windrow.step import Step
 
 FIRST_BACKOFF = 500_000
 LONGEST_BACKOFF = 30_000_000
@@ -50,15 +50,30 @@ class Summary:
         return sum(getattr(microbatch, name) for microbatch in self.microbatches)
 
 
+@dataclass(slots=True)
+class Reading:
+    """How far the runner knows an inlet to be read, and up to where it has looked at the depot without finding more."""
+
+    inlet: Inlet
+    known: Reached
+    covered: int = -1
+
+    def behind(self) -> bool:
+        """Tell whether the depot has versions that were not read yet. Raises as `require_depot` does."""
+        depot = require_depot(self.inlet.engine, self.known, self.inlet.settings)
+        return depot.version > max(self.known.version, self.covered)
+
+
 class Runner:
-    """Runs microbatches on one engine. `report` is called after each commit, `retrying` before each retry.
+    """Runs microbatches of one ledger. `report` is called after each commit, `retrying` before each retry.
 
     `maintain` is called between microbatches of a run that goes on, and says what it did.
     """
 
     def __init__(
         self,
-        engine: Engine,
+        inlets: Sequence[Inlet],
+        algorithm: Algorithm,
         settings: Settings,
         clock: Clock,
         report: Callable[[Committed], None] = lambda committed: None,
@@ -66,14 +81,13 @@ class Runner:
         maintain: Callable[[], Iterable[Maintained]] = tuple,
     ) -> None:
         """Open the ledger, or create it at the place where `start_from` says. Raises as `open_ledger` does."""
-        self._engine, self._settings, self._clock = engine, settings, clock
-        self._step: Step = Batching(settings.rules.build())
+        self._algorithm, self._settings, self._clock = algorithm, settings, clock
         self._report, self._retrying, self._maintain = report, retrying, maintain
         self._attempt = 1
-        self._covered = -1
-        self.summary = Summary(engine.name)
-        primed = open_ledger(engine, settings, clock.now())
-        self._known, self._number = primed.reached, primed.microbatch
+        self.summary = Summary(inlets[0].engine.name)
+        primed = open_ledger(inlets, algorithm, clock.now())
+        self._readings = [Reading(inlet, state.reached) for inlet, state in zip(inlets, primed, strict=True)]
+        self._number = primed[-1].microbatch
 
     def once(self) -> Summary:
         """Read the depot to its end, then close what is overdue; stop between microbatches when the clock says so.
@@ -94,12 +108,12 @@ class Runner:
         self._persist(self._follow_rules)
         if self.summary.paused:
             return self.summary
-        while not self._stopped() and self._behind():
-            self._persist(self._read)
+        while not self._stopped() and (reading := self._next()):
+            self._persist(partial(self._read, reading))
             between()
         if not self._stopped() and self._settings.idle_grace is not None:
             with suppress(Paused):
-                self._persist(self._tick_idle)
+                self._persist_each(self._tick_idle)
         between()
         return self.summary
 
@@ -110,12 +124,12 @@ class Runner:
 
     def tick(self, to: int | None = None) -> Summary:
         """Close what is overdue now (the idle tick), or raise the floor of every source to `to` (microseconds)."""
-        self._persist(self._tick_idle if to is None else lambda: self._tick_to(to))
+        self._persist_each(self._tick_idle if to is None else partial(self._tick_to, to))
         return self.summary
 
     def flush(self) -> Summary:
         """Close all that is open, each source at its floor or idle clock, whichever is later."""
-        self._persist(self._flush)
+        self._persist_each(self._flush)
         return self.summary
 
     def pause(self) -> Summary:
@@ -129,136 +143,138 @@ class Runner:
         return self.summary
 
     def _set_paused(self, paused: bool) -> None:
-        microbatch = self._microbatch()
+        microbatch = self._microbatch(self._readings[0])
         if microbatch.primed.paused != paused:
-            self._done(microbatch.run_switch(paused))
+            self._done(self._readings[0], microbatch.run_switch(paused))
         self.summary.paused = paused
 
-    def _running(self, wanted: str) -> Microbatch:
-        """Prime a microbatch under the rules of the settings. Raises Paused."""
-        microbatch = self._microbatch()
+    def _running(self, reading: Reading, wanted: str) -> Microbatch:
+        """Prime a microbatch under the settings of the algorithm. Raises Paused."""
+        microbatch = self._microbatch(reading)
         if microbatch.primed.paused:
             raise Paused(f"the ledger is paused: no {wanted} until it goes on", "`windrow resume` first.")
-        return self._running(wanted) if self._followed(microbatch) else microbatch
+        return self._running(reading, wanted) if self._followed(reading, microbatch) else microbatch
 
     def __getstate__(self) -> dict[str, object]:
         """Leave behind what belongs to this process: on Spark Connect a copy handles what arrives."""
-        own = {"_report": _silent, "_retrying": _silent, "_maintain": tuple, "summary": Summary(self._engine.name)}
+        own = {"_report": _silent, "_retrying": _silent, "_maintain": tuple, "summary": Summary(self.summary.engine)}
         return self.__dict__ | own
 
     def _stopped(self) -> bool:
         return self.summary.paused or self._clock.wait(0)
 
-    @property
-    def _reached(self) -> int:
-        return self._known.version
+    def _next(self) -> Reading | None:
+        """Return the inlet to read next, None when all depots are read to their ends."""
+        return next((reading for reading in self._readings if reading.behind()), None)
 
-    def _behind(self) -> bool:
-        """Tell whether the depot has versions that were not read yet."""
-        depot = require_depot(self._engine, self._known, self._settings)
-        return depot.version > max(self._reached, self._covered)
-
-    def _read(self) -> None:
-        upto = self._engine.depot().version
-        if upto > self._reached:
+    def _read(self, reading: Reading) -> None:
+        engine = reading.inlet.engine
+        upto = engine.depot().version
+        if upto > reading.known.version:
             try:
-                elsewhere = self._engine.read(self._reached, upto, self._process)
+                elsewhere = engine.read(reading.known.version, upto, partial(self._process, reading))
             except LedgerBehind:
-                self._microbatch()  # where another process found it, this one has yet to learn where the ledger stands
+                self._microbatch(reading)  # where another process found it, this one has yet to learn where it stands
                 raise
             if elsewhere is not None:
-                self._learn(elsewhere)
+                self._learn(reading, elsewhere)
         if not self._stopped():
-            self._covered = upto
+            reading.covered = upto
 
-    def _learn(self, elsewhere: pa.Table) -> None:
+    def _learn(self, reading: Reading, elsewhere: pa.Table) -> None:
         """Report what another process committed, and see whether the ledger was paused meanwhile."""
         for committed in committed_in(elsewhere):
-            self._done(committed)
-        self._microbatch()
+            self._done(reading, committed)
+        self._microbatch(reading)
 
-    def _process(self, arrivals: Arrivals) -> None:
+    def _process(self, reading: Reading, arrivals: Arrivals) -> None:
         """Run a microbatch for each slice of what arrived, starting each from what the ledger says."""
         while not self._clock.wait(0):
-            known = self._reached
+            known = reading.known.version
             arrived = arrivals.after(known, self._settings.max_messages)
             if arrived is None:
                 return
-            microbatch = self._microbatch()
+            microbatch = self._microbatch(reading)
             if microbatch.primed.paused:
                 return
-            if self._reached + 1 < arrivals.begin:
+            if reading.known.version + 1 < arrivals.begin:
                 raise LedgerBehind(
-                    f"the ledger has read depot version {self._reached}, this stream begins at {arrivals.begin}",
+                    f"the ledger has read depot version {reading.known.version}, this stream begins at "
+                    f"{arrivals.begin}",
                     "The ledger was restored while it was running; the stream starts afresh.",
                 )
-            if self._reached != known:
+            if reading.known.version != known:
                 continue
             with suppress(LedgerMoved):
-                if self._followed(microbatch):
+                if self._followed(reading, microbatch):
                     continue
                 latest = microbatch.started_at + self._settings.max_clock_skew
-                self._done(microbatch.run_messages(arrived, latest))
+                self._done(reading, microbatch.run_messages(arrived, latest))
 
-    def _tick_idle(self) -> None:
-        microbatch = self._running("tick")
+    def _tick_idle(self, reading: Reading) -> None:
+        microbatch = self._running(reading, "tick")
         primed = microbatch.primed
         grace = self._settings.idle_grace or 0
         idle = primed.sources.idle(microbatch.started_at)
-        now = Floors(idle.source, idle.floor - grace)
-        due = self._step.due(primed.live(self._step.wanted(now)), now)
+        due = self._algorithm.due(primed, Floors(idle.source, idle.floor - grace))
         if len(due.source):
-            self._done(microbatch.run_tick(due))
+            self._done(reading, microbatch.run_tick(due))
 
-    def _tick_to(self, to: int) -> None:
-        microbatch = self._running("tick")
+    def _tick_to(self, to: int, reading: Reading) -> None:
+        microbatch = self._running(reading, "tick")
         floors = microbatch.primed.sources.floors
         if np.any(floors.floor < to):
-            self._done(microbatch.run_tick(floors.at_least(to)))
+            self._done(reading, microbatch.run_tick(floors.at_least(to)))
 
-    def _flush(self) -> None:
-        microbatch = self._running("flush")
+    def _flush(self, reading: Reading) -> None:
+        microbatch = self._running(reading, "flush")
         primed = microbatch.primed
         idle = primed.sources.idle(microbatch.started_at)
         now = primed.sources.floors.raised(idle.source, idle.floor)
         if primed.fence.open.count:
-            self._done(microbatch.run_tick(now, kind="flush", flush=True))
+            self._done(reading, microbatch.run_tick(now, kind="flush", flush=True))
 
     def _follow_rules(self) -> None:
-        """Bring the rules of the settings in force, unless the ledger is paused."""
-        microbatch = self._microbatch()
-        if not microbatch.primed.paused:
-            self._followed(microbatch)
+        """Bring the settings of the algorithm in force, unless the ledger is paused."""
+        for reading in self._readings:
+            microbatch = self._microbatch(reading)
+            if not microbatch.primed.paused:
+                self._followed(reading, microbatch)
 
-    def _followed(self, microbatch: Microbatch) -> bool:
-        """Record a change of the rules, and raise the floors so that what was too old before stays so.
+    def _followed(self, reading: Reading, microbatch: Microbatch) -> bool:
+        """Record a change of the settings, with the floors that go with it.
 
-        Returns False when there is none. Every microbatch asks: another driver may have other rules.
+        Returns False when there is none. Every microbatch asks: another driver may have other settings.
         """
         primed = microbatch.primed
-        if primed.rules == self._step.settings:
+        if primed.rules == self._algorithm.settings:
             return False
-        self._done(microbatch.run_tick(floors_under(primed, self._settings.rules.max_delay), kind="rules"))
+        self._done(reading, microbatch.run_tick(self._algorithm.follow(primed), kind="rules"))
         return True
 
-    def _microbatch(self) -> Microbatch:
+    def _microbatch(self, reading: Reading) -> Microbatch:
         """Prime a microbatch, and learn from it what somebody else, or a commit without an answer, did meanwhile."""
-        microbatch = Microbatch(self._engine, self._step, self._clock, self._attempt)
+        inlet = reading.inlet
+        microbatch = Microbatch(inlet.engine, self._algorithm, self._clock, self._attempt, inlet.name)
         primed = microbatch.primed
-        if primed.depot_version < self._reached:
-            self._covered = -1
+        if primed.depot_version < reading.known.version:
+            reading.covered = -1
         if primed.microbatch != self._number:
             self._attempt = microbatch.attempt = 1
-        self._known, self._number = primed.reached, primed.microbatch
+        reading.known, self._number = primed.reached, primed.microbatch
         self.summary.paused = primed.paused
         return microbatch
 
-    def _done(self, committed: Committed) -> None:
+    def _done(self, reading: Reading, committed: Committed) -> None:
         self._attempt = 1
-        self._known = replace(self._known, version=committed.depot_version, mark=None)
+        reading.known = replace(reading.known, version=committed.depot_version, mark=None)
         self._number = committed.microbatch
         self.summary.microbatches.append(committed)
         self._report(committed)
+
+    def _persist_each(self, work: Callable[[Reading], None]) -> None:
+        for reading in self._readings:
+            self._persist(partial(work, reading))
 
     def _persist(self, work: Callable[[], None]) -> None:
         """Do `work`, again after a failure that may pass, with backoff, up to the limit.
@@ -269,7 +285,8 @@ class Runner:
             try:
                 return work()
             except (LedgerMoved, LedgerBehind):
-                self._covered = -1
+                for reading in self._readings:
+                    reading.covered = -1
                 continue
             except Exception as error:
                 if isinstance(error, WindrowError) and not error.retryable:
@@ -288,12 +305,6 @@ class Runner:
         self._attempt += 1
         if self._clock.wait(pause):
             raise error
-
-
-def floors_under(primed: Primed, max_delay: int) -> Floors:
-    """Return the floors that go with another `max_delay` (microseconds): what was too old before stays so."""
-    floors = primed.sources.floors
-    return Floors(floors.source, floors.floor + max(0, max_delay - recorded_rules(primed.rules).max_delay))
 
 
 def _silent(*_: object) -> None:

@@ -1,8 +1,9 @@
 """Depot and ledger: the columns, names and ids that both engines agree on.
 
-The ledger is one table. A row's `state` says what it is: `open` (a batch that may still grow), `progress` (where we
-are) and `partial` are *live*, read and rewritten by every microbatch; `closed`, `rejected` and `microbatch` are
-*final*, written once. Only `id` and `state` are never NULL.
+The ledger is one table. A row's `state` says what it is: `closed`, `rejected` and `microbatch` are *final*, written
+once. All others are *live*: `progress` (where we are) and `partial`, which every microbatch reads and rewrites, and
+`open` (a batch that may still grow), which is read when it can change; in the ledger of a topology the rows of its
+states are read so. Only `id` and `state` are never NULL.
 
 Ids are readable and injective: a kind, then components joined by `/`, with `%`, `/` and NUL percent-encoded and a NULL
 component written as `%N`.
@@ -22,8 +23,8 @@ from windrow.commits import FEED
 from windrow.durations import microseconds
 
 SCHEMA_VERSION = 1
-OPEN = "open"
-LIVE = (OPEN, "progress", "partial")
+FINAL = ("closed", "rejected", "microbatch")
+CONTROL = ("progress", "partial")  # of the live ones, those that every microbatch reads
 PROGRESS = "progress"
 BATCH_ID = "batch"  # what ids of batches begin with
 GONE = "gone"  # of a row to write: the live row of this id goes, and no other takes its place

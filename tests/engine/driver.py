@@ -15,8 +15,8 @@ from typing import Any
 
 from tests.clocks import NOW, ManualClock
 from tests.engine.probe import Point, Probed
+from windrow.api import batching_runner
 from windrow.engine import open_engine
-from windrow.runner import Runner
 from windrow.settings import Settings
 from windrow.wall import WallClock
 
@@ -51,7 +51,7 @@ def main(order: dict[str, Any]) -> None:
         run_until_terminated(Probed(engine, say_running()), settings, every)
     else:
         probe = Killer(Point(kill[0]), kill[1]) if kill else lambda here: None
-        Runner(Probed(engine, probe), settings, ManualClock(NOW), report=lambda _: say("committed")).once()
+        batching_runner(Probed(engine, probe), settings, ManualClock(NOW), report=lambda _: say("committed")).once()
         say("done")
 
 
@@ -59,7 +59,7 @@ def run_until_terminated(engine: Any, settings: Settings, pause: int) -> None:
     """Loop until SIGTERM."""
     clock = WallClock()
     signal.signal(signal.SIGTERM, lambda *_: clock.stop())
-    Runner(engine, settings, clock).every(pause)
+    batching_runner(engine, settings, clock).every(pause)
     say("stopped")
 
 

@@ -21,9 +21,10 @@ from tests.engine.attic import Attic
 from tests.engine.probe import Point, failing, once
 from tests.engine.world import SKEW, World
 from tests.messages import HOUR, SECOND, Row, message
+from windrow.batcher import Batcher
 from windrow.errors import DepotChanged, LedgerMoved, Paused
 from windrow.maintain import maintain
-from windrow.opening import open_ledger
+from windrow.opening import Inlet, open_ledger
 from windrow.runner import Runner, Summary
 from windrow.verify import verify
 from windrow.wall import WallClock
@@ -88,7 +89,8 @@ class Histories(RuleBasedStateMachine):
         self.start_from = start_from
         self.checked, self.final, self.restorable = -1, dict[str, Row](), 0
         self.paused, self.plain = False, not self.rules
-        open_ledger(self.world.engine(EMBEDDED), self.world.settings(EMBEDDED, **self.values()), NOW)
+        settings = self.world.settings(EMBEDDED, **self.values())
+        open_ledger([Inlet(None, self.world.engine(EMBEDDED), settings)], Batcher.of(settings.rules.build()), NOW)
 
     def values(self, **more: Any) -> dict[str, Any]:
         """Return the settings of every driver."""

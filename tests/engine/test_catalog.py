@@ -15,6 +15,7 @@ from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
 from tests.messages import SECOND, log, message, table
 from windrow import reading, tables
+from windrow.api import batching_runner
 from windrow.arrow import plain
 from windrow.cli import main
 from windrow.engine import open_engine
@@ -46,7 +47,7 @@ def settings(schema: str) -> Settings:
 
 def run(settings: Settings, spark: Any, clock: ManualClock) -> Runner:
     """Run once and return the runner."""
-    runner = Runner(open_engine(settings, spark), settings, clock)
+    runner = batching_runner(open_engine(settings, spark), settings, clock)
     runner.once()
     return runner
 

@@ -19,8 +19,9 @@ from tests.conftest import EMBEDDED, EngineFactory
 from tests.engine.probe import At, Probed
 from tests.messages import SCHEMA, Row, table
 from windrow import tables
+from windrow.api import batching_runner
 from windrow.arrow import plain
-from windrow.batching.step import Batching
+from windrow.batcher import Batcher
 from windrow.engine import Engine
 from windrow.engine.creation import create_depot
 from windrow.messages import times
@@ -69,7 +70,9 @@ class World:
         """
         values = {"idle_grace": "never"} | settings
         opened = engine or self.engine(factory, **values)
-        runner = Runner(opened, self.settings(factory, **values), self.clock, lambda _: still_ends(runner.summary))
+        runner = batching_runner(
+            opened, self.settings(factory, **values), self.clock, report=lambda _: still_ends(runner.summary)
+        )
         return runner
 
     def probed(self, factory: EngineFactory, at: At, **settings: Any) -> Runner:
@@ -78,7 +81,7 @@ class World:
 
     def microbatch(self, factory: EngineFactory) -> Microbatch:
         """Return a primed microbatch."""
-        return Microbatch(self.engine(factory), Batching(windrow.Rules()), self.clock)
+        return Microbatch(self.engine(factory), Batcher.of(windrow.Rules()), self.clock)
 
     def rows(self, *states: str, version: int | None = None) -> list[Row]:
         """Return ledger rows of the given states, ordered by id, at a version of the ledger."""

@@ -90,10 +90,10 @@ class LedgerFiles:
         self._location, self.table, self._schema, self._parts = location, table, schema, parts
         self._store = PyFileSystem(DeltaStorageHandler(table.table_uri))
         self._files = list(_live_files(table))
-        self._open = [file for file in self._files if file.state == tables.OPEN]
+        self._open = [file for file in self._files if file.state not in tables.CONTROL]
         parts.only(file.path for file in self._files)
         self._read: dict[str, pa.Table] = {}
-        self.rows = self._rows(file for file in self._files if file.state != tables.OPEN)
+        self.rows = self._rows(file for file in self._files if file.state in tables.CONTROL)
 
     @property
     def count(self) -> int:
@@ -178,7 +178,7 @@ class LedgerFiles:
         """Write rows to files, those of a state together, and yield what the log is to say of each."""
         for state in rows[BY].unique().to_pylist():
             alike = rows.filter(pc.equal(rows[BY], state))
-            for part in _cut(alike.sort_by("id"), OPEN_BYTES) if state in tables.LIVE else _cut(alike, FINAL_BYTES):
+            for part in _cut(alike, FINAL_BYTES) if state in tables.FINAL else _cut(alike.sort_by("id"), OPEN_BYTES):
                 yield self._write(state, part)
 
     def _write(self, state: str, rows: pa.Table) -> AddAction:
@@ -187,7 +187,7 @@ class LedgerFiles:
         with self._store.open_output_stream(path) as opened:
             pq.write_table(held, opened)
             size = opened.tell()
-        if state in tables.LIVE:
+        if state not in tables.FINAL:
             self._parts[path] = rows
         return AddAction(path, size, {BY: state}, _now(), True, statistics(held))
 
@@ -195,7 +195,7 @@ class LedgerFiles:
 def _live_files(table: DeltaTable) -> Iterator[File]:
     """Yield the files of live rows."""
     added = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
-    live = added.filter(pc.is_in(added[STATE], texts(tables.LIVE)))
+    live = added.filter(pc.invert(pc.is_in(added[STATE], texts(tables.FINAL))))
     wanted = [name for name in ("path", STATE, "size_bytes", *SAID) if name in live.column_names]
     for said in counted(live.select(wanted)).to_pylist():
         yield File(said["path"], said[STATE], said["size_bytes"], Extent.of(said))

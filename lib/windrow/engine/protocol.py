@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import tables
+from windrow.arrow import texts
 from windrow.commits import Commit
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.floors import Floors
@@ -63,9 +64,15 @@ class Processed:
     counts: Counts
     cuts: Floors
 
+    @classmethod
+    def nothing(cls, schema: pa.Schema) -> Processed:
+        """Return that nothing changes, in the columns of a ledger."""
+        rows = schema.append(pa.field("known", pa.bool_())).empty_table()
+        return cls(rows, Counts.of(rows), Floors.empty())
 
-class OpenBatches(Protocol):
-    """The open batches of the ledger at one version, read when they are asked for."""
+
+class Open(Protocol):
+    """What is open in the ledger at one version, batches or the states of a topology, read when it is asked for."""
 
     @property
     def count(self) -> int:
@@ -78,13 +85,13 @@ class OpenBatches(Protocol):
         ...
 
     def wanted(self, wanted: Wanted | None) -> pa.Table:
-        """Return those that are wanted, all for None; others may come along."""
+        """Return what is wanted, all for None; others may come along."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Open batches that are in memory already."""
+    """What is open, in memory already."""
 
     rows: pa.Table
 
@@ -107,19 +114,19 @@ class Held:
 class Live:
     """The live rows of the ledger, all of one table version, and the engine's handle on that version.
 
-    `rows` are those that every microbatch needs, all but the open batches.
+    `rows` are those that every microbatch needs, all but what is open.
     """
 
     rows: pa.Table
-    open: OpenBatches
+    open: Open
     table_version: int
     handle: Any = None
 
     @classmethod
     def held(cls, rows: pa.Table, table_version: int, handle: Any = None) -> Live:
         """Return live rows that are all in memory already."""
-        is_open = pc.equal(rows["state"], tables.OPEN)
-        return cls(rows.filter(pc.invert(is_open)), Held(rows.filter(is_open)), table_version, handle)
+        control = pc.is_in(rows["state"], texts(tables.CONTROL))
+        return cls(rows.filter(control), Held(rows.filter(pc.invert(control))), table_version, handle)
 
 
 @dataclass(frozen=True, slots=True)

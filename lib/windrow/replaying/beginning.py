@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from uuid import uuid4
-
 import pyarrow as pa
 
 from windrow import tables
@@ -11,7 +9,7 @@ from windrow.arrow import plain
 from windrow.engine.creation import create_ledger
 from windrow.engine.protocol import Engine
 from windrow.errors import TableRefused
-from windrow.progress import first_rows
+from windrow.progress import Reached, first_rows
 from windrow.reading.delta import Ledger
 from windrow.replaying.span import Span
 
@@ -35,7 +33,9 @@ def _first(engine: Engine, span: Span, rules: str) -> pa.Table:
     if start_from != "beginning":
         start_from = f"version:{span.first}"
     reached = -1 if start_from == "beginning" else span.first - 1
-    return first_rows(engine.depot(), start_from, reached, rules, uuid4().hex)
+    depot = engine.depot()
+    schema = tables.ledger_schema(depot.payload, raw=depot.raw)
+    return first_rows(schema, {None: Reached(depot.id, start_from, reached, None)}, rules)
 
 
 def _copied(ledger: Ledger) -> pa.RecordBatchReader:

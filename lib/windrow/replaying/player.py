@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.batcher import Batcher, recorded_rules
 from windrow.batching.step import Batching
 from windrow.engine import open_engine
 from windrow.engine.protocol import Arrivals, Arrived, Engine
@@ -23,11 +24,9 @@ from windrow.errors import BrokenPromise, DepotChanged
 from windrow.floors import Floors
 from windrow.formats.part import FormatPart
 from windrow.microbatch import Microbatch
-from windrow.opening import recorded_rules
 from windrow.reading.digests import Streams
 from windrow.replaying.legs import Leg
 from windrow.replaying.ticks import Ticks
-from windrow.runner import floors_under
 from windrow.step import Outcome, Step, Wanted, Work, no_streams
 from windrow.wall import WallClock
 
@@ -146,18 +145,19 @@ class Player:
         if microbatch.primed.rules != rules:
             self._tick(engine, microbatch.primed.rules)
             microbatch = self._microbatch(engine, rules)
-            max_delay = recorded_rules(rules).max_delay
-            microbatch.run_tick(floors_under(microbatch.primed, max_delay), kind="rules")
+            microbatch.run_tick(self._batcher(rules).follow(microbatch.primed), kind="rules")
             self._committed(0)
         self._rules = rules
 
     def _microbatch(self, engine: Engine, rules: str) -> Microbatch:
         """Prime a microbatch under rules, and drop the ticks that its floors have overtaken."""
-        step: Step = Batching(recorded_rules(rules))
-        step = Chosen(step, self._streams) if self._streams else step
-        microbatch = Microbatch(engine, step, self._clock)
+        microbatch = Microbatch(engine, self._batcher(rules), self._clock)
         self._ticks = self._ticks.above(microbatch.primed.sources.floors)
         return microbatch
+
+    def _batcher(self, rules: str) -> Batcher:
+        step = Batching(recorded_rules(rules))
+        return Batcher(Chosen(step, self._streams) if self._streams else step)
 
     def _committed(self, messages: int) -> None:
         self.microbatches += 1

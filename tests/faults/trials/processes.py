@@ -19,11 +19,12 @@ from tests.engine.probe import Point, Probed, nowhere
 from tests.engine.processes import Driver, drivers
 from tests.faults.trials.trial import Trial
 from tests.messages import SECOND
+from windrow.api import batching_runner
+from windrow.batcher import Batcher
 from windrow.engine import open_engine
 from windrow.errors import WindrowError
 from windrow.maintain import maintain
-from windrow.opening import open_ledger
-from windrow.runner import Runner
+from windrow.opening import Inlet, open_ledger
 from windrow.settings import Settings
 from windrow.wall import WallClock
 
@@ -73,7 +74,7 @@ def drive(pipe: Connection, values: dict[str, Any], kill: tuple[str, int] | None
     pipe.send("ready")
     pipe.recv()
     engine = Probed(open_engine(settings), probe)
-    Runner(engine, settings, ManualClock(NOW), report=lambda _: pipe.send("committed")).once()
+    batching_runner(engine, settings, ManualClock(NOW), report=lambda _: pipe.send("committed")).once()
 
 
 def tick_and_flush(pipe: Connection, values: dict[str, Any], moments: list[int | None]) -> None:
@@ -82,7 +83,7 @@ def tick_and_flush(pipe: Connection, values: dict[str, Any], moments: list[int |
     pipe.send("ready")
     pipe.recv()
     for moment in moments:
-        runner = Runner(open_engine(settings), settings, ManualClock(NOW))
+        runner = batching_runner(open_engine(settings), settings, ManualClock(NOW))
         runner.flush() if moment is None else runner.tick(to=moment)
 
 
@@ -222,7 +223,7 @@ def looked_after(trial: Trial) -> None:
     """Let another process maintain, compact and clean up both tables while a driver reads."""
     trial.restored = True
     settings = trial.world.settings(trial.factory)
-    open_ledger(trial.world.engine(trial.factory), settings, NOW)
+    open_ledger([Inlet(None, trial.world.engine(trial.factory), settings)], Batcher.of(settings.rules.build()), NOW)
     before = DeltaTable(trial.world.ledger).version()
     with children(Child(look_after, values_of(trial))) as (child,):
         child.go()

@@ -1,0 +1,71 @@
+"""An algorithm: what the microbatches of a ledger do with what they read.
+
+Microbatch and runner prime, plan, commit, fence and retry, and know nothing of what is decided in between. The batcher
+is one algorithm (`windrow.batcher`), the functions of a topology are another (`windrow.topology`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import pyarrow as pa
+
+from windrow.floors import Floors, FloorsByVersion
+
+if TYPE_CHECKING:
+    from windrow.engine.protocol import Processed, Slice, Table
+    from windrow.progress import Primed
+
+Kind = Literal["data", "tick", "flush", "rules", "pause", "resume", "rollback"]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn of an algorithm: the state that was primed, what arrived (None: nothing was read), and the clocks.
+
+    `latest` is the greatest stamp that is not ahead of the clock (microseconds), `now` the wall time at which the
+    attempt began. With `flush` all that is open is to be finished.
+    """
+
+    primed: Primed
+    arrived: Slice | None
+    floors: FloorsByVersion
+    latest: int
+    now: int
+    attempt: int = 1
+    flush: bool = False
+
+    @property
+    def microbatch(self) -> int:
+        """Return the number of the microbatch, the same in every attempt."""
+        return self.primed.microbatch + 1
+
+
+class Algorithm(Protocol):
+    """What microbatches do between plan and commit. An attempt that fails must have changed nothing."""
+
+    @property
+    def settings(self) -> str:
+        """Return what it is set to, as the history records it."""
+        ...
+
+    def schema(self, depot: Table) -> pa.Schema:
+        """Return the columns of a ledger that is made for it and a depot."""
+        ...
+
+    def require(self, primed: Primed, depot: Table) -> None:
+        """Raise an error when the ledger as it stands cannot go on with this algorithm and depot."""
+        ...
+
+    def process(self, turn: Turn) -> Processed:
+        """Return the ledger rows that change."""
+        ...
+
+    def due(self, primed: Primed, now: Floors) -> Floors:
+        """Return the floors that a tick to `now` needs, for the sources in which it would finish something."""
+        ...
+
+    def follow(self, primed: Primed) -> Floors:
+        """Return the floors that go with a change from the recorded settings to these."""
+        ...

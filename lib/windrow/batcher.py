@@ -1,0 +1,75 @@
+"""The batcher: batching by rules as the algorithm of a ledger's microbatches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from windrow import tables
+from windrow.algorithm import Turn
+from windrow.batching.rules import Rules
+from windrow.batching.step import Batching
+from windrow.engine.protocol import Counts, Processed, Table
+from windrow.errors import MessagesError, TableRefused, UsageError
+from windrow.floors import Floors
+from windrow.progress import DAMAGED, Primed
+from windrow.step import Step, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Batcher:
+    """Batches messages with a step, which is `Batching` by rules or stands around it."""
+
+    step: Step
+
+    @classmethod
+    def of(cls, rules: Rules) -> Batcher:
+        """Return the batcher of some rules."""
+        return cls(Batching(rules))
+
+    @property
+    def settings(self) -> str:
+        """Return the rules as the history records them."""
+        return self.step.settings
+
+    def schema(self, depot: Table) -> pa.Schema:
+        """Return the columns of a ledger."""
+        return tables.ledger_schema(depot.payload, raw=depot.raw)
+
+    def require(self, primed: Primed, depot: Table) -> None:
+        """Raise MessagesError when payloads became text that were octets, or the other way round."""
+        if depot.payload != primed.payload:
+            raise MessagesError(
+                f"the payloads of the depot are {depot.payload}, the ledger holds them as {primed.payload}",
+                f"Map payload under [depot.columns] so that it gives {primed.payload}, or begin a new ledger "
+                "(--ledger).",
+            )
+
+    def process(self, turn: Turn) -> Processed:
+        """Batch what arrived together with the open batches that it can change."""
+        task = Task(self.step, turn.floors, turn.latest, turn.microbatch, turn.flush)
+        after = turn.floors.after
+        if turn.arrived is not None:
+            return turn.arrived.process(task, turn.primed.live(self.step.wanted(after, turn.arrived.streams)))
+        live = turn.primed.live(None if turn.flush else self.step.wanted(after))
+        rows, cuts = task(turn.primed.no_messages(), live)
+        return Processed(rows, Counts.of(rows), cuts)
+
+    def due(self, primed: Primed, now: Floors) -> Floors:
+        """Return for each source the greatest timeout of an open batch that is at most `now`."""
+        return self.step.due(primed.live(self.step.wanted(now)), now)
+
+    def follow(self, primed: Primed) -> Floors:
+        """Return the floors with which what was too old before stays so under these rules."""
+        before, now = recorded_rules(primed.rules).max_delay, recorded_rules(self.settings).max_delay
+        floors = primed.sources.floors
+        return Floors(floors.source, floors.floor + max(0, now - before))
+
+
+def recorded_rules(recorded: str) -> Rules:
+    """Return the rules that a ledger has in force. Raises TableRefused when they are none."""
+    try:
+        return Rules.from_json(recorded)
+    except (ValueError, TypeError, UsageError) as error:
+        raise TableRefused(f"the ledger recorded rules that are none: {recorded}", DAMAGED) from error
