@@ -10,6 +10,7 @@ from tests.engine.probe import Deaf, Lossy, Mute, Point, Probed, failing, nowher
 from tests.engine.world import World
 from tests.messages import log
 from windrow import tables
+from windrow.batcher import Batcher
 from windrow.batching.rules import Rules
 from windrow.batching.step import Batching
 from windrow.errors import BrokenPromise, MicrobatchFailed, SettingsError, ShortRead
@@ -190,7 +191,7 @@ class TestRequirements:
         A commit that replaced and added other rows than it had to is noticed. Holds `_require_expected`.
         """
         runner = full.runner(engine)
-        runner._step = Inverted(Rules())
+        runner._algorithm = Batcher(Inverted(Rules()))
         with pytest.raises(BrokenPromise, match="the commit replaced"):
             runner.once()
 
@@ -199,7 +200,7 @@ class TestRequirements:
         Rows with the same id are refused before anything is written.
         """
         runner = full.runner(embedded)
-        runner._step = Doubled(Rules())
+        runner._algorithm = Batcher(Doubled(Rules()))
         with pytest.raises(BrokenPromise, match="an id stands twice"):
             runner.once()
         assert full.version() == 0
@@ -210,7 +211,7 @@ class TestRequirements:
         More rejections than messages are refused before anything is written.
         """
         runner = full.runner(embedded)
-        runner._step = Inventing(Rules())
+        runner._algorithm = Batcher(Inventing(Rules()))
         with pytest.raises(BrokenPromise, match="were rejected of 90 read"):
             runner.once()
         assert full.version() == 0
