@@ -6,8 +6,9 @@ is one algorithm (`windrow.batcher`), the functions of a topology are another (`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import pyarrow as pa
 
@@ -25,7 +26,8 @@ class Turn:
     """One turn of an algorithm: the state that was primed, what arrived (None: nothing was read), and the clocks.
 
     `latest` is the greatest stamp that is not ahead of the clock (microseconds), `now` the wall time at which the
-    attempt began. With `flush` all that is open is to be finished.
+    attempt began, `session` Spark's session at work (None on the embedded engine). With `flush` all that is open is to
+    be finished.
     """
 
     primed: Primed
@@ -33,7 +35,8 @@ class Turn:
     floors: FloorsByVersion
     latest: int
     now: int
-    attempt: int = 1
+    attempt: int
+    session: Any
     flush: bool = False
 
     @property
@@ -50,8 +53,8 @@ class Algorithm(Protocol):
         """Return what it is set to, as the history records it."""
         ...
 
-    def schema(self, depot: Table) -> pa.Schema:
-        """Return the columns of a ledger that is made for it and a depot."""
+    def schema(self, depots: Sequence[Table]) -> pa.Schema:
+        """Return the columns of a ledger that is made for it and some depots."""
         ...
 
     def require(self, primed: Primed, depot: Table) -> None:
@@ -62,8 +65,8 @@ class Algorithm(Protocol):
         """Return the ledger rows that change."""
         ...
 
-    def due(self, primed: Primed, now: Floors) -> Floors:
-        """Return the floors that a tick to `now` needs, for the sources in which it would finish something."""
+    def due(self, primed: Primed, now: int) -> Floors | None:
+        """Return the floors to which a tick is due at wall time `now`; None when none is."""
         ...
 
     def follow(self, primed: Primed) -> Floors:

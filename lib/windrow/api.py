@@ -59,8 +59,24 @@ def opened(
     In a dry run nothing reaches the tables.
     """
     used = Rehearsal(engine) if dry_run else engine
+    with watched(engine, used.name, settings, clock, observers, report) as called:
+        if dry_run:
+            called["maintain"] = tuple
+        yield batching_runner(used, settings, clock, **called)
+
+
+@contextmanager
+def watched(
+    engine: WholeEngine,
+    name: str,
+    settings: Settings,
+    clock: Clock,
+    observers: Iterable[Observer] = (),
+    report: Callable[[Committed], None] = lambda committed: None,
+) -> Iterator[dict[str, Any]]:
+    """Give what a runner calls: while the block runs log, metrics and observers are told, and the tables maintained."""
     with ExitStack() as left:
-        told = left.enter_context(observed(Run(used.name, settings, clock), [*chosen(settings.metrics), *observers]))
+        told = left.enter_context(observed(Run(name, settings, clock), [*chosen(settings.metrics), *observers]))
         when_started(engine, partial(_listen, left))
 
         def committed(done: Committed) -> None:
@@ -68,13 +84,17 @@ def opened(
             report(done)
 
         caretaker = Caretaker(engine, settings, clock, told)
-        maintain = tuple if dry_run else caretaker
-        yield batching_runner(used, settings, clock, report=committed, retrying=told.retrying, maintain=maintain)
+        yield {"report": committed, "retrying": told.retrying, "maintain": caretaker}
+
+
+def batcher_of(settings: Settings) -> Batcher:
+    """Return the batcher that the settings ask for."""
+    return Batcher.of(settings.rules.build(), settings.idle_grace)
 
 
 def batching_runner(engine: Engine, settings: Settings, clock: Clock, **called: Any) -> Runner:
     """Return the runner that batches the messages of one depot; `called` is what `Runner` calls."""
-    return Runner([Inlet(None, engine, settings)], Batcher.of(settings.rules.build()), settings, clock, **called)
+    return Runner([Inlet(None, engine, settings)], batcher_of(settings), settings, clock, **called)
 
 
 def _listen(left: ExitStack, session: SparkSession) -> None:

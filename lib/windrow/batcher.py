@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -19,22 +20,27 @@ from windrow.step import Step, Task
 
 @dataclass(frozen=True, slots=True)
 class Batcher:
-    """Batches messages with a step, which is `Batching` by rules or stands around it."""
+    """Batches messages with a step, which is `Batching` by rules or stands around it.
+
+    An idle tick closes what is overdue for `idle_grace` (microseconds).
+    """
 
     step: Step
+    idle_grace: int = 0
 
     @classmethod
-    def of(cls, rules: Rules) -> Batcher:
+    def of(cls, rules: Rules, idle_grace: int | None = None) -> Batcher:
         """Return the batcher of some rules."""
-        return cls(Batching(rules))
+        return cls(Batching(rules), idle_grace or 0)
 
     @property
     def settings(self) -> str:
         """Return the rules as the history records them."""
         return self.step.settings
 
-    def schema(self, depot: Table) -> pa.Schema:
-        """Return the columns of a ledger."""
+    def schema(self, depots: Sequence[Table]) -> pa.Schema:
+        """Return the columns of a ledger of one depot."""
+        [depot] = depots
         return tables.ledger_schema(depot.payload, raw=depot.raw)
 
     def require(self, primed: Primed, depot: Table) -> None:
@@ -56,9 +62,12 @@ class Batcher:
         rows, cuts = task(turn.primed.no_messages(), live)
         return Processed(rows, Counts.of(rows), cuts)
 
-    def due(self, primed: Primed, now: Floors) -> Floors:
-        """Return for each source the greatest timeout of an open batch that is at most `now`."""
-        return self.step.due(primed.live(self.step.wanted(now)), now)
+    def due(self, primed: Primed, now: int) -> Floors | None:
+        """Return for each source the greatest timeout of an open batch that its idle clock has passed."""
+        clocks = primed.sources.idle(now)
+        idle = Floors(clocks.source, clocks.floor - self.idle_grace)
+        due = self.step.due(primed.live(self.step.wanted(idle)), idle)
+        return due if len(due.source) else None
 
     def follow(self, primed: Primed) -> Floors:
         """Return the floors with which what was too old before stays so under these rules."""

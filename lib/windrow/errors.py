@@ -170,6 +170,12 @@ class OtherInput(UsageError):
     code = "WINDROW-OTHER-INPUT"
 
 
+class TopologyRefused(UsageError):
+    """A topology is declared as none can be, or one of its functions returned what its state cannot take."""
+
+    code = "WINDROW-TOPOLOGY"
+
+
 class TableMissing(OutsideError):
     """There is no Delta table at the path."""
 

@@ -150,7 +150,8 @@ class Microbatch:
         return plan
 
     def _process(self, plan: Plan, arrived: Slice | None, latest: int, flush: bool = False) -> Processed:
-        turn = Turn(self.primed, arrived, plan.floors, latest, self.started_at, self.attempt, flush)
+        session = self._engine.session_at_work
+        turn = Turn(self.primed, arrived, plan.floors, latest, self.started_at, self.attempt, session, flush)
         processed = self._algorithm.process(turn)
         self._phase("process_ms")
         return processed
@@ -172,7 +173,7 @@ class Microbatch:
         }
         reached = replace(self.primed.reached, version=plan.depot_version, mark=plan.depot_mark)
         control = control_rows(self.primed, moved, advanced, reached)
-        history = self._history(plan, counts, moved, flushed_at, token)
+        history = self._history(plan, processed, moved, flushed_at, token)
         rows, note = pa.concat_tables([control, history]), _note(number, plan, counts)
         merged = self._engine.merge(processed.rows, rows, self.primed.fence, self.primed.token, note)
         if merged is None:
@@ -202,12 +203,14 @@ class Microbatch:
         """Return the rules in force afterwards: a pause leaves those that were."""
         return self.primed.rules if plan.kind in ("pause", "resume") else self._algorithm.settings
 
-    def _history(self, plan: Plan, counts: Counts, moved: Sources, flushed_at: Floors | None, token: str) -> pa.Table:
+    def _history(
+        self, plan: Plan, processed: Processed, moved: Sources, flushed_at: Floors | None, token: str
+    ) -> pa.Table:
         """Return the history row: what was read, decided and moved, under which rules, and how long it took.
 
         Its token tells readers this microbatch from one of the same number after a RESTORE.
         """
-        number = self.primed.microbatch + 1
+        number, counts = self.primed.microbatch + 1, processed.counts
         columns: dict[str, object] = {
             "id": f"microbatch/{number}",
             "state": "microbatch",
@@ -232,6 +235,7 @@ class Microbatch:
             "started_at": times(np.array([self.started_at])),
             **_octets(plan.volume),
             **self._phases,
+            **processed.history,
         }
         return tables.rows(self.primed.progress.schema, columns, 1)
 

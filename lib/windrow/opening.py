@@ -35,7 +35,7 @@ def open_ledger(inlets: Sequence[Inlet], algorithm: Algorithm, now: int) -> list
     engine, settings = inlets[0].engine, inlets[0].settings
     if engine.ledger() is None:
         positions = {inlet.name: _begin(inlet, now) for inlet in inlets}
-        first = first_rows(algorithm.schema(engine.depot()), positions, algorithm.settings)
+        first = first_rows(algorithm.schema([inlet.engine.depot() for inlet in inlets]), positions, algorithm.settings)
         engine.create_ledger(first, settings.keep)
     return [_opened(inlet, algorithm, now) for inlet in inlets]
 

@@ -109,6 +109,12 @@ class Primed:
         _require_sound(rows, ((rows, LIVE),))
         return rows
 
+    def of_state(self, state: str) -> pa.Table:
+        """Read the rows of one state of a topology. Raises TableRefused."""
+        rows = self.fence.open.of_state(state)
+        _require_sound(rows, ())
+        return rows
+
     def no_messages(self) -> pa.Table:
         """Return an empty table of messages with their version, in the ledger's types."""
         return message_columns.schema(self.payload).append(pa.field("version", pa.int64())).empty_table()
@@ -136,6 +142,10 @@ def prime(engine: Engine, depot: str | None = None) -> Primed:
     if depot is None:
         position, by_source = whole, control.filter(pc.not_equal(control["id"], text(tables.PROGRESS)))
     else:
+        if not tables.is_of_topology(rows.column_names):
+            raise TableRefused(
+                "the table is the ledger of a batcher, no topology's", "Give states a table of their own."
+            )
         own = control.filter(pc.equal(control["depot"], text(depot)))
         is_position = pc.is_null(own["source"])
         position, by_source = own.filter(is_position), own.filter(pc.invert(is_position))

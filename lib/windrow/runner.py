@@ -25,7 +25,6 @@ from windrow.errors import (
     WindrowError,
     first_line,
 )
-from windrow.floors import Floors
 from windrow.maintain import Maintained
 from windrow.microbatch import Committed, Microbatch, committed_in
 from windrow.opening import Inlet, open_ledger, require_depot
@@ -213,11 +212,8 @@ class Runner:
 
     def _tick_idle(self, reading: Reading) -> None:
         microbatch = self._running(reading, "tick")
-        primed = microbatch.primed
-        grace = self._settings.idle_grace or 0
-        idle = primed.sources.idle(microbatch.started_at)
-        due = self._algorithm.due(primed, Floors(idle.source, idle.floor - grace))
-        if len(due.source):
+        due = self._algorithm.due(microbatch.primed, microbatch.started_at)
+        if due is not None:
             self._done(reading, microbatch.run_tick(due))
 
     def _tick_to(self, to: int, reading: Reading) -> None:

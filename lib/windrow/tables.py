@@ -11,6 +11,7 @@ component written as `%N`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from windrow.durations import microseconds
 
 SCHEMA_VERSION = 1
 FINAL = ("closed", "rejected", "microbatch")
-CONTROL = ("progress", "partial")  # of the live ones, those that every microbatch reads
+CONTROL = ("progress", "partial", "event", "option")  # of the live ones, those that every microbatch reads
 PROGRESS = "progress"
 BATCH_ID = "batch"  # what ids of batches begin with
 GONE = "gone"  # of a row to write: the live row of this id goes, and no other takes its place
@@ -106,6 +107,13 @@ PROGRESS_FIELDS = [
     ("source", pa.string()), ("clock", TIME), ("floor", TIME), ("seen_at", TIME),
 ]  # fmt: skip
 
+# What the ledger of a topology has beside: which depot a row is of, events, options, and what of them was used.
+TOPOLOGY_FIELDS = [
+    ("depot", pa.string()), ("event", pa.string()), ("due", TIME),
+    ("option", pa.string()), ("option_value", pa.string()),
+    ("events", pa.list_(pa.string())), ("options", pa.string()),
+]  # fmt: skip
+
 # Up to which version of which depot a ledger had read before a time.
 REACHED = """
 SELECT max(CASE WHEN state = 'microbatch' AND {started} < {before:d} THEN depot_version END) AS reached,
@@ -121,6 +129,21 @@ def ledger_schema(payload: pa.DataType | None = None, *, raw: bool = False) -> p
         fields |= dict(group)
     required = {"id", "state"}
     return pa.schema([pa.field(name, type_, nullable=name not in required) for name, type_ in fields.items()])
+
+
+def topology_schema(*, raw: bool = False) -> pa.Schema:
+    """Return the columns of a topology's ledger beside those of its states; `raw` where it reads a raw depot."""
+    known = {field.name: field for field in ledger_schema(raw=raw)}
+    for name, type_ in TOPOLOGY_FIELDS:
+        known[name] = pa.field(name, type_)
+    batches = {name for name, _ in batch_fields(pa.string())} - {name for name, _ in rejected_fields(pa.string())}
+    kept = {"id", "state"} | {name for name, _ in HISTORY} | {name for name, _ in PROGRESS_FIELDS}
+    return pa.schema([field for name, field in known.items() if name in kept or name not in batches])
+
+
+def is_of_topology(columns: Iterable[str]) -> bool:
+    """Tell whether a ledger with these columns is the one of a topology."""
+    return "event" in columns
 
 
 def application(ledger_id: str) -> str:

@@ -21,7 +21,7 @@ from tests.engine.attic import Attic
 from tests.engine.probe import Point, failing, once
 from tests.engine.world import SKEW, World
 from tests.messages import HOUR, SECOND, Row, message
-from windrow.batcher import Batcher
+from windrow.api import batcher_of
 from windrow.errors import DepotChanged, LedgerMoved, Paused
 from windrow.maintain import maintain
 from windrow.opening import Inlet, open_ledger
@@ -90,7 +90,7 @@ class Histories(RuleBasedStateMachine):
         self.checked, self.final, self.restorable = -1, dict[str, Row](), 0
         self.paused, self.plain = False, not self.rules
         settings = self.world.settings(EMBEDDED, **self.values())
-        open_ledger([Inlet(None, self.world.engine(EMBEDDED), settings)], Batcher.of(settings.rules.build()), NOW)
+        open_ledger([Inlet(None, self.world.engine(EMBEDDED), settings)], batcher_of(settings), NOW)
 
     def values(self, **more: Any) -> dict[str, Any]:
         """Return the settings of every driver."""

@@ -45,7 +45,7 @@ def init(
     """
     import pyarrow as pa
 
-    from windrow.batcher import Batcher
+    from windrow.api import batcher_of
     from windrow.engine import open_engine
     from windrow.example import settings_file
     from windrow.opening import Inlet, open_ledger
@@ -67,7 +67,7 @@ def init(
         opened.create_raw_depot(chosen.keep)
     else:
         opened.create_depot(pa.string() if payload == "string" else pa.binary(), chosen.keep)
-        open_ledger([Inlet(None, opened, chosen)], Batcher.of(chosen.rules.build()), WallClock().now())
+        open_ledger([Inlet(None, opened, chosen)], batcher_of(chosen), WallClock().now())
         views = opened.create_views()
     options.note_paths(config, chosen, opened)
     if json:

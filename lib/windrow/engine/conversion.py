@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from windrow import messages
 from windrow.arrow import plain
 from windrow.commits import CHANGE, VERSION
 from windrow.engine.protocol import Table
+from windrow.engine.rows import is_ledger
 from windrow.engine.slices import mapping_of
 from windrow.errors import SettingsError, require
 from windrow.expressions import Mapping as ColumnMapping
@@ -37,10 +38,16 @@ class Conversion:
     mapping: ColumnMapping | None
     columns: pa.Schema
     payload: pa.DataType
+    verbatim: bool = False
 
     @classmethod
-    def of(cls, settings: Settings, table: Table) -> Conversion:
-        """Return the conversion of a depot. Raises SettingsError, ExpressionError."""
+    def of(cls, settings: Settings, table: Table, rows: bool = False) -> Conversion:
+        """Return the conversion of a depot; with `rows` one that holds no messages is read as its rows are.
+
+        Raises SettingsError, ExpressionError.
+        """
+        if rows and not table.raw and not settings.depot_columns and set(COLUMNS) - set(table.schema.names):
+            return cls(None, None, table.schema, table.payload, verbatim=True)
         if not table.raw:
             mapping = mapping_of(settings.depot_columns, table.schema)
             return cls(None, mapping, table.schema, mapping.payload_type(table.schema) if mapping else table.payload)
@@ -57,6 +64,21 @@ class Conversion:
         mapping = mapping_of(settings.depot_columns, columns)
         payload = mapping.payload_type(columns) if mapping else table.payload
         return cls(format_, mapping, columns, payload)
+
+    @property
+    def spreads(self) -> bool:
+        """Tell whether executors may process the rows as they are."""
+        return self.format is None and not self.verbatim
+
+    @property
+    def arriving(self) -> tuple[str, ...]:
+        """Return what the change feed calls rows that came: a batch that closes may be an open one that changed."""
+        return ("insert", "update_postimage") if self.verbatim and is_ledger(self.columns) else ("insert",)
+
+    def counts(self, added: Mapping[int, int | None]) -> dict[int, int | None]:
+        """Return how many rows each version has; of a ledger its log does not tell how many batches it closed."""
+        closes = self.verbatim and is_ledger(self.columns)
+        return dict.fromkeys(added) if closes else dict(added)
 
     def mapped(self, frame: DataFrame) -> DataFrame:
         """Return the change feed of a depot as messages with the feed's columns; of a raw one as it is."""

@@ -19,6 +19,7 @@ from windrow.engine.files import LedgerFiles, Parts
 from windrow.engine.lock import commit_lock
 from windrow.engine.log import DeltaRsLog, identity, ledger_schema_of, payload_type, require_ledger
 from windrow.engine.protocol import Arrivals, Arrived, Input, Live, Merged, Table, Upkeep, next_versions
+from windrow.engine.rows import cut_rows, rows_of
 from windrow.engine.slices import cut, messages_of, refuse_changes
 from windrow.engine.upkeep import DeltaRsUpkeep
 from windrow.errors import (
@@ -57,12 +58,12 @@ class EmbeddedArrivals:
                 self._require_feed(versions[0])
             feed = self._feed(versions[0], versions[-1])
             counts = {at: self.counts[at] for at in versions}
-            inserted = pc.equal(feed[CHANGE], "insert")
+            inserted = pc.is_in(feed[CHANGE], pa.array(self.conversion.arriving))
             present = set(feed[VERSION].filter(inserted).unique().to_pylist())
             filled = [at for at in versions if counts[at] or at in present]
             if filled:
                 return self._slice(feed, inserted, counts, filled)
-            if self.on_depot_delete == "error":
+            if self.on_depot_delete == "error" and self.conversion.arriving == ("insert",):
                 refuse_changes(feed)
             version = versions[-1]
         return None
@@ -80,6 +81,8 @@ class EmbeddedArrivals:
     def _slice(
         self, feed: pa.Table, inserted: pa.ChunkedArray, counts: Mapping[int, int | None], filled: list[int]
     ) -> Arrived:
+        if self.conversion.verbatim:
+            return cut_rows(rows_of(feed, inserted, self.on_depot_delete), counts, filled)
         format_ = self.conversion.format
         if format_ is None:
             return cut(messages_of(self._mapped(feed), inserted, self.on_depot_delete), counts, filled)
@@ -112,10 +115,14 @@ class EmbeddedEngine:
     """Reads and commits with delta-rs, which knows tables by their paths."""
 
     name = "embedded"
+    session_at_work = None
 
-    def __init__(self, settings: Settings) -> None:
-        """Remember where the tables are; nothing is opened yet. Raises EngineUnavailable for catalog names."""
-        self._settings = settings
+    def __init__(self, settings: Settings, rows: bool = False) -> None:
+        """Remember where the tables are; nothing is opened yet. Raises EngineUnavailable for catalog names.
+
+        With `rows` a depot that holds no messages is read as its rows are.
+        """
+        self._settings, self._as_rows = settings, rows
         self._depot, self._ledger = _path(settings.depot), _path(settings.ledger)
         self._parts = Parts()
 
@@ -124,7 +131,7 @@ class EmbeddedEngine:
         table = DeltaRsLog(self._depot).table()
         if table is None:
             raise missing(self._depot, "depot")
-        return Conversion.of(self._settings, table).table(table)
+        return Conversion.of(self._settings, table, self._as_rows).table(table)
 
     def depot_commits(self, since: int | None = None) -> list[Commit]:
         """Return the commits of the depot's log, as far as it goes back, or from version `since` on."""
@@ -147,7 +154,7 @@ class EmbeddedEngine:
 
         Raises ExpressionError for a mapping that only Spark can run, before anything is made.
         """
-        Conversion.of(self._settings, self.depot()).require_embedded()
+        Conversion.of(self._settings, self.depot(), self._as_rows).require_embedded()
         create_ledger(self._ledger, first, keep)
 
     @property
@@ -227,10 +234,10 @@ class EmbeddedEngine:
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
         """Give `handle` the versions after `after`, up to `upto`."""
         table = shared_table(self._depot, "depot")
-        counts = DeltaRsLog(self._depot).rows_added(after, upto)
-        new = {version: count for version, count in counts.items() if count != 0}
-        if new:
-            conversion = Conversion.of(self._settings, identity(table))
+        added = DeltaRsLog(self._depot).rows_added(after, upto)
+        if any(count != 0 for count in added.values()):
+            conversion = Conversion.of(self._settings, identity(table), self._as_rows)
+            new = {version: count for version, count in conversion.counts(added).items() if count != 0}
             handle(EmbeddedArrivals(table, new, after + 1, self._settings.on_depot_delete, conversion))
 
     def merge(self, rows: pa.Table, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:

@@ -45,6 +45,16 @@ class ExecutorsSlice:
     def streams(self) -> None:
         """Tell that the driver does not know them."""
 
+    def table(self) -> pa.Table:
+        """Bring the messages to the driver."""
+        arrived = message_columns.conform(plain(self.messages.toArrow()))
+        require_text(arrived)
+        return arrived
+
+    def beside(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
+        """Return nothing: all there is are messages."""
+        return []
+
     def process(self, task: Task, live: pa.Table) -> Processed:
         """Run the task over each partition of the streams, and keep its rows on the executors until the commit.
 

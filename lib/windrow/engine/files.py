@@ -114,6 +114,10 @@ class LedgerFiles:
             files = [file for file in files if file.size < SMALL_BYTES or reach.into(file.extent)]
         return self._rows(files)
 
+    def of_state(self, state: str) -> pa.Table:
+        """Return the rows of one state."""
+        return self._rows(file for file in self._open if file.state == state)
+
     def replace(self, new: pa.Table, note: Mapping[str, str]) -> Merged:
         """Commit `new` in place of the rows with the same ids that were read; the state `gone` only removes.
 

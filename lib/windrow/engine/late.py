@@ -59,6 +59,11 @@ class LateSpark:
                 then(self._started.session)
         return self._started
 
+    @property
+    def session_at_work(self) -> Any:
+        """Return the session of Spark, None before it started."""
+        return self._started.session_at_work if self._started else None
+
     def depot(self) -> Table:
         """Return the depot's identity, latest version and columns."""
         return self._looking.depot()

@@ -94,7 +94,12 @@ def identity(table: DeltaTable) -> Table:
 
 
 def ledger_schema_of(columns: pa.Schema) -> pa.Schema:
-    """Return the columns that a ledger with some of them must have: its payload's type, and those of a raw one."""
+    """Return the columns that a ledger with some of them must have: its payload's type, and those of a raw one.
+
+    Those of a topology are what its states declare.
+    """
+    if tables.is_of_topology(columns.names):
+        return pa.schema([pa.field(field.name, plain_type(field.type)) for field in columns])
     return tables.ledger_schema(payload_type(columns), raw="octets_read" in columns.names)
 
 

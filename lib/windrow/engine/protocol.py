@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import tables
-from windrow.arrow import texts
+from windrow.arrow import text, texts
 from windrow.commits import Commit
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.floors import Floors
@@ -58,11 +58,15 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Processed:
-    """The ledger rows of a microbatch, in whatever form the engine merges, and what is in them."""
+    """The ledger rows of a microbatch, in whatever form the engine merges, and what is in them.
+
+    `history` has what the algorithm adds to the row of the history, by column.
+    """
 
     rows: Any
     counts: Counts
     cuts: Floors
+    history: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
     def nothing(cls, schema: pa.Schema) -> Processed:
@@ -88,6 +92,10 @@ class Open(Protocol):
         """Return what is wanted, all for None; others may come along."""
         ...
 
+    def of_state(self, state: str) -> pa.Table:
+        """Return the rows of one state."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -108,6 +116,10 @@ class Held:
     def wanted(self, wanted: Wanted | None) -> pa.Table:
         """Return all of them."""
         return self.rows
+
+    def of_state(self, state: str) -> pa.Table:
+        """Return the rows of one state."""
+        return self.rows.filter(pc.equal(self.rows["state"], text(state)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +221,14 @@ class Slice(Arrived, Protocol):
         """Return `source, key` of its rows, each once; None where only the executors know."""
         ...
 
+    def table(self) -> pa.Table:
+        """Return all its messages with `version` as one Arrow table."""
+        ...
+
+    def beside(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
+        """Return the ledger rows that come of a raw depot beside messages, with `known`: rejects, partial rows."""
+        ...
+
     def process(self, task: Task, live: pa.Table) -> Processed:
         """Run the task over all its messages and the live rows."""
         ...
@@ -231,6 +251,11 @@ class Engine(Protocol):
     """Reads the depot's new versions and the ledger's live rows, and commits one MERGE."""
 
     name: str
+
+    @property
+    def session_at_work(self) -> Any:
+        """Return the Spark session that a microbatch is to work on, None where there is no Spark."""
+        ...
 
     def depot(self) -> Table:
         """Return the depot's identity. Raises TableMissing."""

@@ -77,10 +77,18 @@ class FormattedSlice:
         """Return the streams of its messages."""
         return self.messages.group_by(["source", "key"]).aggregate([])
 
+    def table(self) -> pa.Table:
+        """Return the messages."""
+        return self.messages
+
+    def beside(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
+        """Return rejects and partial rows."""
+        return beside(self.staged, microbatch, schema)
+
     def process(self, task: Task, live: pa.Table) -> Processed:
         """Run the task here."""
         rows, cuts = task(self.messages, live)
-        rows = pa.concat_tables([rows, *beside(self.staged, task.microbatch, rows.schema)])
+        rows = pa.concat_tables([rows, *self.beside(task.microbatch, rows.schema)])
         return Processed(rows, Counts.of(rows), cuts)
 
 

@@ -33,6 +33,11 @@ class Rehearsal:
         self.columns, self.format = engine.columns, engine.format
         self._live: pa.Table | None = None
 
+    @property
+    def session_at_work(self) -> Any:
+        """Return the session that microbatches work on."""
+        return self._engine.session_at_work
+
     def depot(self) -> Table:
         """Return the depot's identity and latest version."""
         return self._engine.depot()

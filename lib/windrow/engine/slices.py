@@ -39,6 +39,14 @@ class ArrowSlice:
         """Return the streams of its rows."""
         return self.messages.group_by(["source", "key"]).aggregate([])
 
+    def table(self) -> pa.Table:
+        """Return the messages."""
+        return self.messages
+
+    def beside(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
+        """Return nothing: all there is are messages."""
+        return []
+
     def process(self, task: Task, live: pa.Table) -> Processed:
         """Run the task here."""
         rows, cuts = task(self.messages, live)

@@ -55,15 +55,18 @@ class SparkEngine:
 
     name = "spark"
 
-    def __init__(self, settings: Settings, session: SparkSession | None = None) -> None:
-        """Use `session`, or the one of the platform, or start a local one."""
+    def __init__(self, settings: Settings, session: SparkSession | None = None, rows: bool = False) -> None:
+        """Use `session`, or the one of the platform, or start a local one.
+
+        With `rows` a depot that holds no messages is read as its rows are.
+        """
         if session is None:
             from windrow.engine.session import find_session
 
             session = find_session(catalog=is_name(settings.depot) or is_name(settings.ledger))
         self._root = self._session = session
         self.remote = type(session).__module__.startswith("pyspark.sql.connect")
-        self._settings = settings
+        self._settings, self._as_rows = settings, rows
         self._depot, self._ledger = absolute(settings.depot), absolute(settings.ledger)
         self._paths: dict[str, Path | None] = {}
         self._parts = Parts()
@@ -77,6 +80,11 @@ class SparkEngine:
         """Return the session on which streams start."""
         return self._root
 
+    @property
+    def session_at_work(self) -> SparkSession:
+        """Return the session of the batch that is handled, else the one on which streams start."""
+        return self._session
+
     def when_started(self, then: Callable[[SparkSession], None]) -> None:
         """Call `then` with the session."""
         then(self._root)
@@ -86,7 +94,7 @@ class SparkEngine:
         table = self._log(self._depot).table()
         if table is None:
             raise missing(self._settings.depot, "depot")
-        return Conversion.of(self._settings, table).table(table)
+        return Conversion.of(self._settings, table, self._as_rows).table(table)
 
     def depot_commits(self, since: int | None = None) -> list[Commit]:
         """Return the commits of the depot's log, as far as it goes back, or from version `since` on."""
@@ -268,11 +276,16 @@ class SparkEngine:
             counts = self._log(self._depot).rows_added(begin - 1, table.version)
             chosen = self._settings
             with configured(self._session, ALIKE):
-                conversion = Conversion.of(chosen, table)
+                conversion = Conversion.of(chosen, table, self._as_rows)
                 mapped = conversion.mapped(frame)
                 with released(mapped):
                     arrivals = SparkArrivals.of(
-                        mapped, counts, begin, chosen.on_depot_delete, chosen.driver_messages, conversion
+                        mapped,
+                        conversion.counts(counts),
+                        begin,
+                        chosen.on_depot_delete,
+                        chosen.driver_messages,
+                        conversion,
                     )
                     if arrivals.last is None:
                         return begin

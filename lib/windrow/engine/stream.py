@@ -22,6 +22,7 @@ from windrow.commits import CHANGE, COMMITTED_AT, FEED_COLUMNS, VERSION
 from windrow.engine.conversion import Conversion
 from windrow.engine.executors import ExecutorsSlice
 from windrow.engine.protocol import Arrivals, Arrived, next_versions
+from windrow.engine.rows import cut_rows, rows_of
 from windrow.engine.slices import cut, messages_of, refuse_changes
 from windrow.errors import WindrowError, first_line
 
@@ -58,7 +59,7 @@ class SparkArrivals:
         """
         known = [count for count in counts.values() if count is not None]
         total = sum(known) if len(known) == len(counts) else frame.count()
-        feed = _collected(frame) if total <= conversion.most_rows(driver_messages) else None
+        feed = _collected(frame, conversion) if total <= conversion.most_rows(driver_messages) else None
         if feed is None:
             _keep(frame)
         last = frame.agg(F.max(VERSION)).collect()[0][0] if feed is None else pc.max(feed[VERSION]).as_py()
@@ -87,8 +88,9 @@ class SparkArrivals:
         rows = part.count() if unknown else sum(count or 0 for count in counts.values())
         if rows == 0:
             return None
-        if rows <= self.driver_messages or self.conversion.format is not None:
-            return self._cut(_rows_of(_collected(part), self.on_depot_delete, self.conversion), counts, list(counts))
+        if rows <= self.driver_messages or not self.conversion.spreads:
+            collected = _rows_of(_collected(part, self.conversion), self.on_depot_delete, self.conversion)
+            return self._cut(collected, counts, list(counts))
         if self.on_depot_delete == "error":
             refuse_changes(plain(part.where(F.col(CHANGE) != "insert").select(CHANGE, VERSION).limit(1).toArrow()))
         kept = part.where(F.col(CHANGE) == "insert").withColumn("version", F.col(VERSION))
@@ -97,6 +99,8 @@ class SparkArrivals:
     def _cut(self, rows: pa.Table, counts: Mapping[int, int | None], versions: list[int]) -> Arrived:
         """Return the slice of the given versions of what was brought here."""
         conversion = self.conversion
+        if conversion.verbatim:
+            return cut_rows(rows, counts, versions)
         if conversion.format is None:
             return cut(rows, counts, versions)
         from windrow.engine.raw_slices import cut_chunks
@@ -105,7 +109,9 @@ class SparkArrivals:
 
 
 def _rows_of(feed: pa.Table, on_depot_delete: str, conversion: Conversion) -> pa.Table:
-    """Return what was inserted: messages, or the chunks of a raw depot."""
+    """Return what was inserted: messages, the chunks of a raw depot, or rows as they are."""
+    if conversion.verbatim:
+        return rows_of(feed, feed[CHANGE], on_depot_delete)
     if conversion.format is None:
         return messages_of(feed, feed[CHANGE], on_depot_delete)
     from windrow.engine.raw_slices import chunks_of
@@ -132,9 +138,9 @@ def released(frame: DataFrame) -> Iterator[None]:
             frame.unpersist()
 
 
-def _collected(frame: DataFrame) -> pa.Table:
+def _collected(frame: DataFrame, conversion: Conversion) -> pa.Table:
     """Bring the rows of a change feed here: whether one was inserted as a bit, which as a text costs like a payload."""
-    inserted = F.col(CHANGE) == "insert"
+    inserted = F.col(CHANGE).isin(*conversion.arriving)
     return plain(frame.withColumn(CHANGE, inserted).drop(COMMITTED_AT).toArrow())
 
 

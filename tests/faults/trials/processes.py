@@ -19,8 +19,7 @@ from tests.engine.probe import Point, Probed, nowhere
 from tests.engine.processes import Driver, drivers
 from tests.faults.trials.trial import Trial
 from tests.messages import SECOND
-from windrow.api import batching_runner
-from windrow.batcher import Batcher
+from windrow.api import batcher_of, batching_runner
 from windrow.engine import open_engine
 from windrow.errors import WindrowError
 from windrow.maintain import maintain
@@ -223,7 +222,7 @@ def looked_after(trial: Trial) -> None:
     """Let another process maintain, compact and clean up both tables while a driver reads."""
     trial.restored = True
     settings = trial.world.settings(trial.factory)
-    open_ledger([Inlet(None, trial.world.engine(trial.factory), settings)], Batcher.of(settings.rules.build()), NOW)
+    open_ledger([Inlet(None, trial.world.engine(trial.factory), settings)], batcher_of(settings), NOW)
     before = DeltaTable(trial.world.ledger).version()
     with children(Child(look_after, values_of(trial))) as (child,):
         child.go()

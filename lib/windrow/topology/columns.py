@@ -1,0 +1,77 @@
+"""Columns of states, given as SQL declares them: `word STRING, count BIGINT`."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+
+from windrow.arrow import TIME
+from windrow.errors import TopologyRefused
+
+KEYS = "STRING, BIGINT, INT, BOOLEAN, DATE or TIMESTAMP"
+_KINDS = exp.DataType.Type
+_PLAIN = {
+    _KINDS.TEXT: pa.string(),
+    _KINDS.VARCHAR: pa.string(),
+    _KINDS.BIGINT: pa.int64(),
+    _KINDS.INT: pa.int32(),
+    _KINDS.SMALLINT: pa.int16(),
+    _KINDS.TINYINT: pa.int8(),
+    _KINDS.BOOLEAN: pa.bool_(),
+    _KINDS.FLOAT: pa.float32(),
+    _KINDS.DOUBLE: pa.float64(),
+    _KINDS.BINARY: pa.binary(),
+    _KINDS.DATE: pa.date32(),
+    _KINDS.TIMESTAMP: TIME,
+    _KINDS.TIMESTAMPTZ: TIME,
+}
+_KEYS = {pa.string(), pa.int64(), pa.int32(), pa.bool_(), pa.date32(), TIME}
+
+
+def columns_of(declared: str) -> pa.Schema:
+    """Return declared columns as Arrow has them, each nullable. Raises TopologyRefused."""
+    try:
+        parsed = sqlglot.parse_one(f"CREATE TABLE t ({declared})", read="spark")
+    except sqlglot.errors.SqlglotError as error:
+        raise _refused(declared) from error
+    found = [column for column in parsed.this.expressions if isinstance(column, exp.ColumnDef)]
+    if not found or len(found) != len(parsed.this.expressions):
+        raise _refused(declared)
+    fields = [pa.field(column.name, _type(column.kind, declared)) for column in found]
+    names = [field.name.lower() for field in fields]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise TopologyRefused(f"{declared!r} declares {min(twice)!r} twice", "Give each column a name of its own.")
+    return pa.schema(fields)
+
+
+def keys_of(declared: str) -> pa.Schema:
+    """Return the columns of a key. Raises TopologyRefused for a type whose values are not told apart by a text."""
+    columns = columns_of(declared)
+    for field in columns:
+        if field.type not in _KEYS:
+            raise TopologyRefused(f"the key {field.name!r} is of type {field.type}", f"A key is {KEYS}.")
+    return columns
+
+
+def _refused(declared: str) -> TopologyRefused:
+    return TopologyRefused(f"{declared!r} declares no columns", "Say for example: word STRING, count BIGINT.")
+
+
+def _type(kind: exp.DataType | None, declared: str) -> pa.DataType:
+    if kind is not None:
+        if kind.this in _PLAIN:
+            return _PLAIN[kind.this]
+        if kind.this == _KINDS.DECIMAL:
+            digits = [int(part.name) for part in kind.expressions] or [10, 0]
+            return pa.decimal128(*digits)
+        if kind.this == _KINDS.ARRAY and kind.expressions:
+            return pa.list_(_type(kind.expressions[0], declared))
+        if kind.this == _KINDS.STRUCT:
+            return pa.struct([pa.field(one.name, _type(one.kind, declared)) for one in kind.expressions])
+    raise TopologyRefused(
+        f"{declared!r}: {kind.sql('spark') if kind else 'a column without one'} is no type of a state",
+        "There are STRING, BIGINT, INT, SMALLINT, TINYINT, BOOLEAN, FLOAT, DOUBLE, DECIMAL(p, s), BINARY, DATE, "
+        "TIMESTAMP, ARRAY<...> and STRUCT<...>.",
+    )

@@ -1,0 +1,148 @@
+"""The functions of a topology as the algorithm of a ledger's microbatches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.algorithm import Turn
+from windrow.engine.protocol import Counts, Processed, Table
+from windrow.errors import TableRefused, TopologyRefused
+from windrow.floors import Floors
+from windrow.progress import Primed
+from windrow.topology.event import event_rows, scheduled
+from windrow.topology.microbatch import Microbatch
+from windrow.topology.state import State
+from windrow.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """Runs the function of each state over what arrived."""
+
+    topology: Topology
+
+    @property
+    def settings(self) -> str:
+        """Return the topology as the history records it."""
+        return self.topology.settings
+
+    def schema(self, depots: Sequence[Table]) -> pa.Schema:
+        """Return the columns of the table of states. Raises TopologyRefused for several raw depots."""
+        raw = sum(depot.raw for depot in depots)
+        if raw > 1:
+            raise TopologyRefused(f"{raw} of the depots are raw ones", "A topology reads one raw depot at most.")
+        return self.topology.schema(raw=bool(raw))
+
+    def require(self, primed: Primed, depot: Table) -> None:
+        """Raise TableRefused when the table lacks a column of a state, or has it in another type."""
+        held = primed.progress.schema
+        for wanted in self.topology.schema(raw=depot.raw):
+            if wanted.name not in held.names:
+                raise TableRefused(f"the table of states has no column {wanted.name!r}", "It is of another topology.")
+            if held.field(wanted.name).type != wanted.type:
+                raise TableRefused(
+                    f"the column {wanted.name!r} of the table of states is {held.field(wanted.name).type}, the "
+                    f"topology declares {wanted.type}",
+                    "Declare it as it is, under another name, or begin a new table (state=...).",
+                )
+
+    def process(self, turn: Turn) -> Processed:
+        """Return the rows that the functions change, the events that fired, and what the format rejected."""
+        primed = turn.primed
+        schema = primed.progress.schema
+        due = scheduled(primed.fence.rows)
+        events = self.topology.events.values()
+        fired = tuple(event.name for event in events if event.name in due and event.fires(due[event.name], turn.now))
+        rows = [Processed.nothing(schema).rows]
+        if turn.arrived is not None or fired:
+            rows += self._changed(turn, fired)
+            if turn.arrived is not None:
+                rows += turn.arrived.beside(turn.microbatch, schema)
+        moved = {event.name: event.next(due.get(event.name, turn.now), turn.now) for event in events}
+        moved = {name: at for name, at in moved.items() if due.get(name) != at}
+        rows.append(event_rows(schema, moved, due))
+        joined = pa.concat_tables(rows)
+        history: dict[str, object] = {"events": pa.array([list(fired)], pa.list_(pa.string()))} if fired else {}
+        return Processed(joined, Counts.of(joined), Floors.empty(), history)
+
+    def due(self, primed: Primed, now: int) -> Floors | None:
+        """Return the floors as they are when an event is due, or not scheduled yet; None when there is none."""
+        due = scheduled(primed.fence.rows)
+        return primed.sources.floors if any(due.get(name, now) <= now for name in self.topology.events) else None
+
+    def follow(self, primed: Primed) -> Floors:
+        """Return the floors as they are."""
+        return primed.sources.floors
+
+    def _changed(self, turn: Turn, fired: tuple[str, ...]) -> list[pa.Table]:
+        """Return what each function changes, as ledger rows with `known`."""
+        primed, topology = turn.primed, self.topology
+        reads = Reads(primed, topology)
+        messages = None if turn.arrived is None else turn.arrived.table()
+        depot = primed.depot if turn.arrived is not None else None
+        changed = []
+        for state in topology.states.values():
+            if state.depot is not None and state.depot != depot:
+                continue
+            microbatch = Microbatch(
+                id=turn.microbatch,
+                attempt=turn.attempt,
+                depot=depot,
+                messages=primed.no_messages() if messages is None else messages,
+                events=fired,
+                clock=datetime.fromtimestamp(turn.now / 1_000_000, UTC),
+                states=topology.states,
+                read=reads.columns,
+            )
+            returned = self._called(state, microbatch, turn.session)
+            changed.append(state.changes(returned, reads.rows(state.name), primed.progress.schema))
+        return changed
+
+    def _called(self, state: State, microbatch: Microbatch, session: Any) -> pa.Table:
+        """Call the function of a state with tables of its form."""
+        if state.form == "spark":
+            return self._called_with_frames(state, microbatch, session)
+        returned = state.function(microbatch)
+        if not isinstance(returned, pa.Table):
+            raise TopologyRefused(
+                f"the function of the state {state.name} returned {type(returned).__name__}", "Return a pa.Table."
+            )
+        return returned
+
+    def _called_with_frames(self, state: State, microbatch: Microbatch, session: Any) -> pa.Table:
+        if session is None:
+            raise TopologyRefused(
+                f"the function of the state {state.name} works with Spark's frames, which this engine does not have",
+                "Run it with --engine spark, or have it work with Arrow tables (-> pa.Table).",
+            )
+        from functools import partial
+
+        from windrow.engine.frames import frame_of
+        from windrow.topology.frames import FrameState, collected
+
+        frames = replace(microbatch, messages=frame_of(session, microbatch.messages), wrap=partial(FrameState, session))
+        return collected(state.function(frames))
+
+
+class Reads:
+    """The states that a microbatch reads, each once."""
+
+    def __init__(self, primed: Primed, topology: Topology) -> None:
+        """Read nothing yet."""
+        self._primed, self._topology = primed, topology
+        self._held: dict[str, pa.Table] = {}
+
+    def rows(self, name: str) -> pa.Table:
+        """Return the ledger rows of a state. Raises TableRefused."""
+        if name not in self._held:
+            self._held[name] = self._primed.of_state(name)
+        return self._held[name]
+
+    def columns(self, name: str) -> pa.Table:
+        """Return the rows of a state in its own columns."""
+        return self.rows(name).select(self._topology.states[name].columns.names)

@@ -1,0 +1,96 @@
+"""Topologies as they run: an inlet for each depot, and the runner that the batcher has as well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from windrow.api import watched
+from windrow.clock import Clock
+from windrow.engine import choose, require_spark
+from windrow.engine.protocol import WholeEngine
+from windrow.errors import TopologyRefused
+from windrow.microbatch import Committed
+from windrow.observing import Observer
+from windrow.opening import Inlet
+from windrow.runner import Runner, Summary
+from windrow.settings import Settings
+from windrow.topology.depot import Depot
+from windrow.topology.functions import Functions
+from windrow.topology.topology import Topology
+from windrow.wall import WallClock
+
+
+def run_topology(
+    topology: Topology,
+    settings: Settings | None = None,
+    once: bool = True,
+    spark: Any = None,
+    clock: Clock | None = None,
+    report: Callable[[Committed], None] = lambda committed: None,
+    observers: Iterable[Observer] = (),
+) -> Summary:
+    """Process what is new in the depots of a topology, then stop, or with `once=False` go on every `run.every`.
+
+    `settings` are those of `windrow.toml` but for depot and ledger, which the topology names; the rest is as in
+    `windrow.run`. Returns what was done. Raises the errors of `windrow.errors`; what was committed before stays.
+    """
+    settings = settings or Settings.load()
+    with opened(topology, settings, clock or WallClock(), spark, observers, report) as runner:
+        return runner.once() if once else runner.every(settings.run.every)
+
+
+@contextmanager
+def opened(
+    topology: Topology,
+    settings: Settings,
+    clock: Clock,
+    spark: Any = None,
+    observers: Iterable[Observer] = (),
+    report: Callable[[Committed], None] = lambda committed: None,
+) -> Iterator[Runner]:
+    """Open the table of states; while the block runs the log, the chosen metrics and `observers` are told."""
+    if not topology.states:
+        raise TopologyRefused(f"the topology {topology.name} has no state", "Declare one: @topology.pstate(...).")
+    engines = {name: engine_of(topology, depot, settings, spark) for name, depot in topology.depots.items()}
+    first = next(iter(engines.values()))
+    with watched(first, first.name, settings, clock, observers, report) as called:
+        yield runner_of(topology, engines, settings, clock, **called)
+
+
+def runner_of(
+    topology: Topology, engines: dict[str, WholeEngine], settings: Settings, clock: Clock, **called: Any
+) -> Runner:
+    """Return the runner of a topology; `engines` read its depots, `called` is what `Runner` calls."""
+    inlets = [
+        Inlet(name, engine, settings_of(topology, topology.depots[name], settings)) for name, engine in engines.items()
+    ]
+    used = settings_of(topology, next(iter(topology.depots.values())), settings)
+    return Runner(inlets, Functions(topology), used, clock, **called)
+
+
+def settings_of(topology: Topology, depot: Depot, settings: Settings) -> Settings:
+    """Return the settings with which a depot is read."""
+    values: dict[str, Any] = {
+        "depot": depot.location,
+        "ledger": topology.state,
+        "depot_columns": dict(depot.columns),
+        "idle_grace": 0,
+    }
+    if depot.start_from is not None:
+        values["start_from"] = depot.start_from
+    return settings.model_copy(update=values)
+
+
+def engine_of(topology: Topology, depot: Depot, settings: Settings, session: Any = None) -> WholeEngine:
+    """Return the engine that reads a depot. Raises MissingExtra or EngineUnavailable."""
+    used = settings_of(topology, depot, settings)
+    if choose(used.engine, session) == "embedded":
+        from windrow.engine.embedded import EmbeddedEngine
+
+        return EmbeddedEngine(used, rows=True)
+    require_spark(session)
+    from windrow.engine.spark import SparkEngine
+
+    return SparkEngine(used, session, rows=True)

@@ -1,0 +1,86 @@
+"""A state as it is declared, and its rows as they lie in the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow import tables
+from windrow.errors import TopologyRefused
+
+Form = Literal["arrow", "spark"]
+DELETED = "deleted"  # of a row that a function returns: the key goes
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A partitioned state: rows by key, and the function that returns those that a microbatch changes."""
+
+    name: str
+    keys: pa.Schema
+    values: pa.Schema
+    function: Callable[[Any], Any]
+    form: Form
+    depot: str | None
+
+    @property
+    def columns(self) -> pa.Schema:
+        """Return the columns of its rows: those of the key first."""
+        return pa.schema([*self.keys, *self.values])
+
+    def ids(self, rows: pa.Table) -> pa.Array:
+        """Return the ids of rows in the ledger, which tell keys apart as their values do."""
+        keys = [rows[field.name].combine_chunks() for field in self.keys]
+        return tables.identifier("state", pa.array([self.name] * rows.num_rows, pa.string()), *keys)
+
+    def changes(self, returned: pa.Table, live: pa.Table, schema: pa.Schema) -> pa.Table:
+        """Return what a function returned as ledger rows with `known`; `live` are the rows that the state has.
+
+        A key that goes and is not there is nothing. Raises TopologyRefused for other columns or types than declared,
+        a key twice, or a key with NULL in it.
+        """
+        changed = self._conformed(returned)
+        ids = self.ids(changed)
+        known = pc.is_in(ids, live["id"].combine_chunks())
+        gone = changed[DELETED].combine_chunks()
+        columns: dict[str, object] = {field.name: changed[field.name] for field in self.values}
+        columns |= {field.name: changed[field.name] for field in self.keys}
+        columns |= {"id": ids, "state": pc.if_else(gone, tables.GONE, self.name)}
+        rows = tables.rows(schema, columns, changed.num_rows).append_column("known", known)
+        return rows.filter(pc.or_(known, pc.invert(gone)))
+
+    def _conformed(self, returned: pa.Table) -> pa.Table:
+        absent = [name for name in self.columns.names if name not in returned.column_names]
+        deletes = DELETED in returned.column_names
+        if deletes and not set(absent) & set(self.keys.names):  # of keys that go the values do not matter
+            absent = [] if pc.all(pc.equal(returned[DELETED], True)).as_py() in (True, None) else absent
+        unknown = [name for name in returned.column_names if name not in (*self.columns.names, DELETED)]
+        if set(absent) | set(unknown):
+            raise self._failed(
+                f"returned the columns {', '.join(returned.column_names)}", f"Return {', '.join(self.columns.names)}."
+            )
+        try:
+            cast = {field.name: self._column(returned, field) for field in self.columns}
+        except pa.ArrowInvalid as error:
+            raise self._failed(f"returned other types: {error}", "Cast them to what the state declares.") from error
+        gone = pc.fill_null(returned[DELETED], False) if deletes else pa.repeat(False, returned.num_rows)
+        rows = pa.table({**cast, DELETED: gone})
+        for name in self.keys.names:
+            if rows[name].null_count:
+                raise self._failed(f"returned a row whose key {name!r} is NULL", "Give it a value, or leave it out.")
+        if rows.group_by(self.keys.names).aggregate([]).num_rows != rows.num_rows:
+            raise self._failed("returned a key twice", "Return one row for each key: group by the key first.")
+        return rows
+
+    @staticmethod
+    def _column(returned: pa.Table, field: pa.Field) -> Any:
+        if field.name not in returned.column_names:
+            return pa.nulls(returned.num_rows, field.type)
+        return returned[field.name].cast(field.type)
+
+    def _failed(self, what: str, hint: str) -> TopologyRefused:
+        return TopologyRefused(f"the function of the state {self.name} {what}", hint)

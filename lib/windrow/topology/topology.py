@@ -1,0 +1,145 @@
+"""A topology as its author declares it: depots, states with their functions, events."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, get_type_hints
+
+import pyarrow as pa
+
+from windrow import tables
+from windrow.durations import microseconds
+from windrow.errors import TopologyRefused
+from windrow.topology.columns import columns_of, keys_of
+from windrow.topology.depot import Depot
+from windrow.topology.event import Event, Overdue
+from windrow.topology.state import Form, State
+
+NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]*")
+Function = Callable[[Any], Any]
+
+
+class Topology:
+    """Depots and the states that are kept of them. `state` is the path or catalog name of the table of all states.
+
+    `depots` are locations, or `Depot`s by name; a location alone is named by its last part. With `in_step` no depot is
+    read beyond the time that all others have reached.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        depots: Iterable[str] | Mapping[str, str | Depot],
+        state: str,
+        in_step: bool = False,
+    ) -> None:
+        """Declare a topology without states. Raises TopologyRefused."""
+        _require_name(name, "topology")
+        self.name, self.state, self.in_step = name, state, in_step
+        self.depots = _named(depots)
+        self.states: dict[str, State] = {}
+        self.events: dict[str, Event] = {}
+
+    def pstate(self, name: str, key: str, value: str, depot: str | None = None) -> Callable[[Function], Function]:
+        """Declare a partitioned state with its columns, as SQL declares them, and the function that changes it.
+
+        The function is called with each microbatch (with `depot` only with those of this one) and returns rows to
+        write: key and value columns, and `deleted` where keys are to go. It says with its return annotation whether it
+        works with Arrow tables (`pa.Table`, on both engines) or with Spark's frames (`DataFrame`). Raises
+        TopologyRefused.
+        """
+        _require_name(name, "state")
+        if name in self.states:
+            raise TopologyRefused(f"there are two states {name!r}", "A state has one name and one function.")
+        if name in (*tables.FINAL, *tables.CONTROL, "open"):
+            raise TopologyRefused(f"a state cannot be called {name!r}", "Windrow keeps rows of its own under it.")
+        self._require_depot(depot)
+        keys, values = keys_of(key), columns_of(value)
+        both = set(keys.names) & set(values.names)
+        if both:
+            raise TopologyRefused(f"{name}: {min(both)!r} is key and value", "Give each column a name of its own.")
+
+        def declare(function: Function) -> Function:
+            self.states[name] = State(name, keys, values, function, _form(name, function), depot)
+            self.schema()
+            return function
+
+        return declare
+
+    def event(self, name: str, every: str, overdue: Overdue = "once") -> None:
+        """Declare an event that comes `every` so often; one that was missed fires `once` or is left out (`skip`)."""
+        _require_name(name, "event")
+        self.events[name] = Event(name, microseconds(every, f"event {name}: every"), overdue)
+
+    @property
+    def settings(self) -> str:
+        """Return what the history records of it, as JSON: its depots, states and events."""
+        states = {
+            state.name: {field.name: str(field.type) for field in (*state.keys, *state.values)}
+            for state in self.states.values()
+        }
+        events = {event.name: event.recorded() for event in self.events.values()}
+        return json.dumps(
+            {"topology": self.name, "depots": list(self.depots), "states": states, "events": events}, sort_keys=True
+        )
+
+    def schema(self, *, raw: bool = False) -> pa.Schema:
+        """Return the columns of the table of its states. Raises TopologyRefused for one name of two types."""
+        fields = {field.name: (field, "Windrow's own table") for field in tables.topology_schema(raw=raw)}
+        for state in self.states.values():
+            for field in (*state.keys, *state.values):
+                known, where = fields.setdefault(field.name, (field, f"the state {state.name}"))
+                if known.type != field.type:
+                    raise TopologyRefused(
+                        f"{state.name}: the column {field.name!r} is {field.type} here, in {where} {known.type}",
+                        "Give columns of different types different names: all states lie in one table.",
+                    )
+        return pa.schema([field for field, _ in fields.values()])
+
+    def _require_depot(self, name: str | None) -> None:
+        if name is not None and name not in self.depots:
+            raise TopologyRefused(f"there is no depot {name!r}", f"There are {', '.join(self.depots)}.")
+
+
+def _require_name(name: str, what: str) -> None:
+    if not NAME.fullmatch(name):
+        raise TopologyRefused(f"{name!r} is no name of a {what}", "Names are letters, digits, _ and -, a letter first.")
+
+
+def _named(depots: Iterable[str] | Mapping[str, str | Depot]) -> dict[str, Depot]:
+    """Return depots by their names."""
+    if isinstance(depots, str):
+        raise TopologyRefused(f"depots={depots!r} is one text", f"Give a list: depots=[{depots!r}].")
+    if isinstance(depots, Mapping):
+        given = dict(depots)
+    else:
+        listed = list(depots)
+        given = {re.split(r"[/.]", location.rstrip("/"))[-1]: location for location in listed}
+        if len(given) < len(listed):
+            raise TopologyRefused("two depots have the same last part", "Name them: depots={'name': 'location', ...}.")
+    if not given:
+        raise TopologyRefused("a topology without a depot reads nothing", "Give at least one: depots=[...].")
+    for name in given:
+        _require_name(name, "depot")
+    return {name: depot if isinstance(depot, Depot) else Depot(depot) for name, depot in given.items()}
+
+
+def _form(state: str, function: Function) -> Form:
+    """Return with what a function works, by its return annotation."""
+    said = getattr(function, "__annotations__", {}).get("return")
+    if isinstance(said, str):
+        try:
+            said = get_type_hints(function).get("return")
+        except NameError:
+            said = str(said).rsplit(".", 1)[-1]
+    name = said if isinstance(said, str) else getattr(said, "__name__", None)
+    if name == "Table":
+        return "arrow"
+    if name == "DataFrame":
+        return "spark"
+    raise TopologyRefused(
+        f"the function of the state {state} does not say what it returns",
+        "Annotate it: -> pa.Table works with Arrow tables on both engines, -> DataFrame with Spark's frames.",
+    )
