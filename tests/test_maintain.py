@@ -16,7 +16,6 @@ from deltalake.transaction import AddAction
 import windrow
 from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
-from tests.engine.probe import Point, once
 from tests.engine.world import World
 from tests.faults.mishaps import OLD, age, assert_whole, data_files
 from tests.messages import HOUR, log, message
@@ -27,6 +26,7 @@ from windrow.engine.spark_upkeep import SparkUpkeep
 from windrow.engine.upkeep import DeltaRsUpkeep
 from windrow.errors import TableRefused
 from windrow.maintain import Maintained, maintain
+from windrow.testing.points import Point, once
 from windrow.wall import WallClock
 
 DAY = 24 * HOUR

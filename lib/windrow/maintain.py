@@ -24,7 +24,7 @@ from windrow import chunks, tables
 from windrow.durations import microseconds
 from windrow.engine.protocol import Compacted, Upkeep, WholeEngine
 from windrow.moments import time_text
-from windrow.progress import prime
+from windrow.progress import progress_row
 from windrow.settings import Settings
 
 Role = Literal["ledger", "depot"]
@@ -151,7 +151,7 @@ class _Table:
 def _maintained(engine: WholeEngine, table: _Table, now: int, asked: bool) -> Maintained:
     """Maintain a ledger, or a depot that is ours to maintain and of which nothing old is needed."""
     if table.role == "ledger":
-        prime(engine)  # raises for a table that only has the place of one
+        progress_row(engine.live().rows)  # raises for a table that only has the place of one
         why = table.upkeep.obstacle()
     else:
         why = _not_ours(engine, table) or table.upkeep.obstacle() or _still_needed(engine, table, now)

@@ -177,7 +177,7 @@ class Microbatch:
         rows, note = pa.concat_tables([control, history]), _note(number, plan, counts)
         merged = self._engine.merge(processed.rows, rows, self.primed.fence, self.primed.token, note)
         if merged is None:
-            _require_token(self._engine, token)
+            _require_token(self._engine, self.primed.depot, token)
         else:
             _require_expected(merged, counts, control, self.primed)
         self._phase("commit_ms")
@@ -302,9 +302,9 @@ def _require_expected(merged: Merged, counts: Counts, control: pa.Table, primed:
     )
 
 
-def _require_token(engine: Engine, token: str) -> None:
+def _require_token(engine: Engine, depot: str | None, token: str) -> None:
     """Find out whether a commit without an answer took place: only then the progress row holds our token."""
-    if prime(engine).token != token:
+    if prime(engine, depot).token != token:
         raise LedgerMoved("the commit was not taken", "Another driver committed first; it will be tried again.")
 
 

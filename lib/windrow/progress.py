@@ -128,27 +128,9 @@ def prime(engine: Engine, depot: str | None = None) -> Primed:
     """
     fence = engine.live()
     rows = fence.rows
-    is_progress = pc.equal(rows["state"], text("progress"))
-    control = rows.filter(is_progress)
-    whole = control.filter(pc.equal(control["id"], text(tables.PROGRESS)))
-    if whole.num_rows != 1:
-        raise TableRefused(f"the ledger has {whole.num_rows} progress rows instead of one", DAMAGED)
-    version = whole["schema_version"][0].as_py()
-    if version != tables.SCHEMA_VERSION:
-        raise TableRefused(
-            f"the ledger has schema version {version}, this Windrow knows {tables.SCHEMA_VERSION}",
-            "Use the Windrow that wrote it, or replay the depot into a new ledger.",
-        )
-    if depot is None:
-        position, by_source = whole, control.filter(pc.not_equal(control["id"], text(tables.PROGRESS)))
-    else:
-        if not tables.is_of_topology(rows.column_names):
-            raise TableRefused(
-                "the table is the ledger of a batcher, no topology's", "Give states a table of their own."
-            )
-        own = control.filter(pc.equal(control["depot"], text(depot)))
-        is_position = pc.is_null(own["source"])
-        position, by_source = own.filter(is_position), own.filter(pc.invert(is_position))
+    control = rows.filter(pc.equal(rows["state"], text("progress")))
+    whole = progress_row(control)
+    position, by_source = _placed(control, whole, depot)
     _require_sound(rows, ((whole, WHOLE), (position, POSITION), (by_source, BY_SOURCE)))
     [reached] = position.select([*POSITION, "depot_mark"]).to_pylist() or [NOWHERE]
     return Primed(
@@ -165,6 +147,34 @@ def prime(engine: Engine, depot: str | None = None) -> Primed:
         **whole.select(list(WHOLE)).to_pylist()[0],
         **reached,
     )
+
+
+def progress_row(rows: pa.Table) -> pa.Table:
+    """Return the one progress row among the live rows of a ledger. Raises TableRefused."""
+    whole = rows.filter(pc.equal(rows["id"], text(tables.PROGRESS)))
+    if whole.num_rows != 1:
+        raise TableRefused(f"the ledger has {whole.num_rows} progress rows instead of one", DAMAGED)
+    version = whole["schema_version"][0].as_py()
+    if version != tables.SCHEMA_VERSION:
+        raise TableRefused(
+            f"the ledger has schema version {version}, this Windrow knows {tables.SCHEMA_VERSION}",
+            "Use the Windrow that wrote it, or replay the depot into a new ledger.",
+        )
+    return whole
+
+
+def _placed(control: pa.Table, whole: pa.Table, depot: str | None) -> tuple[pa.Table, pa.Table]:
+    """Return the row that says how far a depot is read, and those of its sources. Raises TableRefused."""
+    if tables.is_of_topology(control.column_names) != (depot is not None):
+        raise TableRefused(
+            f"the table is the ledger of {'a batcher' if depot else 'a topology'}",
+            "Give each a table of its own; `windrow run MODULE:NAME` runs a topology.",
+        )
+    if depot is None:
+        return whole, control.filter(pc.not_equal(control["id"], text(tables.PROGRESS)))
+    own = control.filter(pc.equal(control["depot"], text(depot)))
+    is_position = pc.is_null(own["source"])
+    return own.filter(is_position), own.filter(pc.invert(is_position))
 
 
 def _require_sound(rows: pa.Table, parts: Iterable[tuple[pa.Table, tuple[str, ...]]]) -> None:

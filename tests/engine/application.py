@@ -15,12 +15,11 @@ from typing import Any
 from tests.clocks import NOW, ManualClock
 from tests.engine.driver import say
 from tests.engine.held import HeldMerge, HeldStep, Hold
-from tests.engine.probe import At, Point, Probed, nowhere, once
-from windrow.api import batching_runner
 from windrow.batcher import Batcher
 from windrow.engine.session import local_session
 from windrow.engine.spark import SparkEngine
 from windrow.settings import Settings
+from windrow.testing.points import At, Point, Probed, nowhere, once, probed_runner
 
 
 def main(master: str) -> None:
@@ -38,7 +37,7 @@ def run(session: Any, settings: Settings, hold: tuple[str, Any] | None, wait: st
     """Batch what is new."""
     phase, held = (hold[0], Hold(**hold[1])) if hold else ("", None)
     engine = HeldMerge(settings, session, held) if phase == "commit" else SparkEngine(settings, session)
-    runner = batching_runner(Probed(engine, waiting(wait)), settings, ManualClock(NOW))
+    runner = probed_runner(Probed(engine, waiting(wait)), settings, ManualClock(NOW))
     if phase == "process":
         runner._algorithm = Batcher(HeldStep(runner._algorithm.step, held))
     runner.once()

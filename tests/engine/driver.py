@@ -14,10 +14,10 @@ import sys
 from typing import Any
 
 from tests.clocks import NOW, ManualClock
-from tests.engine.probe import Point, Probed
 from windrow.api import batching_runner
 from windrow.engine import open_engine
 from windrow.settings import Settings
+from windrow.testing.points import Point, Probed, probed_runner
 from windrow.wall import WallClock
 
 
@@ -51,7 +51,7 @@ def main(order: dict[str, Any]) -> None:
         run_until_terminated(Probed(engine, say_running()), settings, every)
     else:
         probe = Killer(Point(kill[0]), kill[1]) if kill else lambda here: None
-        batching_runner(Probed(engine, probe), settings, ManualClock(NOW), report=lambda _: say("committed")).once()
+        probed_runner(Probed(engine, probe), settings, ManualClock(NOW), report=lambda _: say("committed")).once()
         say("done")
 
 

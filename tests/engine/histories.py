@@ -18,7 +18,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.clocks import NOW, ManualClock
 from tests.conftest import EMBEDDED, EngineFactory
 from tests.engine.attic import Attic
-from tests.engine.probe import Point, failing, once
 from tests.engine.world import SKEW, World
 from tests.messages import HOUR, SECOND, Row, message
 from windrow.api import batcher_of
@@ -26,6 +25,7 @@ from windrow.errors import DepotChanged, LedgerMoved, Paused
 from windrow.maintain import maintain
 from windrow.opening import Inlet, open_ledger
 from windrow.runner import Runner, Summary
+from windrow.testing.points import Point, failing, once
 from windrow.verify import verify
 from windrow.wall import WallClock
 

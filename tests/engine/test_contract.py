@@ -9,11 +9,11 @@ from deltalake import DeltaTable
 
 import windrow
 from tests.conftest import EngineFactory
-from tests.engine.probe import Point, once
 from tests.engine.world import World
 from tests.messages import log, message, table
 from windrow.engine import spark_commit
 from windrow.progress import prime
+from windrow.testing.points import Point, once
 
 NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 

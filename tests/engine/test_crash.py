@@ -4,9 +4,9 @@ import signal
 
 import pytest
 
-from tests.engine.probe import Point
 from tests.engine.processes import drivers
 from tests.messages import log
+from windrow.testing.points import Point
 
 
 def killed_at(world, engine, point, times):

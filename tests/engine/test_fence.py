@@ -10,7 +10,6 @@ from deltalake import DeltaTable
 from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.held import HeldCommit
-from tests.engine.probe import Point, once
 from tests.messages import HOUR, log
 from windrow.api import batching_runner
 from windrow.engine import spark_commit
@@ -18,6 +17,7 @@ from windrow.engine.configured import configured
 from windrow.engine.spark_commit import SparkCommit
 from windrow.errors import LedgerMoved, MicrobatchFailed
 from windrow.progress import prime
+from windrow.testing.points import Point, once
 
 ALL = ("open", "progress", "closed", "rejected", "microbatch")
 

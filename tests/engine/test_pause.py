@@ -12,7 +12,6 @@ from deltalake import DeltaTable
 
 from tests.clocks import NOW
 from tests.conftest import EngineFactory
-from tests.engine.probe import Point, once
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
 from windrow import tables
@@ -22,6 +21,7 @@ from windrow.engine.protocol import Arrivals
 from windrow.engine.rehearsal import Rehearsal
 from windrow.errors import EngineUnavailable, Paused
 from windrow.settings import Settings
+from windrow.testing.points import Point, once
 from windrow.verify import verify
 
 

@@ -12,13 +12,13 @@ from deltalake import write_deltalake
 
 from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
-from tests.engine.probe import Point
 from tests.engine.world import World
 from windrow import messages
 from windrow.chunks import RAW
 from windrow.engine.creation import create_raw_depot
 from windrow.errors import MicrobatchFailed, SettingsError
 from windrow.moments import time_text
+from windrow.testing.points import Point
 
 COLUMNS = {
     "source": "device",

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tests.clocks import NOW, ManualClock
-from tests.engine.probe import Deaf, Lossy, Mute, Point, Probed, failing, nowhere
+from tests.engine.probe import Deaf, Lossy, Mute
 from tests.engine.world import World
 from tests.messages import log
 from windrow import tables
@@ -14,6 +14,7 @@ from windrow.batcher import Batcher
 from windrow.batching.rules import Rules
 from windrow.batching.step import Batching
 from windrow.errors import BrokenPromise, MicrobatchFailed, SettingsError, ShortRead
+from windrow.testing.points import Point, Probed, failing, nowhere
 
 HALF_A_SECOND = 500_000
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from tests.clocks import NOW, ManualClock
 from tests.conftest import EMBEDDED
-from tests.engine.probe import Point, once
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
 from windrow.batching.rules import ShortWindowWarning
+from windrow.testing.points import Point, once
 from windrow.verify import verify
 
 RULES = st.fixed_dictionaries(

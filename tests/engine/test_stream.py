@@ -11,11 +11,11 @@ from pyspark.sql import SparkSession
 
 from tests.clocks import NOW
 from tests.conftest import EngineFactory
-from tests.engine.probe import Point
 from tests.engine.world import World
 from tests.messages import SECOND, log
 from windrow.engine.stream import _marked, failure_in
 from windrow.errors import DepotChanged, LedgerMoved
+from windrow.testing.points import Point
 from windrow.wall import WallClock
 
 

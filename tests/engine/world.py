@@ -16,7 +16,6 @@ from deltalake import DeltaTable, write_deltalake
 import windrow
 from tests.clocks import NOW, ManualClock
 from tests.conftest import EMBEDDED, EngineFactory
-from tests.engine.probe import At, Probed
 from tests.messages import SCHEMA, Row, table
 from windrow import tables
 from windrow.api import batching_runner
@@ -30,6 +29,7 @@ from windrow.rejection import Refusals, rejected
 from windrow.replaying import Replay, replay
 from windrow.runner import Runner, Summary
 from windrow.settings import Settings
+from windrow.testing.points import At, Probed, probed_runner
 
 SKEW = 300_000_000
 MOST_MICROBATCHES = 50
@@ -70,9 +70,8 @@ class World:
         """
         values = {"idle_grace": "never"} | settings
         opened = engine or self.engine(factory, **values)
-        runner = batching_runner(
-            opened, self.settings(factory, **values), self.clock, report=lambda _: still_ends(runner.summary)
-        )
+        make = probed_runner if isinstance(opened, Probed) else batching_runner
+        runner = make(opened, self.settings(factory, **values), self.clock, report=lambda _: still_ends(runner.summary))
         return runner
 
     def probed(self, factory: EngineFactory, at: At, **settings: Any) -> Runner:

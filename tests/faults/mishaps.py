@@ -16,10 +16,10 @@ from deltalake import DeltaTable
 
 from tests.clocks import NOW
 from tests.conftest import EngineFactory
-from tests.engine.probe import Point, Probed
 from tests.engine.world import World
 from windrow import reading
 from windrow.engine.protocol import Live, Merged
+from windrow.testing.points import Point, Probed
 from windrow.verify import verify
 
 NOBODY = 65534

@@ -14,7 +14,6 @@ from deltalake import DeltaTable
 from tests.cli.conftest import Command
 from tests.clocks import ManualClock
 from tests.conftest import EngineFactory
-from tests.engine.probe import Point, Probed, once
 from tests.engine.world import World
 from tests.faults.mishaps import (
     Filling,
@@ -32,6 +31,7 @@ from tests.messages import log, table
 from windrow.engine.protocol import Merged
 from windrow.errors import DepotUnreadable, MicrobatchFailed, TableUnreadable, TableUnwritable
 from windrow.ingest import ingest
+from windrow.testing.points import Point, Probed, once
 
 READ_ONLY, CLOSED = 0o555, 0o000
 NEW = log(versions=1, seed=9)[0]

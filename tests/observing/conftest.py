@@ -6,10 +6,9 @@ import pytest
 
 from tests.clocks import ManualClock
 from tests.conftest import EngineFactory
-from tests.engine.probe import At, Probed, nowhere
 from tests.engine.world import World
-from windrow.api import batching_runner
 from windrow.observing import Observer, Run, observed
+from windrow.testing.points import At, Probed, nowhere, probed_runner
 
 
 class Ticking(ManualClock):
@@ -34,4 +33,4 @@ def watch(
     chosen = world.settings(factory, **({"idle_grace": "never"} | settings))
     with observed(Run(factory.name, chosen, world.clock), observers) as told:
         engine = Probed(factory.open(world.depot, world.ledger), at)
-        batching_runner(engine, chosen, world.clock, report=told.committed, retrying=told.retrying).once()
+        probed_runner(engine, chosen, world.clock, report=told.committed, retrying=told.retrying).once()

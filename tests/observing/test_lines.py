@@ -2,12 +2,12 @@ import logging
 
 import pytest
 
-from tests.engine.probe import Point, failing
 from tests.messages import log
 from tests.observing.conftest import watch
 from windrow.errors import MicrobatchFailed, TableUnwritable
 from windrow.maintain import Maintained
 from windrow.observing import Lines, Run, observed
+from windrow.testing.points import Point, failing
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.engine.probe import Point, failing
 from tests.messages import log
 from tests.observing.conftest import watch
 from windrow.errors import MicrobatchFailed, MissingExtra, SettingsError
 from windrow.observing import Observer, Run, chosen, observed
 from windrow.observing.metrics import Endpoint, Metrics, Textfile
 from windrow.settings import MetricsPart, Settings
+from windrow.testing.points import Point, failing
 
 
 def samples(text):

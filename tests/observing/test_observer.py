@@ -6,7 +6,6 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tests.engine.probe import Point, failing
 from tests.messages import log
 from tests.observing.conftest import watch
 from windrow import tables
@@ -16,6 +15,7 @@ from windrow.microbatch import committed_in
 from windrow.observing import Lines, Observer, Run, observed
 from windrow.observing.metrics import Metrics
 from windrow.observing.spans import Spans
+from windrow.testing.points import Point, failing
 
 
 class Noting(Observer):

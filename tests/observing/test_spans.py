@@ -3,10 +3,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from tests.engine.probe import Point, failing
 from tests.messages import log
 from tests.observing.conftest import watch
 from windrow.observing.spans import Spans
+from windrow.testing.points import Point, failing
 
 MILLISECOND = 1_000_000
 PHASES = ["windrow.prime", "windrow.plan", "windrow.process", "windrow.commit"]

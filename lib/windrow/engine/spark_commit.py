@@ -119,7 +119,7 @@ def _encodings(rows: Any) -> dict[str, str]:
     time of writing.
     """
     names = ["event_time", "received_at", "sequence"]
-    if isinstance(rows, pa.Table) and _differ(rows):
+    if isinstance(rows, pa.Table) and "messages" in rows.column_names and _differ(rows):
         names.append("payload")
     return {f"parquet.enable.dictionary#messages.list.element.{name}": "false" for name in names}
 

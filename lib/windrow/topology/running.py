@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from windrow.api import watched
 from windrow.clock import Clock
 from windrow.engine import choose, require_spark
-from windrow.engine.protocol import WholeEngine
+from windrow.engine.protocol import Engine, WholeEngine
 from windrow.errors import TopologyRefused
 from windrow.microbatch import Committed
 from windrow.observing import Observer
@@ -60,14 +60,16 @@ def opened(
 
 
 def runner_of(
-    topology: Topology, engines: dict[str, WholeEngine], settings: Settings, clock: Clock, **called: Any
+    topology: Topology, engines: Mapping[str, Engine], settings: Settings, clock: Clock, **called: Any
 ) -> Runner:
     """Return the runner of a topology; `engines` read its depots, `called` is what `Runner` calls."""
-    inlets = [
-        Inlet(name, engine, settings_of(topology, topology.depots[name], settings)) for name, engine in engines.items()
-    ]
-    used = settings_of(topology, next(iter(topology.depots.values())), settings)
-    return Runner(inlets, Functions(topology), used, clock, **called)
+    inlets = inlets_of(topology, engines, settings)
+    return Runner(inlets, Functions(topology), inlets[0].settings, clock, **called)
+
+
+def inlets_of(topology: Topology, engines: Mapping[str, Engine], settings: Settings) -> list[Inlet]:
+    """Return an inlet for each depot, which the engine of its name reads."""
+    return [Inlet(name, engines[name], settings_of(topology, topology.depots[name], settings)) for name in engines]
 
 
 def settings_of(topology: Topology, depot: Depot, settings: Settings) -> Settings:

@@ -73,6 +73,12 @@ class Topology:
         _require_name(name, "event")
         self.events[name] = Event(name, microseconds(every, f"event {name}: every"), overdue)
 
+    def placed(self, depots: Mapping[str, Depot], state: str) -> Topology:
+        """Return the topology over other tables."""
+        other = Topology(self.name, depots, state, self.in_step)
+        other.states, other.events = self.states, self.events
+        return other
+
     @property
     def settings(self) -> str:
         """Return what the history records of it, as JSON: its depots, states and events."""

@@ -14,12 +14,13 @@ from tests.clocks import NOW
 from tests.conftest import EMBEDDED
 from tests.engine.attic import Attic
 from tests.engine.histories import age, clean_up
-from tests.engine.probe import Mute, Point, nowhere, once
+from tests.engine.probe import Mute
 from tests.faults.mishaps import Filling, rights, without_root
 from tests.faults.trials.trial import Trial
 from tests.messages import HOUR, SECOND
 from windrow.errors import MicrobatchFailed
 from windrow.maintain import maintain
+from windrow.testing.points import Point, nowhere, once
 from windrow.wall import WallClock
 
 BEFORE = [point for point in Point if point is not Point.AFTER_COMMIT]

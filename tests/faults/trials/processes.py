@@ -15,7 +15,6 @@ from deltalake.exceptions import DeltaError
 
 from tests.clocks import NOW, ManualClock
 from tests.engine.driver import Killer
-from tests.engine.probe import Point, Probed, nowhere
 from tests.engine.processes import Driver, drivers
 from tests.faults.trials.trial import Trial
 from tests.messages import SECOND
@@ -25,6 +24,7 @@ from windrow.errors import WindrowError
 from windrow.maintain import maintain
 from windrow.opening import Inlet, open_ledger
 from windrow.settings import Settings
+from windrow.testing.points import Point, Probed, nowhere, probed_runner
 from windrow.wall import WallClock
 
 # Processes are forked off one that has loaded everything and used nothing: so each is there in milliseconds.
@@ -73,7 +73,7 @@ def drive(pipe: Connection, values: dict[str, Any], kill: tuple[str, int] | None
     pipe.send("ready")
     pipe.recv()
     engine = Probed(open_engine(settings), probe)
-    batching_runner(engine, settings, ManualClock(NOW), report=lambda _: pipe.send("committed")).once()
+    probed_runner(engine, settings, ManualClock(NOW), report=lambda _: pipe.send("committed")).once()
 
 
 def tick_and_flush(pipe: Connection, values: dict[str, Any], moments: list[int | None]) -> None:

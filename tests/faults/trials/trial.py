@@ -13,10 +13,10 @@ from typing import Any
 from tests.clocks import NOW, ManualClock
 from tests.conftest import EMBEDDED, EngineFactory
 from tests.engine.attic import Attic
-from tests.engine.probe import At
 from tests.engine.world import SKEW, World
 from tests.messages import SCHEMA, Row, log, microseconds
 from windrow.runner import Runner
+from windrow.testing.points import At
 from windrow.verify import verify
 
 Message = tuple[Any, ...]

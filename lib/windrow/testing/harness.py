@@ -1,0 +1,183 @@
+"""The harness: a topology on real tables in a directory, on a clock moved by hand, failing where a test wants it.
+
+```python
+def test_words(tmp_path):
+    harness = Harness(topology, tmp_path)
+    harness.append([{"payload": "to be or not to be"}])
+    harness.crash_at(Point.BEFORE_COMMIT)
+    with pytest.raises(Crashed):
+        harness.run()
+    harness.restart()
+    harness.run()
+    assert harness.state("counts") == [{"word": "be", "count": 2}, ...]
+```
+
+Nothing of Windrow is replaced: depots and states are Delta tables, and a microbatch is one commit. Source of the idea:
+the in-process cluster of Rama.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from windrow import messages, tables
+from windrow.arrow import plain
+from windrow.engine.creation import create_depot
+from windrow.errors import NotFound
+from windrow.runner import Runner, Summary
+from windrow.settings import Settings
+from windrow.testing.clock import ManualClock
+from windrow.testing.points import Point, Probed, ProbedAlgorithm
+from windrow.topology import Depot, Topology
+from windrow.topology.functions import Functions
+from windrow.topology.running import engine_of, inlets_of
+
+SECOND = 1_000_000
+Row = Mapping[str, Any]
+
+
+class Crashed(Exception):
+    """The harness let the driver fail where a test asked for it. What was not committed is lost."""
+
+
+class Harness:
+    """A topology with depots and states of its own under a directory.
+
+    The topology's own locations are not used. `engine` is `embedded` or, with a `session`, `spark`; `settings` are
+    those of `windrow.toml`. Failed microbatches are not tried again unless `retries` says so.
+    """
+
+    def __init__(
+        self, topology: Topology, directory: Path | str, engine: str = "embedded", session: Any = None, **settings: Any
+    ) -> None:
+        """Make empty depots of messages; nothing runs yet."""
+        self.directory, self.clock = Path(directory), ManualClock()
+        self.topology = topology.placed(
+            {name: replace(depot, location=str(self.directory / name)) for name, depot in topology.depots.items()},
+            str(self.directory / "states"),
+        )
+        self._settings = Settings(**({"engine": engine, "retries": 0} | settings))
+        self._session = session
+        self._crash: Point | None = None
+        self._runner: Runner | None = None
+
+    def append(self, rows: Iterable[Row] | pa.Table, depot: str | None = None) -> int:
+        """Append rows to a depot (default: the first) in one version, and return it; a missing column is NULL.
+
+        Rows that are messages need a `payload` at least: source and key are `test`, the times those of the clock.
+        A table, or rows for a depot that was made by `create`, are appended as they are.
+        """
+        location = self._location(depot)
+        table = rows if isinstance(rows, pa.Table) else None
+        if table is None:
+            if not DeltaTable.is_deltatable(location):
+                create_depot(location, pa.string())
+            schema = plain(pa.schema(DeltaTable(location).schema().to_arrow()).empty_table()).schema
+            of_messages = set(messages.COLUMNS) <= set(schema.names)
+            filled = [(self._message() | dict(row)) if of_messages else dict(row) for row in rows]
+            table = pa.Table.from_pylist(filled, schema)
+        write_deltalake(location, table, mode="append", configuration={"delta.enableChangeDataFeed": "true"})
+        return DeltaTable(location).version()
+
+    def create(self, columns: pa.Schema, depot: str | None = None) -> None:
+        """Make a depot of other rows than messages."""
+        DeltaTable.create(self._location(depot), columns, configuration={"delta.enableChangeDataFeed": "true"})
+
+    def run(self) -> Summary:
+        """Process what is new, as `windrow run` does. Raises Crashed where `crash_at` asked for it."""
+        try:
+            return self._opened().once()
+        except Exception as error:
+            raise _crash_in(error) from error
+
+    def wait_processed(self, messages: int) -> None:
+        """Run until so many messages were processed in all. Raises NotFound when there are fewer."""
+        self.run()
+        processed = sum(row["messages_read"] for row in self.history())
+        if processed < messages:
+            raise NotFound(f"{processed} messages were processed, {messages} were waited for", "Append more.")
+
+    def pause(self) -> None:
+        """Pause the topology, as `windrow pause` does."""
+        self._opened().pause()
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._opened().resume()
+
+    def advance_clock(self, seconds: float) -> None:
+        """Move the clock, by which events fire."""
+        self.clock.advance(int(seconds * SECOND))
+
+    def crash_at(self, point: Point) -> None:
+        """Let the next run fail when a microbatch comes to a point, once."""
+        self._crash = point
+
+    def restart(self) -> None:
+        """Forget all that is in memory: the next run opens the tables anew, as a new process would."""
+        self._runner = None
+
+    def state(self, name: str) -> list[dict[str, Any]]:
+        """Return the rows of a state, in the order of their keys."""
+        state = self.topology.states[name]
+        rows = self._rows(name)
+        ordered = rows.sort_by([(column, "ascending") for column in state.keys.names]) if rows.num_rows else rows
+        return [dict(row) for row in ordered.select(state.columns.names).to_pylist()]
+
+    def history(self) -> list[dict[str, Any]]:
+        """Return the history in order."""
+        columns = [name for name, _ in (*tables.HISTORY, *tables.TOPOLOGY_FIELDS)]
+        return [dict(row) for row in self._rows("microbatch").sort_by("microbatch").select(columns).to_pylist()]
+
+    def _rows(self, state: str) -> pa.Table:
+        location = self.topology.state
+        if not DeltaTable.is_deltatable(location):
+            raise NotFound("nothing ran yet, so there are no states", "Call `run` first.")
+        return plain(DeltaTable(location).to_pyarrow_table(filters=[("state", "=", state)]))
+
+    def _opened(self) -> Runner:
+        if self._runner is None:
+            for depot in self.topology.depots.values():
+                if not DeltaTable.is_deltatable(depot.location):
+                    create_depot(depot.location, pa.string())
+            engines = {
+                name: Probed(engine_of(self.topology, depot, self._settings, self._session), self._at)
+                for name, depot in self.topology.depots.items()
+            }
+            inlets = inlets_of(self.topology, engines, self._settings)
+            algorithm = ProbedAlgorithm(Functions(self.topology), self._at)
+            self._runner = Runner(inlets, algorithm, inlets[0].settings, self.clock)
+        return self._runner
+
+    def _at(self, point: Point) -> None:
+        if point is self._crash:
+            self._crash = None
+            raise Crashed(f"the driver failed at {point.value}, as the test asked")
+
+    def _location(self, depot: str | None) -> str:
+        name = depot or next(iter(self.topology.depots))
+        if name not in self.topology.depots:
+            raise NotFound(f"there is no depot {name!r}", f"There are {', '.join(self.topology.depots)}.")
+        place: Depot = self.topology.depots[name]
+        return place.location
+
+    def _message(self) -> dict[str, Any]:
+        now = datetime.fromtimestamp(self.clock.now() / SECOND, UTC)
+        return {"source": "test", "key": "test", "type": "test", "event_time": now, "received_at": now}
+
+
+def _crash_in(error: Exception) -> Exception:
+    """Return the crash that a test asked for, where an error comes of it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, Crashed):
+            return cause
+        cause = cause.__cause__
+    return error

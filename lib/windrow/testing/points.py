@@ -1,0 +1,184 @@
+"""The points of a microbatch at which a test can interfere, and an engine and an algorithm that stop there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, cast
+
+import pyarrow as pa
+
+from windrow.algorithm import Algorithm, Turn
+from windrow.api import batcher_of
+from windrow.clock import Clock
+from windrow.engine.protocol import Arrivals, Arrived, Engine, Live, Merged, Processed, Slice
+from windrow.opening import Inlet
+from windrow.raw.volume import Volume
+from windrow.runner import Runner
+from windrow.settings import Settings
+from windrow.step import Task
+
+
+class Point(Enum):
+    """Where a microbatch can be interrupted."""
+
+    AFTER_PRIME = "after_prime"
+    AFTER_PLAN = "after_plan"
+    AFTER_PROCESS = "after_process"
+    BEFORE_COMMIT = "before_commit"
+    AFTER_COMMIT = "after_commit"
+
+
+At = Callable[[Point], None]
+
+
+class Probed:
+    """A real engine; `at` is called at every point of a microbatch and may raise, commit elsewhere, or kill.
+
+    Reading the ledger to open it, or to compare rules, is no point: only a prime that follows new messages is.
+    """
+
+    def __init__(self, engine: Engine, at: At) -> None:
+        self._engine, self.at, self._reading = engine, at, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def live(self) -> Live:
+        """Read the live rows."""
+        live = self._engine.live()
+        if self._reading:
+            self.at(Point.AFTER_PRIME)
+        return live
+
+    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
+        """Read the depot; what arrives has points."""
+        self._reading = True
+        try:
+            self._engine.read(after, upto, lambda arrivals: handle(self._arrivals(arrivals)))
+        finally:
+            self._reading = False
+
+    def merge(self, rows: Any, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
+        """Commit, between two points."""
+        self.at(Point.BEFORE_COMMIT)
+        merged = self._engine.merge(rows, control, live, token, note)
+        self.at(Point.AFTER_COMMIT)
+        return merged
+
+    def _arrivals(self, arrivals: Arrivals) -> Arrivals:
+        return ProbedArrivals(arrivals, self.at)
+
+
+class ProbedArrivals:
+    """Arrivals whose slices have points."""
+
+    def __init__(self, arrivals: Arrivals, at: At) -> None:
+        self._arrivals, self._at = arrivals, at
+
+    @property
+    def begin(self) -> int:
+        """Return the first version of the read."""
+        return self._arrivals.begin
+
+    def after(self, version: int, max_messages: int) -> Arrived | None:
+        """Return the next slice, with points."""
+        arrived = self._arrivals.after(version, max_messages)
+        return arrived and ProbedSlice(cast("Slice", arrived), self._at)
+
+
+class ProbedSlice:
+    """A slice with a point after its summary."""
+
+    def __init__(self, arrived: Slice, at: At) -> None:
+        self._arrived, self._at = arrived, at
+
+    @property
+    def path(self) -> str:
+        """Return where it is processed."""
+        return self._arrived.path
+
+    @property
+    def expected(self) -> Mapping[int, int | None]:
+        """Return what the log says of its versions."""
+        return self._arrived.expected
+
+    @property
+    def volume(self) -> Volume | None:
+        """Return how many octets it has."""
+        return self._arrived.volume
+
+    def formatted(self, partial: pa.Table) -> Slice:
+        """Make messages of it, with the same points."""
+        return ProbedSlice(self._arrived.formatted(partial), self._at)
+
+    def summarise(self, latest: int) -> pa.Table:
+        """Summarise, then come to a point."""
+        summary = self._arrived.summarise(latest)
+        self._at(Point.AFTER_PLAN)
+        return summary
+
+    def streams(self) -> pa.Table | None:
+        """Return its streams."""
+        return self._arrived.streams()
+
+    def table(self) -> pa.Table:
+        """Return its messages."""
+        return self._arrived.table()
+
+    def beside(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
+        """Return what comes of it beside messages."""
+        return self._arrived.beside(microbatch, schema)
+
+    def process(self, task: Task, live: pa.Table) -> Processed:
+        """Process it."""
+        return self._arrived.process(task, live)
+
+
+class ProbedAlgorithm:
+    """A real algorithm; `at` is called when it has processed messages."""
+
+    def __init__(self, algorithm: Algorithm, at: At) -> None:
+        self._algorithm, self._at = algorithm, at
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._algorithm, name)
+
+    def process(self, turn: Turn) -> Processed:
+        """Process, then come to a point."""
+        processed = self._algorithm.process(turn)
+        if turn.arrived is not None:
+            self._at(Point.AFTER_PROCESS)
+        return processed
+
+
+def nowhere(point: Point) -> None:
+    """Do nothing at any point."""
+
+
+def once(point: Point, act: Callable[[], object]) -> At:
+    """Return a probe that acts the first time a microbatch comes to `point`."""
+    left = [act]
+
+    def at(here: Point) -> None:
+        if here is point and left:
+            left.pop()()
+
+    return at
+
+
+def failing(point: Point, times: int, error: type[Exception] = OSError) -> At:
+    """Return a probe that raises at `point`, so many times."""
+    left = [error(f"the disk failed {point.value}")] * times
+
+    def at(here: Point) -> None:
+        if here is point and left:
+            raise left.pop()
+
+    return at
+
+
+def probed_runner(engine: Probed, settings: Settings, clock: Clock, **called: Any) -> Runner:
+    """Return a runner of the batcher that comes to the points of an engine; `called` is what `Runner` calls."""
+    algorithm = ProbedAlgorithm(batcher_of(settings), engine.at)
+    return Runner([Inlet(None, engine, settings)], algorithm, settings, clock, **called)

@@ -1,0 +1,116 @@
+"""The bank of the topology tests: transfers between accounts of two states, in which money is neither lost nor made.
+
+A transfer is a message `{"from": ..., "to": ..., "amount": ...}`. The state `funds` has what each account holds, the
+state `sent` how much each account sent, and how much each received. A transfer that the funds do not cover is left
+out, by both functions alike, because both decide over the same messages and the same funds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.topology import Microbatch, Topology
+
+ACCOUNTS = [f"account-{number}" for number in range(10)]
+BEGIN = 100
+
+
+def bank(depot: str = "transfers", state: str = "bank") -> Topology:
+    """Return the topology."""
+    topology = Topology("bank", depots={"transfers": depot}, state=state)
+
+    @topology.pstate("funds", key="account STRING", value="amount BIGINT")
+    def funds(microbatch: Microbatch) -> pa.Table:
+        """Take from one account what the other gets."""
+        before = held(microbatch)
+        now = dict(before)
+        for transfer in covered(microbatch):
+            now[transfer["from"]] -= transfer["amount"]
+            now[transfer["to"]] += transfer["amount"]
+        known = set(microbatch.state("funds").rows["account"].to_pylist())
+        changed = {
+            account: amount for account, amount in now.items() if amount != before[account] or account not in known
+        }
+        return pa.table({"account": list(changed), "amount": list(changed.values())}, FUNDS)
+
+    @topology.pstate("moved", key="holder STRING", value="sent BIGINT, received BIGINT")
+    def moved(microbatch: Microbatch) -> pa.Table:
+        """Count what each account sent and received."""
+        sent: Counter[str] = Counter()
+        received: Counter[str] = Counter()
+        for transfer in covered(microbatch):
+            sent[transfer["from"]] += transfer["amount"]
+            received[transfer["to"]] += transfer["amount"]
+        holders = sorted(set(sent) | set(received))
+        rows = {
+            "holder": holders,
+            "sent": [sent[one] for one in holders],
+            "received": [received[one] for one in holders],
+        }
+        state = microbatch.state("moved")
+        added = {name: added_to(name) for name in ("sent", "received")}
+        return state.upsert(pa.table(rows, MOVED), **added)
+
+    return topology
+
+
+FUNDS = pa.schema([("account", pa.string()), ("amount", pa.int64())])
+MOVED = pa.schema([("holder", pa.string()), ("sent", pa.int64()), ("received", pa.int64())])
+
+
+def added_to(name: str) -> Any:
+    """Return what adds a new value to the old one."""
+    import pyarrow.compute as pc
+
+    return lambda old, new: pc.add(pc.fill_null(old[name], 0), new[name])
+
+
+def held(microbatch: Microbatch) -> dict[str, int]:
+    """Return what each account holds before the microbatch; a new one begins with the same sum as all."""
+    rows = microbatch.state("funds").rows
+    return dict.fromkeys(ACCOUNTS, BEGIN) | dict(
+        zip(rows["account"].to_pylist(), rows["amount"].to_pylist(), strict=True)
+    )
+
+
+def covered(microbatch: Microbatch) -> list[dict[str, Any]]:
+    """Return the transfers that the funds cover, in the order of the log."""
+    left, found = held(microbatch), []
+    messages = microbatch.messages.sort_by([("version", "ascending"), ("sequence", "ascending")])
+    for payload in messages["payload"].to_pylist():
+        transfer = json.loads(payload)
+        if left[transfer["from"]] >= transfer["amount"]:
+            left[transfer["from"]] -= transfer["amount"]
+            left[transfer["to"]] += transfer["amount"]
+            found.append(transfer)
+    return found
+
+
+def transfers(versions: int = 4, size: int = 20, seed: int = 1) -> list[list[dict[str, Any]]]:
+    """Return random transfers, version by version, as rows for `Harness.append`."""
+    random = Random(seed)
+    numbers = iter(range(versions * size))
+    return [[transfer(random, next(numbers)) for _ in range(size)] for _ in range(versions)]
+
+
+def transfer(random: Random, number: int) -> dict[str, Any]:
+    """Return one random transfer."""
+    giver, taker = random.sample(ACCOUNTS, 2)
+    payload = {"from": giver, "to": taker, "amount": random.randint(1, 60)}
+    return {"payload": json.dumps(payload), "sequence": number}
+
+
+def expected(rows: list[list[dict[str, Any]]]) -> dict[str, int]:
+    """Return what each account holds after all transfers, computed one by one."""
+    left = dict.fromkeys(ACCOUNTS, BEGIN)
+    for row in (row for version in rows for row in version):
+        transfer = json.loads(row["payload"])
+        if left[transfer["from"]] >= transfer["amount"]:
+            left[transfer["from"]] -= transfer["amount"]
+            left[transfer["to"]] += transfer["amount"]
+    return left
