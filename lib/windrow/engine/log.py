@@ -95,7 +95,7 @@ def identity(table: DeltaTable) -> Table:
 
 def ledger_schema_of(columns: pa.Schema) -> pa.Schema:
     """Return the columns that a ledger with some of them must have: its payload's type, and those of a raw one."""
-    return tables.ledger_schema(payload_type(columns), raw="octets_read" in columns.names)
+    return tables.ledger_schema(payload_type(columns), raw=tables.is_over_raw(columns.names))
 
 
 def payload_type(schema: pa.Schema) -> pa.DataType:
