@@ -134,6 +134,27 @@ def test_views(view: str, state: str, columns: list[str]) -> None:
     assert statement.find(sqlglot.exp.Table).sql(dialect="spark") == "delta.`/a/ledger`"
 
 
+@pytest.mark.parametrize(
+    ("view", "beside"),
+    [
+        ("rejected_messages", ["raw_source", "chunk", "offset", "content"]),
+        ("microbatches", ["octets_read", "octets_framed", "octets_rejected", "octets_repeated", "format"]),
+        ("closed_batches", []),
+    ],
+)
+def test_views_over_raw(view: str, beside: list[str]) -> None:
+    """
+    Over the ledger of a raw depot views have the columns about octets behind their own.
+    """
+    plain, raw = (
+        sqlglot.parse_one(tables.views("ledger", raw=raw)[view], dialect="spark").named_selects for raw in (False, True)
+    )
+    assert raw == plain + beside
+    names = tables.ledger_schema(raw=True).names
+    assert {*beside} <= {*names}
+    assert (tables.is_over_raw(names), tables.is_over_raw(tables.ledger_schema().names)) == (True, False)
+
+
 def test_names_of_views() -> None:
     """
     There are no other views.

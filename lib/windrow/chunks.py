@@ -46,12 +46,12 @@ def is_raw(schema: pa.Schema) -> bool:
     return {field.name: field.type for field in RAW}.items() <= found.items()
 
 
-def cut(octets: Iterable[bytes], chunk_bytes: int = CHUNK_BYTES) -> Iterator[Chunk]:
+def cut(octets: Iterable[bytes], chunk_bytes: int = CHUNK_BYTES, first: int = FIRST) -> Iterator[Chunk]:
     """Cut octets, in pieces of any size, into chunks of `chunk_bytes`; the last one is marked, and may be shorter.
 
-    No octets at all are one empty chunk, so that every source has an end.
+    Their numbers begin with `first`. No octets at all are one empty chunk, so that every source has an end.
     """
-    sequence, held = FIRST, None
+    sequence, held = first, None
     for piece in _alike(octets, chunk_bytes):
         if held is not None:
             yield Chunk(sequence, held, last=False)

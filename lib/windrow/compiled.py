@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, wraps
+from types import FunctionType
 from typing import Any
 
 
@@ -12,20 +13,62 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
     The code is kept in NUMBA_CACHE_DIR, beside the source, or in the user's home. An executor may have none of them: a
     service user has no home and may not write to what is installed. It then compiles in every process. What is compiled
-    cannot call it: numba does not look behind it.
+    can call by name what is `inlined` or `emitted`; of such a file numba sees no change, where it is another one.
     """
 
     @cache
     def machine_code() -> Callable[..., Any]:
         from numba import njit
 
+        source = _knowing(function)
         try:
-            return njit(cache=True)(function)
+            return njit(cache=True)(source)
         except RuntimeError:  # numba finds no place that it can write to
-            return njit(function)
+            return njit(source)
 
     @wraps(function)
     def call(*values: Any) -> Any:
         return machine_code()(*values)
 
     return call
+
+
+def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a function to what is `compiled`. It makes no arrays, so it need not count who holds them.
+
+    To count takes longer than what such a function does.
+    """
+
+    @cache
+    def machine_code() -> Callable[..., Any]:
+        from numba import njit
+
+        return njit(_nrt=False)(_knowing(function))  # type: ignore[call-overload, no-any-return, unused-ignore]
+
+    function.__dict__["machine_code"] = machine_code
+    return function
+
+
+def emitted(instructions: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a function to what is `compiled`, where it is `instructions`, an intrinsic of numba. Else it is itself."""
+
+    @cache
+    def machine_code() -> Callable[..., Any]:
+        from numba.extending import intrinsic
+
+        return intrinsic(instructions)
+
+    def given(function: Callable[..., Any]) -> Callable[..., Any]:
+        function.__dict__["machine_code"] = machine_code
+        return function
+
+    return given
+
+
+def _knowing(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that knows the machine code of what it calls."""
+    named: dict[str, Any] = {name: function.__globals__.get(name) for name in function.__code__.co_names}
+    known = {name: one.machine_code() for name, one in named.items() if hasattr(one, "machine_code")}
+    if not known:
+        return function
+    return wraps(function)(FunctionType(function.__code__, function.__globals__ | known, function.__name__))

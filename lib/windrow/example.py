@@ -62,7 +62,7 @@ def settings_file(settings: Settings) -> str:
         if name == "depot_columns":
             tables.append(_depot(settings))
         elif name == "ingest":
-            tables.append("\n".join(["[ingest]", _line(value, "chunk_bytes")]) + "\n")
+            tables.append("\n".join(["[ingest]", _line(value, "chunk_bytes"), _line(value, "commit_bytes")]) + "\n")
             tables.append(_columns("ingest.columns", value.columns) or COLUMNS)
         elif name == "format":
             tables.append(_format(value))

@@ -62,7 +62,8 @@ class Notebook:
     def views(self) -> None:
         """Make temporary views: `ledger` with all rows, and those of `docs/tables.md`, such as `closed_batches`."""
         ledger = reference(absolute(self.settings.ledger))
-        for name, query in {"ledger": f"SELECT * FROM {ledger}", **tables.views(ledger)}.items():  # noqa: S608
+        raw = tables.is_over_raw(self.spark.table(ledger).columns)
+        for name, query in {"ledger": f"SELECT * FROM {ledger}", **tables.views(ledger, raw=raw)}.items():  # noqa: S608
             self.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {query}")
 
     @property

@@ -59,6 +59,7 @@ class IngestPart(Part):
 
     # as in chunks.CHUNK_BYTES, which would load Arrow
     chunk_bytes: int = Field(1_048_576, ge=1, le=268_435_456, description="octets of a chunk in a raw depot")
+    commit_bytes: Count = Field(268_435_456, description="octets of a raw file in one version of the depot at most")
     columns: dict[str, str] = Field(default_factory=dict, description="message column = expression over the file")
 
 

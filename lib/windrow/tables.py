@@ -99,6 +99,7 @@ RAW_FIELDS = [
 ]  # fmt: skip
 
 RAW_REJECTED = ["raw_source", "chunk", "offset", "content"]  # of these, what a rejection of the format has
+RAW_HISTORY = ["octets_read", "octets_framed", "octets_rejected", "octets_repeated", "format"]  # and a microbatch
 
 PROGRESS_FIELDS = [
     ("depot_id", pa.string()), ("start_from", pa.string()), ("depot_version", pa.int64()),
@@ -146,6 +147,11 @@ def is_of_topology(columns: Iterable[str]) -> bool:
     return "event" in columns
 
 
+def is_over_raw(names: Iterable[str]) -> bool:
+    """Tell from its columns whether a ledger is one over a raw depot."""
+    return "octets_read" in names
+
+
 def application(ledger_id: str) -> str:
     """Return the name under which commits of microbatches stand among the transaction ids of a ledger."""
     return f"windrow:{ledger_id}"
@@ -163,10 +169,17 @@ def identifier(kind: str, *components: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(pa.scalar(kind), *encoded, "/")
 
 
-def views(ledger: str) -> dict[str, str]:
-    """Return the SQL of each view over the ledger, which is a table reference such as ``delta.`path` ``."""
-    batch, rejected = ", ".join(BATCH), ", ".join(REJECTED)
-    history = ", ".join("messages_read AS messages" if name == "messages_read" else name for name, _ in HISTORY)
+def views(ledger: str, *, raw: bool = False) -> dict[str, str]:
+    """Return the SQL of each view over the ledger, which is a table reference such as ``delta.`path` ``.
+
+    Those over the ledger of a raw depot say of rejections which octets they are, and of microbatches how many.
+    """
+    beside = {name: [f"`{one}`" for one in of] if raw else [] for name, of in _RAW_VIEWS.items()}
+    batch, rejected = ", ".join(BATCH), ", ".join([*REJECTED, *beside["rejected_messages"]])
+    history = ", ".join(
+        "messages_read AS messages" if name == "messages_read" else name
+        for name in [*(name for name, _ in HISTORY), *beside["microbatches"]]
+    )
     exploded = (
         f"SELECT id, source, key, part, window_start, window_end, message.* "
         f"FROM {ledger} LATERAL VIEW explode(messages) AS message WHERE state = 'closed'"
@@ -178,6 +191,9 @@ def views(ledger: str) -> dict[str, str]:
         "rejected_messages": f"SELECT {rejected} FROM {ledger} WHERE state = 'rejected'",
         "microbatches": f"SELECT {history} FROM {ledger} WHERE state = 'microbatch'",
     }
+
+
+_RAW_VIEWS = {"rejected_messages": RAW_REJECTED, "microbatches": RAW_HISTORY}
 
 
 def _filled(value: object, type_: pa.DataType, count: int) -> Any:

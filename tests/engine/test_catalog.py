@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,13 +15,16 @@ from deltalake import DeltaTable
 from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
 from tests.messages import SECOND, log, message, table
-from windrow import reading, tables
+from windrow import chunks, reading, tables
 from windrow.api import batching_runner
 from windrow.arrow import plain
+from windrow.chunks import Chunk
 from windrow.cli import main
 from windrow.engine import open_engine
 from windrow.engine.frames import frame_of
 from windrow.errors import EngineUnavailable, TableMissing, TableRefused
+from windrow.formats.part import FormatPart
+from windrow.notebook import Notebook
 from windrow.runner import Runner
 from windrow.settings import Settings
 from windrow.verify import verify
@@ -90,6 +94,43 @@ def test_whole_way(spark: Any, schema: str, settings: Settings, clock: ManualClo
     assert spark.table(f"{schema}.microbatches").selectExpr("sum(messages)").collect()[0][0] == 90
     assert reading.status(str(depot), str(ledger), clock.now()).closed.batches == summary.total("closed")
     assert verify(str(depot), str(ledger)).ok
+
+
+def test_raw(spark: Any, schema: str, settings: Settings, clock: ManualClock) -> None:
+    """
+    The views over the ledger of a raw depot show the octets that a format refused, and how many were read; so do the
+    temporary views of a notebook.
+    """
+    data = b"a,1\nb,none\n"
+    raw = settings.model_copy(
+        update={
+            "depot_columns": {"key": "k", "type": "'t'", "event_time": "received_at", "payload": "cast(v as string)"},
+            "format": FormatPart(type="csv", header=False, fields={"k": "string", "v": "int64"}),
+        }
+    )
+    open_engine(raw, spark).create_raw_depot("90d")
+    rows = chunks.rows("a file", [Chunk(1, data, last=True)], NOW)
+    frame_of(spark, rows).write.format("delta").mode("append").saveAsTable(raw.depot)
+    assert run(raw, spark, clock).summary.total("rejected") == 1
+    assert tables_in(spark, schema) == VIEWS | {"depot", "ledger"}
+    at = Notebook(
+        {
+            "spark": spark,
+            "dbutils": SimpleNamespace(
+                widgets=SimpleNamespace(
+                    text=lambda name, default: None, get={"depot": raw.depot, "ledger": raw.ledger, "config": ""}.get
+                )
+            ),
+        }
+    )
+    at.views()
+    for home in (f"{schema}.", ""):
+        [row] = spark.sql(
+            f"SELECT reason, raw_source, chunk, `offset`, content, microbatch FROM {home}rejected_messages"
+        ).collect()
+        assert tuple(row) == ("format_cast", "a file", 1, 4, bytearray(b"b,none\n"), 1)
+        [row] = spark.sql(f"SELECT messages, octets_read, octets_rejected, format FROM {home}microbatches").collect()
+        assert tuple(row) == (2, 11, 7, raw.format.recorded())
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """Ingests raw files in a process of its own: `python -m tests.rawfiles.ingesting ORDER`, where ORDER is JSON.
 
-`stop_at`: say `reached` behind so many octets, and wait for a line. The last line tells the most memory it
-ever had, in octets.
+`settings`: those of `ingest`. `stop_at`: say `reached` behind so many octets, and wait for a line. The last line tells
+what became of the files, and the most memory it ever had, in octets.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import resource
 import sys
+from dataclasses import asdict
+from typing import Any
 
 from tests.clocks import NOW
 from windrow.errors import WindrowError
@@ -27,10 +29,11 @@ def main() -> None:
             say("reached")
             sys.stdin.readline()
 
-    said: dict[str, object] = {}
+    said: dict[str, Any] = {}
     try:
-        done = ingest(order["depot"], order["files"], lambda: NOW, progress=progress)
-        said["known"] = [one.known for one in done]
+        done = ingest(order["depot"], order["files"], lambda: NOW, progress=progress, **order.get("settings", {}))
+        said["files"] = [asdict(one) for one in done]
+        said["known"] = [one["known"] for one in said["files"]]
     except WindrowError as error:
         said["error"] = error.code
     said["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

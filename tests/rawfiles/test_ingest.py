@@ -212,12 +212,12 @@ class TestOnce:
         into(written(tmp_path / "before", b"1"))
         real = raw_depot.RawDepot._added
 
-        def second(self: Any, table: DeltaTable, given: Any, behind_last: bool) -> int:
+        def second(self: Any, table: DeltaTable, given: Any, begin: str | None, behind_last: bool) -> int:
             monkeypatch.setattr(raw_depot.RawDepot, "_added", real)
-            taken = [Transaction(name, number) for name, number in given.numbers.items()]
+            taken = [Transaction(name, number) for name, number in given.numbers(begin).items()]
             other = chunks.rows(str(file), [Chunk(1, b"abc", last=True)], NOW)
             write_deltalake(depot, other, mode="append", commit_properties=CommitProperties(app_transactions=taken))
-            return real(self, table, given, behind_last)
+            return real(self, table, given, begin, behind_last)
 
         monkeypatch.setattr(raw_depot.RawDepot, "_added", second)
         [done] = into(file)
@@ -252,10 +252,10 @@ class TestOnce:
         create_raw_depot(depot)
         real = raw_depot.RawDepot._added
 
-        def second(self: Any, table: DeltaTable, given: Any, behind_last: bool) -> int:
+        def second(self: Any, table: DeltaTable, given: Any, begin: str | None, behind_last: bool) -> int:
             monkeypatch.setattr(raw_depot.RawDepot, "_added", real)
             write_deltalake(depot, chunks.rows("socket", [Chunk(1, b"x", last=True)], NOW), mode="append")
-            return real(self, table, given, behind_last)
+            return real(self, table, given, begin, behind_last)
 
         monkeypatch.setattr(raw_depot.RawDepot, "_added", second)
         assert [(one.known, one.depot_version) for one in into(file)] == [(False, 2)]

@@ -68,6 +68,49 @@ def test_killed_in_the_middle(tmp_path: Path) -> None:
     assert contents(str(depot)) == {str(first): b"abc", str(second): content}
 
 
+def test_killed_between_commits(tmp_path: Path) -> None:
+    """
+    A process that is killed in the middle of a large file leaves the versions that it committed; the next one goes on
+    behind them, as often as that happens, and each chunk is there once.
+    """
+    depot, content = tmp_path / "depot", random.Random(4).randbytes(30 * MEBI + 1)
+    file, settings = written(tmp_path / "file", content), {"commit_bytes": 4 * MEBI}
+    for stop_at in (11, 23):
+        with ingesting(depot, file, settings=settings, stop_at=stop_at * MEBI) as process:
+            assert process.stdout.readline() == "reached\n"
+            process.kill()
+            process.wait(PATIENCE_SECONDS)
+        assert DeltaTable(depot).version() == (stop_at - 1) // 4
+    with ingesting(depot, file, settings=settings) as process:
+        [done] = said(process)["files"]
+    assert (done["before"], done["octets"], done["versions"]) == (20 * MEBI, 10 * MEBI + 1, 3)
+    assert contents(str(depot)) == {str(file): content}
+    with ingesting(depot, file, settings=settings) as process:
+        assert said(process)["known"] == [True]
+
+
+@pytest.mark.parametrize("size", [20 * MEBI, 20 * MEBI + 5])
+def test_two_at_once_in_versions(tmp_path: Path, size: int) -> None:
+    """
+    Of two processes that ingest a large file at the same time, each adds what the other has not, and it is there once.
+    """
+    depot, content = tmp_path / "depot", random.Random(5).randbytes(size)
+    file, settings = written(tmp_path / "file", content), {"commit_bytes": 2 * MEBI}
+    with (
+        ingesting(depot, file, settings=settings, stop_at=MEBI) as one,
+        ingesting(depot, file, settings=settings, stop_at=MEBI) as other,
+    ):
+        for process in (one, other):
+            assert process.stdout.readline() == "reached\n"
+        for process in (one, other):
+            process.stdin.write("\n")
+            process.stdin.flush()
+        added = [said(process)["files"][0]["versions"] for process in (one, other)]
+    assert sum(added) == DeltaTable(depot).version() == -(-size // (2 * MEBI))
+    assert contents(str(depot)) == {str(file): content}
+    assert files_of(str(depot)) == named(str(depot))
+
+
 def test_two_at_once(tmp_path: Path) -> None:
     """
     Of two processes that have both read the same file, one adds it and the other finds it there, and removes its own.

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.topology import Microbatch, Topology
 
@@ -33,10 +34,8 @@ def bank(depot: str = "transfers", state: str = "bank") -> Topology:
             now[transfer["from"]] -= transfer["amount"]
             now[transfer["to"]] += transfer["amount"]
         known = set(microbatch.state("funds").rows["account"].to_pylist())
-        changed = {
-            account: amount for account, amount in now.items() if amount != before[account] or account not in known
-        }
-        return pa.table({"account": list(changed), "amount": list(changed.values())}, FUNDS)
+        changed = [account for account in now if now[account] != before[account] or account not in known]
+        return pa.table({"account": changed, "amount": [now[account] for account in changed]}, FUNDS)
 
     @topology.pstate("moved", key="holder STRING", value="sent BIGINT, received BIGINT")
     def moved(microbatch: Microbatch) -> pa.Table:
@@ -47,14 +46,9 @@ def bank(depot: str = "transfers", state: str = "bank") -> Topology:
             sent[transfer["from"]] += transfer["amount"]
             received[transfer["to"]] += transfer["amount"]
         holders = sorted(set(sent) | set(received))
-        rows = {
-            "holder": holders,
-            "sent": [sent[one] for one in holders],
-            "received": [received[one] for one in holders],
-        }
-        state = microbatch.state("moved")
+        columns = [holders, [sent[one] for one in holders], [received[one] for one in holders]]
         added = {name: added_to(name) for name in ("sent", "received")}
-        return state.upsert(pa.table(rows, MOVED), **added)
+        return microbatch.state("moved").upsert(pa.table(dict(zip(MOVED.names, columns, strict=True)), MOVED), **added)
 
     return topology
 
@@ -65,17 +59,14 @@ MOVED = pa.schema([("holder", pa.string()), ("sent", pa.int64()), ("received", p
 
 def added_to(name: str) -> Any:
     """Return what adds a new value to the old one."""
-    import pyarrow.compute as pc
-
     return lambda old, new: pc.add(pc.fill_null(old[name], 0), new[name])
 
 
 def held(microbatch: Microbatch) -> dict[str, int]:
     """Return what each account holds before the microbatch; a new one begins with the same sum as all."""
     rows = microbatch.state("funds").rows
-    return dict.fromkeys(ACCOUNTS, BEGIN) | dict(
-        zip(rows["account"].to_pylist(), rows["amount"].to_pylist(), strict=True)
-    )
+    known = zip(rows["account"].to_pylist(), rows["amount"].to_pylist(), strict=True)
+    return dict.fromkeys(ACCOUNTS, BEGIN) | dict(known)
 
 
 def covered(microbatch: Microbatch) -> list[dict[str, Any]]:

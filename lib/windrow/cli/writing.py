@@ -170,6 +170,7 @@ def ingest_raw(
             settings.keep,
             raw_source=raw_source,
             chunk_bytes=settings.ingest.chunk_bytes,
+            commit_bytes=settings.ingest.commit_bytes,
             codec=None if chosen.codec == "none" else Coded(chosen.codec, chosen.max_decoded_bytes),
             progress=progress,
         )
@@ -183,8 +184,10 @@ def ingest_raw(
 def _raw_sentence(ingested: RawIngested) -> str:
     if ingested.known:
         return f"{ingested.file}: nothing new, the depot has it already."
-    chunks, version = options.count(ingested.chunks, "chunk"), ingested.depot_version
-    return f"{ingested.file}: {options.count(ingested.octets, 'octet')} as {chunks} in depot version {version}."
+    octets, chunks = options.count(ingested.octets, "octet"), options.count(ingested.chunks, "chunk")
+    several = f"{ingested.versions} versions of the depot, the last one" if ingested.versions > 1 else "depot version"
+    behind = f", behind {options.count(ingested.before, 'octet')} that were there" if ingested.before else ""
+    return f"{ingested.file}: {octets} as {chunks} in {several} {ingested.depot_version}{behind}."
 
 
 def _sentence(ingested: Ingested) -> str:

@@ -49,7 +49,7 @@ def create_views(session: SparkSession, ledger: str, schema: str = "") -> list[s
     They stand in the ledger's schema unless told. Raises TableRefused when something else has one of the names.
     """
     require_free(session, ledger, schema)
-    views = _views(ledger, schema)
+    views = _views(ledger, schema, raw=tables.is_over_raw(session.table(reference(ledger)).columns))
     for name, select in views.items():
         text = _mark(ledger).replace("\\", "\\\\").replace("'", "\\'")
         try:
@@ -73,9 +73,9 @@ def require_free(session: SparkSession, ledger: str, schema: str = "") -> None:
             )
 
 
-def _views(ledger: str, schema: str) -> dict[str, str]:
+def _views(ledger: str, schema: str, *, raw: bool = False) -> dict[str, str]:
     home = parts(schema) if schema else parts(ledger)[:-1]
-    return {quoted(*home, name): select for name, select in tables.views(reference(ledger)).items()}
+    return {quoted(*home, name): select for name, select in tables.views(reference(ledger), raw=raw).items()}
 
 
 def _mark(ledger: str) -> str:

@@ -100,7 +100,7 @@ def ledger_schema_of(columns: pa.Schema) -> pa.Schema:
     """
     if tables.is_of_topology(columns.names):
         return pa.schema([pa.field(field.name, plain_type(field.type)) for field in columns])
-    return tables.ledger_schema(payload_type(columns), raw="octets_read" in columns.names)
+    return tables.ledger_schema(payload_type(columns), raw=tables.is_over_raw(columns.names))
 
 
 def payload_type(schema: pa.Schema) -> pa.DataType:

@@ -53,14 +53,16 @@ class Converted:
 def convert(texts: Texts | pa.Array, field: Field) -> Converted:
     """Convert texts, or an array of `string` or `binary`, to the type of a field."""
     given = texts if isinstance(texts, Texts) else Texts.of(texts)
-    if pa.types.is_string(field.type):
-        values, good = _strings(given)
-    else:
-        values, good = _reader(field.type)(given, field)
+    values, good = read(given, field)
     bad = np.flatnonzero(given.valid & ~good)
     reason = ENCODING if pa.types.is_string(field.type) else CAST
     what = "not UTF-8" if reason == ENCODING else f"no {type_text(field)}"
     return Converted(values, bad, reason, [f"{quoted(text)} is {what}" for text in given.some(bad, MOST_READ)])
+
+
+def read(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
+    """Return texts as the type of a field, NULL where they are none, and which of them are good; NULL is not."""
+    return _strings(texts) if pa.types.is_string(field.type) else _reader(field.type)(texts, field)
 
 
 def quoted(text: bytes) -> str:

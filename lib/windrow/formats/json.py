@@ -4,12 +4,16 @@ What is JSON says RFC 8259, to the letter: no NaN, no comma too many, no half of
 asks for are ignored, if they are JSON. Of members of one name the last counts, but each must be of its type. A missing
 member and null are both NULL; a field of type string with the pattern `json` tells them apart, being the text of the
 member as it stands there, `null` included. Binary is base64. A record of blanks says nothing and is skipped.
+
+Records that are plain (`flat`) are read column by column, in one pass. What is left is decoded record by record, which
+is the judge of what is JSON; both come to the same.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 
 import msgspec
@@ -17,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.formats.fields import Field, require_unsized
+from windrow.formats.flat import Flat
 from windrow.formats.members import TOO_DEEP, Members
 from windrow.formats.reasons import ENCODING, SYNTAX, Bad, misencoded
 from windrow.formats.records import Ints, Parsed, Records
@@ -38,6 +43,7 @@ class Json:
     def __init__(self, fields: Sequence[Field]) -> None:
         require_unsized(fields, "json")
         decoder = msgspec.json.Decoder(structure(fields), dec_hook=checked, float_hook=Decimal)
+        self._flat = Flat.of(fields)
         self._members = Members(tuple(fields), decoder.decode, UNTYPED.decode, self._explain)
 
     @property
@@ -47,7 +53,17 @@ class Json:
 
     def parse(self, records: Records) -> Parsed:
         """Return the values of the good records, and the reasons of the bad ones."""
-        return self._members.parse(records, _too_deep(records) | _misencoded(records))
+        bad = _misencoded(records)
+        plain, record = self._flat.read(records, np.delete(np.arange(records.count), list(bad)))
+        others = np.delete(np.arange(records.count), record)
+        bad = _too_deep(records, others) | bad
+        judged = self._members.parse(records, np.setdiff1d(others, list(bad), assume_unique=True), bad)
+        if not judged.record.size:
+            return replace(judged, fields=plain, record=record)
+        together = np.concatenate([record, judged.record])
+        order = np.argsort(together)
+        fields = pa.concat_tables([plain, judged.fields]).take(pa.array(order))
+        return replace(judged, fields=fields, record=together[order])
 
     def _explain(self, octets: bytes, error: Exception) -> Bad | None:
         if not octets.strip(BLANKS):
@@ -71,6 +87,8 @@ def _malformed(message: str) -> str:
 def _misencoded(records: Records) -> dict[int, Bad]:
     """Find what is no UTF-8: at once whether there is any, and where there may be some each record by itself."""
     octets = records.octets
+    if octets.max(initial=0) < SECOND:
+        return {}
     bounds = np.array([0, len(octets)], np.int64)
     whole = pa.Array.from_buffers(pa.large_string(), 1, [None, pa.py_buffer(bounds), pa.py_buffer(octets)])
     cuts = np.concatenate([records.begin, records.end])
@@ -87,9 +105,9 @@ def _misencoded(records: Records) -> dict[int, Bad]:
     return {number: Bad(ENCODING, None, detail) for number, detail in found if detail is not None}
 
 
-def _too_deep(records: Records) -> dict[int, Bad]:
+def _too_deep(records: Records, chosen: Ints) -> dict[int, Bad]:
     """Find what nests deeper than DEEPEST, before a decoder meets the bounds of a stack that depends on its caller."""
-    long: Ints = np.flatnonzero(records.end - records.begin > 2 * DEEPEST)
+    long: Ints = chosen[records.end[chosen] - records.begin[chosen] > 2 * DEEPEST]
     return {int(number): Bad(SYNTAX, None, TOO_DEEP) for number in long if _depth(records.of(number)) > DEEPEST}
 
 

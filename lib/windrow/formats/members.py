@@ -47,10 +47,9 @@ class Members:
         """Return the fields and their types."""
         return pa.schema([(field.name, field.type) for field in self.fields])
 
-    def parse(self, records: Records, known: dict[int, Bad]) -> Parsed:
-        """Return the values of records, of which some are known to be bad."""
+    def parse(self, records: Records, chosen: Ints, known: dict[int, Bad]) -> Parsed:
+        """Return the values of chosen records; others are known to be bad."""
         bad: dict[int, Bad | None] = dict(known)
-        chosen = np.delete(np.arange(records.count), list(known))
         batches, kept = [], []
         for numbers in _slices(records, chosen):
             batch, those = self._slice(records, numbers, bad)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from windrow.errors import SettingsError
@@ -42,7 +43,7 @@ class MessagePack:
 
     def parse(self, records: Records) -> Parsed:
         """Return the values of the good records, and the reasons of the bad ones."""
-        return self._members.parse(records, {})
+        return self._members.parse(records, np.arange(records.count), {})
 
     def _explain(self, octets: bytes, error: Exception) -> Bad:
         try:

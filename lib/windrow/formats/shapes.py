@@ -175,10 +175,9 @@ def _decimal(type_: pa.DataType) -> Any:
 
 def _fits(value: Decimal, type_: pa.DataType) -> bool:
     try:
-        pa.array([value], type_)
+        return bool(pa.array([value], type_)[0].as_py() == value)  # of 1e-999 Arrow makes 0
     except (pa.ArrowInvalid, OverflowError):
         return False
-    return True
 
 
 def _written(type_: pa.DataType) -> pa.DataType:

@@ -1,8 +1,7 @@
-"""The content of a file, read once: counted and hashed while it passes."""
+"""The content of a file, read once, and counted while it passes."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 import sys
@@ -18,18 +17,12 @@ PIECE_BYTES = 1_048_576
 
 
 class Content:
-    """The octets of a file, or of standard input for `-`; `octets` and `digest` are of what has passed."""
+    """The octets of a file, or of standard input for `-`; `octets` counts what has passed."""
 
     def __init__(self, file: str, piece_bytes: int, passed: Callable[[int], None]) -> None:
         """Read at least `piece_bytes` at a time, and tell `passed` of each piece how many octets it has."""
         self._file, self._size, self._passed = file, max(piece_bytes, PIECE_BYTES), passed
-        self._hash = hashlib.sha256()
         self.octets = 0
-
-    @property
-    def digest(self) -> str:
-        """Return the SHA-256 of what has passed."""
-        return self._hash.hexdigest()
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the octets. Raises FileRefused for a file that cannot be read, or changes meanwhile."""
@@ -37,18 +30,22 @@ class Content:
             with _opened(self._file) as stream:
                 before = _state(stream)
                 while piece := stream.read(self._size):
-                    self._hash.update(piece)
+                    self._require(before == _state(stream))
                     self.octets += len(piece)
                     self._passed(len(piece))
                     yield piece
-                after = _state(stream)
+                self._require(before == _state(stream) and (before is None or before[0] == self.octets))
         except OSError as error:
             raise FileRefused(
-                f"{self._file} cannot be read to its end: {error.strerror}", "Nothing of it is in the depot."
+                f"{self._file} cannot be read to its end: {error.strerror}",
+                "It is not whole in the depot. Ingest it again.",
             ) from error
-        if before != after or (after is not None and after[0] != self.octets):
+
+    def _require(self, unchanged: bool) -> None:
+        if not unchanged:
             raise FileRefused(
-                f"{self._file} was written to while it was read", "Nothing of it is in the depot. Ingest it when whole."
+                f"{self._file} was written to while it was read",
+                "It is not whole in the depot. Ingest it again when nobody writes to it.",
             )
 
 

@@ -1,14 +1,14 @@
 """A raw depot as files come into it: its log knows each by its content, and each raw source by how long it is.
 
-A file is one commit with two numbers of applications: `ingest:SHA-256`, so that its content comes in once, and
-`raw:RAW SOURCE` with the octets of the file, because other content would use the numbers of its chunks again.
+The last commit of a file has two numbers of applications: `ingest:SHA-256`, so that its content comes in once, and
+`raw:RAW SOURCE` with the octets of the file, because other content would use the numbers of its chunks again. Commits
+before it say how far the raw source has come and what it was till there, the first one how the file begins.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -22,38 +22,15 @@ from windrow.engine.creation import require_raw
 from windrow.engine.lock import commit_lock
 from windrow.errors import FileRefused, TableRefused, first_line
 from windrow.locations import local_path
-from windrow.producer.tail import Added, Tail
+from windrow.producer.tail import Tail
+from windrow.rawfiles import portion as known
 from windrow.rawfiles.parts import discard
+from windrow.rawfiles.portion import Portion
 from windrow.storage import FAULTS, OPENED, UNTRIMMED, history, open_table, unwritable
 
 LOG = logging.getLogger("windrow.rawfiles")
 NOTE = "windrow.ingest"
 ATTEMPTS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """A file that was read to its end: its content, and the chunks of it that lie in the depot's directory.
-
-    Without files only its content was looked at, because the depot has its raw source already.
-    """
-
-    name: str
-    file: str
-    raw_source: str
-    octets: int
-    digest: str
-    added: tuple[Added, ...] = ()
-
-    @property
-    def chunks(self) -> int:
-        """Return how many chunks it has."""
-        return sum(file.rows for file in self.added)
-
-    @property
-    def numbers(self) -> dict[str, int]:
-        """Return the number of each application with it."""
-        return {_content(self.digest): 0, _raw_source(self.raw_source): self.octets}
 
 
 class RawDepot:
@@ -67,24 +44,36 @@ class RawDepot:
         self._seen = self._open().version()  # what was committed by this object came later
 
     def recorded(self, raw_source: str) -> int | None:
-        """Return of how many octets a raw source is, None for one that the depot does not have."""
-        return self._open().transaction_version(_raw_source(raw_source))
+        """Return of how many octets a raw source is, None for one that the depot does not have to its end."""
+        return self._open().transaction_version(known.raw_source(raw_source))
+
+    def begun(self, raw_source: str) -> int:
+        """Return how many octets of a raw source are there, as long as it is not whole."""
+        return self._open().transaction_version(known.begun(raw_source)) or 0
+
+    def chunks_of(self, file: str, raw_source: str, octets: int, digest: str) -> int:
+        """Return how many chunks of a raw source are there. Raises FileRefused unless they have this digest."""
+        chunks = self._open().transaction_version(known.prefix(digest, raw_source))
+        if chunks is None:
+            raise refused(file, raw_source, f"it does not begin with the {octets:,} octets of it that are in the depot")
+        return chunks
 
     def require_same(self, file: str, raw_source: str, octets: int | None) -> None:
         """Raise FileRefused for a file that is longer or shorter than what the depot has of its raw source."""
-        known = None if octets is None else self.recorded(raw_source)
-        if known is not None and known != octets:
-            raise _refused(file, raw_source, f"{known:,} octets of it are in the depot, now it has {octets:,}")
+        whole = None if octets is None else self.recorded(raw_source)
+        if whole is not None and whole != octets:
+            raise refused(file, raw_source, f"{whole:,} octets of it are in the depot, now it has {octets:,}")
 
-    def commit(self, given: Read) -> tuple[int, bool]:
-        """Add the chunks of a file in one commit; return the depot's version, and whether it had the file already.
+    def commit(self, given: Portion, latest: Portion) -> tuple[int, bool] | None:
+        """Add the chunks of a portion in one commit; return the depot's version, and whether it had them already.
 
-        What was written for nothing is removed, unless nobody knows whether it was for nothing. Raises FileRefused
-        for other content than the raw source has, TableUnwritable, TableUnreadable, TableLocked.
+        `latest` is the portion up to which the file was read. None as long as the file may be one that the depot has
+        under another name. What was written for nothing is removed, unless nobody knows whether it was for nothing.
+        Raises FileRefused for other content than the raw source has, TableUnwritable, TableUnreadable, TableLocked.
         """
         with commit_lock(self.location):
             try:
-                return self._committed(given)
+                return self._committed(given, latest)
             except FileRefused:
                 self.discard(given)
                 raise
@@ -98,8 +87,8 @@ class RawDepot:
             finally:
                 OPENED.forget(self.location)
 
-    def discard(self, given: Read) -> None:
-        """Remove what was written of a file."""
+    def discard(self, given: Portion) -> None:
+        """Remove what was written of a portion."""
         discard(self.store, [file.path for file in given.added])
 
     def look_after(self, version: int) -> None:
@@ -113,29 +102,30 @@ class RawDepot:
         except Exception as error:  # noqa: BLE001 - the file is in the depot, and no reader needs a checkpoint
             LOG.warning("no checkpoint was written for the depot at %s: %s", self.location, first_line(error))
 
-    def _committed(self, given: Read) -> tuple[int, bool]:
+    def _committed(self, given: Portion, latest: Portion) -> tuple[int, bool] | None:
         left = ATTEMPTS
         while True:
             left -= 1
             table = self._open()
-            if table.transaction_version(_content(given.digest)) is not None:
+            if _is_there(table, given, latest):
                 if (version := self._version_of(given)) is not None:  # an attempt before was told that it failed
                     return version, False
                 self.discard(given)
                 return table.version(), True
-            if not given.added or table.transaction_version(_raw_source(given.raw_source)) is not None:
-                raise _refused(given.file, given.raw_source, "its content is not the one that is in the depot")
+            _require_next(table, given)
+            if not given.start and _may_be_another(table, latest):
+                return None
             try:
-                return self._added(table, given, behind_last=left == ATTEMPTS - 1), False
+                return self._added(table, given, latest.begin, behind_last=left == ATTEMPTS - 1), False
             except CommitFailedError:
                 if not left:
                     raise
 
-    def _added(self, table: DeltaTable, given: Read, behind_last: bool) -> int:
+    def _added(self, table: DeltaTable, given: Portion, begin: str | None, behind_last: bool) -> int:
         """Write an entry behind the last one where that can be done, else let delta-rs find the place."""
-        said = {NOTE: given.name}
+        said, numbers = {NOTE: given.name}, given.numbers(begin)
         tail = Tail.of(table, self.location) if behind_last else None
-        if tail is not None and (version := tail.add(given.added, given.numbers, said)) is not None:
+        if tail is not None and (version := tail.add(given.added, numbers, said)) is not None:
             return version
         now = time.time_ns() // 1_000_000
         table.create_write_transaction(
@@ -143,15 +133,15 @@ class RawDepot:
             "append",
             table.schema(),
             commit_properties=CommitProperties(
-                custom_metadata=said, app_transactions=[Transaction(*number) for number in given.numbers.items()]
+                custom_metadata=said, app_transactions=[Transaction(*number) for number in numbers.items()]
             ),
             post_commithook_properties=UNTRIMMED,
         )
         version = self._version_of(given)
         return self._open().version() if version is None else version
 
-    def _version_of(self, given: Read) -> int | None:
-        """Return the version whose entry has the chunks of a file, None when none has."""
+    def _version_of(self, given: Portion) -> int | None:
+        """Return the version whose entry has the chunks of a portion, None when none has."""
         for commit in history(self._open(), self._seen + 1):
             if commit.get(NOTE) == given.name:
                 return int(commit["version"])
@@ -167,6 +157,38 @@ class RawDepot:
         if self._root is not None:
             return SubTreeFileSystem(str(self._root.resolve()), LocalFileSystem())
         return PyFileSystem(DeltaStorageHandler(open_table(self.location, "depot").table_uri))
+
+
+def _is_there(table: DeltaTable, given: Portion, latest: Portion) -> bool:
+    """Tell whether a depot has a portion: of its raw source, or of another one with the same content.
+
+    A file of which something came in under its own name is brought to its end, wherever else its content is.
+    """
+    number = table.transaction_version
+    if number(known.prefix(given.digest, given.raw_source)) is not None and not given.last:
+        return True
+    if not latest.last or number(known.content(latest.digest)) is None:
+        return False
+    return number(known.raw_source(given.raw_source)) is not None or number(known.begun(given.raw_source)) is None
+
+
+def _require_next(table: DeltaTable, given: Portion) -> None:
+    """Raise FileRefused for a portion that does not go on where its raw source has come to."""
+    if not given.added or table.transaction_version(known.raw_source(given.raw_source)) is not None:
+        raise refused(given.file, given.raw_source, "its content is not the one that is in the depot")
+    reached = table.transaction_version(known.begun(given.raw_source)) or 0
+    if reached != given.start:
+        raise FileRefused(
+            f"{given.file}: while it was read, raw source {given.raw_source} has come to octet {reached:,}",
+            "Somebody else ingests it. Ingest it again: it goes on where it is then.",
+        )
+
+
+def _may_be_another(table: DeltaTable, latest: Portion) -> bool:
+    """Tell whether a file of which nothing is there begins as one that is there; at its end that is known."""
+    if latest.last:
+        return False
+    return latest.begin is None or table.transaction_version(known.beginning(latest.begin)) is not None
 
 
 def _require(table: DeltaTable, location: str) -> None:
@@ -185,16 +207,9 @@ def _require(table: DeltaTable, location: str) -> None:
         )
 
 
-def _refused(file: str, raw_source: str, why: str) -> FileRefused:
+def refused(file: str, raw_source: str, why: str) -> FileRefused:
+    """Return the error for a file that is not the one that came in as its raw source."""
     return FileRefused(
         f"{file} was ingested as raw source {raw_source} and has grown or was replaced: {why}",
         "Its chunks would take numbers that are taken. Ingest it as another raw source: --raw-source NAME.",
     )
-
-
-def _content(digest: str) -> str:
-    return f"ingest:{digest}"
-
-
-def _raw_source(name: str) -> str:
-    return f"raw:{name}"

@@ -26,7 +26,7 @@ NAMES = ["raw_source", "sequence", "last", "received_at"]  # nobody looks for oc
 class Parts:
     """Writes the chunks of one raw source; a row group is written while the next one is collected.
 
-    Left with an error, it removes what it wrote.
+    Left with an error, it removes what it wrote and nobody took.
     """
 
     def __init__(self, store: FileSystem, name: str, raw_source: str, received_at: int) -> None:
@@ -39,8 +39,9 @@ class Parts:
         self._headers: list[Chunk] = []
         self._stream: Any = None
         self._writer: Any = None
+        self._begun = 0
         self._opened: list[str] = []
-        self.added: list[Added] = []
+        self._added: list[Added] = []
 
     def __enter__(self) -> Self:
         return self
@@ -59,12 +60,13 @@ class Parts:
         if self._held >= GROUP_BYTES or len(self._group) >= GROUP_ROWS:
             self._flush()
 
-    def finish(self) -> list[Added]:
-        """Write what is left, and return the files."""
+    def take(self) -> tuple[Added, ...]:
+        """Write what is left, and hand over the files that are new."""
         self._flush()
         self._wait()
         self._close()
-        return self.added
+        taken, self._added, self._opened = tuple(self._added), [], []
+        return taken
 
     def _flush(self) -> None:
         self._wait()
@@ -86,7 +88,8 @@ class Parts:
             self._close()
 
     def _open(self) -> None:
-        path = f"part-{self._name}-{len(self._opened):05}.zstd.parquet"
+        path = f"part-{self._name}-{self._begun:05}.zstd.parquet"
+        self._begun += 1
         self._opened.append(path)
         self._stream = self._store.open_output_stream(path)
         self._writer = pq.ParquetWriter(
@@ -107,7 +110,7 @@ class Parts:
         size = self._stream.tell()
         self._stream.close()
         said = statistics(chunks.rows(self._raw_source, self._headers, self._received_at))
-        self.added.append(Added(self._opened[-1], size, len(self._headers), said))
+        self._added.append(Added(self._opened[-1], size, len(self._headers), said))
         self._headers = []
 
 

@@ -83,7 +83,7 @@ class Ledger:
     @property
     def raw(self) -> bool:
         """Tell whether its depot is a raw one."""
-        return any(field.name == "octets_read" for field in self.table.schema().fields)
+        return tables.is_over_raw(field.name for field in self.table.schema().fields)
 
     @property
     def payload(self) -> pa.DataType:

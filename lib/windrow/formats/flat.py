@@ -1,0 +1,283 @@
+"""Flat: where in records of JSON the members are, found in one pass, without an object for any of them.
+
+That is told of *plain* records alone: objects without values in values, whose texts have no escapes, and in which no
+field comes twice. Whatever else a record is, good or bad, is left to a decoder that knows all of JSON. What is plain is
+well formed, to the letter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.compiled import compiled, inlined
+from windrow.formats.blocks import BLOCK, below, lowest, same
+from windrow.formats.conversion import read
+from windrow.formats.fields import RAW_JSON, Field
+from windrow.formats.records import Ints, Records
+from windrow.formats.texts import Flags, Octets, Texts, read_only
+
+# What a member is, and what fields take. ODD is what has to be looked at by others.
+ODD, NULL, TEXT, WHOLE, FRACTION, POWER, TRUTH, SHORT, RAW = 0, 1, 2, 4, 8, 16, 32, 64, 128
+NUMBER = WHOLE | FRACTION | POWER
+QUOTE, BACKSLASH, COLON, COMMA, OPENED, CLOSED, BLANK, TAB, LINE, RETURN = (ord(letter) for letter in '"\\:,{} \t\n\r')
+ZERO, NINE, PLUS, MINUS, POINT, E, SMALL = (ord(letter) for letter in "09+-.e ")
+ONE, WIDTH = np.uint64(1), np.uint64(BLOCK)
+LITERALS = np.array([list(word.ljust(5)) for word in (b"true", b"false", b"null")], np.uint8)
+LENGTHS = np.array([4, 5, 4], np.uint64)
+MEANINGS = np.array([TRUTH, TRUTH, NULL])
+LONGEST_SHORT = 38  # digits and a point that every decimal can be read from
+REMEMBERED = 64  # names, by their place in a record
+LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Flat:
+    """The fields of plain records: their names one behind the other, `bounds` between them, what each `takes`."""
+
+    fields: tuple[Field, ...]
+    names: Octets
+    bounds: Ints
+    takes: Octets
+
+    @classmethod
+    def of(cls, fields: Sequence[Field]) -> Flat:
+        """Return what is looked for. A field of a type that no plain record has takes NULL alone."""
+        names = [field.name.encode() for field in fields]
+        bounds = np.cumsum([0, *map(len, names)])
+        takes = np.array([_takes(field) for field in fields], np.uint8)
+        return cls(tuple(fields), read_only(np.frombuffer(b"".join(names), np.uint8)), bounds, takes)
+
+    def read(self, records: Records, chosen: Ints) -> tuple[pa.Table, Ints]:
+        """Return the values of records that are plain and good, and which of the `chosen` these are.
+
+        All that is chosen must be UTF-8.
+        """
+        begin, end = np.empty((2, len(self.fields), chosen.size), np.int64)
+        valid, plain = np.empty(begin.shape, np.bool_), np.empty(chosen.size, np.bool_)
+        octets = read_only(records.octets)
+        whole = _members(
+            octets, records.begin[chosen], records.end[chosen], self.names, self.bounds, self.takes, begin, end, valid,
+            plain,
+        )  # fmt: skip
+        columns, good = [], np.ones(whole, np.bool_)
+        for row, field in enumerate(self.fields):
+            texts = Texts(octets, begin[row, :whole], end[row, :whole], valid[row, :whole])
+            values, fine = _values(texts, field)
+            columns.append(values)
+            good &= fine | ~texts.valid
+        table = pa.Table.from_arrays(columns, schema=pa.schema([(field.name, field.type) for field in self.fields]))
+        found = chosen if plain.all() else chosen[plain]
+        return (table, found) if good.all() else (table.filter(pa.array(good)), found[good])
+
+
+def _takes(field: Field) -> int:
+    """Return what a member may be to become a value of this field."""
+    type_, is_ = field.type, pa.types
+    if field.pattern == RAW_JSON:
+        return NULL | RAW
+    if is_.is_integer(type_):
+        return NULL | WHOLE
+    if is_.is_float32(type_) or is_.is_float64(type_):
+        return NULL | NUMBER
+    if is_.is_decimal128(type_):
+        return NULL | WHOLE | FRACTION | TEXT | SHORT
+    if is_.is_boolean(type_):
+        return NULL | TRUTH
+    return NULL | TEXT if is_.is_string(type_) or is_.is_timestamp(type_) or is_.is_date32(type_) else NULL
+
+
+def _values(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
+    """Return what texts are, and which of them are good."""
+    if field.pattern == RAW_JSON:
+        return texts.array(field.type), texts.valid
+    if pa.types.is_float32(field.type):  # as every decoder does it, which rounds twice
+        wide, good = read(texts, Field(field.name, pa.float64()))
+        good &= ~(np.abs(wide.fill_null(0).to_numpy()) > LARGEST_FLOAT32)
+        return pc.if_else(pa.array(good), wide, None).cast(field.type, safe=False), good
+    if not _takes(field) & ~NULL:
+        return pa.nulls(texts.count, field.type), texts.valid
+    return read(texts, field)
+
+
+@compiled
+def _members(
+    octets: Octets,
+    first: Ints,
+    last: Ints,
+    names: Octets,
+    bounds: Ints,
+    takes: Octets,
+    begin: Ints,
+    end: Ints,
+    valid: Flags,
+    plain: Flags,
+) -> int:
+    """Find the members of plain records, and say which those are; return how many."""
+    fields, whole = len(takes), 0
+    seen = np.full(fields, -1, np.int64)
+    # Records are alike: the name at a place is mostly that of the record before. Where that was, and whose it is.
+    name_at, name_length = np.zeros(REMEMBERED, np.uint64), np.zeros(REMEMBERED, np.uint64)
+    owner = np.full(REMEMBERED, -1, np.int64)
+    for record in range(len(first)):
+        stop = np.uint64(last[record])
+        at = _behind_blanks(octets, np.uint64(first[record]), stop)
+        place, found, good = 0, 0, False
+        more = at < stop and octets[at] == OPENED
+        if more:
+            at = _behind_blanks(octets, at + ONE, stop)
+            if at < stop and octets[at] == CLOSED:
+                more, good = False, True
+        while more:
+            more = False
+            if at >= stop or octets[at] != QUOTE:
+                break
+            at += ONE
+            length = name_length[place]
+            same_name = at + length < stop and octets[at + length] == QUOTE
+            for letter in range(length if same_name else 0):
+                same_name = same_name and octets[at + letter] == octets[name_at[place] + letter]
+            if not same_name:
+                length = _closing(octets, at, stop) - at
+                name_at[place], name_length[place] = at, length
+                owner[place] = _field(octets, at, length, names, bounds)
+            field = owner[place]
+            place = min(place + 1, REMEMBERED - 1)
+            at = _behind_blanks(octets, at + length + ONE, stop)
+            if at >= stop or octets[at] != COLON:
+                break
+            left = _behind_blanks(octets, at + ONE, stop)
+            kind, at = _value(octets, left, stop)
+            if kind == ODD:
+                break
+            if field >= 0:
+                taken = takes[field]
+                if seen[field] == record or not (taken & kind or taken & RAW):
+                    break
+                right = at
+                if kind == TEXT and not taken & RAW:
+                    left, right = left + ONE, right - ONE
+                if taken & SHORT and not _is_short(octets, left, right):
+                    break
+                seen[field] = record
+                begin[field, whole], end[field, whole] = left, right
+                valid[field, whole] = kind != NULL or taken & RAW
+                found += 1
+            at = _behind_blanks(octets, at, stop)
+            if at < stop and octets[at] == COMMA:
+                at = _behind_blanks(octets, at + ONE, stop)
+                more = True
+            elif at < stop and octets[at] == CLOSED:
+                good = True
+        if good:
+            good = _behind_blanks(octets, at + ONE, stop) == stop
+        plain[record] = good
+        if good:
+            if found < fields:
+                for field in range(fields):
+                    if seen[field] != record:
+                        begin[field, whole], end[field, whole], valid[field, whole] = 0, 0, False
+            whole += 1
+    return whole
+
+
+@inlined
+def _behind_blanks(octets: Octets, at: np.uint64, stop: np.uint64) -> np.uint64:
+    while at < stop and octets[at] <= BLANK:
+        octet = octets[at]
+        if octet != BLANK and octet != TAB and octet != LINE and octet != RETURN:
+            break
+        at += ONE
+    return at
+
+
+@inlined
+def _closing(octets: Octets, at: np.uint64, stop: np.uint64) -> np.uint64:
+    """Return where the quote is that ends a text, or `stop` where the text has an escape, or never ends."""
+    while at < stop:
+        if at + WIDTH <= np.uint64(len(octets)):
+            ends = same(octets, at, np.uint8(QUOTE))
+            odd = same(octets, at, np.uint8(BACKSLASH)) | below(octets, at, np.uint8(BLANK))
+            if ends | odd:
+                at += lowest(ends | odd)
+                return at if at < stop and octets[at] == QUOTE else stop
+            at += WIDTH
+        elif octets[at] == QUOTE:
+            return at
+        elif octets[at] == BACKSLASH or octets[at] < BLANK:
+            break
+        else:
+            at += ONE
+    return stop
+
+
+@inlined
+def _field(octets: Octets, at: np.uint64, length: np.uint64, names: Octets, bounds: Ints) -> int:
+    """Return which field has this name, -1 where none has."""
+    for field in range(len(bounds) - 1):
+        begin = np.uint64(bounds[field])
+        same_name = np.uint64(bounds[field + 1]) - begin == length
+        for letter in range(length if same_name else 0):
+            same_name = same_name and octets[at + letter] == names[begin + letter]
+        if same_name:
+            return field
+    return -1
+
+
+@inlined
+def _value(octets: Octets, at: np.uint64, stop: np.uint64) -> tuple[int, np.uint64]:
+    """Return what kind of a value is here, and where it ends; ODD where it is no plain one."""
+    if at >= stop:
+        return ODD, at
+    begin, kind, negative = octets[at], WHOLE, False
+    if begin == QUOTE:
+        at = _closing(octets, at + ONE, stop)
+        return TEXT if at < stop else ODD, at + ONE
+    if begin == MINUS:
+        at, negative = at + ONE, True
+    digit = at
+    while at < stop and ZERO <= octets[at] <= NINE:
+        at += ONE
+    if at == digit:
+        for word in range(len(LITERALS)):
+            alike = not negative and at + LENGTHS[word] <= stop
+            for letter in range(LENGTHS[word] if alike else 0):
+                alike = alike and octets[at + letter] == LITERALS[word, letter]
+            if alike:
+                return MEANINGS[word], at + LENGTHS[word]
+        return ODD, at
+    if octets[digit] == ZERO and (at > digit + ONE):
+        return ODD, at
+    if at < stop and octets[at] == POINT:
+        kind, at = FRACTION, at + ONE
+        digit = at
+        while at < stop and ZERO <= octets[at] <= NINE:
+            at += ONE
+        if at == digit:
+            return ODD, at
+    elif negative and octets[digit] == ZERO:
+        return ODD, at  # a zero that some decoders take the sign from
+    if at < stop and octets[at] | SMALL == E:
+        kind, at = POWER, at + ONE
+        if at < stop and (octets[at] == PLUS or octets[at] == MINUS):
+            at += ONE
+        digit = at
+        while at < stop and ZERO <= octets[at] <= NINE:
+            at += ONE
+        if at == digit:
+            return ODD, at
+    return kind, at
+
+
+@inlined
+def _is_short(octets: Octets, begin: np.uint64, end: np.uint64) -> bool:
+    if end - begin > np.uint64(LONGEST_SHORT):
+        return False
+    short = True
+    for at in range(begin, end):
+        short = short and octets[at] | SMALL != E
+    return short

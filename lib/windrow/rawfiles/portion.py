@@ -1,0 +1,71 @@
+"""A portion of a raw file: what one commit adds of it, and how the log of the depot knows it again.
+
+A file of more than `commit_bytes` comes in portions. The numbers of applications in their commits say how far its raw
+source has come, and of which content that was: who goes on later compares the digest of as many octets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windrow.producer.tail import Added
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """What was read of a file: `start` octets were before it, and with it they are `octets` in `chunks`.
+
+    `digest` is of all octets so far, `begin` of the first ones, None while there are too few to tell files apart.
+    `size` are the octets of the file as it lies there, known with the `last` portion. A portion without files was only
+    looked at, because the depot has its raw source already.
+    """
+
+    name: str
+    file: str
+    raw_source: str
+    start: int
+    octets: int
+    chunks: int
+    digest: str
+    begin: str | None
+    last: bool
+    size: int = 0
+    added: tuple[Added, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Return how many chunks it adds."""
+        return sum(file.rows for file in self.added)
+
+    def numbers(self, begin: str | None) -> dict[str, int]:
+        """Return the number of each application in its commit; `begin` is what is known of the file by then."""
+        if self.last:
+            reached = {content(self.digest): 0, raw_source(self.raw_source): self.size}
+        else:
+            reached = {begun(self.raw_source): self.octets, prefix(self.digest, self.raw_source): self.chunks}
+        return reached if begin is None or self.start else reached | {beginning(begin): 0}
+
+
+def content(digest: str) -> str:
+    """Return the application of a file that is whole in the depot."""
+    return f"ingest:{digest}"
+
+
+def raw_source(name: str) -> str:
+    """Return the application of a raw source that is whole in the depot; its number are the octets of the file."""
+    return f"raw:{name}"
+
+
+def begun(name: str) -> str:
+    """Return the application of a raw source that has come in as far as its number."""
+    return f"begun:{name}"
+
+
+def prefix(digest: str, name: str) -> str:
+    """Return the application of a raw source of which octets with this digest are there, in so many chunks."""
+    return f"prefix:{digest}:{name}"
+
+
+def beginning(digest: str) -> str:
+    """Return the application of files that begin with octets of this digest."""
+    return f"beginning:{digest}"
