@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from windrow.engine.protocol import Processed, Slice, Table
     from windrow.progress import Primed
 
-Kind = Literal["data", "tick", "flush", "rules", "pause", "resume", "rollback"]
+Kind = Literal["data", "tick", "flush", "rules", "pause", "resume", "rollback", "option"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,20 @@ class Turn:
         return self.primed.microbatch + 1
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What may be set while a ledger is worked on; None where the settings hold. Durations in microseconds.
+
+    `max_messages` a microbatch; `trigger_interval` between two looks at the depots, `idle_sleep` after one that found
+    nothing; an attempt of which a phase took longer than `phase_timeout` is not committed, but made again.
+    """
+
+    max_messages: int | None = None
+    trigger_interval: int | None = None
+    idle_sleep: int | None = None
+    phase_timeout: int | None = None
+
+
 class Algorithm(Protocol):
     """What microbatches do between plan and commit. An attempt that fails must have changed nothing."""
 
@@ -59,6 +73,10 @@ class Algorithm(Protocol):
 
     def require(self, primed: Primed, depot: Table) -> None:
         """Raise an error when the ledger as it stands cannot go on with this algorithm and depot."""
+        ...
+
+    def options(self, primed: Primed) -> Options:
+        """Return what was set in the ledger."""
         ...
 
     def process(self, turn: Turn) -> Processed:

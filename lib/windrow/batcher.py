@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from windrow import tables
-from windrow.algorithm import Turn
+from windrow.algorithm import Options, Turn
 from windrow.batching.rules import Rules
 from windrow.batching.step import Batching
 from windrow.engine.protocol import Counts, Processed, Table
@@ -51,6 +51,10 @@ class Batcher:
                 f"Map payload under [depot.columns] so that it gives {primed.payload}, or begin a new ledger "
                 "(--ledger).",
             )
+
+    def options(self, primed: Primed) -> Options:  # noqa: ARG002 - one ledger is as another
+        """Return that nothing is set in a ledger: the settings hold."""
+        return Options()
 
     def process(self, turn: Turn) -> Processed:
         """Batch what arrived together with the open batches that it can change."""

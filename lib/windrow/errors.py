@@ -234,6 +234,13 @@ class LedgerMoved(OutsideError):
     retryable = True
 
 
+class PhaseTimeout(OutsideError):
+    """A phase of a microbatch took longer than the option `phase_timeout` allows. Nothing was committed."""
+
+    code = "WINDROW-PHASE-TIMEOUT"
+    retryable = True
+
+
 class LedgerBehind(OutsideError):
     """The ledger stands before the begin of the stream that is read: it was restored or made anew."""
 

@@ -27,13 +27,14 @@ from windrow import tables
 from windrow.algorithm import Algorithm, Kind, Turn
 from windrow.clock import UNKNOWN, Clock
 from windrow.engine.protocol import Arrived, Counts, Engine, Merged, Processed, Slice
-from windrow.errors import LedgerMoved, ShortRead, require
+from windrow.errors import LedgerMoved, PhaseTimeout, ShortRead, require
 from windrow.floors import Floors, FloorsByVersion
 from windrow.messages import SUMMARY, times
-from windrow.progress import Primed, Sources, control_rows, mark_of, prime
+from windrow.progress import Primed, Reached, Sources, control_rows, mark_of, prime
 from windrow.raw.volume import Volume
 from windrow.version import VERSION
 
+KEEPS_RULES = ("pause", "resume", "rollback", "option")
 PHASES = ("prime", "plan", "process", "commit")
 
 
@@ -109,6 +110,7 @@ class Microbatch:
         self._phases: dict[str, float] = {}
         self.started_at = clock.now()
         self.primed: Primed = prime(engine, depot)
+        self._timeout = algorithm.options(self.primed).phase_timeout
         self._phase("prime_ms")
 
     def run_messages(self, read: Arrived, latest: int) -> Committed:
@@ -135,11 +137,16 @@ class Microbatch:
 
         The recorded rules stay in force as well. Other rules may only come with the floors that go with them.
         """
+        return self.run_alone("pause" if paused else "resume", Processed.nothing(self.primed.progress.schema))
+
+    def run_alone(self, kind: Kind, processed: Processed, reached: Reached | None = None) -> Committed:
+        """Commit rows that come of no messages, and with `reached` another position in the depot."""
         sources = self.primed.sources
-        plan = self._nothing_read("pause" if paused else "resume", sources.floors)
-        nothing = Processed.nothing(self.primed.progress.schema)
+        plan = self._nothing_read(kind, sources.floors)
+        if reached is not None:
+            plan = replace(plan, depot_version=reached.version, depot_mark=reached.mark)
         self._phase("process_ms")
-        return self._commit(plan, nothing, sources.ticked(sources.floors))
+        return self._commit(plan, processed, sources.ticked(sources.floors))
 
     def _nothing_read(self, kind: Kind, after: Floors) -> Plan:
         """Return the plan of a microbatch without messages, at the floors that hold after it."""
@@ -201,7 +208,7 @@ class Microbatch:
 
     def _rules(self, plan: Plan) -> str:
         """Return the rules in force afterwards: a pause leaves those that were."""
-        return self.primed.rules if plan.kind in ("pause", "resume") else self._algorithm.settings
+        return self.primed.rules if plan.kind in KEEPS_RULES else self._algorithm.settings
 
     def _history(
         self, plan: Plan, processed: Processed, moved: Sources, flushed_at: Floors | None, token: str
@@ -243,10 +250,13 @@ class Microbatch:
         self._begun = self._clock.elapsed()
 
     def _phase(self, name: str) -> None:
-        """Note how long the phase that ends here took."""
+        """Note how long the phase that ends here took. Raises PhaseTimeout while nothing is committed."""
         now = self._clock.elapsed()
-        self._phases[name] = round((now - self._begun) * 1_000, 3)
+        took = self._phases[name] = round((now - self._begun) * 1_000, 3)
         self._begun = now
+        if self._timeout is not None and name != "commit_ms" and took * 1_000 > self._timeout:
+            phase = name.removesuffix("_ms")
+            raise PhaseTimeout(f"{phase} took {took:,.0f} ms", "Raise the option phase_timeout, or lower max_messages.")
 
 
 def _plan(arrived: Slice, latest: int, primed: Primed, mark: str | None) -> Plan:

@@ -17,11 +17,15 @@ from windrow.start import Start
 
 @dataclass(frozen=True, slots=True)
 class Inlet:
-    """A depot as a ledger reads it: its name (None in a ledger of one), the engine that reads it, how it is set."""
+    """A depot as a ledger reads it: its name (None in a ledger of one), the engine that reads it, how it is set.
+
+    Where several depots are at the same time, one of smaller `priority` is read first.
+    """
 
     name: str | None
     engine: Engine
     settings: Settings
+    priority: int = 0
 
 
 def open_ledger(inlets: Sequence[Inlet], algorithm: Algorithm, now: int) -> list[Primed]:

@@ -14,9 +14,10 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from windrow.algorithm import Algorithm
+from windrow import clock
+from windrow.algorithm import Algorithm, Kind
 from windrow.clock import Clock
-from windrow.engine.protocol import Arrivals
+from windrow.engine.protocol import Arrivals, Processed
 from windrow.errors import (
     LedgerBehind,
     LedgerMoved,
@@ -25,14 +26,16 @@ from windrow.errors import (
     WindrowError,
     first_line,
 )
+from windrow.floors import FloorsByVersion
 from windrow.maintain import Maintained
 from windrow.microbatch import Committed, Microbatch, committed_in
 from windrow.opening import Inlet, open_ledger, require_depot
-from windrow.progress import Reached
+from windrow.progress import Primed, Reached
 from windrow.settings import Settings
 
 FIRST_BACKOFF = 500_000
 LONGEST_BACKOFF = 30_000_000
+FAR = np.iinfo(np.int64).max
 
 
 @dataclass(slots=True)
@@ -51,11 +54,15 @@ class Summary:
 
 @dataclass(slots=True)
 class Reading:
-    """How far the runner knows an inlet to be read, and up to where it has looked at the depot without finding more."""
+    """How far the runner knows an inlet to be read, and up to where it has looked at the depot without finding more.
+
+    `ahead` has the version behind which it looked, and the time of what comes next (microseconds).
+    """
 
     inlet: Inlet
     known: Reached
     covered: int = -1
+    ahead: tuple[int, int] | None = None
 
     def behind(self) -> bool:
         """Tell whether the depot has versions that were not read yet. Raises as `require_depot` does."""
@@ -78,15 +85,19 @@ class Runner:
         report: Callable[[Committed], None] = lambda committed: None,
         retrying: Callable[[Exception, int], None] = lambda error, attempt: None,
         maintain: Callable[[], Iterable[Maintained]] = tuple,
+        in_step: bool = False,
     ) -> None:
-        """Open the ledger, or create it at the place where `start_from` says. Raises as `open_ledger` does."""
+        """Open the ledger, or create it at the place where `start_from` says. Raises as `open_ledger` does.
+
+        With `in_step` no depot is read beyond the time that all others have reached.
+        """
         self._algorithm, self._settings, self._clock = algorithm, settings, clock
         self._report, self._retrying, self._maintain = report, retrying, maintain
-        self._attempt = 1
+        self._attempt, self._in_step = 1, in_step
         self.summary = Summary(inlets[0].engine.name)
         primed = open_ledger(inlets, algorithm, clock.now())
         self._readings = [Reading(inlet, state.reached) for inlet, state in zip(inlets, primed, strict=True)]
-        self._number = primed[-1].microbatch
+        self._number, self._options = primed[-1].microbatch, algorithm.options(primed[-1])
 
     def once(self) -> Summary:
         """Read the depot to its end, then close what is overdue; stop between microbatches when the clock says so.
@@ -98,9 +109,17 @@ class Runner:
     def every(self, pause: int) -> Summary:
         """Run `once` again and again, `pause` microseconds apart, until the clock says stop; maintain in between."""
         while True:
+            before = len(self.summary.microbatches)
             self._round(self._look_after)
-            if self._clock.wait(pause):
+            if self._clock.wait(self._rest(pause, len(self.summary.microbatches) == before)):
                 return self.summary
+
+    def _rest(self, pause: int, idle: bool) -> int:
+        """Return how long to wait for the next round (microseconds): `idle` when this one found nothing."""
+        options = self._options
+        if idle and options.idle_sleep is not None:
+            return options.idle_sleep
+        return pause if options.trigger_interval is None else options.trigger_interval
 
     def _round(self, between: Callable[[], None]) -> Summary:
         """Do what there is to do, and what is to be done between: also where the end of the depot is never reached."""
@@ -141,6 +160,19 @@ class Runner:
         self._persist(lambda: self._set_paused(False))
         return self.summary
 
+    def alone(self, kind: Kind, work: Callable[[Primed, list[Inlet]], tuple[Processed, Reached | None]]) -> Summary:
+        """Commit what `work` makes of the ledger as it stands, in a microbatch of its own, whether paused or not."""
+        self._persist(partial(self._alone, kind, work))
+        return self.summary
+
+    def _alone(self, kind: Kind, work: Callable[[Primed, list[Inlet]], tuple[Processed, Reached | None]]) -> None:
+        microbatch = self._microbatch(self._readings[0])
+        processed, reached = work(microbatch.primed, [reading.inlet for reading in self._readings])
+        self._done(self._readings[0], microbatch.run_alone(kind, processed, reached))
+        for reading in self._readings:
+            self._microbatch(reading)
+            reading.covered = -1
+
     def _set_paused(self, paused: bool) -> None:
         microbatch = self._microbatch(self._readings[0])
         if microbatch.primed.paused != paused:
@@ -164,7 +196,42 @@ class Runner:
 
     def _next(self) -> Reading | None:
         """Return the inlet to read next, None when all depots are read to their ends."""
-        return next((reading for reading in self._readings if reading.behind()), None)
+        behind = [reading for reading in self._readings if reading.behind()]
+        if not self._in_step:
+            return min(behind, key=lambda reading: reading.inlet.priority, default=None)
+        ahead = {id(reading): self._time_ahead(reading) for reading in behind}
+        behind = [reading for reading in behind if reading.behind()]  # without those whose new versions have no rows
+        if not behind:
+            return None
+        first = min(behind, key=lambda reading: (ahead[id(reading)], reading.inlet.priority))
+        idle = [self._idle_time(reading) for reading in self._readings if reading not in behind]
+        return first if ahead[id(first)] <= min(idle, default=FAR) else None
+
+    def _time_ahead(self, reading: Reading) -> int:
+        """Return the greatest clock after the next version of a depot (microseconds), UNKNOWN if it moves none."""
+        known, engine = reading.known.version, reading.inlet.engine
+        if reading.ahead is None or reading.ahead[0] != known:
+            reading.ahead, reading.covered = None, engine.depot().version
+            engine.read(known, reading.covered, partial(self._look_ahead, reading))
+        return reading.ahead[1] if reading.ahead else clock.UNKNOWN
+
+    def _look_ahead(self, reading: Reading, arrivals: Arrivals) -> None:
+        known = reading.known.version
+        arrived = arrivals.after(known, 1)
+        if arrived is None:
+            return
+        reading.covered = -1
+        microbatch = self._microbatch(reading)
+        latest = microbatch.started_at + self._settings.max_clock_skew
+        summary = arrived.formatted(microbatch.primed.partial).summarise(latest)
+        after = FloorsByVersion.plan(summary, microbatch.primed.sources.floors).after
+        moved = summary["source"].drop_null().combine_chunks().unique()
+        reading.ahead = (known, int(np.max(after.of(moved), initial=clock.UNKNOWN)))
+
+    def _idle_time(self, reading: Reading) -> int:
+        """Return the least idle clock of a depot that is read to its end (microseconds), FAR where it has none."""
+        microbatch = self._microbatch(reading)
+        return int(np.min(microbatch.primed.sources.idle(microbatch.started_at).floor, initial=FAR))
 
     def _read(self, reading: Reading) -> None:
         engine = reading.inlet.engine
@@ -177,7 +244,7 @@ class Runner:
                 raise
             if elsewhere is not None:
                 self._learn(reading, elsewhere)
-        if not self._stopped():
+        if not (self._stopped() or self._in_step):
             reading.covered = upto
 
     def _learn(self, reading: Reading, elsewhere: pa.Table) -> None:
@@ -190,7 +257,7 @@ class Runner:
         """Run a microbatch for each slice of what arrived, starting each from what the ledger says."""
         while not self._clock.wait(0):
             known = reading.known.version
-            arrived = arrivals.after(known, self._settings.max_messages)
+            arrived = arrivals.after(known, self._most_messages())
             if arrived is None:
                 return
             microbatch = self._microbatch(reading)
@@ -209,6 +276,12 @@ class Runner:
                     continue
                 latest = microbatch.started_at + self._settings.max_clock_skew
                 self._done(reading, microbatch.run_messages(arrived, latest))
+                if self._in_step:
+                    return
+
+    def _most_messages(self) -> int:
+        """Return how many messages a microbatch takes at most: in step it is one version."""
+        return 1 if self._in_step else self._options.max_messages or self._settings.max_messages
 
     def _tick_idle(self, reading: Reading) -> None:
         microbatch = self._running(reading, "tick")
@@ -258,6 +331,7 @@ class Runner:
         if primed.microbatch != self._number:
             self._attempt = microbatch.attempt = 1
         reading.known, self._number = primed.reached, primed.microbatch
+        self._options = self._algorithm.options(primed)
         self.summary.paused = primed.paused
         return microbatch
 

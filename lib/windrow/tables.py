@@ -1,9 +1,9 @@
 """Depot and ledger: the columns, names and ids that both engines agree on.
 
 The ledger is one table. A row's `state` says what it is: `closed`, `rejected` and `microbatch` are *final*, written
-once. All others are *live*: `progress` (where we are) and `partial`, which every microbatch reads and rewrites, and
-`open` (a batch that may still grow), which is read when it can change; in the ledger of a topology the rows of its
-states are read so. Only `id` and `state` are never NULL.
+once. *Live* are `progress` (where we are) and `partial`, which every microbatch reads and rewrites, and `open` (a batch
+that may still grow), which is read when it can change; in the ledger of a topology all that is not final is live, and
+the rows of its states are read as open batches are. Only `id` and `state` are never NULL.
 
 Ids are readable and injective: a kind, then components joined by `/`, with `%`, `/` and NUL percent-encoded and a NULL
 component written as `%N`.
@@ -19,12 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import messages as message_columns
-from windrow.arrow import TIME, text
+from windrow.arrow import TIME, text, texts
 from windrow.commits import FEED
 from windrow.durations import microseconds
 
 SCHEMA_VERSION = 1
 FINAL = ("closed", "rejected", "microbatch")
+OPEN = "open"
 CONTROL = ("progress", "partial", "event", "option")  # of the live ones, those that every microbatch reads
 PROGRESS = "progress"
 BATCH_ID = "batch"  # what ids of batches begin with
@@ -145,6 +146,20 @@ def topology_schema(*, raw: bool = False) -> pa.Schema:
 def is_of_topology(columns: Iterable[str]) -> bool:
     """Tell whether a ledger with these columns is the one of a topology."""
     return "event" in columns
+
+
+def live_states(columns: Iterable[str]) -> str:
+    """Return the condition in SQL that the `state` of a live row fulfils, in a ledger with these columns."""
+    if is_of_topology(columns):
+        return f"state NOT IN ({', '.join(map(repr, FINAL))})"
+    return f"state IN ({', '.join(map(repr, (OPEN, *CONTROL)))})"
+
+
+def are_live(states: pa.Array | pa.ChunkedArray, columns: Iterable[str]) -> Any:
+    """Tell which states are those of live rows, in a ledger with these columns."""
+    if is_of_topology(columns):
+        return pc.invert(pc.is_in(states, texts(FINAL)))
+    return pc.is_in(states, texts((OPEN, *CONTROL)))
 
 
 def is_over_raw(names: Iterable[str]) -> bool:

@@ -29,7 +29,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import PyFileSystem
 
 from windrow import tables
-from windrow.arrow import counted, no_rows, plain, texts
+from windrow.arrow import counted, no_rows, plain
 from windrow.engine.protocol import Merged
 from windrow.engine.pruning import SAID, Extent, Reach
 from windrow.engine.statistics import statistics
@@ -89,7 +89,7 @@ class LedgerFiles:
         """Read all but the open batches. Raises TableUnreadable."""
         self._location, self.table, self._schema, self._parts = location, table, schema, parts
         self._store = PyFileSystem(DeltaStorageHandler(table.table_uri))
-        self._files = list(_live_files(table))
+        self._files = list(_live_files(table, schema.names))
         self._open = [file for file in self._files if file.state not in tables.CONTROL]
         parts.only(file.path for file in self._files)
         self._read: dict[str, pa.Table] = {}
@@ -196,10 +196,10 @@ class LedgerFiles:
         return AddAction(path, size, {BY: state}, _now(), True, statistics(held))
 
 
-def _live_files(table: DeltaTable) -> Iterator[File]:
+def _live_files(table: DeltaTable, columns: list[str]) -> Iterator[File]:
     """Yield the files of live rows."""
     added = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
-    live = added.filter(pc.invert(pc.is_in(added[STATE], texts(tables.FINAL))))
+    live = added.filter(tables.are_live(added[STATE], columns))
     wanted = [name for name in ("path", STATE, "size_bytes", *SAID) if name in live.column_names]
     for said in counted(live.select(wanted)).to_pylist():
         yield File(said["path"], said[STATE], said["size_bytes"], Extent.of(said))

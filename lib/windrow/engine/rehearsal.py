@@ -79,12 +79,11 @@ class Rehearsal:
         written = pa.concat_tables([written.drop_columns(["known"]).cast(control.schema), control])
         before = self._live if self._live is not None else self.live().rows
         kept = before.filter(pc.invert(pc.is_in(before["id"], written["id"].combine_chunks())))
-        still = written.filter(pc.invert(pc.is_in(written["state"], pa.array(tables.FINAL))))
+        still = written.filter(tables.are_live(written["state"], written.column_names))
         self._live = pa.concat_tables([kept, still]).combine_chunks()
         return None
 
 
 def _live_part(rows: Any) -> pa.Table:
     """Return of a Spark frame the rows that are live or were."""
-    final = ", ".join(f"'{state}'" for state in tables.FINAL)
-    return plain(rows.where(f"known OR state NOT IN ({final})").toArrow())
+    return plain(rows.where(f"known OR {tables.live_states(rows.columns)}").toArrow())

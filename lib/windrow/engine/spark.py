@@ -243,7 +243,7 @@ class SparkEngine:
         schema = ledger_schema_of(table.schema)
         require_ledger(self._ledger, whole.columns, schema)
         try:
-            rows = plain(whole.where(~F.col("state").isin(*tables.FINAL)).toArrow())
+            rows = plain(whole.where(tables.live_states(whole.columns)).toArrow())
         except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
             raise unreadable(self._ledger, "ledger", error) from error
         return Live.held(rows.select(schema.names).cast(schema).combine_chunks(), table.version, table.id)

@@ -37,7 +37,6 @@ NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 TXN_ID, TXN_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 BEYOND = {"spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false"}
 MOVED = "raise_error('WINDROW-LEDGER-MOVED: the ledger moved between prime and commit')"
-FINAL = ", ".join(f"'{state}'" for state in tables.FINAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ class SparkCommit:
         columns = ", ".join(fenced + " AS token" if name == "token" else f"s.{name}" for name in control.schema.names)
         write = self.session.sql(f"SELECT {columns} FROM {SOURCE} s").writeTo(reference(self.ledger))
         with configured(self.session, BEYOND):
-            write.overwrite(~F.col("state").isin(*tables.FINAL))
+            write.overwrite(F.expr(tables.live_states(control.schema.names)))
 
     def _merge(self, rows: Any, control: pa.Table) -> Merged | None:
         """Match live rows with the new ones. The literal states keep the MERGE away from final rows' files."""
@@ -151,7 +150,7 @@ def _merge_sql(ledger: str, columns: list[str], token: str) -> str:
     update = ", ".join(f"{name} = {fenced if name == 'token' else f's.{name}'}" for name in columns)
     insert = ", ".join(absent if name == "token" else f"s.{name}" for name in columns)
     return (
-        f"MERGE INTO {ledger} t USING {SOURCE} s ON t.state NOT IN ({FINAL}) AND t.id = s.id "
+        f"MERGE INTO {ledger} t USING {SOURCE} s ON t.{tables.live_states(columns)} AND t.id = s.id "
         f"WHEN MATCHED AND s.state = '{tables.GONE}' THEN DELETE "
         f"WHEN MATCHED THEN UPDATE SET {update} "
         f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)}) VALUES ({insert})"

@@ -37,7 +37,7 @@ from windrow.testing.clock import ManualClock
 from windrow.testing.points import Point, Probed, ProbedAlgorithm
 from windrow.topology import Depot, Topology
 from windrow.topology.functions import Functions
-from windrow.topology.running import engine_of, inlets_of
+from windrow.topology.running import engine_of, inlets_of, rollback, set_option
 
 SECOND = 1_000_000
 Row = Mapping[str, Any]
@@ -112,6 +112,14 @@ class Harness:
         """Let it go on."""
         self._opened().resume()
 
+    def set_option(self, name: str, value: str) -> None:
+        """Set an option while the topology runs, as `windrow option` does."""
+        set_option(self._opened(), name, value)
+
+    def rollback(self, to: int) -> None:
+        """Bring the states back to what they were after a microbatch, as `windrow rollback` does."""
+        rollback(self._opened(), to)
+
     def advance_clock(self, seconds: float) -> None:
         """Move the clock, by which events fire."""
         self.clock.advance(int(seconds * SECOND))
@@ -153,7 +161,8 @@ class Harness:
             }
             inlets = inlets_of(self.topology, engines, self._settings)
             algorithm = ProbedAlgorithm(Functions(self.topology), self._at)
-            self._runner = Runner(inlets, algorithm, inlets[0].settings, self.clock)
+            in_step = self.topology.in_step
+            self._runner = Runner(inlets, algorithm, inlets[0].settings, self.clock, in_step=in_step)
         return self._runner
 
     def _at(self, point: Point) -> None:

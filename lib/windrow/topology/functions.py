@@ -9,13 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.algorithm import Turn
+from windrow.algorithm import Options, Turn
 from windrow.engine.protocol import Counts, Processed, Table
 from windrow.errors import TableRefused, TopologyRefused
 from windrow.floors import Floors
 from windrow.progress import Primed
 from windrow.topology.event import event_rows, scheduled
 from windrow.topology.microbatch import Microbatch
+from windrow.topology.options import options_of, recorded_options
 from windrow.topology.state import State
 from windrow.topology.topology import Topology
 
@@ -51,6 +52,10 @@ class Functions:
                     "Declare it as it is, under another name, or begin a new table (state=...).",
                 )
 
+    def options(self, primed: Primed) -> Options:
+        """Return the options that hold."""
+        return options_of(primed)
+
     def process(self, turn: Turn) -> Processed:
         """Return the rows that the functions change, the events that fired, and what the format rejected."""
         primed = turn.primed
@@ -67,7 +72,9 @@ class Functions:
         moved = {name: at for name, at in moved.items() if due.get(name) != at}
         rows.append(event_rows(schema, moved, due))
         joined = pa.concat_tables(rows)
-        history: dict[str, object] = {"events": pa.array([list(fired)], pa.list_(pa.string()))} if fired else {}
+        history: dict[str, object] = {"options": recorded_options(primed)}
+        if fired:
+            history["events"] = pa.array([list(fired)], pa.list_(pa.string()))
         return Processed(joined, Counts.of(joined), Floors.empty(), history)
 
     def due(self, primed: Primed, now: int) -> Floors | None:

@@ -18,6 +18,8 @@ from windrow.runner import Runner, Summary
 from windrow.settings import Settings
 from windrow.topology.depot import Depot
 from windrow.topology.functions import Functions
+from windrow.topology.options import changed
+from windrow.topology.rollback import taken_back
 from windrow.topology.topology import Topology
 from windrow.wall import WallClock
 
@@ -39,6 +41,19 @@ def run_topology(
     settings = settings or Settings.load()
     with opened(topology, settings, clock or WallClock(), spark, observers, report) as runner:
         return runner.once() if once else runner.every(settings.run.every)
+
+
+def rollback(runner: Runner, to: int) -> Summary:
+    """Bring the states back to what they were after microbatch `to`: the depots are read anew from there.
+
+    Raises NotFound, DepotUnreadable; Paused does not matter.
+    """
+    return runner.alone("rollback", lambda primed, inlets: taken_back(primed, inlets, to))
+
+
+def set_option(runner: Runner, name: str, value: str) -> Summary:
+    """Set an option (`windrow.algorithm.Options`) of a topology, `default` unsets it. Raises SettingsError."""
+    return runner.alone("option", lambda primed, _: (changed(primed, name, value), None))
 
 
 @contextmanager
@@ -64,12 +79,15 @@ def runner_of(
 ) -> Runner:
     """Return the runner of a topology; `engines` read its depots, `called` is what `Runner` calls."""
     inlets = inlets_of(topology, engines, settings)
-    return Runner(inlets, Functions(topology), inlets[0].settings, clock, **called)
+    return Runner(inlets, Functions(topology), inlets[0].settings, clock, in_step=topology.in_step, **called)
 
 
 def inlets_of(topology: Topology, engines: Mapping[str, Engine], settings: Settings) -> list[Inlet]:
     """Return an inlet for each depot, which the engine of its name reads."""
-    return [Inlet(name, engines[name], settings_of(topology, topology.depots[name], settings)) for name in engines]
+    return [
+        Inlet(name, engine, settings_of(topology, topology.depots[name], settings), topology.depots[name].priority)
+        for name, engine in engines.items()
+    ]
 
 
 def settings_of(topology: Topology, depot: Depot, settings: Settings) -> Settings:

@@ -1,0 +1,69 @@
+"""Options that act on a running topology: rows of the state `option`, read at each prime, recorded in the history."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow import tables
+from windrow.algorithm import Options
+from windrow.arrow import text
+from windrow.durations import microseconds
+from windrow.engine.protocol import Counts, Processed
+from windrow.errors import SettingsError
+from windrow.floors import Floors
+from windrow.progress import Primed
+
+UNSET = "default"
+
+
+def _whole(value: str, name: str) -> int:
+    if not value.isdecimal() or int(value) < 1:
+        raise SettingsError(f"{name} = {value!r} is no number", "Give a whole number from 1 on, or default.")
+    return int(value)
+
+
+READ: dict[str, Callable[[str, str], int]] = {
+    "max_messages": _whole,
+    "trigger_interval": microseconds,
+    "idle_sleep": microseconds,
+    "phase_timeout": microseconds,
+}
+
+
+def options_of(primed: Primed) -> Options:
+    """Return the options that hold."""
+    return Options(**{name: READ[name](value, name) for name, value in _recorded(primed.fence.rows).items()})
+
+
+def recorded_options(primed: Primed) -> str | None:
+    """Return the options as the history records them, None without any."""
+    found = _recorded(primed.fence.rows)
+    return json.dumps(found, sort_keys=True) if found else None
+
+
+def changed(primed: Primed, name: str, value: str) -> Processed:
+    """Return the row that sets an option, or (`default`) unsets it. Raises SettingsError."""
+    if name not in READ:
+        raise SettingsError(f"there is no option {name!r}", f"There are {', '.join(READ)}.")
+    if value != UNSET:
+        READ[name](value, name)
+    known = name in _recorded(primed.fence.rows)
+    columns: dict[str, Any] = {
+        "id": tables.identifier("option", pa.array([name])),
+        "state": tables.GONE if value == UNSET else "option",
+        "option": name,
+        "option_value": value,
+    }
+    row = tables.rows(primed.progress.schema, columns, 1).append_column("known", pa.array([known]))
+    rows = row if known or value != UNSET else row.slice(0, 0)
+    return Processed(rows, Counts.of(rows), Floors.empty(), {"options": json.dumps({name: value})})
+
+
+def _recorded(rows: pa.Table) -> dict[str, str]:
+    kept = rows.filter(pc.equal(rows["state"], text("option")))
+    return dict(zip(kept["option"].to_pylist(), kept["option_value"].to_pylist(), strict=True))

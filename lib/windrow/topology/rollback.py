@@ -1,0 +1,122 @@
+"""Rollback: the states of a topology as they were after an earlier microbatch, and their depots read anew from there.
+
+It is a microbatch of its own, fenced and recorded as any other: the rows that the table held then are written in one
+commit, and so are the positions and clocks of the depots. The history stays, and says what was taken back. Options stay
+as they are. A depot that was added later is read from where it began.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from windrow import tables
+from windrow.arrow import plain, text
+from windrow.engine.protocol import Counts, Processed
+from windrow.errors import DepotUnreadable, NotFound
+from windrow.floors import Floors
+from windrow.opening import Inlet
+from windrow.progress import POSITION, Primed, Reached, position_row
+from windrow.storage import history, open_table, reading
+
+
+def taken_back(primed: Primed, inlets: Sequence[Inlet], to: int) -> tuple[Processed, Reached]:
+    """Return the rows that make the states what they were after microbatch `to`, and the position in `primed.depot`.
+
+    Raises NotFound when Delta's log does not reach back to it, DepotUnreadable when a depot's log does not.
+    """
+    schema = primed.progress.schema
+    now = pa.concat_tables([primed.fence.rows, primed.fence.open.wanted(None)])
+    then = _live_after(str(inlets[0].engine.path_of("ledger")), to, schema)
+    positions = {str(inlet.name): _position(str(inlet.name), then, now) for inlet in inlets}
+    for inlet in inlets:
+        _require_readable(inlet, positions[str(inlet.name)])
+    others = [position_row(schema, name, at) for name, at in positions.items() if name != primed.depot]
+    rows = pa.concat_tables([_restored(then), *others])
+    left = _restored(now)
+    gone = left.filter(pc.invert(pc.is_in(left["id"], rows["id"].combine_chunks())))
+    gone = gone.set_column(gone.schema.get_field_index("state"), schema.field("state"), _all(tables.GONE, gone))
+    written = pa.concat_tables([rows, gone])
+    known = pc.is_in(written["id"], now["id"].combine_chunks())
+    written = written.append_column("known", known)
+    return Processed(written, Counts.of(written), Floors.empty()), positions[str(primed.depot)]
+
+
+def _live_after(location: str, to: int, schema: pa.Schema) -> pa.Table:
+    """Return the live rows as the commit of a microbatch left them; 0 is the table as it was made."""
+    table = open_table(location, "ledger")
+    with reading(location, "ledger"):
+        version = 0 if to == 0 else max(_commits_of(table, to), default=None)
+        if version is None:
+            raise NotFound(
+                f"no commit of microbatch {to} is in the log of the states",
+                "`windrow history` lists the microbatches; how far back the log goes is the setting keep.",
+            )
+        found = DeltaTable(location, version=version).to_pyarrow_dataset().to_table()
+    absent = [field for field in schema if field.name not in found.column_names]
+    for field in absent:  # of a state that was declared later
+        found = found.append_column(field, pa.nulls(found.num_rows, field.type))
+    rows = plain(found.select(schema.names)).cast(schema)
+    return rows.filter(tables.are_live(rows["state"], schema.names))
+
+
+def _commits_of(table: DeltaTable, microbatch: int) -> Iterator[int]:
+    """Yield the versions in which a microbatch was committed: more than one where the table was restored meanwhile."""
+    return (int(commit["version"]) for commit in history(table) if _microbatch(commit) == microbatch)
+
+
+def _microbatch(commit: Mapping[str, Any]) -> int | None:
+    """Return which microbatch a commit was, None when it was another's."""
+    try:
+        found: int | None = json.loads(commit["userMetadata"]).get("microbatch")
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return found
+
+
+def _position(depot: str, then: pa.Table, now: pa.Table) -> Reached:
+    """Return how far a depot was read; one that was added later, as far as it was when it was added."""
+    rows = next(rows for rows in (_positions(then, depot), _positions(now, depot)) if rows.num_rows)
+    [row] = rows.select([*POSITION, "depot_mark"]).to_pylist()
+    if not _positions(then, depot).num_rows:
+        row |= {"depot_version": _begun(row["start_from"], row["depot_version"]), "depot_mark": None}
+    return Reached(row["depot_id"], row["start_from"], row["depot_version"], row["depot_mark"])
+
+
+def _begun(start_from: str, version: int) -> int:
+    """Return where reading began, as far as `start_from` tells it for all times; else where it stands."""
+    if start_from == "beginning":
+        return -1
+    form, _, number = start_from.partition(":")
+    return int(number) - 1 if form == "version" else version
+
+
+def _positions(rows: pa.Table, depot: str) -> pa.Table:
+    return rows.filter(pc.equal(rows["id"], text(tables.identifier("depot", pa.array([depot]))[0].as_py())))
+
+
+def _restored(rows: pa.Table) -> pa.Table:
+    """Return the rows that a rollback writes as they were: all but the progress row, positions and options."""
+    own = pc.or_(pc.equal(rows["id"], text(tables.PROGRESS)), pc.starts_with(rows["id"], "depot/"))
+    return rows.filter(pc.invert(pc.or_(own, pc.equal(rows["state"], text("option")))))
+
+
+def _all(value: str, rows: pa.Table) -> pa.Array:
+    return pa.repeat(pa.scalar(value, pa.string()), rows.num_rows)
+
+
+def _require_readable(inlet: Inlet, reached: Reached) -> None:
+    """Raise DepotUnreadable when what a depot added since is no longer in its log."""
+    engine = inlet.engine
+    if reached.version < engine.depot().version:
+        commits = engine.depot_commits(reached.version + 1)
+        if not commits or commits[0].version != reached.version + 1:
+            raise DepotUnreadable(
+                f"version {reached.version + 1} of the depot {inlet.name} must be read next, and is gone from its log",
+                "Roll back to a later microbatch.",
+            )

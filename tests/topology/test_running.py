@@ -1,0 +1,307 @@
+"""Several depots, steps in time, options, events, pause and rollback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from tests.topology.banks import bank, expected, transfers
+from windrow.errors import MicrobatchFailed, NotFound, SettingsError, TopologyRefused
+from windrow.testing import Harness
+from windrow.topology import Depot, Microbatch, Topology
+
+
+def counter(*depots: str, in_step: bool = False, **declared: Depot) -> Topology:
+    """Return a topology that counts messages by depot, and notes the order in which it saw depots."""
+    named = {name: Depot(name) for name in depots} | declared
+    topology = Topology("counter", depots=named, state="counted", in_step=in_step)
+
+    @topology.pstate("counts", key="name STRING", value="count BIGINT, first BIGINT")
+    def counts(microbatch: Microbatch) -> pa.Table:
+        if microbatch.depot is None:
+            return pa.table({"name": [], "count": [], "first": []}, COUNTS)
+        new = pa.table({"name": [microbatch.depot], "count": [microbatch.messages.num_rows], "first": [microbatch.id]})
+        return microbatch.state("counts").upsert(
+            new,
+            count=lambda old, new: pc.add(pc.fill_null(old["count"], 0), new["count"]),
+            first=lambda old, new: pc.coalesce(old["first"], new["first"]),
+        )
+
+    return topology
+
+
+COUNTS = pa.schema([("name", pa.string()), ("count", pa.int64()), ("first", pa.int64())])
+
+
+def counted(harness: Harness) -> dict[str, int]:
+    """Return the counts by depot."""
+    return {row["name"]: row["count"] for row in harness.state("counts")}
+
+
+def message(number: int = 0) -> dict[str, object]:
+    """Return a message."""
+    return {"payload": str(number)}
+
+
+class TestDepots:
+    def test_progress_is_kept_by_name(self, tmp_path: Path) -> None:
+        """
+        A depot that is added is read from its beginning, one that is taken away and comes back from where it was
+        left: nothing is lost, nothing counts twice, and the history says which depots there were.
+        """
+        one = Harness(counter("a"), tmp_path)
+        one.append([message()] * 3)
+        one.run()
+        both = Harness(counter("a", "b"), tmp_path)
+        both.append([message()] * 2, "b")
+        both.append([message()], "a")
+        both.run()
+        assert counted(both) == {"a": 4, "b": 2}
+        other = Harness(counter("b"), tmp_path)
+        both.append([message()] * 5, "a")
+        other.append([message()], "b")
+        other.run()
+        assert counted(other) == {"a": 4, "b": 3}
+        again = Harness(counter("a", "b"), tmp_path)
+        again.run()
+        assert counted(again) == {"a": 9, "b": 3}
+        kinds = [(row["kind"], row["depot"]) for row in again.history() if row["kind"] == "rules"]
+        assert len(kinds) == 3
+        assert sum(row["messages_read"] for row in again.history()) == 12
+
+    def test_start_from(self, tmp_path: Path) -> None:
+        """
+        Each depot begins where it is told to.
+        """
+        harness = Harness(counter(a=Depot("a", start_from="version:2"), b=Depot("b")), tmp_path)
+        for depot in ("a", "a", "b"):
+            harness.append([message()], depot)
+        harness.run()
+        assert counted(harness) == {"a": 1, "b": 1}
+
+    def test_priority(self, tmp_path: Path) -> None:
+        """
+        The depot of the smaller priority is read first.
+        """
+        harness = Harness(counter(a=Depot("a", priority=2), b=Depot("b", priority=1)), tmp_path)
+        harness.append([message()], "a")
+        harness.append([message()], "b")
+        harness.run()
+        assert [row["depot"] for row in harness.history() if row["kind"] == "data"] == ["b", "a"]
+
+
+class TestInStep:
+    def test_in_the_order_of_time(self, tmp_path: Path) -> None:
+        """
+        Depots are read version by version in the order of their times, whichever was written first.
+        """
+        harness = Harness(counter("a", "b", in_step=True), tmp_path)
+        for _ in range(3):
+            harness.append([message()], "a")
+            harness.advance_clock(1)
+            harness.append([message()], "b")
+            harness.advance_clock(1)
+        harness.run()
+        harness.advance_clock(10)  # by which the idle clock of a has passed the last of b
+        harness.run()
+        assert [row["depot"] for row in harness.history() if row["kind"] == "data"] == ["a", "b"] * 3
+
+    def test_waits_for_the_other(self, tmp_path: Path) -> None:
+        """
+        What lies beyond the idle clock of the other depot waits until that has passed it.
+        """
+        harness = Harness(counter("a", "b", in_step=True), tmp_path)
+        harness.append([message()], "b")
+        harness.run()
+        early = harness.clock.now()
+        harness.advance_clock(60)
+        harness.append([message()], "a")
+        harness.clock.set(early)
+        harness.run()
+        assert counted(harness) == {"b": 1}
+        harness.advance_clock(61)
+        harness.run()
+        assert counted(harness) == {"a": 1, "b": 1}
+
+
+class TestOptions:
+    def test_max_messages(self, tmp_path: Path) -> None:
+        """
+        An option that is set holds from the next microbatch on, and the history says what was used.
+        """
+        harness = Harness(counter("a"), tmp_path)
+        for _ in range(2):
+            harness.append([message()])
+        harness.run()
+        harness.set_option("max_messages", "1")
+        for _ in range(3):
+            harness.append([message()])
+        harness.run()
+        harness.set_option("max_messages", "default")
+        for _ in range(3):
+            harness.append([message()])
+        harness.run()
+        data = [(row["messages_read"], row["options"]) for row in harness.history() if row["kind"] == "data"]
+        assert data == [(2, None), *[(1, '{"max_messages": "1"}')] * 3, (3, None)]
+
+    @pytest.mark.parametrize(
+        ("name", "value"), [("max_message", "1"), ("max_messages", "many"), ("idle_sleep", "long")]
+    )
+    def test_refused(self, tmp_path: Path, name: str, value: str) -> None:
+        """
+        An option that nobody knows, or a value that is none, is refused and not recorded.
+        """
+        harness = Harness(counter("a"), tmp_path)
+        harness.append([message()])
+        harness.run()
+        with pytest.raises(SettingsError):
+            harness.set_option(name, value)
+        assert [row["kind"] for row in harness.history()] == ["data"]
+
+    def test_phase_timeout(self, tmp_path: Path) -> None:
+        """
+        An attempt of which a phase took too long commits nothing.
+        """
+        topology = Topology("slow", depots=["a"], state="slow")
+        slow = [True]
+
+        @topology.pstate("seen", key="name STRING", value="count BIGINT")
+        def seen(microbatch: Microbatch) -> pa.Table:
+            if slow[0]:
+                harness.advance_clock(5)
+            return pa.table({"name": ["all"], "count": [microbatch.messages.num_rows]})
+
+        harness = Harness(topology, tmp_path)
+        harness.set_option("phase_timeout", "2s")
+        harness.append([message()])
+        with pytest.raises(MicrobatchFailed, match="process took 5,000 ms"):
+            harness.run()
+        assert harness.state("seen") == []
+        slow[0] = False
+        harness.run()
+        assert harness.state("seen") == [{"name": "all", "count": 1}]
+
+
+class TestEvents:
+    @pytest.mark.parametrize(("overdue", "fired"), [("once", 3), ("skip", 2)])
+    def test_fire_by_the_clock(self, tmp_path: Path, overdue: str, fired: int) -> None:
+        """
+        An event fires when its time has come, without messages; of those that were missed one fires, or none.
+        """
+        topology = Topology("hours", depots=["a"], state="hours")
+        topology.event("hour", every="1h", overdue=overdue)  # type: ignore[arg-type]
+
+        @topology.pstate("hours", key="name STRING", value="fired BIGINT")
+        def hours(microbatch: Microbatch) -> pa.Table:
+            new = pa.table({"name": list(microbatch.events), "fired": [1] * len(microbatch.events)}, FIRED)
+            return microbatch.state("hours").upsert(
+                new, fired=lambda old, new: pc.add(pc.fill_null(old["fired"], 0), new["fired"])
+            )
+
+        harness = Harness(topology, tmp_path)
+        harness.append([message()])
+        harness.run()
+        for hours_later in (1, 0.5, 0.5, 5.5):
+            harness.advance_clock(hours_later * 3_600)
+            harness.run()
+        assert harness.state("hours") == [{"name": "hour", "fired": fired}]
+        assert sum(row["events"] == ["hour"] for row in harness.history()) == fired
+
+
+FIRED = pa.schema([("name", pa.string()), ("fired", pa.int64())])
+
+
+def test_pause(tmp_path: Path) -> None:
+    """
+    A paused topology reads nothing, also after a restart, until it is resumed.
+    """
+    harness = Harness(counter("a"), tmp_path)
+    harness.append([message()])
+    harness.pause()
+    harness.restart()
+    harness.run()
+    assert harness.state("counts") == []
+    harness.resume()
+    harness.run()
+    assert counted(harness) == {"a": 1}
+
+
+class TestRollback:
+    def test_reads_anew(self, tmp_path: Path) -> None:
+        """
+        After a rollback the states are what they were, and what came since is read again: the result is the same.
+        """
+        rows = transfers(versions=5)
+        harness = Harness(bank(), tmp_path, max_messages=20)
+        for version in rows:
+            harness.append(version)
+        harness.run()
+        after = harness.state("funds")
+        harness.rollback(2)
+        assert {row["account"]: row["amount"] for row in harness.state("funds")} == expected(rows[:2])
+        harness.restart()
+        harness.run()
+        assert harness.state("funds") == after
+        kinds = [row["kind"] for row in harness.history()]
+        assert kinds == [*["data"] * 5, "rollback", *["data"] * 3]
+
+    def test_to_the_beginning(self, tmp_path: Path) -> None:
+        """
+        A rollback to microbatch 0 empties the states, also those of a depot that was added later.
+        """
+        one = Harness(counter("a"), tmp_path)
+        one.append([message()])
+        one.run()
+        both = Harness(counter("a", "b"), tmp_path)
+        both.append([message()], "b")
+        both.run()
+        both.rollback(0)
+        assert both.state("counts") == []
+        both.run()
+        assert counted(both) == {"a": 1, "b": 1}
+
+    def test_unknown(self, tmp_path: Path) -> None:
+        """
+        A microbatch that there was not is refused.
+        """
+        harness = Harness(counter("a"), tmp_path)
+        harness.append([message()])
+        harness.run()
+        with pytest.raises(NotFound, match="no commit of microbatch 7"):
+            harness.rollback(7)
+
+
+def test_function_that_fails(tmp_path: Path) -> None:
+    """
+    A function that raises, or returns what its state cannot take, changes nothing.
+    """
+    topology = Topology("failing", depots=["a"], state="failing")
+    returned: list[object] = [pa.table({"name": ["x", "x"], "count": [1, 2]})]
+
+    @topology.pstate("good", key="good STRING", value="seen BIGINT")
+    def good(microbatch: Microbatch) -> pa.Table:
+        return pa.table({"good": ["all"], "seen": [microbatch.messages.num_rows]})
+
+    @topology.pstate("bad", key="name STRING", value="count BIGINT")
+    def bad(_: Microbatch) -> pa.Table:
+        return returned[0]
+
+    harness = Harness(topology, tmp_path)
+    harness.append([message()])
+    for wrong, said in (
+        (returned[0], "a key twice"),
+        (pa.table({"name": [None], "count": [1]}), "is NULL"),
+        (pa.table({"name": ["x"], "counts": [1]}), "returned the columns name, counts"),
+        (pa.table({"name": ["x"], "count": ["many"]}), "other types"),
+        ([1, 2], "returned list"),
+    ):
+        returned[0] = wrong
+        with pytest.raises(TopologyRefused, match=said):
+            harness.run()
+    assert harness.state("good") == []
+    returned[0] = pa.table({"name": ["x"], "count": [1]})
+    harness.run()
+    assert harness.state("bad") == [{"name": "x", "count": 1}]
