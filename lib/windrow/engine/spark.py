@@ -269,10 +269,11 @@ class SparkEngine:
             chosen = self._settings
             with configured(self._session, ALIKE):
                 conversion = Conversion.of(chosen, table)
+                octets = conversion.octets(self._log(self._depot), begin - 1, table.version)
                 mapped = conversion.mapped(frame)
                 with released(mapped):
                     arrivals = SparkArrivals.of(
-                        mapped, counts, begin, chosen.on_depot_delete, chosen.driver_messages, conversion
+                        mapped, counts, octets, begin, chosen.on_depot_delete, chosen.driver_messages, conversion
                     )
                     if arrivals.last is None:
                         return begin

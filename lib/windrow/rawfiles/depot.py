@@ -17,7 +17,7 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
-from windrow.commits import FEED
+from windrow.commits import FEED, OCTETS
 from windrow.engine.creation import require_raw
 from windrow.engine.lock import commit_lock
 from windrow.errors import FileRefused, TableRefused, first_line
@@ -123,7 +123,8 @@ class RawDepot:
 
     def _added(self, table: DeltaTable, given: Portion, begin: str | None, behind_last: bool) -> int:
         """Write an entry behind the last one where that can be done, else let delta-rs find the place."""
-        said, numbers = {NOTE: given.name}, given.numbers(begin)
+        said = {NOTE: given.name, OCTETS: str(given.octets - given.start)}
+        numbers = given.numbers(begin)
         tail = Tail.of(table, self.location) if behind_last else None
         if tail is not None and (version := tail.add(given.added, numbers, said)) is not None:
             return version
