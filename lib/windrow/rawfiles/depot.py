@@ -23,6 +23,7 @@ from windrow.engine.lock import commit_lock
 from windrow.errors import FileRefused, TableRefused, first_line
 from windrow.locations import local_path
 from windrow.producer.tail import Tail
+from windrow.producer.writer import application
 from windrow.rawfiles import portion as known
 from windrow.rawfiles.parts import discard
 from windrow.rawfiles.portion import Portion
@@ -182,6 +183,12 @@ def _require_next(table: DeltaTable, given: Portion) -> None:
         raise FileRefused(
             f"{given.file}: while it was read, raw source {given.raw_source} has come to octet {reached:,}",
             "Somebody else ingests it. Ingest it again: it goes on where it is then.",
+        )
+    sent = table.transaction_version(application(given.raw_source)) or 0
+    if sent != given.chunks - given.rows:
+        raise FileRefused(
+            f"{given.file}: a producer has sent chunks of raw source {given.raw_source}, up to number {sent:,}",
+            "Ingest it as another raw source: --raw-source NAME.",
         )
 
 
