@@ -73,9 +73,10 @@ def produce(
         _require_raw_alone(id_, column, no_resume, strict)
         _produce_raw(file, raw_source, last, config, depot, options.table(format=log_format, level=log_level), json)
         return
-    if id_ is None or last:
-        wrong = "--last is for --raw-source" if last else "a producer has a name"
-        raise SettingsError(wrong, "Say --id NAME for lines, or --raw-source NAME for octets.")
+    if id_ is None:
+        raise typer.BadParameter("a producer has a name: say --id NAME for lines, or --raw-source NAME for octets.")
+    if last:
+        raise SettingsError("--last is for --raw-source, not for lines", "Leave it out.")
     from windrow.cli.watching import stopping
     from windrow.observing.log import logging_to
     from windrow.producer.fields import Fields
