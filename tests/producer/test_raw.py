@@ -13,13 +13,15 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
+import windrow
 from tests.clocks import NOW
 from tests.producer.conftest import Faults, Gate, empty, messages
-from windrow import Producer, RawProducer
+from windrow import Producer, RawProducer, Settings
 from windrow.chunks import is_raw
 from windrow.engine.log import DeltaRsLog
 from windrow.errors import DeliveryTimeout, FileRefused, MessageRefused, ProducerClosed, ProducerFenced, TableRefused
 from windrow.rawfiles import ingest
+from windrow.verify import verify
 
 ROOT = Path(__file__).parents[2]
 
@@ -294,3 +296,34 @@ class TestFence:
             assert isinstance(producer.send(b"more").exception(60), ProducerFenced)
         assert contents(depot) == {"file": [(1, b"content", True)]}
         assert DeltaTable(depot).version() == 1
+
+
+def test_to_batches(depot: str, tmp_path: Path) -> None:
+    """
+    What was cut anywhere, sent by several producers one after the other and batched in between, comes out as
+    the records that it was.
+    """
+    lines = [f"2026-01-01T00:00:{at // 2:02}Z,pump-{at % 3},{at}\n".encode() for at in range(100)]
+    data, shape, at = b"".join(lines), random.Random(7), 0
+    settings = Settings(
+        depot=depot,
+        ledger=str(tmp_path / "ledger"),
+        engine="embedded",
+        idle_grace="never",
+        depot_columns={"key": "k", "type": "'t'", "event_time": "ts", "received_at": "ts", "payload": "v"},
+        format={"type": "csv", "header": False, "fields": {"ts": "timestamp[us]", "k": "string", "v": "string"}},
+    )
+    while at < len(data):
+        with RawProducer(depot, "line", hold_rows=3) as producer:
+            for _ in range(9):
+                size = shape.randint(0, 60)
+                producer.send(data[at : at + size], last=0 < len(data) - at <= size)
+                at += size
+                if at >= len(data):
+                    break
+        windrow.run(settings)
+    book = DeltaTable(settings.ledger).to_pyarrow_table().select(["state", "messages"]).to_pylist()
+    found = [one["payload"] for row in book if row["state"] in {"open", "closed"} for one in row["messages"]]
+    assert sorted(found, key=int) == [str(number) for number in range(100)]
+    assert not [row for row in book if row["state"] == "rejected"]
+    assert verify(depot, settings.ledger).ok
