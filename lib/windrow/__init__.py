@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from windrow.api import run
     from windrow.batching import Batched, Rules, State, batch
     from windrow.closed import stream_closed
-    from windrow.producer import Producer
+    from windrow.producer import Producer, RawProducer
     from windrow.reading.closed import Closed, read_closed
     from windrow.reading.digests import digests
     from windrow.replaying import replay
@@ -24,6 +24,7 @@ _HOMES = {
     "Batched": "batching",
     "Closed": "reading.closed",
     "Producer": "producer",
+    "RawProducer": "producer",
     "Rules": "batching",
     "Settings": "settings",
     "State": "batching",
@@ -39,6 +40,7 @@ __all__ = [
     "Batched",
     "Closed",
     "Producer",
+    "RawProducer",
     "Rules",
     "Settings",
     "State",

@@ -145,12 +145,13 @@ def _entry(version: int) -> str:
 OPENED = Opened()
 
 
-def history(table: DeltaTable, since: int = 0) -> Iterator[dict[str, Any]]:
+def history(table: DeltaTable, since: int = 0, *, octets: bool = False) -> Iterator[dict[str, Any]]:
     """Yield what the log says of each commit, the last first, back to version `since` or where the log begins.
 
     `version` is the number of the log's own file. `DeltaTable.history` counts back from the version at which the table
     was opened, and begins with the newest that there is: one commit in between, and each has the number of another. A
-    commit that says nothing of itself has the time of its file. Raises OSError for an empty file.
+    commit that says nothing of itself has the time of its file. With `octets` it says how many its files have. Raises
+    OSError for an empty file.
     """
     store = PyFileSystem(DeltaStorageHandler(table.table_uri))
     for version in range(table.version(), since - 1, -1):
@@ -161,9 +162,12 @@ def history(table: DeltaTable, since: int = 0) -> Iterator[dict[str, Any]]:
         if not found.size:
             raise OSError(f"{place} is empty")
         with TextIOWrapper(store.open_input_stream(place), encoding="utf-8") as lines:
-            actions = (json.loads(line) for line in lines if '"commitInfo"' in line)
-            said: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-        yield {"timestamp": found.mtime_ns // 1_000_000} | said | {"version": version}
+            wanted = ('"commitInfo"', '"add"') if octets else ('"commitInfo"',)
+            actions = (json.loads(line) for line in lines if any(word in line for word in wanted))
+            known = list(actions) if octets else actions
+            said: dict[str, Any] = next((action["commitInfo"] for action in known if "commitInfo" in action), {})
+        size = {"octets": sum(action.get("add", {}).get("size", 0) for action in known)} if octets else {}
+        yield {"timestamp": found.mtime_ns // 1_000_000} | said | {"version": version} | size
 
 
 def missing(location: str, role: str) -> TableMissing:

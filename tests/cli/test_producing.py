@@ -155,3 +155,43 @@ class TestProduce:
         monkeypatch.undo()
         monkeypatch.chdir(tmp_path)
         assert windrow("produce", "lines", "--id", "p", "--json").json()["messages"] == 1
+
+
+class TestRaw:
+    def test_as_it_is(self, windrow: Command, tmp_path: Path) -> None:
+        """
+        Octets come through as they are, cut into chunks, behind those that are there; with --last the source ends.
+        """
+        data = bytes(range(256)) * 20
+        (tmp_path / "data").write_bytes(data)
+        (tmp_path / "windrow.toml").write_text("[ingest]\nchunk_bytes = 1000\n")
+        given = ("produce", "data", "--raw-source", "line", "--depot", "raw")
+        assert windrow(*given).out == "5,120 octets sent as 6 chunks. line goes on with chunk 7.\n"
+        document = windrow(*given, "--last", "--json").json()
+        assert document == {"octets": 5_120, "chunks": 7, "sequence": 13, "ended": True, "stopped": False}
+        rows = DeltaTable("raw").to_pyarrow_table().sort_by("sequence")
+        assert rows["sequence"].to_pylist() == list(range(1, 14))
+        assert b"".join(rows["bytes"].to_pylist()) == 2 * data
+        assert rows["last"].to_pylist() == [False] * 12 + [True]
+        said = windrow(*given)
+        assert (said.status, "has ended" in said.err) == (2, True)
+        assert DeltaTable("raw").to_pyarrow_table().num_rows == 13
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            ("produce", "data"),
+            ("produce", "data", "--id", "p", "--last"),
+            ("produce", "data", "--raw-source", "line", "--id", "p"),
+            ("produce", "data", "--raw-source", "line", "--strict"),
+            ("produce", "data", "--raw-source", "line", "--column", "payload=*"),
+            ("produce", "data", "--raw-source", ""),
+        ],
+    )
+    def test_refused(self, windrow: Command, tmp_path: Path, given: tuple[str, ...]) -> None:
+        """
+        Options of lines and of octets do not go together, and either has a name; nothing is made.
+        """
+        (tmp_path / "data").write_bytes(b"x")
+        assert windrow(*given, "--depot", "raw").status == 2
+        assert not (tmp_path / "raw").exists()

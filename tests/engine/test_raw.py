@@ -19,6 +19,7 @@ from windrow.engine.creation import create_raw_depot
 from windrow.errors import MicrobatchFailed, SettingsError
 from windrow.moments import time_text
 from windrow.testing.points import Point
+from windrow.verify import verify
 
 COLUMNS = {
     "source": "device",
@@ -204,3 +205,42 @@ def test_field_called_version(world: Raw) -> None:
     assert world.history()[0]["versions"] == [{"version": 1, "messages": 1}]
     with pytest.raises(SettingsError, match="Delta"):
         world.run(EngineFactory("embedded"), format={"type": "csv", "fields": {"_commit_version": "int64"}})
+
+
+def test_max_messages(world: Raw, engine: EngineFactory) -> None:
+    """
+    A microbatch takes no more versions than have `max_messages` chunks together, as long as one has not more.
+    """
+    chunks = cut(dirty(), 200)
+    for at in range(0, len(chunks), 2):
+        world.append(*chunks[at : at + 2])
+    world.run(engine, max_messages=4)
+    read = [len(row["versions"]) for row in world.history() if row["kind"] == "data"]
+    versions = -(-len(chunks) // 2)
+    assert read == [2] * (versions // 2) + [1] * (versions % 2)
+
+
+def test_max_read_bytes(world: Raw, engine: EngineFactory) -> None:
+    """
+    A microbatch takes no more versions than have `max_read_bytes` octets together; a larger one is one by itself.
+    """
+    data = [random.Random(at).randbytes(size) for at, size in enumerate((3_000, 3_000, 20_000, 3_000, 3_000), 1)]
+    for number, octets in enumerate(data, 1):
+        world.append(("gateway", number, octets, number == len(data)))
+    world.run(engine, format=CSV | {"max_read_bytes": 10_000})
+    assert [row["depot_version"] for row in world.history() if row["kind"] == "data"] == [2, 3, 5]
+
+
+def test_binary_payload_without_mapping(world: Raw, engine: EngineFactory) -> None:
+    """
+    Fields with the names of a message's columns are one without a mapping; a payload of octets stays one.
+    """
+    fields = {"key": "string", "type": "string", "event_time": "timestamp[us]", "payload": "binary"}
+    octets = b"\xff\x00\xfe"
+    line = b"k,t,%s,%s\n" % (time_text(NOW).encode(), octets)
+    world.append(("gateway", 1, line, True))
+    world.run(engine, depot_columns={}, format={"type": "csv", "header": False, "fields": fields})
+    [batch] = world.rows("open", "closed")
+    assert [(one["type"], one["payload"]) for one in batch["messages"]] == [("t", octets)]
+    assert world.rows("rejected") == []
+    assert verify(world.depot, world.ledger).ok

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.formats.conversion import convert
+from windrow.formats.conversion import convert, quoted, said
 from windrow.formats.fields import parse
+from windrow.formats.texts import Texts
 
 BAD = "bad"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -213,9 +214,18 @@ def test_details():
     """
     converted = convert(pa.array(["1", "x" * 50, "ä"]), field("int64"))
     assert converted.reason == "format_cast"
-    assert converted.detail == [f"'{'x' * 40}'... is no int64", "'ä' is no int64"]
+    assert converted.detail.to_pylist() == [f"'{'x' * 40}'... is no int64", "'ä' is no int64"]
     converted = convert(pa.array([b"a\xff"]), field("string"))
-    assert (converted.reason, converted.detail) == ("format_encoding", ["'a\\xff' is not UTF-8"])
+    assert (converted.reason, converted.detail.to_pylist()) == ("format_encoding", ["'a\\xff' is not UTF-8"])
+
+
+@given(st.lists(st.one_of(st.binary(max_size=60), st.text(max_size=60).map(str.encode)), max_size=8))
+def test_what_is_said(texts):
+    """
+    Many texts are shown as each is by itself: whole letters, at most forty, and octets that are none as escapes.
+    """
+    shown = said(Texts.of(pa.array(texts, pa.binary())), "is none").to_pylist()
+    assert shown == [f"{quoted(text)} is none" for text in texts]
 
 
 def test_halves_of_a_letter():

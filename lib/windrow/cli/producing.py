@@ -5,23 +5,30 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from windrow.cli import options
 from windrow.cli.options import Config, Debug, Depot, Json, LogFormat, LogLevel, aside, count, say
-from windrow.errors import FileRefused
+from windrow.errors import FileRefused, SettingsError
 from windrow.paths import PathBook
 
 if TYPE_CHECKING:
     from windrow.producer import Producer
     from windrow.producer.produce import Listener, Produced
+    from windrow.producer.sender import Sender
     from windrow.settings import Settings
 
+P = TypeVar("P", bound="Sender")
 File = Annotated[str, typer.Argument(help="File of lines, each a JSON object; - is standard input.")]
-Id = Annotated[str, typer.Option("--id", help="Name of the producer; each input has its own.")]
+Id = Annotated[str | None, typer.Option("--id", help="Name of the producer; each input has its own.")]
+RawSource = Annotated[
+    str | None,
+    typer.Option("--raw-source", help="Send the input as it is, as chunks of this raw source, to a raw depot."),
+]
+Last = Annotated[bool, typer.Option("--last", help="With --raw-source: the source ends where the input ends.")]
 Column = Annotated[
     list[str] | None,
     typer.Option(
@@ -40,11 +47,13 @@ def add_to(app: typer.Typer) -> None:
 
 
 def produce(
-    id_: Id,
+    id_: Id = None,
     file: File = "-",
     column: Column = None,
     no_resume: NoResume = False,
     strict: Strict = False,
+    raw_source: RawSource = None,
+    last: Last = False,
     config: Config = None,
     depot: Depot = None,
     log_format: LogFormat = None,
@@ -56,7 +65,18 @@ def produce(
 
     A line that is no message goes in as well, where the batcher rejects it; --strict stops there. SIGINT and SIGTERM
     end it when the lines that were read are in the depot.
+
+    With --raw-source octets of any format are sent to a raw depot, behind those that are there: for what cannot be
+    given again. What can, such as a file, is ingested (windrow ingest).
     """
+    if raw_source is not None:
+        _require_raw_alone(id_, column, no_resume, strict)
+        _produce_raw(file, raw_source, last, config, depot, options.table(format=log_format, level=log_level), json)
+        return
+    if id_ is None:
+        raise typer.BadParameter("a producer has a name: say --id NAME for lines, or --raw-source NAME for octets.")
+    if last:
+        raise SettingsError("--last is for --raw-source, not for lines", "Leave it out.")
     from windrow.cli.watching import stopping
     from windrow.observing.log import logging_to
     from windrow.producer.fields import Fields
@@ -84,6 +104,44 @@ def produce(
         say(_sentence(done))
 
 
+def _produce_raw(
+    file: str, source: str, last: bool, config: str | None, depot: str | None, log: dict[str, str] | None, json: bool
+) -> None:
+    """Send octets, with a progress bar on a terminal."""
+    from windrow.cli.watching import stopping
+    from windrow.observing.log import logging_to
+    from windrow.producer import RawProducer
+    from windrow.producer.input import Stop
+    from windrow.producer.octets import Octets, send_octets
+
+    chosen = options.settings(config, depot=depot, log=log)
+    part, stop = chosen.producer, Stop()
+    place = PathBook.beside(config).path(chosen.depot)
+    with (
+        logging_to(aside, chosen.log.format, chosen.log.level),
+        stopping(stop, "stopping after the octets that were read"),
+        _opened(file) as descriptor,
+        _closing(RawProducer(place, source, keep=chosen.keep, **part.model_dump())) as producer,
+        options.counter("produce", quiet=json) as progress,
+    ):
+        octets = Octets(descriptor, stop, min(part.max_message_bytes, chosen.ingest.chunk_bytes), part.hold_ms / 1_000)
+        done = send_octets(producer, octets, last, lambda size: progress("octets", size))
+    if json:
+        options.print_json(done)
+        return
+    ended = f"{source} ends with it." if done.ended else f"{source} goes on with chunk {done.sequence + 1:,}."
+    stopped = " Stopped before the end of the input." if done.stopped else ""
+    sent = f"{count(done.octets, 'octet')} sent as {count(done.chunks, 'chunk')}"
+    say(f"{sent}. {ended if done.chunks else 'Nothing came.'}{stopped}", markup=False)
+
+
+def _require_raw_alone(id_: str | None, column: list[str] | None, no_resume: bool, strict: bool) -> None:
+    given = {"--id": id_, "--column": column, "--no-resume": no_resume, "--strict": strict}
+    for name, value in given.items():
+        if value:
+            raise SettingsError(f"{name} is for lines, not for --raw-source", "Leave it out.")
+
+
 @contextmanager
 def _opened(file: str) -> Iterator[int]:
     """Open a file, or standard input. Raises FileRefused."""
@@ -102,12 +160,15 @@ def _opened(file: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-@contextmanager
-def _producing(settings: Settings, depot: str, name: str) -> Iterator[Producer]:
-    """Open a producer; after an error nothing is under way that is worth waiting for."""
+def _producing(settings: Settings, depot: str, name: str) -> AbstractContextManager[Producer]:
     from windrow.producer import Producer
 
-    producer = Producer(depot, name, keep=settings.keep, **settings.producer.model_dump())
+    return _closing(Producer(depot, name, keep=settings.keep, **settings.producer.model_dump()))
+
+
+@contextmanager
+def _closing(producer: P) -> Iterator[P]:
+    """Close a producer; after an error nothing is under way that is worth waiting for."""
     try:
         yield producer
     except BaseException:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,7 +12,8 @@ import pyarrow as pa
 from windrow import messages
 from windrow.arrow import plain
 from windrow.commits import CHANGE, VERSION
-from windrow.engine.protocol import Table
+from windrow.engine.log import Log, payload_type
+from windrow.engine.protocol import Table, next_versions
 from windrow.engine.rows import is_ledger
 from windrow.engine.slices import mapping_of
 from windrow.errors import SettingsError, require
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from windrow.formats.format import Format
 
+Counted = Mapping[int, int | None]
 ToMessages = Callable[[pa.Table], pa.Table]
 COLUMNS = list(messages.COLUMNS)
 
@@ -62,7 +65,7 @@ class Conversion:
             format_ = format_of(settings.format)
         columns = columns_of(format_.parser.schema)
         mapping = mapping_of(settings.depot_columns, columns)
-        payload = mapping.payload_type(columns) if mapping else table.payload
+        payload = mapping.payload_type(columns) if mapping else payload_type(columns)
         return cls(format_, mapping, columns, payload)
 
     @property
@@ -106,7 +109,25 @@ class Conversion:
 
     def most_rows(self, max_messages: int) -> int:
         """Return how many rows of the depot a microbatch takes at most, where it takes several versions."""
-        return max_messages if self.format is None else self.format.max_chunks
+        return max_messages if self.format is None else min(max_messages, self.format.max_chunks)
+
+    def next_versions(self, counts: Counted, octets: Mapping[int, int], after: int, max_messages: int) -> list[int]:
+        """Choose the versions of the next slice behind one: by their rows, of a raw depot by their octets as well."""
+        chosen = next_versions(counts, after, self.most_rows(max_messages))
+        if self.format is None:
+            return chosen
+        sums = accumulate(octets.get(version, 0) for version in chosen)
+        return [
+            at for at, read in zip(chosen, sums, strict=True) if at == chosen[0] or read <= self.format.max_read_bytes
+        ]
+
+    def fits(self, octets: Mapping[int, int]) -> bool:
+        """Tell whether versions with so many octets may come into memory at once."""
+        return self.format is None or sum(octets.values()) <= self.format.max_read_bytes
+
+    def octets(self, log: Log, after: int, upto: int) -> dict[int, int]:
+        """Return how many octets the versions of a raw depot have, as far as its log says."""
+        return {} if self.format is None else log.octets_added(after, upto)
 
     def apply(self, rows: pa.Table) -> pa.Table:
         """Return rows (of a raw depot the fields of its records) as messages, in their order, without Spark."""

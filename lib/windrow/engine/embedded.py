@@ -18,7 +18,7 @@ from windrow.engine.creation import create_depot, create_ledger, create_raw_depo
 from windrow.engine.files import LedgerFiles, Parts
 from windrow.engine.lock import commit_lock
 from windrow.engine.log import DeltaRsLog, identity, ledger_schema_of, payload_type, require_ledger
-from windrow.engine.protocol import Arrivals, Arrived, Input, Live, Merged, Table, Upkeep, next_versions
+from windrow.engine.protocol import Arrivals, Arrived, Input, Live, Merged, Table, Upkeep
 from windrow.engine.rows import cut_rows, rows_of
 from windrow.engine.slices import cut, messages_of, refuse_changes
 from windrow.engine.upkeep import DeltaRsUpkeep
@@ -47,13 +47,14 @@ class EmbeddedArrivals:
 
     table: DeltaTable
     counts: Mapping[int, int | None]
+    octets: Mapping[int, int]
     begin: int
     on_depot_delete: str
     conversion: Conversion
 
     def after(self, version: int, max_messages: int) -> Arrived | None:
         """Return the next slice, or None when all is read."""
-        while versions := next_versions(self.counts, version, self.conversion.most_rows(max_messages)):
+        while versions := self.conversion.next_versions(self.counts, self.octets, version, max_messages):
             if self.on_depot_delete == "ignore" and self.counts[versions[0]] is None:
                 self._require_feed(versions[0])
             feed = self._feed(versions[0], versions[-1])
@@ -234,11 +235,13 @@ class EmbeddedEngine:
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
         """Give `handle` the versions after `after`, up to `upto`."""
         table = shared_table(self._depot, "depot")
-        added = DeltaRsLog(self._depot).rows_added(after, upto)
+        log = DeltaRsLog(self._depot)
+        added = log.rows_added(after, upto)
         if any(count != 0 for count in added.values()):
             conversion = Conversion.of(self._settings, identity(table), self._as_rows)
             new = {version: count for version, count in conversion.counts(added).items() if count != 0}
-            handle(EmbeddedArrivals(table, new, after + 1, self._settings.on_depot_delete, conversion))
+            octets = conversion.octets(log, after, upto)
+            handle(EmbeddedArrivals(table, new, octets, after + 1, self._settings.on_depot_delete, conversion))
 
     def merge(self, rows: pa.Table, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Replace the files that prime read, as far as their rows changed: Delta's conflict check is the fence."""

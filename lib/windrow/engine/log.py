@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 from windrow import chunks, tables
 from windrow.arrow import plain_type
-from windrow.commits import FEED, Commit, rows_added
+from windrow.commits import FEED, OCTETS, Commit, rows_added
 from windrow.engine.protocol import Table
 from windrow.errors import DepotUnreadable, TableMissing, TableRefused
 from windrow.storage import history, reading, shared_table
@@ -34,6 +34,10 @@ class Log(Protocol):
 
     def rows_added(self, after: int, upto: int) -> dict[int, int | None]:
         """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say."""
+        ...
+
+    def octets_added(self, after: int, upto: int) -> dict[int, int]:
+        """Return for versions of a raw depot how many octets of chunks each added, where that can be told."""
         ...
 
     def commits(self, since: int | None = None) -> list[Commit]:
@@ -59,6 +63,16 @@ class DeltaRsLog:
         table = shared_table(self.location, "depot")
         with reading(self.location, "depot"):
             return added(history(table, after + 1), after, upto)
+
+    def octets_added(self, after: int, upto: int) -> dict[int, int]:
+        """Return for versions of a raw depot how many octets each added: as its writer says, or as its files have."""
+        table = shared_table(self.location, "depot")
+        with reading(self.location, "depot"):
+            return {
+                int(commit["version"]): int(commit.get(OCTETS, commit["octets"]))
+                for commit in history(table, after + 1, octets=True)
+                if commit["version"] <= upto
+            }
 
     def commits(self, since: int | None = None) -> list[Commit]:
         """Return what the log says of its commits in order, all of them or those from version `since` on."""

@@ -277,11 +277,13 @@ class SparkEngine:
             chosen = self._settings
             with configured(self._session, ALIKE):
                 conversion = Conversion.of(chosen, table, self._as_rows)
+                octets = conversion.octets(self._log(self._depot), begin - 1, table.version)
                 mapped = conversion.mapped(frame)
                 with released(mapped):
                     arrivals = SparkArrivals.of(
                         mapped,
                         conversion.counts(counts),
+                        octets,
                         begin,
                         chosen.on_depot_delete,
                         chosen.driver_messages,

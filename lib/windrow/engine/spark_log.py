@@ -39,6 +39,13 @@ class SparkLog:
         new = self._history("version", "operation", "operationMetrics", limit=max(latest - after, 1))
         return added(new, after, upto)
 
+    def octets_added(self, after: int, upto: int) -> dict[int, int]:
+        """Return for versions of a raw depot how many octets the files have that each added."""
+        latest = self._history("version", limit=1)[0]["version"]
+        new = self._history("version", "operationMetrics", limit=max(latest - after, 1))
+        sizes = {commit["version"]: (commit["operationMetrics"] or {}).get("numOutputBytes") for commit in new}
+        return {version: int(size) for version, size in sizes.items() if size and after < version <= upto}
+
     def commits(self, since: int | None = None) -> list[Commit]:
         """Return what the log says of its commits in order, all of them or those from version `since` on."""
         columns = ("version", "unix_micros(timestamp) AS timestamp", "operation", "operationMetrics")

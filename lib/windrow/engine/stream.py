@@ -21,7 +21,7 @@ from windrow.arrow import plain
 from windrow.commits import CHANGE, COMMITTED_AT, FEED_COLUMNS, VERSION
 from windrow.engine.conversion import Conversion
 from windrow.engine.executors import ExecutorsSlice
-from windrow.engine.protocol import Arrivals, Arrived, next_versions
+from windrow.engine.protocol import Arrivals, Arrived
 from windrow.engine.rows import cut_rows, rows_of
 from windrow.engine.slices import cut, messages_of, refuse_changes
 from windrow.errors import WindrowError, first_line
@@ -36,6 +36,7 @@ class SparkArrivals:
 
     frame: DataFrame
     counts: Mapping[int, int | None]
+    octets: Mapping[int, int]
     begin: int
     on_depot_delete: str
     driver_messages: int
@@ -48,6 +49,7 @@ class SparkArrivals:
         cls,
         frame: DataFrame,
         counts: Mapping[int, int | None],
+        octets: Mapping[int, int],
         begin: int,
         on_depot_delete: str,
         driver_messages: int,
@@ -59,17 +61,18 @@ class SparkArrivals:
         """
         known = [count for count in counts.values() if count is not None]
         total = sum(known) if len(known) == len(counts) else frame.count()
-        feed = _collected(frame, conversion) if total <= conversion.most_rows(driver_messages) else None
+        fits = total <= conversion.most_rows(driver_messages) and conversion.fits(octets)
+        feed = _collected(frame, conversion) if fits else None
         if feed is None:
             _keep(frame)
         last = frame.agg(F.max(VERSION)).collect()[0][0] if feed is None else pc.max(feed[VERSION]).as_py()
         new = {version: count for version, count in counts.items() if count != 0 and version <= (last or 0)}
         rows = None if feed is None else _rows_of(feed, on_depot_delete, conversion)
-        return cls(frame, new, begin, on_depot_delete, driver_messages, last, rows, conversion)
+        return cls(frame, new, octets, begin, on_depot_delete, driver_messages, last, rows, conversion)
 
     def after(self, version: int, max_messages: int) -> Arrived | None:
         """Return the next slice, or None when all is read."""
-        while versions := next_versions(self.counts, version, self.conversion.most_rows(max_messages)):
+        while versions := self.conversion.next_versions(self.counts, self.octets, version, max_messages):
             counts = {at: self.counts[at] for at in versions}
             arrived = self._slice(counts)
             if arrived is not None:

@@ -47,7 +47,7 @@ class Converted:
     values: pa.Array
     bad: Ints
     reason: str
-    detail: list[str]
+    detail: pa.Array
 
 
 def convert(texts: Texts | pa.Array, field: Field) -> Converted:
@@ -57,12 +57,28 @@ def convert(texts: Texts | pa.Array, field: Field) -> Converted:
     bad = np.flatnonzero(given.valid & ~good)
     reason = ENCODING if pa.types.is_string(field.type) else CAST
     what = "not UTF-8" if reason == ENCODING else f"no {type_text(field)}"
-    return Converted(values, bad, reason, [f"{quoted(text)} is {what}" for text in given.some(bad, MOST_READ)])
+    return Converted(values, bad, reason, said(given.take(bad), f"is {what}"))
 
 
 def read(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
     """Return texts as the type of a field, NULL where they are none, and which of them are good; NULL is not."""
     return _strings(texts) if pa.types.is_string(field.type) else _reader(field.type)(texts, field)
+
+
+def said(texts: Texts, what: str) -> pa.Array:
+    """Return for each text what is to be said of it: the text as `quoted` shows it, and `what`."""
+    if not texts.count:
+        return pa.array([], pa.string())
+    short = replace(texts, end=np.minimum(texts.end, texts.begin + MOST_READ), valid=np.ones(texts.count, np.bool_))
+    fine = are_utf8(*_places(short))
+    odd = np.flatnonzero(~fine)
+    whole = replace(short, valid=fine).array(pa.string())
+    tail = pc.if_else(pc.greater(pc.utf8_length(whole), LONGEST_QUOTED), "'...", "'")
+    shown = pc.binary_join_element_wise("'", pc.utf8_slice_codeunits(whole, 0, LONGEST_QUOTED), tail, "")
+    if odd.size:
+        mended = pa.array([quoted(text) for text in short.some(odd)], pa.string())
+        shown = pc.replace_with_mask(shown, pa.array(~fine), mended)
+    return pc.binary_join_element_wise(shown, what, " ")
 
 
 def quoted(text: bytes) -> str:

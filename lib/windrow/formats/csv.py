@@ -14,7 +14,7 @@ from windrow.formats.automaton import Automaton
 from windrow.formats.cells import EMPTY, OPEN, Cells, Marks
 from windrow.formats.conversion import ENCODING, quoted
 from windrow.formats.fields import Field, require_flat, require_unsized
-from windrow.formats.records import HeaderRefused, Ints, Parsed, Records, Refused
+from windrow.formats.records import HeaderRefused, Ints, Parsed, Records, alike
 
 COLUMNS, SYNTAX = "format_columns", "format_syntax"
 UNCLOSED = "a quote is not closed"
@@ -96,13 +96,15 @@ class Csv:
         return Marks.of(self.record, self.delimiter, self.quote, self.escape)
 
 
-def _refused(count: Ints, wanted: int) -> Iterator[Refused]:
-    for record in np.flatnonzero((count != wanted) & (count != EMPTY)).tolist():
-        if count[record] == OPEN:
-            yield Refused(record, SYNTAX, None, UNCLOSED)
+def _refused(count: Ints, wanted: int) -> Iterator[pa.Table]:
+    bad = np.flatnonzero((count != wanted) & (count != EMPTY))
+    for columns_there in np.unique(count[bad]).tolist():
+        record = bad[count[bad] == columns_there]
+        if columns_there == OPEN:
+            yield alike(record, SYNTAX, None, UNCLOSED)
         else:
-            there = f"{count[record]} column{'s' if count[record] > 1 else ''}"
-            yield Refused(record, COLUMNS, None, f"{there} where {wanted} {'are' if wanted > 1 else 'is'} wanted")
+            there = f"{columns_there} column{'s' if columns_there > 1 else ''}"
+            yield alike(record, COLUMNS, None, f"{there} where {wanted} {'are' if wanted > 1 else 'is'} wanted")
 
 
 def _name(text: bytes) -> str:

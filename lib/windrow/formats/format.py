@@ -29,6 +29,7 @@ class Format:
     max_held_bytes: int = 67_108_864
     remembered_chunks: int = 1_024
     max_chunks: int = 256
+    max_read_bytes: int = 268_435_456
 
     def parser_of(self, header: bytes | None) -> Parser:
         """Return the parser of a source with such a header. Raises HeaderRefused."""

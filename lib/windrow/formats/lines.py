@@ -14,9 +14,9 @@ from windrow.arrow import texts as array_of
 from windrow.errors import SettingsError, first_line
 from windrow.formats import columns, grammar
 from windrow.formats.automaton import Automaton
-from windrow.formats.conversion import convert, quoted
+from windrow.formats.conversion import convert, said
 from windrow.formats.fields import Field, require_flat, require_unsized
-from windrow.formats.records import Ints, Parsed, Records, Refused
+from windrow.formats.records import Ints, Parsed, Records, alike
 from windrow.formats.texts import Flags, Texts
 
 SYNTAX = "format_syntax"
@@ -64,15 +64,9 @@ class Lines:
         matched, empty = _flags(found.is_valid()), lines.begin == lines.end
         wrong = ~matched & ~empty
         wrong[text.bad] = False
-        refused = [
-            Refused(record, text.reason, None, detail)
-            for record, detail in zip(text.bad.tolist(), text.detail, strict=True)
-        ]
         unmatched = np.flatnonzero(wrong)
-        refused += [
-            Refused(record, SYNTAX, None, f"{quoted(line)} does not match the regular expression")
-            for record, line in zip(unmatched.tolist(), lines.some(unmatched), strict=True)
-        ]
+        detail = said(lines.take(unmatched), "does not match the regular expression")
+        refused = [alike(text.bad, text.reason, None, text.detail), alike(unmatched, SYNTAX, None, detail)]
         groups = found.filter(found.is_valid())
         values = (self._texts(groups.field(field.name)) for field in self._wanted)
         return columns.parsed(self._wanted, values, np.flatnonzero(matched), refused, np.flatnonzero(~matched & empty))

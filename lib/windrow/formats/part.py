@@ -35,6 +35,7 @@ class FormatPart(Part):
     max_held_bytes: Octets = Field(67_108_864, description="of a source, while it waits for chunks; then they are lost")
     remembered_chunks: Count = Field(1_024, description="of a source: a chunk that comes again is compared with these")
     max_chunks: Count = Field(256, description="per microbatch, whole depot versions; a larger one is one microbatch")
+    max_read_bytes: Count = Field(268_435_456, description="octets of chunks per microbatch, as far as the log says")
 
     def recorded(self) -> str | None:
         """Return what differs from the defaults as the history records it, JSON; None for nothing.

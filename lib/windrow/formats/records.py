@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -65,6 +65,20 @@ def rejects(refused: Iterable[Refused]) -> pa.Table:
     if not columns:
         return no_rows(REJECTS)
     return pa.Table.from_arrays([pa.array(*one) for one in zip(columns, REJECTS.types, strict=True)], schema=REJECTS)
+
+
+def alike(record: Ints, reason: str, column: str | None, detail: pa.Array | str) -> pa.Table:
+    """Return records that are bad for one reason in one field as a table; `detail` may be one for each."""
+    count = record.size
+    told = detail if isinstance(detail, pa.Array) else pa.repeat(pa.scalar(detail, pa.string()), count)
+    rest = [pa.repeat(pa.scalar(value, pa.string()), count) for value in (reason, column)]
+    return pa.Table.from_arrays([pa.array(record, pa.int64()), *rest, told], schema=REJECTS)
+
+
+def joined(parts: Sequence[pa.Table]) -> pa.Table:
+    """Return bad records of several kinds as one table, in rising order."""
+    held = [part for part in parts if part.num_rows]
+    return pa.concat_tables(held).sort_by("record").combine_chunks() if held else no_rows(REJECTS)
 
 
 class HeaderRefused(ValueError):

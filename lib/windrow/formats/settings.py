@@ -91,6 +91,7 @@ def _format(
         max_held_bytes=chosen.max_held_bytes,
         remembered_chunks=chosen.remembered_chunks,
         max_chunks=chosen.max_chunks,
+        max_read_bytes=chosen.max_read_bytes,
     )
 
 

@@ -13,6 +13,7 @@ commit is *fenced*, and says so to all who wait.
 from windrow.producer.delivery import Ack, Position
 from windrow.producer.metrics import Metrics
 from windrow.producer.producer import Producer
+from windrow.producer.raw import RawProducer
 from windrow.producer.state import State
 
-__all__ = ["Ack", "Metrics", "Position", "Producer", "State"]
+__all__ = ["Ack", "Metrics", "Position", "Producer", "RawProducer", "State"]

@@ -8,8 +8,9 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from windrow import chunks
 from windrow.producer.delivery import Ack, Delivery
-from windrow.producer.row import Row, numbered, table_of
+from windrow.producer.row import Sent, numbered, required_chunks, table_of
 
 
 @dataclass(slots=True, eq=False)
@@ -28,7 +29,7 @@ class Batch:
     sealed: bool = False
     reserved: int = 0
     awaited: int = 0
-    sent: list[Row] = field(default_factory=list)
+    sent: list[Sent] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
     note: str = field(default_factory=lambda: uuid4().hex)
@@ -43,7 +44,7 @@ class Batch:
         """Tell whether somebody waits for every message of it, so that nobody is left to send more."""
         return self.awaited == len(self.deliveries)
 
-    def add(self, row: Row, octets: int, now: float, waiting: Callable[[Batch], None]) -> Delivery:
+    def add(self, row: Sent, octets: int, now: float, waiting: Callable[[Batch], None]) -> Delivery:
         """Take a message."""
         delivery = self._promise(octets, now, waiting)
         self.sent.append(row)
@@ -60,10 +61,11 @@ class Batch:
         self.deliveries.append(delivery)
         return delivery
 
-    def table(self, first: int, payload: pa.DataType) -> pa.Table:
-        """Return the messages as they are written, numbered from `first`."""
-        sent = table_of(zip(*self.sent, strict=True), payload) if self.given is None else self.given
-        return numbered(sent, first)
+    def table(self, first: int, schema: pa.Schema) -> pa.Table:
+        """Return the messages or chunks as they are written, numbered from `first`. Raises MessageRefused."""
+        sent = table_of(zip(*self.sent, strict=True), schema) if self.given is None else self.given
+        whole = numbered(sent, first)
+        return required_chunks(whole, first) if schema == chunks.RAW else whole
 
     def acknowledge(self, version: int, first: int) -> None:
         """End all deliveries well."""

@@ -28,10 +28,13 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts
 class Committer:
     """The lanes of one depot and the threads that serve them."""
 
-    def __init__(self, location: str, payload: pa.DataType, keep: str, unused: Callable[[Committer], None]) -> None:
-        """Open the depot, or make it. `unused` is called when a commit ended for which no lane is left."""
+    def __init__(self, location: str, schema: pa.Schema, keep: str, unused: Callable[[Committer], None]) -> None:
+        """Open the depot, or make it, for messages or chunks, by the schema.
+
+        `unused` is called when a commit ended for which no lane is left.
+        """
         self.location, self._unused = location, unused
-        self._writer = DepotWriter.made(location, payload, keep)
+        self._writer = DepotWriter.made(location, schema, keep)
         self._opening = threading.Lock()
         self._bell = Bell.new(time.monotonic)
         self._lanes: dict[str, Lane] = {}
@@ -41,13 +44,13 @@ class Committer:
             threading.Thread(target=work, name=f"windrow-producer{work.__name__}", daemon=True).start()
 
     @property
-    def payload(self) -> pa.DataType:
-        """Return the type of the depot's payloads."""
-        return self._writer.payload
+    def schema(self) -> pa.Schema:
+        """Return the columns of what the depot holds: messages or chunks."""
+        return self._writer.schema
 
     def recorded(self, name: str) -> Position:
         """Return how far a producer has come in the depot now."""
-        return DepotWriter(self.location).recorded(name)
+        return DepotWriter(self.location, raw=self._writer.raw).recorded(name)
 
     def join(self, name: str, chosen: ProducerPart) -> Lane:
         """Return the lane of an id, which several producers may share; wait while it closes. Raises ProducerInUse."""
@@ -63,7 +66,9 @@ class Committer:
         if lane is not None and lane.state is State.CLOSING:
             return None
         if lane is None or lane.state is not State.OPEN:
-            lane = Lane(name, chosen, self.recorded(name).sequence, self._bell)
+            reached, raw = self.recorded(name), self._writer.raw
+            ended = raw and reached.mark is not None
+            lane = Lane(name, chosen, reached.sequence, self._bell, ordered=raw, ended=ended)
             with self._bell.lock:
                 self._lanes[name] = lane
         if lane.chosen != chosen:
@@ -170,7 +175,7 @@ class Committer:
         while True:
             try:
                 lane.sequence = self._writer.reached(lane.name, lane.sequence, batch.note)
-                rows = batch.table(lane.sequence + 1, self.payload)
+                rows = batch.table(lane.sequence + 1, self.schema)
                 if not self._is_awaited(lane, batch):
                     raise self._given_up(lane, batch, said, hint)
                 entry = Entry(lane.name, lane.sequence, batch.note, batch.mark)
@@ -203,6 +208,8 @@ class Committer:
             lane.failed(batch)
             if isinstance(error, ProducerFenced):
                 ended = lane.fence(error)
+            elif lane.ordered:
+                ended = lane.break_off()
         LOG.error("%d messages of producer %s were not committed: %s", batch.messages, lane.name, first_line(error))
         batch.fail(error)
         with self._bell.lock:

@@ -18,12 +18,13 @@ from windrow.errors import DeliveryTimeout, ProducerClosed, ProducerFull, Windro
 from windrow.producer.batch import Batch
 from windrow.producer.delivery import Delivery
 from windrow.producer.metrics import Counters, Metrics, Request
-from windrow.producer.row import Row
+from windrow.producer.row import Sent
 from windrow.producer.state import Event, State, after
 from windrow.settings import ProducerPart
 
 SECOND = 1_000_000
 MILLISECOND = 1_000
+ENDED = 1  # the mark of a raw source whose last chunk is in the depot
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +49,15 @@ class Bell:
 class Lane:
     """The messages of one id on their way."""
 
-    def __init__(self, name: str, chosen: ProducerPart, sequence: int, bell: Bell) -> None:
-        """Begin after message number `sequence`, the last that is in the depot."""
+    def __init__(
+        self, name: str, chosen: ProducerPart, sequence: int, bell: Bell, *, ordered: bool = False, ended: bool = False
+    ) -> None:
+        """Begin after message number `sequence`, the last that is in the depot.
+
+        In an `ordered` lane nothing may come behind what is missing; one that has `ended` takes nothing.
+        """
         self.name, self.chosen, self.sequence = name, chosen, sequence
+        self.ordered, self._ended = ordered, ended
         self.state = State.OPEN
         self.refused: WindrowError | None = None
         self.users = 0
@@ -65,7 +72,7 @@ class Lane:
 
     # What senders do.
 
-    def send(self, row: Row, may_wait: bool = True) -> Delivery:
+    def send(self, row: Sent, may_wait: bool = True) -> Delivery:
         """Take a message, when there is room. Raises ProducerClosed, ProducerFenced, ProducerFull.
 
         What is larger than a message may be takes the room of the largest.
@@ -75,7 +82,7 @@ class Lane:
             self._await_room(octets, may_wait)
             return self._hold(row, octets)
 
-    def send_at_once(self, row: Row) -> Delivery | None:
+    def send_at_once(self, row: Sent) -> Delivery | None:
         """Take a message, or return None when there is no room for it now. Raises ProducerClosed, ProducerFenced."""
         octets = self._room_of(row)
         with self._bell.lock:
@@ -185,6 +192,15 @@ class Lane:
         self._unsettled.discard(batch)
         self._bell.ended.notify_all()
 
+    def break_off(self) -> Callable[[], None]:
+        """Take no more, and fail all that is held, because something before it is missing; for the rest as `fence`."""
+        return self.fence(
+            ProducerClosed(
+                f"a chunk of raw source {self.name!r} was not committed, and none can come behind it",
+                "Open the producer again, and go on behind `last_sequence()`.",
+            )
+        )
+
     def fence(self, error: WindrowError) -> Callable[[], None]:
         """Take no more, and fail all that is held; what is returned says so to who waits, and needs no lock."""
         self.refused = error
@@ -201,6 +217,9 @@ class Lane:
         """Give up what is past its deadline; what is returned says so to who waits, and needs no lock."""
         now = self._bell.now()
         late = [batch for batch in self._pending() if batch.deadline <= now]
+        ended = self.break_off() if late and self.ordered else None
+        if ended is not None:
+            return ended
         return self._drop(
             late,
             DeliveryTimeout(
@@ -238,14 +257,16 @@ class Lane:
 
     # Parts.
 
-    def _room_of(self, row: Row) -> int:
+    def _room_of(self, row: Sent) -> int:
         return min(row.octets, self.chosen.max_message_bytes)
 
-    def _hold(self, row: Row, octets: int) -> Delivery:
+    def _hold(self, row: Sent, octets: int) -> Delivery:
         now = self._bell.now()
         batch = self._open(now)
         delivery = batch.add(row, octets, now, self._awaited)
         self._took(batch, octets)
+        if row.ends:
+            batch.mark, batch.sealed, self._ended = ENDED, True, True
         if batch.messages >= self.chosen.hold_rows or batch.reserved >= self.chosen.hold_bytes:
             batch.sealed = True
         self._tell(batch)
@@ -297,6 +318,10 @@ class Lane:
             raise self.refused
         if self.state is not State.OPEN:
             raise ProducerClosed(f"producer {self.name!r} is closed", "Open another one.")
+        if self._ended:
+            raise ProducerClosed(
+                f"raw source {self.name!r} has ended: its last chunk was sent", "Send more as another raw source."
+            )
 
     def _open(self, now: float) -> Batch:
         """Return the batch that takes the next message."""

@@ -74,7 +74,7 @@ class Reader:
         for at in reasons:
             self._reject(columns, at, lines[at], instead)
         faults = [Fault(first + at, reasons[at]) for at in sorted(reasons)]
-        return Portion(first, table_of(columns.values(), pa.string()), faults)
+        return Portion(first, table_of(columns.values(), messages.schema(pa.string())), faults)
 
     def _objects(self, lines: Sequence[bytes], reasons: dict[int, str]) -> list[dict[str, Any]]:
         """Return what each line says, an empty object where it is no message."""

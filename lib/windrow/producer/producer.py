@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import time
 from concurrent.futures import Future
 from datetime import datetime
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import pyarrow as pa
 
-from windrow.errors import MessageRefused, MessagesError, ProducerClosed, ProducerInUse
-from windrow.producer.delivery import Ack, Delivery, Position
-from windrow.producer.metrics import Metrics
-from windrow.producer.registry import REGISTRY
-from windrow.producer.row import Form, Row, conformed, required_number
-from windrow.producer.state import State
-from windrow.settings import ProducerPart, part
+from windrow import messages
+from windrow.errors import MessageRefused, MessagesError
+from windrow.producer.delivery import Ack
+from windrow.producer.row import Form, conformed, required_number
+from windrow.producer.sender import Sender
 
-SECOND = 1_000_000
 PAYLOADS = {"string": pa.string(), "binary": pa.binary()}
 
 
-class Producer:
+class Producer(Sender):
     """Sends messages into a depot: held for a moment, committed together, acknowledged one by one.
 
     Threads may share it, and several of one id and the same settings share one lane. A process that was forked needs
@@ -45,24 +40,10 @@ class Producer:
         """
         if not producer_id or not isinstance(producer_id, str):
             raise MessageRefused(f"producer_id = {producer_id!r} is no name", "Give it one that stays the same.")
+        super().__init__(depot, producer_id, messages.schema(PAYLOADS[payload]), keep, settings)
         self.producer_id = producer_id
-        self._chosen = part(ProducerPart, settings)
-        self._process = os.getpid()
-        self._committer, self._lane = REGISTRY.join(depot, producer_id, self._chosen, PAYLOADS[payload], keep)
-        binary = self._committer.payload == pa.binary()
-        self._form = Form(producer_id, binary, self._chosen.max_message_bytes)
-        self._closed = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
-
-    @property
-    def state(self) -> State:
-        """Return whether it takes messages."""
-        return State.CLOSED if self._closed and self._lane.state is State.OPEN else self._lane.state
+        self._payload = self._committer.schema.field("payload").type
+        self._form = Form(producer_id, self._payload == pa.binary(), self._chosen.max_message_bytes)
 
     @property
     def binary(self) -> bool:
@@ -117,12 +98,7 @@ class Producer:
     async def send_async(self, **message: Any) -> Ack:
         """Send a message as `send` does, and wait for its acknowledgement without holding up the event loop."""
         self._require_usable()
-        ready = self._form.row(**message)
-        delivery = self._lane.send_at_once(ready)
-        if delivery is None:
-            delivery = await asyncio.get_running_loop().run_in_executor(None, self._lane.send, ready)
-        delivery.awaited()
-        return await asyncio.wrap_future(delivery)
+        return await self._send_async(self._form.row(**message))
 
     def send_many(self, messages: pa.Table | pa.RecordBatch, mark: int | None = None) -> Future[Ack]:
         """Send many messages at once: one commit as they are given, behind all that was sent before.
@@ -136,49 +112,6 @@ class Producer:
         table = pa.table(messages) if isinstance(messages, pa.RecordBatch) else messages
         if not isinstance(table, pa.Table) or not table.num_rows:
             raise MessagesError("there are no messages to send", "Give a table of Arrow with rows.")
-        whole = conformed(table, self.producer_id, time.time_ns() // 1_000, self._committer.payload)
+        whole = conformed(table, self.producer_id, time.time_ns() // 1_000, self._payload)
         number = None if mark is None else required_number("mark", mark)
         return self._lane.send_many(whole, number, may_wait=not self._committer.is_own_thread())
-
-    def flush(self, timeout: float | None = None) -> bool:
-        """Commit what was sent so far now, and wait for it; tell whether that is done before `timeout` seconds."""
-        self._require_usable(taking=False)
-        return self._lane.flush(timeout)
-
-    def last_sequence(self) -> int:
-        """Return the number of the last message of this id that is in the depot, 0 for none: where to go on after."""
-        return self.position().sequence
-
-    def position(self) -> Position:
-        """Return the number of the last message of this id that is in the depot, and the last mark, of one moment."""
-        return self._committer.recorded(self.producer_id)
-
-    def metrics(self) -> Metrics:
-        """Return what it counts."""
-        return self._lane.metrics()
-
-    def close(self, timeout: float | None = None) -> None:
-        """Take no more, commit what is held, and fail what is not committed after `timeout` seconds.
-
-        Without one it waits as long as `delivery_timeout`. To close it again does nothing.
-        """
-        if self._closed or os.getpid() != self._process:
-            return
-        self._require_usable(taking=False)
-        self._closed = True
-        patience = self._chosen.delivery_timeout / SECOND if timeout is None else timeout
-        REGISTRY.leave(self._committer, self._lane, patience)
-
-    def _send(self, ready: Row) -> Delivery:
-        self._require_usable()
-        return self._lane.send(ready, may_wait=not self._committer.is_own_thread())
-
-    def _require_usable(self, taking: bool = True) -> None:
-        if os.getpid() != self._process:
-            raise ProducerInUse(
-                f"this producer {self.producer_id!r} is a copy in a forked process", "Open one of its own there."
-            )
-        if self._committer.is_own_thread() and not taking:
-            raise ProducerInUse("a callback of a message cannot flush or close", "Do it in a thread of its own.")
-        if taking and self._closed:
-            raise ProducerClosed(f"producer {self.producer_id!r} is closed", "Open another one.")

@@ -10,6 +10,8 @@ from collections import Counter
 
 import pyarrow as pa
 
+from windrow import chunks
+from windrow.engine.creation import require_messages, require_raw
 from windrow.locations import absolute
 from windrow.producer.committer import Committer
 from windrow.producer.lane import Lane
@@ -27,16 +29,17 @@ class Registry:
         self._guests: Counter[str] = Counter()  # who is joining, without the lock
 
     def join(
-        self, location: str, name: str, chosen: ProducerPart, payload: pa.DataType, keep: str
+        self, location: str, name: str, chosen: ProducerPart, schema: pa.Schema, keep: str
     ) -> tuple[Committer, Lane]:
-        """Return the committer of a depot and the lane of an id."""
+        """Return the committer of a depot, and the lane of an id. Raises TableRefused for a depot of other rows."""
         place = absolute(location)
         with self._lock:
             committer = self._committers.get(place)
             if committer is None:
-                committer = self._committers[place] = Committer(place, payload, keep, self.stop)
+                committer = self._committers[place] = Committer(place, schema, keep, self.stop)
             self._guests[place] += 1
         try:
+            (require_raw if schema == chunks.RAW else require_messages)(committer.schema, place)
             return committer, committer.join(name, chosen)
         finally:
             with self._lock:

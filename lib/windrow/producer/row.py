@@ -38,6 +38,34 @@ class Row(NamedTuple):
         texts = _octets(self.source) + _octets(self.key or "") + _octets(self.type or "")
         return ROW_OCTETS + texts + _octets(self.payload or b"")
 
+    @property
+    def ends(self) -> bool:
+        """Tell whether nothing may come behind it."""
+        return False
+
+
+class ChunkRow(NamedTuple):
+    """One chunk of a raw source in the order of its columns; `sequence` is its number where the sender gives one."""
+
+    raw_source: str
+    sequence: int | None
+    octets_sent: bytes
+    last: bool
+    received_at: int
+
+    @property
+    def octets(self) -> int:
+        """Return how much of the buffer it takes."""
+        return ROW_OCTETS + len(self.octets_sent)
+
+    @property
+    def ends(self) -> bool:
+        """Tell whether nothing may come behind it."""
+        return self.last
+
+
+Sent = Row | ChunkRow
+
 
 @dataclass(frozen=True, slots=True)
 class Form:
@@ -100,9 +128,8 @@ class Form:
         return ready
 
 
-def table_of(columns: Iterable[Sequence[object]], payload: pa.DataType) -> pa.Table:
-    """Return the columns of messages, in their order, as a table."""
-    schema = messages.schema(payload)
+def table_of(columns: Iterable[Sequence[object]], schema: pa.Schema) -> pa.Table:
+    """Return the columns of messages or chunks, in the order of a schema, as a table."""
     return pa.table([_array(values, type_) for values, type_ in zip(columns, schema.types, strict=True)], schema)
 
 
@@ -132,8 +159,20 @@ def conformed(given: pa.Table, source: str, now: int, payload: pa.DataType) -> p
         raise MessagesError(f"a payload is no text: {error}", "A depot of texts takes UTF-8.") from error
 
 
+def required_chunks(table: pa.Table, first: int) -> pa.Table:
+    """Return chunks that are numbered from `first` on. Raises MessageRefused where their sender counts otherwise."""
+    wrong = np.flatnonzero(table["sequence"].to_numpy() != np.arange(first, first + table.num_rows))
+    if wrong.size:
+        said, number = table["sequence"][int(wrong[0])].as_py(), first + int(wrong[0])
+        raise MessageRefused(
+            f"chunk {said} was sent where chunk {number} is the next one of its raw source",
+            "Open the producer again, and go on behind `last_sequence()`.",
+        )
+    return table
+
+
 def numbered(table: pa.Table, first: int) -> pa.Table:
-    """Return a table of messages in which those without a sequence have their number, counted from `first`."""
+    """Return a table in which rows without a sequence have their number, counted from `first`."""
     at = table.schema.get_field_index("sequence")
     numbers = pa.array(np.arange(first, first + table.num_rows))
     return table.set_column(at, table.schema.field(at), pc.coalesce(table["sequence"], numbers))

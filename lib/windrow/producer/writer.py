@@ -15,13 +15,14 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProperties, write_deltalake
 from deltalake.transaction import Transaction
 
-from windrow import messages
+from windrow import chunks, messages
 from windrow.arrow import plain_type
-from windrow.commits import FEED
-from windrow.engine.creation import create_depot
+from windrow.commits import FEED, OCTETS
+from windrow.engine.creation import create_depot, create_raw_depot
 from windrow.engine.lock import commit_lock
 from windrow.engine.log import payload_type
 from windrow.errors import ProducerFenced, TableRefused, first_line
@@ -58,16 +59,16 @@ class Entry:
 
     def numbers(self, messages: int) -> dict[str, int]:
         """Return the number of each application with it."""
-        numbers = {_application(self.name): self.before + messages}
-        return numbers if self.mark is None else numbers | {_marks(self.name): self.mark}
+        numbers = {application(self.name): self.before + messages}
+        return numbers if self.mark is None else numbers | {marks(self.name): self.mark}
 
 
 class DepotWriter:
     """Appends to one depot; only one thread may use it."""
 
-    def __init__(self, location: str) -> None:
-        """Open the depot. Raises TableRefused, TableMissing, TableUnreadable."""
-        self._location = location
+    def __init__(self, location: str, *, raw: bool = False) -> None:
+        """Open the depot, one of chunks if it is `raw`. Raises TableRefused, TableMissing, TableUnreadable."""
+        self._location, self.raw = location, raw
         self._table = open_table(location, "depot")
         self._commits = 0
         self._failed = False
@@ -76,22 +77,25 @@ class DepotWriter:
         self._since: dict[str, int] = {}  # the numbers in entries behind the table as it was opened
         self._acknowledged = self._table.version()
         self._identity = self._table.metadata().id
-        self.payload, self._others = _required(self._table, location)
+        self.schema, self._others = _required(self._table, location, raw)
         self._tail = self._opened()
 
     @classmethod
-    def made(cls, location: str, payload: pa.DataType, keep: str) -> DepotWriter:
-        """Open the depot, or make one with payloads of the type given. Raises TableRefused, TableUnreadable."""
+    def made(cls, location: str, schema: pa.Schema, keep: str) -> DepotWriter:
+        """Open the depot, or make one for messages or chunks. Raises TableRefused, TableUnreadable."""
+        raw = schema == chunks.RAW
         with reading(location, "depot"):
             there = DeltaTable.is_deltatable(location)
-        if not there:
-            create_depot(location, payload, keep)
-        return cls(location)
+        if not there and raw:
+            create_raw_depot(location, keep)
+        elif not there:
+            create_depot(location, schema.field("payload").type, keep)
+        return cls(location, raw=raw)
 
     def recorded(self, name: str) -> Position:
         """Return how far a producer has come, as the log says now."""
         table = self._reload()
-        return Position(_sequence(table, name), table.transaction_version(_marks(name)))
+        return Position(_sequence(table, name), table.transaction_version(marks(name)))
 
     def append(self, rows: pa.Table, entry: Entry, durable: bool) -> int:
         """Append messages in one commit and return its version.
@@ -158,11 +162,13 @@ class DepotWriter:
 
     def _write(self, rows: pa.Table, entry: Entry) -> int:
         """Add messages behind the last entry if that is still the last one, else behind what others added."""
-        numbers = entry.numbers(rows.num_rows)
+        numbers, said = entry.numbers(rows.num_rows), entry.said
+        if self.raw:
+            said |= {OCTETS: str(pc.sum(pc.binary_length(rows["bytes"])).as_py())}
         for _ in range(2):  # the second time behind what others added, who wait for the lock now
             if self._tail is None:
                 break
-            if (version := self._tail.append(rows, numbers, entry.said)) is not None:
+            if (version := self._tail.append(rows, numbers, said)) is not None:
                 self._since |= numbers
                 return version
             self._reload()
@@ -176,7 +182,7 @@ class DepotWriter:
             mode="append",
             writer_properties=WRITTEN,
             commit_properties=CommitProperties(
-                app_transactions=[Transaction(*number) for number in numbers.items()], custom_metadata=entry.said
+                app_transactions=[Transaction(*number) for number in numbers.items()], custom_metadata=said
             ),
             post_commithook_properties=UNTRIMMED,
         )
@@ -199,7 +205,7 @@ class DepotWriter:
 
     def _number(self, name: str) -> int:
         """Return up to which number a producer has come, as this process knows the log."""
-        return self._since.get(_application(name), _sequence(self._table, name))
+        return self._since.get(application(name), _sequence(self._table, name))
 
     def _committed(self, entry: Entry) -> int | None:
         """Return the version that holds a commit already, None when it is still to be made. Raises ProducerFenced."""
@@ -224,10 +230,11 @@ class DepotWriter:
                 f"the depot at {self._location} is another table than the one this producer opened",
                 "Somebody removed or replaced it; what was in the old one is gone with it. Open the producer again.",
             )
-        payload, self._others = _required(table, self._location)
-        if payload != self.payload:
+        schema, self._others = _required(table, self._location, self.raw)
+        if schema != self.schema:
+            kind = schema.field("payload").type
             raise TableRefused(
-                f"the payloads of the depot at {self._location} are of another type now, {payload}",
+                f"the payloads of the depot at {self._location} are of another type now, {kind}",
                 "Open the producer again.",
             )
         self._table = table
@@ -245,20 +252,20 @@ class DepotWriter:
                 _synchronise(path)
 
 
-def _required(table: DeltaTable, location: str) -> tuple[pa.DataType, list[pa.Field]]:
-    """Return the type of the depot's payloads, and what columns it has beside those of a message.
+def _required(table: DeltaTable, location: str, raw: bool) -> tuple[pa.Schema, list[pa.Field]]:
+    """Return the columns of a message or a chunk in the depot, and what columns it has beside them.
 
     Raises TableRefused for a table that holds something else, or wants something in those columns.
     """
     schema = pa.schema(table.schema().to_arrow())
-    kind = payload_type(schema)
-    wanted = messages.schema(kind)
+    wanted = chunks.RAW if raw else messages.schema(payload_type(schema))
+    what = "chunk" if raw else "message"
     for field in wanted:
         found = plain_type(schema.field(field.name).type) if field.name in schema.names else None
         if found != field.type:
             said = "missing" if found is None else f"of type {found}"
             raise TableRefused(
-                f"the depot at {location} does not hold messages as a producer writes them: {field.name} is {said}",
+                f"the depot at {location} does not hold {what}s as a producer writes them: {field.name} is {said}",
                 "Produce into a depot of its own; a run can read one depot at a time.",
             )
     if table.metadata().configuration.get(FEED) != "true":
@@ -269,22 +276,24 @@ def _required(table: DeltaTable, location: str) -> tuple[pa.DataType, list[pa.Fi
     others = [field for field in schema if field.name not in wanted.names]
     if wanting := [field.name for field in others if not field.nullable]:
         raise TableRefused(
-            f"the depot at {location} wants something in {', '.join(wanting)}, which a message has not",
+            f"the depot at {location} wants something in {', '.join(wanting)}, which a {what} has not",
             "Produce into a depot of its own; a run can read one depot at a time.",
         )
-    return kind, others
+    return wanted, others
 
 
-def _application(name: str) -> str:
+def application(name: str) -> str:
+    """Return the application whose number is that of the last row of a producer, or of a raw source."""
     return f"producer:{name}"
 
 
-def _marks(name: str) -> str:
+def marks(name: str) -> str:
+    """Return the application whose number is the last mark of a producer; of a raw source that it has ended."""
     return f"mark:{name}"
 
 
 def _sequence(table: DeltaTable, name: str) -> int:
-    return int(table.transaction_version(_application(name)) or 0)
+    return int(table.transaction_version(application(name)) or 0)
 
 
 def _fenced(name: str) -> ProducerFenced:

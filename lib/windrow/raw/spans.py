@@ -11,9 +11,11 @@ import pyarrow as pa
 from windrow.arrow import TIME
 from windrow.formats.framing import RECORD
 from windrow.formats.records import Ints, Octets
+from windrow.formats.texts import Texts, read_only
 from windrow.raw.segment import Segment
 from windrow.raw.source import BEGIN, CHUNK, OFFSET, RECEIVED_AT, Pieces
 
+CONTENT_BYTES = 1_073_741_824  # of an array, and at most as much again for one more span
 PLACE = [("raw_source", pa.string()), ("chunk", pa.int64()), ("offset", pa.int64()), ("received_at", TIME)]
 
 
@@ -98,10 +100,13 @@ class Spans:
             "received_at": pa.array(self.pieces[complete, RECEIVED_AT]).cast(TIME),
         }
 
-    def contents(self, spans: Ints) -> list[bytes]:
-        """Return the octets of spans."""
-        bounds = zip(self.begin[spans].tolist(), self.end[spans].tolist(), strict=True)
-        return [self.octets[begin:end].tobytes() for begin, end in bounds]
+    def contents(self, spans: Ints) -> pa.ChunkedArray:
+        """Return the octets of spans, in arrays that are no longer than Arrow allows."""
+        octets = read_only(self.octets)
+        texts = Texts(octets, self.begin[spans], self.end[spans], np.ones(spans.size, np.bool_))
+        part = np.cumsum(texts.end - texts.begin) // CONTENT_BYTES
+        parts = [texts.take(np.flatnonzero(part == one)).array(pa.binary()) for one in np.unique(part)]
+        return pa.chunked_array(parts, pa.binary())
 
     def _piece(self, position: Ints) -> Ints:
         return np.searchsorted(self.pieces[:, BEGIN], position, side="right") - 1

@@ -10,7 +10,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -100,7 +99,7 @@ def staged(
 def _framed(values: Values, framed: list[Segment]) -> int:
     """Count the octets of records that are not bad, of headers and of byte-order marks."""
     size = values.spans.end - values.spans.begin
-    bad = np.array([one.span for one in values.bad], np.int64)
+    bad = values.bad["span"].to_numpy()
     return int(size.sum() - size[bad].sum()) + sum(segment.mark for segment in framed)
 
 
@@ -121,18 +120,19 @@ def fields_of(values: Values) -> pa.Table:
 def rejects_of(values: Values) -> pa.Table:
     """Return the bad records as rejects."""
     spans = values.spans
-    span = np.array([one.span for one in values.bad], np.int64)
+    span = values.bad["span"].to_numpy()
     places = spans.places(span)
-    at = zip(places["chunk"].to_pylist(), places["offset"].to_pylist(), values.bad, strict=True)
+    chunk, offset = (places[name].cast(pa.string()) for name in ("chunk", "offset"))
+    why = values.bad["detail"].combine_chunks()
     columns: dict[str, Any] = places | {
         "version": spans.version[span],
         "arrived_in": pa.nulls(span.size, pa.int64()),
         "ordinal": pa.nulls(span.size, pa.int64()),
-        "reason": pa.array([one.reason for one in values.bad], pa.string()),
-        "detail": pa.array([f"chunk {chunk}, offset {at}: {one.detail}" for chunk, at, one in at], pa.string()),
+        "reason": values.bad["reason"],
+        "detail": pc.binary_join_element_wise("chunk ", chunk, ", offset ", offset, ": ", why, ""),
         "octets": spans.end[span] - spans.begin[span],
-        "content": pa.array(spans.contents(span), pa.binary()),
-        "field": pa.array([one.field for one in values.bad], pa.string()),
+        "content": spans.contents(span),
+        "field": values.bad["field"],
     }
     return pa.table({name: columns[name] for name in REJECTS.names}, REJECTS)
 

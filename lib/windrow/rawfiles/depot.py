@@ -17,12 +17,13 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
-from windrow.commits import FEED
+from windrow.commits import FEED, OCTETS
 from windrow.engine.creation import require_raw
 from windrow.engine.lock import commit_lock
 from windrow.errors import FileRefused, TableRefused, first_line
 from windrow.locations import local_path
 from windrow.producer.tail import Tail
+from windrow.producer.writer import application
 from windrow.rawfiles import portion as known
 from windrow.rawfiles.parts import discard
 from windrow.rawfiles.portion import Portion
@@ -123,7 +124,8 @@ class RawDepot:
 
     def _added(self, table: DeltaTable, given: Portion, begin: str | None, behind_last: bool) -> int:
         """Write an entry behind the last one where that can be done, else let delta-rs find the place."""
-        said, numbers = {NOTE: given.name}, given.numbers(begin)
+        said = {NOTE: given.name, OCTETS: str(given.octets - given.start)}
+        numbers = given.numbers(begin)
         tail = Tail.of(table, self.location) if behind_last else None
         if tail is not None and (version := tail.add(given.added, numbers, said)) is not None:
             return version
@@ -181,6 +183,12 @@ def _require_next(table: DeltaTable, given: Portion) -> None:
         raise FileRefused(
             f"{given.file}: while it was read, raw source {given.raw_source} has come to octet {reached:,}",
             "Somebody else ingests it. Ingest it again: it goes on where it is then.",
+        )
+    sent = table.transaction_version(application(given.raw_source)) or 0
+    if sent != given.chunks - given.rows:
+        raise FileRefused(
+            f"{given.file}: a producer has sent chunks of raw source {given.raw_source}, up to number {sent:,}",
+            "Ingest it as another raw source: --raw-source NAME.",
         )
 
 

@@ -1,14 +1,18 @@
 """A portion of a raw file: what one commit adds of it, and how the log of the depot knows it again.
 
-A file of more than `commit_bytes` comes in portions. The numbers of applications in their commits say how far its raw
-source has come, and of which content that was: who goes on later compares the digest of as many octets.
+A file of more than `commit_bytes` comes in portions. Each commit says what that of a producer says: the number of its
+last chunk, and whether it ends its raw source, so that a file and a producer do not give one number twice. More of
+these numbers say how far the raw source has come, and of which content that was: who goes on later compares the digest
+of as many octets.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from windrow.producer.lane import ENDED
 from windrow.producer.tail import Added
+from windrow.producer.writer import application, marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +44,10 @@ class Portion:
     def numbers(self, begin: str | None) -> dict[str, int]:
         """Return the number of each application in its commit; `begin` is what is known of the file by then."""
         if self.last:
-            reached = {content(self.digest): 0, raw_source(self.raw_source): self.size}
+            reached = {content(self.digest): 0, raw_source(self.raw_source): self.size, marks(self.raw_source): ENDED}
         else:
             reached = {begun(self.raw_source): self.octets, prefix(self.digest, self.raw_source): self.chunks}
+        reached[application(self.raw_source)] = self.chunks
         return reached if begin is None or self.start else reached | {beginning(begin): 0}
 
 

@@ -1,0 +1,95 @@
+"""The input of `windrow produce --raw-source`: octets from a file or a pipe, sent as they come."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from windrow.errors import FileRefused
+from windrow.producer.delivery import Ack
+from windrow.producer.input import BLOCK_OCTETS, Stop
+from windrow.producer.raw import RawProducer
+
+
+@dataclass(frozen=True, slots=True)
+class RawProduced:
+    """What was sent: octets, in how many chunks, the number of the last one, 0 for none; `stopped` before the end."""
+
+    octets: int
+    chunks: int
+    sequence: int
+    ended: bool
+    stopped: bool
+
+
+class Octets:
+    """The octets of a file descriptor, in pieces of at most `most` or of what came within some seconds."""
+
+    def __init__(self, descriptor: int, stop: Stop, most: int, seconds: float) -> None:
+        """Read until the end or a stop."""
+        self._descriptor, self._stop, self._most, self._seconds = descriptor, stop, most, seconds
+        self._ended = self.stopped = False
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the pieces. Raises FileRefused."""
+        while not self._ended:
+            piece, until = bytearray(), None
+            while len(piece) < self._most:
+                block = self._read(self._most - len(piece), until)
+                if not block:
+                    break
+                piece += block
+                until = until or time.monotonic() + self._seconds
+            if piece:
+                yield bytes(piece)
+
+    def _read(self, most: int, until: float | None) -> bytes:
+        """Return what there is, or comes before a time; nothing at the end and after that time."""
+        wait = None if until is None else max(until - time.monotonic(), 0)
+        ready = select.select([self._descriptor, self._stop.woken], [], [], wait)[0]
+        if self._stop.woken in ready:
+            self.stopped = self._ended = True
+        if self._ended or not ready:
+            return b""
+        try:
+            block = os.read(self._descriptor, min(most, BLOCK_OCTETS))
+        except OSError as error:
+            raise FileRefused(f"the input cannot be read: {error.strerror}", "See what is wrong with it.") from error
+        self._ended = not block
+        return block
+
+
+def send_octets(
+    producer: RawProducer, input_: Octets, last: bool, committed: Callable[[int], None] = lambda octets: None
+) -> RawProduced:
+    """Send what an input holds, and wait until it is in the depot; `last` ends the source where the input ends.
+
+    `committed` is told of octets that are there. Raises what becomes of a chunk.
+    """
+    sent: deque[tuple[Future[Ack], int]] = deque()
+    octets = chunks = sequence = 0
+
+    def settle(least: int) -> None:
+        nonlocal sequence
+        while len(sent) > least:
+            future, size = sent.popleft()
+            sequence = future.result().sequence
+            committed(size)
+
+    for piece in input_.pieces():
+        sent.append((producer.send(piece), len(piece)))
+        octets, chunks = octets + len(piece), chunks + 1
+        while sent and sent[0][0].done():
+            settle(len(sent) - 1)
+    ended = last and not input_.stopped
+    if ended:
+        sent.append((producer.finish(), 0))
+        chunks += 1
+    producer.flush()
+    settle(0)
+    return RawProduced(octets, chunks, sequence, ended, input_.stopped)

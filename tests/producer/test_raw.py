@@ -1,0 +1,329 @@
+"""Buffers into a raw depot: each a chunk of its source, once, in order, and none behind one that is missing."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable
+
+import windrow
+from tests.clocks import NOW
+from tests.producer.conftest import Faults, Gate, empty, messages
+from windrow import Producer, RawProducer, Settings
+from windrow.chunks import is_raw
+from windrow.engine.log import DeltaRsLog
+from windrow.errors import DeliveryTimeout, FileRefused, MessageRefused, ProducerClosed, ProducerFenced, TableRefused
+from windrow.rawfiles import ingest
+from windrow.verify import verify
+
+ROOT = Path(__file__).parents[2]
+
+
+def contents(depot: str) -> dict[str, list[tuple[int, bytes, bool]]]:
+    """Return the chunks of each source in the order of their numbers."""
+    found: dict[str, list[tuple[int, bytes, bool]]] = {}
+    for row in messages(depot).to_pylist():
+        found.setdefault(row["raw_source"], []).append((row["sequence"], row["bytes"], row["last"]))
+    return found
+
+
+class TestSend:
+    def test_arrives(self, depot: str, way: str) -> None:
+        """
+        Each buffer is a chunk, numbered from 1 and acknowledged with its number; the last one ends the source.
+        """
+        data = [random.Random(at).randbytes(at * 100) for at in range(1, 20)]
+        before = time.time_ns() // 1_000
+        with RawProducer(depot, "socket") as producer:
+            kinds = [bytes, bytearray, memoryview]
+            sent = [producer.send(kinds[at % 3](piece)) for at, piece in enumerate(data)]
+            sent.append(producer.finish())
+            assert [one.result(60).sequence for one in sent] == list(range(1, 21))
+            assert producer.ended
+        expected = [(number, piece, False) for number, piece in enumerate(data, 1)] + [(20, b"", True)]
+        assert contents(depot) == {"socket": expected}
+        table = messages(depot)
+        assert is_raw(table.schema)
+        assert before <= pc.min(table["received_at"]).value <= time.time_ns() // 1_000
+
+    def test_batches(self, depot: str) -> None:
+        """
+        Buffers that are sent together are committed together, and the log says how many octets a version has.
+        """
+        with RawProducer(depot, "socket", hold_ms=60_000, hold_rows=10) as producer:
+            sent = [producer.send(b"x" * number) for number in range(1, 26)]
+            assert sent[19].result(60).version == 2
+        assert [one.result(0).version for one in sent] == [1] * 10 + [2] * 10 + [3] * 5
+        assert DeltaRsLog(depot).octets_added(0, 3) == {1: 55, 2: 155, 3: 115}
+        assert DeltaRsLog(depot).rows_added(0, 3) == {1: 10, 2: 10, 3: 5}
+
+    def test_async(self, depot: str) -> None:
+        """
+        In an event loop many wait for their acknowledgements at the same time.
+        """
+
+        async def main() -> list[int]:
+            with RawProducer(depot, "socket") as producer:
+                acks = await asyncio.gather(*(producer.send_async(b"%d" % at) for at in range(50)))
+                await producer.send_async(b"end", last=True)
+                return [ack.sequence for ack in acks]
+
+        assert asyncio.run(main()) == list(range(1, 51))
+        assert contents(depot)["socket"][-1] == (51, b"end", True)
+
+    def test_several_sources(self, depot: str) -> None:
+        """
+        Sources have numbers of their own, and share the committer of their depot.
+        """
+        with RawProducer(depot, "a") as one, RawProducer(depot, "b") as other:
+            for piece in (b"1", b"2"):
+                one.send(piece)
+                other.send(piece * 2)
+        assert contents(depot) == {
+            "a": [(1, b"1", False), (2, b"2", False)],
+            "b": [(1, b"11", False), (2, b"22", False)],
+        }
+
+    def test_refused(self, depot: str) -> None:
+        """
+        What is no octets, too large, or without a name is refused, and takes no room.
+        """
+        for name in ("", None, "\ud800"):
+            with pytest.raises(MessageRefused, match="no name"):
+                RawProducer(depot, name)  # type: ignore[arg-type]
+        with RawProducer(depot, "socket", max_message_bytes=10) as producer:
+            for wrong, said in (
+                ("text", "no octets"),
+                (b"x" * 11, "larger than max_message_bytes, 10"),
+                (None, "no octets"),
+            ):
+                with pytest.raises(MessageRefused, match=said):
+                    producer.send(wrong)  # type: ignore[arg-type]
+            assert producer.send(b"x" * 10).result(60).sequence == 1
+            assert empty(producer)
+
+    def test_other_depots(self, depot: str, tmp_path: Path) -> None:
+        """
+        Chunks do not go into a depot of messages, nor messages into a raw one, also while it is open.
+        """
+        other = str(tmp_path / "other")
+        with RawProducer(depot, "socket") as producer:
+            producer.send(b"x").result(60)
+            with pytest.raises(TableRefused):
+                Producer(depot, "p")
+        with pytest.raises(TableRefused):
+            Producer(depot, "p")
+        with Producer(other, "p") as messages_:
+            messages_.send(key="k", type="t").result(60)
+            with pytest.raises(TableRefused):
+                RawProducer(other, "socket")
+        with pytest.raises(TableRefused):
+            RawProducer(other, "socket")
+
+
+class TestGoesOn:
+    def test_after_a_restart(self, depot: str, way: str) -> None:
+        """
+        Numbers go on behind those in the depot.
+        """
+        for at in range(3):
+            with RawProducer(depot, "socket") as producer:
+                assert producer.last_sequence() == 2 * at
+                producer.send(b"%d" % at)
+                producer.send(b".")
+        assert [number for number, _, _ in contents(depot)["socket"]] == [1, 2, 3, 4, 5, 6]
+
+    def test_ended(self, depot: str) -> None:
+        """
+        Behind the last chunk nothing is taken, neither now nor after a restart.
+        """
+        with RawProducer(depot, "socket") as producer:
+            producer.send(b"x", last=True)
+            with pytest.raises(ProducerClosed, match="has ended"):
+                producer.send(b"y")
+        with RawProducer(depot, "socket") as again:
+            assert again.ended
+            with pytest.raises(ProducerClosed, match="has ended"):
+                again.finish()
+        assert contents(depot) == {"socket": [(1, b"x", True)]}
+
+    def test_lost_reply(self, depot: str, faults: Faults, way: str) -> None:
+        """
+        A commit whose reply was lost counts, and its chunks are there once.
+        """
+
+        def lost(attempt: int) -> None:
+            if attempt == 1:
+                raise OSError("the connection is gone")
+
+        faults.after = lost
+        with RawProducer(depot, "socket") as producer:
+            assert [producer.send(piece).result(60).sequence for piece in (b"a", b"b")] == [1, 2]
+        assert contents(depot) == {"socket": [(1, b"a", False), (2, b"b", False)]}
+
+    def test_again(self, depot: str, faults: Faults) -> None:
+        """
+        A commit that fails is tried again, in its place.
+        """
+
+        def full(attempt: int) -> None:
+            if attempt <= 2:
+                raise OSError("no space left on device")
+
+        faults.before = full
+        with RawProducer(depot, "socket", hold_rows=1) as producer:
+            sent = [producer.send(piece) for piece in (b"a", b"b", b"c")]
+        assert [one.result(0).sequence for one in sent] == [1, 2, 3]
+        assert [piece for _, piece, _ in contents(depot)["socket"]] == [b"a", b"b", b"c"]
+
+    def test_nothing_behind_what_is_missing(self, depot: str, faults: Faults) -> None:
+        """
+        When a chunk fails for good, those behind it fail too and none more is taken; opened again it goes on.
+        """
+
+        def refused(attempt: int) -> None:
+            if attempt == 2:
+                raise TableRefused("no", "no")
+
+        faults.before = refused
+        with RawProducer(depot, "socket", hold_rows=1) as producer:
+            sent = [producer.send(b"%d" % at) for at in range(5)]
+            ends = [one.exception(60) for one in sent]
+            assert ends[0] is None
+            assert [type(end) for end in ends[1:]] == [TableRefused, *[ProducerClosed] * 3]
+            with pytest.raises(ProducerClosed, match="none can come behind it"):
+                producer.send(b"more")
+            assert empty(producer)
+        with RawProducer(depot, "socket") as again:
+            assert again.last_sequence() == 1
+            again.send(b"1")
+        assert contents(depot) == {"socket": [(1, b"0", False), (2, b"1", False)]}
+
+    def test_too_late(self, depot: str, faults: Faults, gate: Gate) -> None:
+        """
+        When a commit hangs beyond the deadline, nothing is taken behind it. A chunk that is sent again under its number
+        is refused when the commit came through after all.
+        """
+        faults.before = lambda attempt: gate(attempt) if attempt == 1 else None
+        producer = RawProducer(depot, "socket", hold_rows=1, delivery_timeout="500ms")
+        first = producer.send(b"a")
+        gate.await_commit()
+        second = producer.send(b"b")
+        assert isinstance(first.exception(60), DeliveryTimeout)
+        assert second.exception(60) is not None
+        with pytest.raises(ProducerClosed):
+            producer.send(b"c")
+        producer.close()
+        again = RawProducer(depot, "socket", hold_rows=1)
+        repeated = again.send(b"a", sequence=again.last_sequence() + 1)
+        gate.open()
+        assert isinstance(repeated.exception(60), MessageRefused)
+        again.close()
+        with RawProducer(depot, "socket") as last:
+            last.send(b"b", sequence=last.last_sequence() + 1).result(60)
+        assert contents(depot) == {"socket": [(1, b"a", False), (2, b"b", False)]}
+
+
+class TestFence:
+    def test_second_process(self, depot: str, way: str) -> None:
+        """
+        Of two processes that send one source, the one that commits later is told, and writes nothing.
+        """
+        with RawProducer(depot, "socket") as producer:
+            producer.send(b"1").result(60)
+            other = "import sys; from windrow import RawProducer\n"
+            other += "with RawProducer(sys.argv[1], 'socket') as one: one.send(b'2').result(60)"
+            subprocess.run([sys.executable, "-c", other, depot], check=True, timeout=120, cwd=ROOT)
+            assert isinstance(producer.send(b"3").exception(60), ProducerFenced)
+        assert [piece for _, piece, _ in contents(depot)["socket"]] == [b"1", b"2"]
+
+    def test_killed(self, depot: str) -> None:
+        """
+        A process that is killed while it sends leaves no gap; the next one goes on, and each chunk is there once.
+        """
+        other = (
+            "import sys; from windrow import RawProducer\n"
+            "producer = RawProducer(sys.argv[1], 'socket', hold_rows=3, hold_ms=5, total_hold_bytes=4_000, "
+            "max_message_bytes=1000)\n"
+            "for number in range(producer.last_sequence() + 1, 100_000):\n"
+            "    future = producer.send(b'%d\\n' % number)\n"
+            "    if number % 40 == 0: print(future.result().sequence, flush=True)\n"
+        )
+        for _ in range(3):
+            process = subprocess.Popen(
+                [sys.executable, "-c", other, depot], stdout=subprocess.PIPE, cwd=ROOT, text=True
+            )
+            said = int(process.stdout.readline())
+            process.kill()
+            process.communicate(timeout=60)
+            with RawProducer(depot, "socket") as producer:
+                assert producer.last_sequence() >= said
+        with RawProducer(depot, "socket") as producer:
+            count = producer.last_sequence()
+        assert contents(depot)["socket"] == [(number, b"%d\n" % number, False) for number in range(1, count + 1)]
+
+    def test_beside_a_file(self, depot: str, tmp_path: Path) -> None:
+        """
+        A file and a producer do not give the numbers of one source twice, whoever comes first.
+        """
+        file = tmp_path / "file"
+        file.write_bytes(b"content")
+        list(ingest(depot, [str(file)], lambda: NOW, raw_source="file"))
+        with RawProducer(depot, "file") as producer, pytest.raises(ProducerClosed, match="has ended"):
+            producer.send(b"more")
+        with RawProducer(depot, "socket") as producer:
+            producer.send(b"x").result(60)
+        file.write_bytes(b"other content")
+        with pytest.raises(FileRefused, match="a producer has sent chunks of raw source socket, up to number 1"):
+            list(ingest(depot, [str(file)], lambda: NOW, raw_source="socket"))
+        assert contents(depot) == {"file": [(1, b"content", True)], "socket": [(1, b"x", False)]}
+
+    def test_while_a_file_is_read(self, depot: str, tmp_path: Path, way: str) -> None:
+        """
+        A file that is ingested while a producer of the same source is open makes it stop.
+        """
+        file = tmp_path / "file"
+        file.write_bytes(b"content")
+        with RawProducer(depot, "file") as producer:
+            list(ingest(depot, [str(file)], lambda: NOW, raw_source="file"))
+            assert isinstance(producer.send(b"more").exception(60), ProducerFenced)
+        assert contents(depot) == {"file": [(1, b"content", True)]}
+        assert DeltaTable(depot).version() == 1
+
+
+def test_to_batches(depot: str, tmp_path: Path) -> None:
+    """
+    What was cut anywhere, sent by several producers one after the other and batched in between, comes out as
+    the records that it was.
+    """
+    lines = [f"2026-01-01T00:00:{at // 2:02}Z,pump-{at % 3},{at}\n".encode() for at in range(100)]
+    data, shape, at = b"".join(lines), random.Random(7), 0
+    settings = Settings(
+        depot=depot,
+        ledger=str(tmp_path / "ledger"),
+        engine="embedded",
+        idle_grace="never",
+        depot_columns={"key": "k", "type": "'t'", "event_time": "ts", "received_at": "ts", "payload": "v"},
+        format={"type": "csv", "header": False, "fields": {"ts": "timestamp[us]", "k": "string", "v": "string"}},
+    )
+    while at < len(data):
+        with RawProducer(depot, "line", hold_rows=3) as producer:
+            for _ in range(9):
+                size = shape.randint(0, 60)
+                producer.send(data[at : at + size], last=0 < len(data) - at <= size)
+                at += size
+                if at >= len(data):
+                    break
+        windrow.run(settings)
+    book = DeltaTable(settings.ledger).to_pyarrow_table().select(["state", "messages"]).to_pylist()
+    found = [one["payload"] for row in book if row["state"] in {"open", "closed"} for one in row["messages"]]
+    assert sorted(found, key=int) == [str(number) for number in range(100)]
+    assert not [row for row in book if row["state"] == "rejected"]
+    assert verify(depot, settings.ledger).ok
