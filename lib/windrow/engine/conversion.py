@@ -82,6 +82,20 @@ class Conversion:
 
         return to_messages
 
+    def mapped_records(self, frame: DataFrame) -> DataFrame:
+        """Return the fields of records, with `VERSION`, as messages with `version`."""
+        mapping = self.mapping
+        columns = mapping.spark_select(self.payload) if mapping else [name for name in COLUMNS if name in frame.columns]
+        return frame.selectExpr(*columns, f"{VERSION} AS version")
+
+    def spreads(self, rows: int, driver_messages: int) -> bool:
+        """Tell whether Spark's executors process so many rows of the depot."""
+        if self.format is None:
+            return rows > driver_messages
+        from windrow.raw.spread import can_spread
+
+        return rows >= self.format.executor_chunks and can_spread(self.format)
+
     def _none(self) -> pa.Table:
         return messages.schema(self.payload).empty_table()
 

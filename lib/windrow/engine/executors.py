@@ -46,10 +46,11 @@ class ExecutorsSlice:
         """Tell that the driver does not know them."""
 
     def process(self, task: Task, live: pa.Table) -> Processed:
-        """Run the task over each partition of the streams, and keep its rows on the executors until the commit.
+        """Run the task over the streams."""
+        return processed(self.rows_of(task, live))
 
-        The rows are checkpointed locally, because counting and merging would otherwise compute them twice.
-        """
+    def rows_of(self, task: Task, live: pa.Table) -> DataFrame:
+        """Return what the task makes of each partition of the streams."""
         session = self.messages.sparkSession
         open_rows = frame_of(session, live)
         message = F.struct(*[F.col(name) for name in self.messages.columns])
@@ -59,9 +60,17 @@ class ExecutorsSlice:
         )
         spread = both.repartition(max(2, 1 + self.rows // ROWS_OF_A_PARTITION), "source", "key")
         schema = live.schema.append(pa.field("known", pa.bool_()))
-        rows = _kept(spread.mapInArrow(_processing(task, live.schema), from_arrow_schema(schema)))
-        groups = rows.groupBy("state", "known", "reason").agg(F.count("*").alias("count_all")).toArrow()
-        return Processed(rows, Counts.combine(plain(groups)), Floors.empty())
+        return spread.mapInArrow(_processing(task, live.schema), from_arrow_schema(schema))
+
+
+def processed(rows: DataFrame) -> Processed:
+    """Keep rows for the ledger on the executors until the commit, and count them.
+
+    They are checkpointed locally, because counting and merging would otherwise compute them twice.
+    """
+    kept = _kept(rows)
+    groups = kept.groupBy("state", "known", "reason").agg(F.count("*").alias("count_all")).toArrow()
+    return Processed(kept, Counts.combine(plain(groups)), Floors.empty())
 
 
 Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
