@@ -11,6 +11,8 @@ import pytest
 from tests.clocks import ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.test_raw import BAD, CSV, ROWS, Raw
+from windrow.engine.log import DeltaRsLog
+from windrow.errors import MicrobatchFailed
 from windrow.formats.codecs import encode
 
 TRANSIENT = {"token", "engine", "path", "started_at", "prime_ms", "plan_ms", "process_ms", "committed_at"}
@@ -88,3 +90,34 @@ def test_same_ledger(tmp_path: Path, clock: ManualClock, spark_engine: EngineFac
     assert left(depot) == left(reference)
     assert [row["path"] for row in depot.history()] == ["executors"] * 2
     depot.assert_balanced()
+
+
+def test_short_read(
+    tmp_path: Path, clock: ManualClock, spark_engine: EngineFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    When the executors see fewer chunks than the log says were added nothing is written.
+    """
+    depot = depot_of(tmp_path / "here", clock)
+    depot.append(*cut("order", dirty(random.Random(1)), random.Random(1), 400))
+    really = DeltaRsLog.rows_added
+
+    def one_more(log: DeltaRsLog, *given: int) -> dict[int, int | None]:
+        return {version: count and count + 1 for version, count in really(log, *given).items()}
+
+    monkeypatch.setattr(DeltaRsLog, "rows_added", one_more)
+    with pytest.raises(MicrobatchFailed, match="its commit added"):
+        depot.run(spark_engine, format=CSV | {"executor_chunks": 1}, retries=0)
+    assert depot.history() == []
+
+
+def test_few_chunks(tmp_path: Path, clock: ManualClock, spark_engine: EngineFactory) -> None:
+    """
+    Fewer chunks than `executor_chunks`, and chunks of which no source is plain, are read by the driver.
+    """
+    depot = depot_of(tmp_path / "here", clock)
+    first, second, *rest = cut("order", dirty(random.Random(1)), random.Random(1), 400)
+    for chunks, least in (([first], 2), ([*rest], 1), ([second], 2)):
+        depot.append(*chunks)
+        depot.run(spark_engine, format=CSV | {"executor_chunks": least})
+    assert [row["path"] for row in depot.history()] == ["driver"] * 3
