@@ -18,7 +18,8 @@
     │   ├── MessageRefused         WINDROW-MESSAGE
     │   ├── ProducerClosed         WINDROW-PRODUCER-CLOSED
     │   ├── ProducerInUse          WINDROW-PRODUCER-IN-USE
-    │   └── OtherInput             WINDROW-OTHER-INPUT
+    │   ├── OtherInput             WINDROW-OTHER-INPUT
+    │   └── TopologyRefused        WINDROW-TOPOLOGY
     └── OutsideError               the world failed (exit status 3)
         ├── TableMissing           WINDROW-TABLE-MISSING
         ├── TableRefused           WINDROW-TABLE-REFUSED
@@ -29,6 +30,7 @@
         ├── DepotUnreadable        WINDROW-DEPOT-UNREADABLE
         ├── ShortRead              WINDROW-SHORT-READ
         ├── LedgerMoved            WINDROW-LEDGER-MOVED
+        ├── PhaseTimeout           WINDROW-PHASE-TIMEOUT
         ├── LedgerBehind           WINDROW-LEDGER-BEHIND
         ├── LedgerRestored         WINDROW-LEDGER-RESTORED
         ├── TableLocked            WINDROW-TABLE-LOCKED

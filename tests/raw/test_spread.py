@@ -2,48 +2,52 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.raw.test_stage import TEXT, Ledger, chunks, csv, cut, with_header
+from windrow.commits import VERSION
+from windrow.errors import BrokenPromise
 from windrow.formats.format import Format
-from windrow.raw.parsing import parse
+from windrow.raw.columns import placed
 from windrow.raw.partial import SCHEMA
-from windrow.raw.spans import Spans
+from windrow.raw.passes import Rests, parse_bodies
 from windrow.raw.spread import Plan, parted, summarise
-from windrow.raw.stage import Staged, fields_of, rejects_of, stage
+from windrow.raw.stage import Staged, stage
 from windrow.raw.volume import Volume
 
 
 def in_two_passes(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
     """Stage rows as executors and the driver do it together, each row by itself."""
     apart = [rows.slice(at, 1) for at in range(max(1, rows.num_rows))]
+    columns = placed(format_.parser.schema)
     summaries = pa.concat_tables([summarise(row, format_) for row in apart])
     plan = Plan.of(summaries, partial, format_)
-    parts = [part for row in apart for part in parted(row, plan.bodies, format_)]
-    if long := {part.source for part in parts if part.oversize}:
-        plan = Plan.of(summaries, partial, format_, without=long)
-        parts = [part for part in parts if part.source not in long]
-    rests: dict[str, dict[int, list[tuple[int, bytes]]]] = defaultdict(lambda: defaultdict(list))
-    for part in parts:
-        rests[part.source][part.chunk.number] += part.rests
-    between = plan.finish(rests, partial, format_)
-    values = parse(Spans.of([part.segment for part in parts if part.segment]), format_)
-    bad = rejects_of(values)
-    body = sum(len(part.segment.octets) for part in parts if part.segment)
+    parsed, rests = parsed_by(plan, apart, format_)
+    if rests.oversize:
+        plan = Plan.of(summaries, partial, format_, without=rests.oversize)
+        parsed, rests = parsed_by(plan, apart, format_)
+    records = parsed.filter(pc.and_(pc.is_null(parsed["reject"]), pc.is_null(parsed["rest"])))
+    bad = pa.Table.from_struct_array(parsed["reject"].drop_null())
     refused = pc.sum(bad["octets"]).as_py() or 0
     others = rows.filter(pc.is_in(rows["raw_source"], pa.array(plan.others, pa.string())))
-    rest = stage(others, partial.filter(pc.is_in(partial["raw_source"], pa.array(plan.others, pa.string()))), format_)
-    return Staged(
-        pa.concat_tables([fields_of(values), between.fields, rest.fields]),
-        pa.concat_tables([bad, between.rejects, rest.rejects]),
-        pa.concat_tables([between.partial, rest.partial]),
-        Volume(body, body - refused, refused, 0, 0) + between.volume + rest.volume,
+    bodies = Staged(
+        records.select(range(len(columns))).rename_columns(columns.names).append_column(VERSION, records["version"]),
+        bad,
+        SCHEMA.empty_table(),
+        Volume(plan.octets, plan.octets - refused, refused, 0, 0),
     )
+    return bodies + plan.finish(rests.contents, partial, format_) + stage(others, partial, format_)
+
+
+def parsed_by(plan: Plan, apart: list[pa.Table], format_: Format) -> tuple[pa.Table, Rests]:
+    """Return what the second pass gives, and the rests among it."""
+    columns = placed(format_.parser.schema)
+    parsed = pa.concat_tables([parse_bodies(row, plan.bodies, format_, columns) for row in apart])
+    return parsed, Rests.of(pa.Table.from_struct_array(parsed["rest"].drop_null()))
 
 
 def same(staged: Staged) -> list[object]:
@@ -93,3 +97,25 @@ def test_plain_way():
     assert plan.others == frozenset()
     rests = [rest for part in parted(rows, plan.bodies, csv()) for _, rest in part.rests]
     assert sum(map(len, rests)) < 30 * rows.num_rows
+
+
+def test_missing_chunk():
+    """
+    A chunk that the first pass had and the second has not is an error: its octets would be lost.
+    """
+    rows = chunks([b"1,a\n2,b", b"\n3,c\n"])
+    plan = Plan.of(summarise(rows, csv()), SCHEMA.empty_table(), csv())
+    _, rests = parsed_by(plan, [rows.slice(1)], csv())
+    with pytest.raises(BrokenPromise, match="chunk 1"):
+        plan.finish(rests.contents, SCHEMA.empty_table(), csv())
+
+
+def test_too_long():
+    """
+    A record that is too long inside a chunk is rejected as by the stage, though the summaries do not tell of it.
+    """
+    rows = chunks([b"1,a\n2,b\n" + b"x" * 100 + b"\n3,c\n", b"4,d\n"])
+    assert Plan.of(summarise(rows, csv()), SCHEMA.empty_table(), csv()).others == frozenset()
+    staged = in_two_passes(rows, SCHEMA.empty_table(), csv())
+    assert set(staged.rejects["reason"].to_pylist()) == {"format_oversize"}
+    assert same(staged) == same(stage(rows, SCHEMA.empty_table(), csv()))

@@ -69,11 +69,6 @@ class Conversion:
         return cls(format_, mapping, columns, payload)
 
     @property
-    def spreads(self) -> bool:
-        """Tell whether executors may process the rows as they are."""
-        return self.format is None and not self.verbatim
-
-    @property
     def arriving(self) -> tuple[str, ...]:
         """Return what the change feed calls rows that came: a batch that closes may be an open one that changed."""
         return ("insert", "update_postimage") if self.verbatim and is_ledger(self.columns) else ("insert",)
@@ -103,6 +98,22 @@ class Conversion:
             return messages.conform(found).select(COLUMNS)
 
         return to_messages
+
+    def mapped_records(self, frame: DataFrame) -> DataFrame:
+        """Return the fields of records, with `VERSION`, as messages with `version`."""
+        mapping = self.mapping
+        columns = mapping.spark_select(self.payload) if mapping else [name for name in COLUMNS if name in frame.columns]
+        return frame.selectExpr(*columns, f"{VERSION} AS version")
+
+    def spreads(self, rows: int, driver_messages: int) -> bool:
+        """Tell whether Spark's executors process so many rows of the depot."""
+        if self.verbatim:
+            return False
+        if self.format is None:
+            return rows > driver_messages
+        from windrow.raw.spread import can_spread
+
+        return rows >= self.format.executor_chunks and can_spread(self.format)
 
     def _none(self) -> pa.Table:
         return messages.schema(self.payload).empty_table()

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow import messages as message_columns
+from windrow import tables
 from windrow.arrow import plain
 from windrow.engine.frames import frame_of
 from windrow.engine.protocol import Counts, Processed
@@ -56,22 +57,25 @@ class ExecutorsSlice:
         return []
 
     def process(self, task: Task, live: pa.Table) -> Processed:
-        """Run the task over each partition of the streams, and keep its rows on the executors until the commit.
+        """Run the task over the streams."""
+        return processed(self.rows_of(task, live))
 
-        The rows are checkpointed locally, because counting and merging would otherwise compute them twice.
-        """
-        session = self.messages.sparkSession
-        open_rows = frame_of(session, live)
-        message = F.struct(*[F.col(name) for name in self.messages.columns])
-        batch = F.struct(*[F.col(name) for name in open_rows.columns])
-        both = _tagged(self.messages, message, None).unionByName(
-            _tagged(open_rows, None, batch), allowMissingColumns=True
-        )
+    def rows_of(self, task: Task, live: pa.Table) -> DataFrame:
+        """Return what the task makes of each partition of the streams."""
+        both = _beside(self.messages, live)
         spread = both.repartition(max(2, 1 + self.rows // ROWS_OF_A_PARTITION), "source", "key")
         schema = live.schema.append(pa.field("known", pa.bool_()))
-        rows = _kept(spread.mapInArrow(_processing(task, live.schema), from_arrow_schema(schema)))
-        groups = rows.groupBy("state", "known", "reason").agg(F.count("*").alias("count_all")).toArrow()
-        return Processed(rows, Counts.combine(plain(groups)), Floors.empty())
+        return spread.mapInArrow(_processing(task, live.schema), from_arrow_schema(schema))
+
+
+def processed(rows: DataFrame) -> Processed:
+    """Keep rows for the ledger on the executors until the commit, and count them.
+
+    They are checkpointed locally, because counting and merging would otherwise compute them twice.
+    """
+    kept = _kept(rows)
+    groups = kept.groupBy("state", "known", "reason").agg(F.count("*").alias("count_all")).toArrow()
+    return Processed(kept, Counts.combine(plain(groups)), Floors.empty())
 
 
 Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -87,11 +91,24 @@ def _kept(rows: DataFrame) -> DataFrame:
         return rows
 
 
-def _tagged(frame: DataFrame, message: Column | None, batch: Column | None) -> DataFrame:
-    columns = [F.col("source"), F.col("key")]
-    columns += [message.alias("message")] if message is not None else []
-    columns += [batch.alias("batch")] if batch is not None else []
-    return frame.select(*columns)
+def _beside(messages: DataFrame, live: pa.Table) -> DataFrame:
+    """Return one frame of messages and live rows, each with the stream that it belongs to, and NULL for the other.
+
+    Of the live rows it has the columns that say something. Lists stand beside the struct and are empty in rows of
+    messages: Spark looks at the size of a batch after each row, and goes through all NULL lists of the batch to do so.
+    """
+    message = F.struct(*[F.col(name) for name in messages.columns]).alias("message")
+    tagged = messages.select("source", "key", message)
+    if not live.num_rows:
+        return tagged
+    telling = live.select([name for name in live.column_names if live[name].null_count < live.num_rows])
+    lists = [
+        field.name for field in telling.schema if pa.types.is_list(field.type) and not telling[field.name].null_count
+    ]
+    rows = frame_of(messages.sparkSession, telling)
+    batch = F.struct(*[F.col(name) for name in telling.column_names if name not in lists]).alias("batch")
+    both = tagged.unionByName(rows.select("source", "key", batch, *lists), allowMissingColumns=True)
+    return both.withColumns({name: F.coalesce(name, F.array().cast(rows.schema[name].dataType)) for name in lists})
 
 
 def _summarising(latest: int) -> Batches:
@@ -111,11 +128,22 @@ def _processing(task: Task, schema: pa.Schema) -> Batches:
             return
         both = pa.Table.from_batches(given)
         arrived = message_columns.conform(plain(_unpacked(both, "message")))
-        live = plain(_unpacked(both, "batch")).select(schema.names).cast(schema)
-        rows, _ = task(arrived, live)
+        rows, _ = task(arrived, _live(both, schema))
         yield from rows.combine_chunks().to_batches()
 
     return process
+
+
+def _live(both: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the live rows of `_beside`, with all columns of the ledger."""
+    if "batch" not in both.column_names:
+        return schema.empty_table()
+    batch, beside = plain(_unpacked(both, "batch")), plain(both.filter(pc.is_valid(both["batch"])))
+    told = {name: beside[name] for name in beside.column_names} | {name: batch[name] for name in batch.column_names}
+    columns: dict[str, object] = {
+        name: told[name].cast(schema.field(name).type) for name in schema.names if name in told
+    }
+    return tables.rows(schema, columns, batch.num_rows)
 
 
 def _unpacked(table: pa.Table, name: str) -> pa.Table:

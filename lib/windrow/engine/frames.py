@@ -1,8 +1,14 @@
-"""Arrow tables as Spark frames, whole."""
+"""Arrow tables as Spark frames, whole; and frames that are kept."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
 import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -16,3 +22,34 @@ def frame_of(session: SparkSession, table: pa.Table) -> DataFrame:
     if table.num_rows == 0:
         return session.createDataFrame(table.schema.empty_table(), from_arrow_schema(table.schema))
     return session.createDataFrame(table.combine_chunks())
+
+
+class Kept:
+    """A frame that is kept on the disks of the executors, where Spark does that, until another one is or none."""
+
+    def __init__(self) -> None:
+        """Keep none."""
+        self._frame: DataFrame | None = None
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """Keep a frame, and no other any longer."""
+        self.release()
+        with suppress(PySparkException):  # serverless keeps nothing
+            frame.persist(StorageLevel.DISK_ONLY)
+            self._frame = frame
+        return frame
+
+    def release(self) -> None:
+        """Let go what is kept."""
+        frame, self._frame = self._frame, None
+        if frame is not None:
+            with suppress(PySparkException):
+                frame.unpersist()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()

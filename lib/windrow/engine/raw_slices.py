@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,6 @@ import pyarrow.compute as pc
 
 from windrow import messages as message_columns
 from windrow import tables
-from windrow.arrow import TIME
 from windrow.chunks import RAW
 from windrow.commits import VERSION
 from windrow.engine.conversion import ToMessages
@@ -65,13 +65,8 @@ class FormattedSlice:
 
     def summarise(self, latest: int) -> pa.Table:
         """Return `messages.summarise` of its messages; what was rejected counts as read, and every version does."""
-        rejected = self.staged.rejects["version"]
-        versions = pa.concat_arrays([*rejected.cast(pa.int64()).chunks, pa.array(self.expected, pa.int64())])
-        read = np.append(np.ones(len(rejected), np.int64), np.zeros(len(self.expected), np.int64))
-        nothing = {"source": pa.nulls(read.size, pa.string()), "earliest": pa.nulls(read.size, TIME)}
-        rest = {"version": versions, "messages": read, "stamp": nothing["earliest"]} | nothing
-        beside = pa.table({name: rest[name] for name in SUMMARY.names}, SUMMARY)
-        return message_columns.combine(pa.concat_tables([message_columns.summarise(self.messages, latest), beside]))
+        rejected = Counter(self.staged.rejects["version"].to_pylist())
+        return with_rejected(message_columns.summarise(self.messages, latest), rejected, self.expected)
 
     def streams(self) -> pa.Table:
         """Return the streams of its messages."""
@@ -102,20 +97,35 @@ def require_whole(counted: Mapping[int, int], expected: Mapping[int, int | None]
             )
 
 
+def with_rejected(summary: pa.Table, rejected: Mapping[int, int], versions: Iterable[int]) -> pa.Table:
+    """Return a summary of messages in which what was rejected counts as read, and every version does."""
+    read = dict.fromkeys(versions, 0) | dict(rejected)
+    nothing = {name: pa.nulls(len(read), SUMMARY.field(name).type) for name in ("source", "earliest", "stamp")}
+    rest = {"version": list(read), "messages": list(read.values())} | nothing
+    beside = pa.table({name: rest[name] for name in SUMMARY.names}, SUMMARY)
+    return message_columns.combine(pa.concat_tables([summary, beside]))
+
+
 def beside(staged: Staged, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
     """Return what goes to the ledger beside batches, in its columns and `known`: rejects, partial rows."""
-    own = pa.schema([field for field in schema if field.name != "known"])
-    rejects, partial = staged.rejects, staged.partial
+    partial = staged.partial
+    kept: dict[str, object] = {name: partial[name] for name in partial.column_names if name != "known"}
+    rows = tables.rows(_own(schema), kept, partial.num_rows)
+    return [refused_rows(staged.rejects, microbatch, schema), rows.append_column("known", partial["known"])]
+
+
+def refused_rows(rejects: pa.Table, microbatch: int, schema: pa.Schema) -> pa.Table:
+    """Return rejects as rows of the ledger, and `known`."""
     refused: dict[str, object] = {
         name: rejects[name] for name in ("raw_source", "chunk", "offset", "received_at", "reason", "detail", "content")
     }
     refused |= {"id": _ids(rejects), "state": "rejected", "off_by_us": 0, "microbatch": microbatch}
-    kept: dict[str, object] = {name: partial[name] for name in partial.column_names if name != "known"}
-    known = pa.chunked_array([np.zeros(rejects.num_rows, np.bool_)])
-    return [
-        tables.rows(own, refused, rejects.num_rows).append_column("known", known),
-        tables.rows(own, kept, partial.num_rows).append_column("known", partial["known"]),
-    ]
+    rows = tables.rows(_own(schema), refused, rejects.num_rows)
+    return rows.append_column("known", pa.chunked_array([np.zeros(rejects.num_rows, np.bool_)]))
+
+
+def _own(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field for field in schema if field.name != "known"])
 
 
 def _ids(rejects: pa.Table) -> pa.Array:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ from windrow.engine.spark_commit import SparkCommit
 from windrow.engine.spark_errors import translated
 from windrow.engine.spark_log import SparkLog, detail
 from windrow.engine.spark_upkeep import SparkUpkeep
-from windrow.engine.stream import SparkArrivals, Take, failure_in, released
+from windrow.engine.stream import SparkArrivals, Take, failure_in
 from windrow.engine.upkeep import DeltaRsUpkeep
 from windrow.errors import ExpressionError, FileRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
@@ -275,23 +275,17 @@ class SparkEngine:
             table = self.depot()
             counts = self._log(self._depot).rows_added(begin - 1, table.version)
             chosen = self._settings
-            with configured(self._session, ALIKE):
+            with configured(self._session, ALIKE), ExitStack() as kept:
                 conversion = Conversion.of(chosen, table, self._as_rows)
                 octets = conversion.octets(self._log(self._depot), begin - 1, table.version)
                 mapped = conversion.mapped(frame)
-                with released(mapped):
-                    arrivals = SparkArrivals.of(
-                        mapped,
-                        conversion.counts(counts),
-                        octets,
-                        begin,
-                        chosen.on_depot_delete,
-                        chosen.driver_messages,
-                        conversion,
-                    )
-                    if arrivals.last is None:
-                        return begin
-                    handle(arrivals)
+                known = conversion.counts(counts)
+                arrivals = SparkArrivals.of(
+                    mapped, known, octets, begin, chosen.on_depot_delete, chosen.driver_messages, conversion, kept
+                )
+                if arrivals.last is None:
+                    return begin
+                handle(arrivals)
         except PySparkException as error:
             raise translated(error) from error
         finally:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import StorageLevel
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -21,6 +19,7 @@ from windrow.arrow import plain
 from windrow.commits import CHANGE, COMMITTED_AT, FEED_COLUMNS, VERSION
 from windrow.engine.conversion import Conversion
 from windrow.engine.executors import ExecutorsSlice
+from windrow.engine.frames import Kept
 from windrow.engine.protocol import Arrivals, Arrived
 from windrow.engine.rows import cut_rows, rows_of
 from windrow.engine.slices import cut, messages_of, refuse_changes
@@ -43,6 +42,7 @@ class SparkArrivals:
     last: int | None
     collected: pa.Table | None
     conversion: Conversion
+    parsed: Kept
 
     @classmethod
     def of(
@@ -54,21 +54,25 @@ class SparkArrivals:
         on_depot_delete: str,
         driver_messages: int,
         conversion: Conversion,
+        kept: ExitStack,
     ) -> SparkArrivals:
         """Collect the frame once when it is small enough for the driver, else leave it to the executors.
 
-        `counts` may reach beyond the frame, whose last version is `last`, None when it has no rows.
+        `counts` may reach beyond the frame, whose last version is `last`, None when it has no rows. What is kept of
+        frames is let go with `kept`; each slice would otherwise read the whole frame, because `foreachBatch` hands it
+        over as an RDD.
         """
         known = [count for count in counts.values() if count is not None]
         total = sum(known) if len(known) == len(counts) else frame.count()
         fits = total <= conversion.most_rows(driver_messages) and conversion.fits(octets)
-        feed = _collected(frame, conversion) if fits else None
+        feed = _collected(frame, conversion) if fits and not conversion.spreads(total, driver_messages) else None
         if feed is None:
-            _keep(frame)
+            kept.enter_context(Kept()).keep(frame)
         last = frame.agg(F.max(VERSION)).collect()[0][0] if feed is None else pc.max(feed[VERSION]).as_py()
         new = {version: count for version, count in counts.items() if count != 0 and version <= (last or 0)}
         rows = None if feed is None else _rows_of(feed, on_depot_delete, conversion)
-        return cls(frame, new, octets, begin, on_depot_delete, driver_messages, last, rows, conversion)
+        parsed = kept.enter_context(Kept())
+        return cls(frame, new, octets, begin, on_depot_delete, driver_messages, last, rows, conversion, parsed)
 
     def after(self, version: int, max_messages: int) -> Arrived | None:
         """Return the next slice, or None when all is read."""
@@ -91,13 +95,18 @@ class SparkArrivals:
         rows = part.count() if unknown else sum(count or 0 for count in counts.values())
         if rows == 0:
             return None
-        if rows <= self.driver_messages or not self.conversion.spreads:
+        if not self.conversion.spreads(rows, self.driver_messages):
             collected = _rows_of(_collected(part, self.conversion), self.on_depot_delete, self.conversion)
             return self._cut(collected, counts, list(counts))
         if self.on_depot_delete == "error":
             refuse_changes(plain(part.where(F.col(CHANGE) != "insert").select(CHANGE, VERSION).limit(1).toArrow()))
-        kept = part.where(F.col(CHANGE) == "insert").withColumn("version", F.col(VERSION))
-        return ExecutorsSlice(kept.drop(*FEED_COLUMNS), counts, rows)
+        inserted = part.where(F.col(CHANGE) == "insert").withColumn("version", F.col(VERSION)).drop(*FEED_COLUMNS)
+        if self.conversion.format is None:
+            return ExecutorsSlice(inserted, counts, rows)
+        from windrow.engine.raw_executors import CHUNKS, RawExecutorsSlice
+
+        chunks = inserted.select(CHUNKS.names)
+        return RawExecutorsSlice(chunks, counts, self.conversion.format, self.conversion, self.parsed)
 
     def _cut(self, rows: pa.Table, counts: Mapping[int, int | None], versions: list[int]) -> Arrived:
         """Return the slice of the given versions of what was brought here."""
@@ -120,25 +129,6 @@ def _rows_of(feed: pa.Table, on_depot_delete: str, conversion: Conversion) -> pa
     from windrow.engine.raw_slices import chunks_of
 
     return chunks_of(feed, feed[CHANGE], on_depot_delete)
-
-
-def _keep(frame: DataFrame) -> None:
-    """Have a frame kept on the disks of the executors, where Spark does that, in parts that know their versions.
-
-    Each slice would otherwise read the whole frame, because `foreachBatch` hands it over as an RDD.
-    """
-    with suppress(PySparkException):  # serverless keeps nothing
-        frame.persist(StorageLevel.DISK_ONLY)
-
-
-@contextmanager
-def released(frame: DataFrame) -> Iterator[None]:
-    """Let go what was kept of a frame."""
-    try:
-        yield
-    finally:
-        with suppress(PySparkException):
-            frame.unpersist()
 
 
 def _collected(frame: DataFrame, conversion: Conversion) -> pa.Table:

@@ -30,6 +30,7 @@ class Format:
     remembered_chunks: int = 1_024
     max_chunks: int = 256
     max_read_bytes: int = 268_435_456
+    executor_chunks: int = 4_096
 
     def parser_of(self, header: bytes | None) -> Parser:
         """Return the parser of a source with such a header. Raises HeaderRefused."""

@@ -36,11 +36,13 @@ class FormatPart(Part):
     remembered_chunks: Count = Field(1_024, description="of a source: a chunk that comes again is compared with these")
     max_chunks: Count = Field(256, description="per microbatch, whole depot versions; a larger one is one microbatch")
     max_read_bytes: Count = Field(268_435_456, description="octets of chunks per microbatch, as far as the log says")
+    executor_chunks: Count = Field(4_096, description="so many in a microbatch go to Spark's executors, fewer do not")
 
     def recorded(self) -> str | None:
         """Return what differs from the defaults as the history records it, JSON; None for nothing.
 
-        Fields stay in their order, which says in many formats where each one is.
+        Fields stay in their order, which says in many formats where each one is. Where chunks are read is not among it:
+        it changes nothing, and `path` tells.
         """
-        said = self.model_dump(mode="json", exclude_defaults=True)
+        said = self.model_dump(mode="json", exclude_defaults=True, exclude={"executor_chunks"})
         return json.dumps(said, ensure_ascii=False) if said else None

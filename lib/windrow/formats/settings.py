@@ -92,6 +92,7 @@ def _format(
         remembered_chunks=chosen.remembered_chunks,
         max_chunks=chosen.max_chunks,
         max_read_bytes=chosen.max_read_bytes,
+        executor_chunks=chosen.executor_chunks,
     )
 
 

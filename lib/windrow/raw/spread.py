@@ -226,6 +226,7 @@ def rejoined(taken: list[Taken], rests: Mapping[int, list[tuple[int, bytes]]]) -
     found = []
     for step in taken:
         parts = sorted(rests[step.chunk.number])
+        require(bool(parts), f"chunk {step.chunk.number} came in the second pass as in the first")
         for at, (offset, content) in enumerate(parts):
             last = step.chunk.last and at == len(parts) - 1
             found.append(step._replace(chunk=step.chunk._replace(content=content, offset=offset, last=last)))
@@ -261,6 +262,11 @@ class Plan:
     def bodies(self) -> dict[str, dict[tuple[int, int], Body]]:
         """Return the bodies of each source."""
         return {name: found.bodies for name, found in self.courses.items()}
+
+    @property
+    def octets(self) -> int:
+        """Return how many octets the bodies have."""
+        return sum(body.end - body.begin for bodies in self.bodies.values() for body in bodies.values())
 
     def finish(
         self, rests: Mapping[str, Mapping[int, list[tuple[int, bytes]]]], partial: pa.Table, format_: Format

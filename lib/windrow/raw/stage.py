@@ -50,6 +50,15 @@ class Staged:
     partial: pa.Table
     volume: Volume
 
+    def __add__(self, other: Staged) -> Staged:
+        """Return what both give, of different sources."""
+        return Staged(
+            pa.concat_tables([self.fields, other.fields]),
+            pa.concat_tables([self.rejects, other.rejects]),
+            pa.concat_tables([self.partial, other.partial]),
+            self.volume + other.volume,
+        )
+
 
 def stage(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
     """Return what rows of a raw depot (`chunks.RAW` and `version`) become, with the partial rows of a ledger."""
