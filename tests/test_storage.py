@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from windrow.storage import OPENED, history, shared_table
+from windrow.storage import OPENED, history, seen_table
 
 
 @pytest.fixture
@@ -71,36 +71,36 @@ class TestShared:
         """
         Whoever asks for a table gets the same object, until a commit of anybody moves it on.
         """
-        first = shared_table(table, "depot")
-        assert shared_table(table, "depot") is first
+        first = seen_table(table, "depot")
+        assert seen_table(table, "depot") is first
         append(table, 3)
-        assert shared_table(table, "depot").version() == 3
+        assert seen_table(table, "depot").version() == 3
         assert first.version() == 2
 
     def test_another_table_in_its_place(self, table: str, tmp_path_factory: pytest.TempPathFactory) -> None:
         """
         A table that was made anew, or brought back from a copy, with as many versions as before is not the one before.
         """
-        shared_table(table, "depot")
+        seen_table(table, "depot")
         other = tmp_path_factory.mktemp("other")
         for version in (7, 8, 9):
             append(str(other), version)
         shutil.rmtree(table)
         shutil.copytree(other, table)
-        assert shared_table(table, "depot").metadata().id == DeltaTable(table).metadata().id
+        assert seen_table(table, "depot").metadata().id == DeltaTable(table).metadata().id
 
     def test_forgotten(self, table: str) -> None:
         """
         A table that was forgotten is opened anew, though nothing tells that it changed.
         """
-        first = shared_table(table, "depot")
+        first = seen_table(table, "depot")
         OPENED.forget(table)
-        assert shared_table(table, "depot") is not first
+        assert seen_table(table, "depot") is not first
 
     def test_a_log_put_back(self, table: str) -> None:
         """
         A table whose last commits were taken away is opened at the version that is left.
         """
-        shared_table(table, "depot")
+        seen_table(table, "depot")
         (Path(table) / "_delta_log" / f"{2:020}.json").unlink()
-        assert shared_table(table, "depot").version() == 1
+        assert seen_table(table, "depot").version() == 1

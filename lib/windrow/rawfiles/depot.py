@@ -27,7 +27,7 @@ from windrow.producer.writer import application
 from windrow.rawfiles import portion as known
 from windrow.rawfiles.parts import discard
 from windrow.rawfiles.portion import Portion
-from windrow.storage import FAULTS, OPENED, UNTRIMMED, history, open_table, unwritable
+from windrow.storage import FAULTS, UNTRIMMED, history, open_table, unwritable
 
 LOG = logging.getLogger("windrow.rawfiles")
 NOTE = "windrow.ingest"
@@ -85,8 +85,6 @@ class RawDepot:
                 if self._root is not None or isinstance(error, CommitFailedError):
                     self.discard(given)
                 raise unwritable(self.location, "depot", error) from error
-            finally:
-                OPENED.forget(self.location)
 
     def discard(self, given: Portion) -> None:
         """Remove what was written of a portion."""
