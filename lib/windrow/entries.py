@@ -74,6 +74,10 @@ class Entries:
         except OSError:
             return None
 
+    def holds(self, version: int, identity: Identity) -> bool:
+        """Tell whether the entry of a version is the file with an identity."""
+        return self.identity(version) == identity
+
     def read(self, version: int) -> Entry | None:
         """Return an entry, None where there is none. Raises OSError, and ValueError for a large or damaged one."""
         try:
@@ -98,7 +102,7 @@ class Entries:
         try:
             written.write_text("\n".join(map(json.dumps, actions)) + "\n", encoding="utf-8")
             put = _identity(written.stat())
-            return put if self.identity(behind) == identity and _linked(written, self.path(behind + 1)) else None
+            return put if self.holds(behind, identity) and _linked(written, self.path(behind + 1)) else None
         finally:
             written.unlink(missing_ok=True)
 

@@ -138,7 +138,7 @@ class Seen:
                     return None
         except (OSError, ValueError):
             return None
-        if self.log.identity(self.version) != self.identity:
+        if not self.log.holds(self.version, self.identity):
             return None
         if len(since) == len(self.since):
             return self

@@ -41,7 +41,7 @@ class LedgerCommit:
             return
         if self._is_plain() and log.put(self._actions(), seen.version, seen.identity) is not None:
             return
-        if log.identity(seen.version) != seen.identity:
+        if not log.holds(seen.version, seen.identity):
             raise LedgerMoved(
                 f"the ledger at {self.location} was set back or is another one since prime read it",
                 "Nothing was written.",

@@ -59,7 +59,7 @@ class Tail:
 
         None where somebody else was first, or the log is another one: then nothing was added. Raises OSError.
         """
-        if not self._is_last():
+        if not self.log.holds(self.version, self.identity):
             return None
         name = f"part-{uuid4()}.snappy.parquet"
         written = self.log.root / name
@@ -71,8 +71,6 @@ class Tail:
 
     def add(self, files: Sequence[Added], numbers: Mapping[str, int], said: Mapping[str, str]) -> int | None:
         """Add files that lie in the table's directory already; for the rest as `append`."""
-        if not self._is_last():
-            return None
         identity = self.log.put(_actions(files, numbers, said), self.version, self.identity)
         if identity is None:
             return None
@@ -83,10 +81,6 @@ class Tail:
     def wants_checkpoint(self) -> bool:
         """Tell whether a checkpoint is due at the last entry."""
         return self.version % self.checkpoint_every == 0
-
-    def _is_last(self) -> bool:
-        """Tell whether the last entry is still the file that it was; whether another one came is seen by linking."""
-        return self.log.identity(self.version) == self.identity
 
 
 def _is_plain(table: DeltaTable) -> bool:
