@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import PostCommitHookProperties
-from pyarrow.fs import FileType, PyFileSystem
+from pyarrow.fs import FileSystem, FileType, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
 from windrow.entries import Entries, Entry, Identity
 from windrow.errors import TableMissing, TableUnreadable, TableUnwritable, first_line
@@ -118,9 +118,16 @@ class Seen:
                     return int(number["version"])
         return self.table.transaction_version(application)
 
+    @property
+    def files(self) -> FileSystem:
+        """Return the files of the table, by their paths in it."""
+        if self.log is None:
+            return PyFileSystem(DeltaStorageHandler(self.table.table_uri))
+        return SubTreeFileSystem(str(self.log.root.resolve()), LocalFileSystem())
+
     def history(self, since: int = 0) -> Iterator[dict[str, Any]]:
         """Yield what the log says of each commit, as `history` does of a table."""
-        return _history(self.table.table_uri, self.version, since)
+        return _history(self.files, self.version, since)
 
     def followed(self) -> Seen | None:
         """Return the table as it is now, None where it has to be opened anew.
@@ -186,11 +193,10 @@ def history(table: DeltaTable, since: int = 0, *, octets: bool = False) -> Itera
     commit that says nothing of itself has the time of its file. With `octets` it says how many its files have. Raises
     OSError for an empty file.
     """
-    return _history(table.table_uri, table.version(), since)
+    return _history(PyFileSystem(DeltaStorageHandler(table.table_uri)), table.version(), since)
 
 
-def _history(location: str, latest: int, since: int) -> Iterator[dict[str, Any]]:
-    store = PyFileSystem(DeltaStorageHandler(location))
+def _history(store: FileSystem, latest: int, since: int) -> Iterator[dict[str, Any]]:
     for version in range(latest, since - 1, -1):
         place = f"_delta_log/{version:020}.json"
         found = store.get_file_info(place)

@@ -13,6 +13,7 @@ from pyarrow.parquet import ParquetFile
 
 from windrow.arrow import plain
 from windrow.commits import CHANGE, FEED_COLUMNS, VERSION, Commit
+from windrow.engine.appended import appended
 from windrow.engine.conversion import Conversion
 from windrow.engine.creation import create_depot, create_ledger, create_raw_depot
 from windrow.engine.files import LedgerFiles, Parts
@@ -90,6 +91,9 @@ class EmbeddedArrivals:
         return cut_chunks(rows, counts, filled, format_, self.conversion.apply)
 
     def _feed(self, first: int, last: int) -> pa.Table:
+        found = appended(self.depot, first, last)
+        if found is not None:
+            return found
         try:
             return plain(pa.table(self.depot.table.load_cdf(starting_version=first, ending_version=last)))
         except (DeltaError, pa.ArrowException, OSError) as error:

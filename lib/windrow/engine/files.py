@@ -21,9 +21,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
-from pyarrow.fs import PyFileSystem
 
 from windrow import tables
 from windrow.arrow import no_rows, plain
@@ -75,7 +73,7 @@ class LedgerFiles:
     def __init__(self, location: str, seen: Seen, schema: pa.Schema, parts: Parts) -> None:
         """Read all but the open batches. Raises TableUnreadable."""
         self._location, self.seen, self._schema, self._parts = location, seen, schema, parts
-        self._store = PyFileSystem(DeltaStorageHandler(seen.table.table_uri))
+        self._store = seen.files
         self.files = self._live()
         self._open = [file for file in self.files if file.state == tables.OPEN]
         parts.only(file.path for file in self.files)
@@ -168,7 +166,9 @@ class LedgerFiles:
 
     def _write(self, state: str, rows: pa.Table) -> AddAction:
         filled = [name for name in rows.column_names if rows[name].null_count < rows.num_rows and name != BY]
-        held, path = rows.select(filled), f"{BY}={state}/part-{uuid4()}.snappy.parquet"
+        held, directory = rows.select(filled), f"{BY}={state}"
+        path = f"{directory}/part-{uuid4()}.snappy.parquet"
+        self._store.create_dir(directory)
         with self._store.open_output_stream(path) as opened:
             pq.write_table(held, opened)
             size = opened.tell()
