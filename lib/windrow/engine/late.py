@@ -132,7 +132,7 @@ class LateSpark:
         if embedded.beyond_files(seen_table(self._ledger, "ledger").table):
             return self._spark.live()
         found = self._looking.live()
-        return replace(found, handle=str(found.handle.table.metadata().id))
+        return replace(found, handle=str(found.handle.seen.table.metadata().id))
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> pa.Table | None:
         """Stream what the depot added after `after`, unless its log says that nothing was: a compaction adds no row."""
