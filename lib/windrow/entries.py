@@ -67,6 +67,13 @@ class Entries:
         """Return where the entry of a version lies."""
         return self.root / "_delta_log" / f"{version:020}.json"
 
+    def changed(self) -> Identity | None:
+        """Return what is another one when an entry came or went, None where that cannot be seen."""
+        try:
+            return _identity((self.root / "_delta_log").stat())
+        except OSError:
+            return None
+
     def identity(self, version: int) -> Identity | None:
         """Return which file an entry is, None where that cannot be seen."""
         try:
@@ -100,11 +107,15 @@ class Entries:
         """
         written = self.root / f"entry-{uuid4()}.tmp"
         try:
-            written.write_text("\n".join(map(json.dumps, actions)) + "\n", encoding="utf-8")
+            written.write_text("".join(f"{_line(action)}\n" for action in actions), encoding="utf-8")
             put = _identity(written.stat())
             return put if self.holds(behind, identity) and _linked(written, self.path(behind + 1)) else None
         finally:
             written.unlink(missing_ok=True)
+
+
+def _line(action: Action) -> str:
+    return json.dumps(action, separators=(",", ":"))
 
 
 def _linked(written: Path, number: Path) -> bool:

@@ -93,22 +93,26 @@ def _opened(opening: Callable[[str], Found], location: str, role: str) -> Found:
 class Seen:
     """A table as it is at a version: as it was opened, and what its log says since.
 
-    Nobody may write through `table`, which others have as well and which knows nothing of what came since. `log` and
-    `identity`, the file of the version's entry, are None for a table elsewhere than on a disk of this machine.
+    Nobody may write through `table`, which others have as well and which knows nothing of what came since. `log`,
+    `identity` (the file of the version's entry) and `changed` (the log's directory before it was read) are None for a
+    table elsewhere than on a disk of this machine.
     """
 
     table: DeltaTable
     version: int
     log: Entries | None = None
     identity: Identity | None = None
+    changed: Identity | None = None
     since: tuple[Entry, ...] = ()
 
     @classmethod
     def at(cls, location: str) -> Seen:
         """Open a table. Raises what delta-rs raises."""
-        table, log = DeltaTable(location), Entries.at(location)
+        log = Entries.at(location)
+        changed = None if log is None else log.changed()
+        table = DeltaTable(location)
         version = table.version()
-        return cls(table, version, log, None if log is None else log.identity(version))
+        return cls(table, version, log, None if log is None else log.identity(version), changed)
 
     def transaction(self, application: str) -> int | None:
         """Return the version that the log recorded for a transaction id."""
@@ -133,11 +137,12 @@ class Seen:
         """Return the table as it is now, None where it has to be opened anew.
 
         That is so when the entry of the version is gone or another file, as in a table that was made anew, brought
-        back from a copy or cut off; when more changed than files; and now and then, to forget what came long ago.
+        back from a copy or cut off; when something happened to the log and there is no next entry, as where one is
+        missing; when more changed than files; and now and then, to forget what came long ago.
         """
         if self.log is None or self.identity is None:
             return None
-        since = [*self.since]
+        since, changed = [*self.since], self.log.changed()
         try:
             while (entry := self.log.read(self.table.version() + len(since) + 1)) is not None:
                 since.append(entry)
@@ -148,8 +153,9 @@ class Seen:
         if not self.log.holds(self.version, self.identity):
             return None
         if len(since) == len(self.since):
-            return self
-        return replace(self, version=since[-1].version, identity=since[-1].identity, since=tuple(since))
+            return self if changed == self.changed else None
+        last = since[-1]
+        return replace(self, version=last.version, identity=last.identity, changed=changed, since=tuple(since))
 
 
 class Opened:
