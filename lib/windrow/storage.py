@@ -129,9 +129,9 @@ class Seen:
             return PyFileSystem(DeltaStorageHandler(self.table.table_uri))
         return SubTreeFileSystem(str(self.log.root.resolve()), LocalFileSystem())
 
-    def history(self, since: int = 0) -> Iterator[dict[str, Any]]:
+    def history(self, since: int = 0, *, octets: bool = False) -> Iterator[dict[str, Any]]:
         """Yield what the log says of each commit, as `history` does of a table."""
-        return _history(self.files, self.version, since)
+        return _history(self.files, self.version, since, octets)
 
     def followed(self) -> Seen | None:
         """Return the table as it is now, None where it has to be opened anew.
@@ -199,10 +199,10 @@ def history(table: DeltaTable, since: int = 0, *, octets: bool = False) -> Itera
     commit that says nothing of itself has the time of its file. With `octets` it says how many its files have. Raises
     OSError for an empty file.
     """
-    return _history(PyFileSystem(DeltaStorageHandler(table.table_uri)), table.version(), since)
+    return _history(PyFileSystem(DeltaStorageHandler(table.table_uri)), table.version(), since, octets)
 
 
-def _history(store: FileSystem, latest: int, since: int) -> Iterator[dict[str, Any]]:
+def _history(store: FileSystem, latest: int, since: int, octets: bool) -> Iterator[dict[str, Any]]:
     for version in range(latest, since - 1, -1):
         place = f"_delta_log/{version:020}.json"
         found = store.get_file_info(place)

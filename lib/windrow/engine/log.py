@@ -67,11 +67,11 @@ class DeltaRsLog:
 
     def octets_added(self, after: int, upto: int) -> dict[int, int]:
         """Return for versions of a raw depot how many octets each added: as its writer says, or as its files have."""
-        table = shared_table(self.location, "depot")
+        table = seen_table(self.location, "depot")
         with reading(self.location, "depot"):
             return {
                 int(commit["version"]): int(commit.get(OCTETS, commit["octets"]))
-                for commit in history(table, after + 1, octets=True)
+                for commit in table.history(after + 1, octets=True)
                 if commit["version"] <= upto
             }
 
