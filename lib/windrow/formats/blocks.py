@@ -1,7 +1,7 @@
 """Blocks: 64 octets at once, looked at with the instructions of the processor for that.
 
 What is told of a block is a word with a bit for each octet, the lowest for the first. All of a block must be there:
-nobody looks whether the array ends before.
+nobody looks whether the array ends before. Processors are those that have the lowest octet of a number first.
 """
 
 from __future__ import annotations
@@ -39,6 +39,18 @@ def _of_a_block(comparison: str) -> Callable[..., Any]:
     return instructions
 
 
+def _eight(typingctx: Any, octets: Any, at: Any) -> Any:
+    from llvmlite import ir
+    from numba.core import types
+
+    def generated(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array, place = values
+        data = context.make_array(signature.args[0])(context, builder, value=array).data
+        return builder.load(builder.bitcast(builder.gep(data, [place]), ir.IntType(64).as_pointer()), align=1)
+
+    return types.uint64(octets, types.uint64), generated
+
+
 def _lowest(typingctx: Any, bits: Any) -> Any:
     from llvmlite import ir
     from numba.core import types
@@ -59,6 +71,12 @@ def same(octets: Octets, at: np.uint64, octet: np.uint8) -> np.uint64:
 def below(octets: Octets, at: np.uint64, octet: np.uint8) -> np.uint64:
     """Tell which octets of the block at a place are less than this one."""
     return _word(octets[int(at) : int(at) + BLOCK] < octet)
+
+
+@emitted(_eight)
+def eight(octets: Octets, at: np.uint64) -> np.uint64:
+    """Return the eight octets at a place as a number, the lowest first."""
+    return np.uint64(octets[int(at) : int(at) + 8].view("<u8")[0])
 
 
 @emitted(_lowest)

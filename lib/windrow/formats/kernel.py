@@ -10,6 +10,7 @@ from windrow.compiled import compiled
 Octets = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
 REGROUPED_EVERY = 4096
+RETURN = ord("\r")
 
 
 @compiled
@@ -48,6 +49,21 @@ def follow(
             while here < stop and classes[octets[here]] == kind:
                 here += one
     return count, int(here), int(row >> np.uint32(8)), begin
+
+
+@compiled
+def without(octets: Octets, begin: Positions, end: Positions, delimiter: Octets, returns: bool) -> Positions:
+    """Return where records end without a delimiter, where they have one, and without a return before that."""
+    found = np.empty(len(begin), np.int64)
+    for number in range(len(begin)):
+        stop = end[number] - len(delimiter)
+        ended = stop >= begin[number]
+        for place in range(len(delimiter) if ended else 0):
+            ended = ended and octets[stop + place] == delimiter[place]
+        if ended and returns and stop > begin[number] and octets[stop - 1] == RETURN:
+            stop -= 1
+        found[number] = stop if ended else end[number]
+    return found
 
 
 @compiled

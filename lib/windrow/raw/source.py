@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from windrow.compiled import compiled
+from windrow.formats.records import Ints
 from windrow.raw.queue import Chunk, Queue
 
 Pieces = np.ndarray[tuple[int, int], np.dtype[np.int64]]
@@ -95,6 +97,23 @@ class Source:
             header=None if said["header"] is None else said["header"].encode("latin-1"),
             fingerprint=said["format"],
         )
+
+
+@compiled
+def located(begins: Ints, position: Ints) -> Ints:
+    """Return in which piece each position is, of pieces that begin there; fast where positions rise."""
+    found = np.empty(len(position), np.int64)
+    last = len(begins) - 1
+    first = min(last, 0)
+    piece = first
+    for number in range(len(position)):
+        while piece < last and begins[piece + 1] <= position[number]:
+            piece += 1
+        while piece >= 0 and begins[piece] > position[number]:
+            piece -= 1
+        found[number] = piece
+        piece = max(piece, first)
+    return found
 
 
 def encoded(name: str) -> str:
