@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from windrow.chunks import FIRST, RAW
 from windrow.formats.codecs import CodecError
+from windrow.formats.texts import Texts
 from windrow.raw.queue import Chunk
 
 REQUIRED = ("raw_source", "sequence", "bytes", "received_at")
@@ -60,12 +61,18 @@ def _chunk(number: int, content: memoryview, last: bool, received_at: int, versi
 
 def _chunks(rows: pa.Table, good: pa.ChunkedArray) -> Iterator[tuple[Any, ...]]:
     """Yield the values of good rows by version, the octets of each where they are."""
-    contents = [memoryview(value.as_buffer() or b"").cast("B") for value in rows["bytes"]]
+    contents = [content for part in rows["bytes"].chunks for content in _contents(Texts.of(part))]
     others = list(_values(rows.set_column(rows.column_names.index("bytes"), "bytes", pa.nulls(rows.num_rows))))
     chosen = np.flatnonzero(good.to_numpy())
     for row in chosen[np.argsort(rows["version"].to_numpy()[chosen], kind="stable")].tolist():
         name, number, _, *more = others[row]
         yield name, number, contents[row], *more
+
+
+def _contents(texts: Texts) -> Iterator[memoryview]:
+    octets = memoryview(texts.octets)
+    for begin, end in zip(texts.begin.tolist(), texts.end.tolist(), strict=True):
+        yield octets[begin:end]
 
 
 def _values(rows: pa.Table) -> zip[tuple[Any, ...]]:
