@@ -68,11 +68,11 @@ class Cells:
     def texts(self, row: int, nulls: tuple[bytes, ...]) -> Texts:
         """Return a column of the whole records, NULL where it is one of `nulls` and not in quotes."""
         begin, end, kind = self.begin[row], self.end[row], self.kind[row]
-        valid = (kind != PLAIN) | (begin != end) if b"" in nulls else np.ones(begin.size, np.bool_)
+        valid = np.empty(begin.size, np.bool_)
+        mixed = _there(begin, end, kind, b"" in nulls, valid)
         for word in filter(None, nulls):
             _untell(self.octets, begin, end, kind, np.frombuffer(word, np.uint8), valid)
-        mixed = np.flatnonzero(kind == MIXED)
-        if not mixed.size:
+        if not mixed:
             return Texts(self.octets, begin, end, valid)
         plain = np.empty(int((end - begin).sum()), np.uint8)
         bounds = _plainly(self.octets, begin, end, kind, self.marks.quote, self.marks.escape, plain)
@@ -167,6 +167,16 @@ def _next(octets: Octets, at: np.uint64, stop: np.uint64, one: np.uint8, other: 
         else:
             at += np.uint64(1)
     return stop
+
+
+@compiled
+def _there(begin: Ints, end: Ints, kind: Kinds, null: bool, valid: Flags) -> bool:
+    """Tell which cells are there: all, or with `null` those that are not empty; return whether any is MIXED."""
+    highest = PLAIN
+    for number in range(len(begin)):
+        valid[number] = not null or (kind[number] != PLAIN) | (begin[number] != end[number])
+        highest = max(highest, kind[number])
+    return highest == MIXED
 
 
 @compiled

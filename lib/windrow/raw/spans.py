@@ -16,7 +16,7 @@ from windrow.formats.framing import RECORD
 from windrow.formats.records import Ints, Octets
 from windrow.formats.texts import Texts, read_only
 from windrow.raw.segment import Segment
-from windrow.raw.source import BEGIN, CHUNK, OFFSET, RECEIVED_AT, Pieces, located
+from windrow.raw.source import BEGIN, Pieces, placed
 
 CONTENT_BYTES = 1_073_741_824  # of an array, and at most as much again for one more span
 PLACE = [("raw_source", pa.string()), ("chunk", pa.int64()), ("offset", pa.int64()), ("received_at", TIME)]
@@ -95,13 +95,13 @@ class Spans:
 
     def places(self, spans: Ints) -> dict[str, pa.Array]:
         """Return where spans begin, and when the chunk was received that completed each: the columns of `PLACE`."""
-        begin = self.begin[spans]
-        first, complete = self._piece(begin), self._piece(self.end[spans] - 1)
+        columns = np.ascontiguousarray(self.pieces.T)
+        chunk, offset, received = placed(columns, self.begin, self.end, spans)
         return {
             "raw_source": self._names(spans),
-            "chunk": pa.array(self.pieces[first, CHUNK]),
-            "offset": pa.array(self.pieces[first, OFFSET] + begin - self.pieces[first, BEGIN]),
-            "received_at": pa.array(self.pieces[complete, RECEIVED_AT]).cast(TIME),
+            "chunk": pa.array(chunk),
+            "offset": pa.array(offset),
+            "received_at": pa.array(received).view(TIME),
         }
 
     def contents(self, spans: Ints) -> pa.ChunkedArray:
@@ -112,13 +112,10 @@ class Spans:
         parts = [texts.take(np.flatnonzero(part == one)).array(pa.binary()) for one in np.unique(part)]
         return pa.chunked_array(parts, pa.binary())
 
-    def _piece(self, position: Ints) -> Ints:
-        return located(self.pieces[:, BEGIN].copy(), position)
-
     def _names(self, spans: Ints) -> pa.Array:
         """Return the source of each span; mostly it is that of the span before."""
-        segment = self.segment[spans]
-        behind = np.append(np.flatnonzero(np.diff(segment)) + 1, segment.size)[: segment.size]
+        segment = self.segment[spans] if len(self.segments) > 1 else np.zeros(spans.size, np.int8)
+        behind = np.append(np.flatnonzero(segment[1:] != segment[:-1]) + 1, segment.size)[: segment.size]
         names = pa.array([self.segments[number].source for number in segment[behind - 1].tolist()], pa.string())
         return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(pa.array(behind), names))
 
