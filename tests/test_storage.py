@@ -1,13 +1,18 @@
-"""What the log of a table says of its commits."""
+"""What the log of a table says of its commits, and tables that are followed by it."""
 
 import shutil
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Field, TableFeatures, Transaction, write_deltalake
+from deltalake.schema import PrimitiveType
 
-from windrow.storage import OPENED, history, shared_table
+from windrow import entries, storage
+from windrow.errors import TableUnreadable
+from windrow.storage import OPENED, history, seen_table
 
 
 @pytest.fixture
@@ -66,41 +71,163 @@ class TestHistory:
             assert {name: ours.get(name) for name in names} == {name: theirs.get(name) for name in names}
 
 
-class TestShared:
+class TestSeen:
     def test_the_same_until_it_changes(self, table: str) -> None:
         """
-        Whoever asks for a table gets the same object, until a commit of anybody moves it on.
+        Whoever asks for a table gets the same object, until a commit of anybody moves it on; who has it keeps it as it
+        was.
         """
-        first = shared_table(table, "depot")
-        assert shared_table(table, "depot") is first
+        first = seen_table(table, "depot")
+        assert seen_table(table, "depot") is first
         append(table, 3)
-        assert shared_table(table, "depot").version() == 3
-        assert first.version() == 2
+        assert seen_table(table, "depot").version == 3
+        assert first.version == 2
 
     def test_another_table_in_its_place(self, table: str, tmp_path_factory: pytest.TempPathFactory) -> None:
         """
         A table that was made anew, or brought back from a copy, with as many versions as before is not the one before.
         """
-        shared_table(table, "depot")
+        seen_table(table, "depot")
         other = tmp_path_factory.mktemp("other")
         for version in (7, 8, 9):
             append(str(other), version)
         shutil.rmtree(table)
         shutil.copytree(other, table)
-        assert shared_table(table, "depot").metadata().id == DeltaTable(table).metadata().id
+        assert seen_table(table, "depot").table.metadata().id == DeltaTable(table).metadata().id
 
-    def test_forgotten(self, table: str) -> None:
+    def test_another_table_that_has_grown(self, table: str, tmp_path_factory: pytest.TempPathFactory) -> None:
         """
-        A table that was forgotten is opened anew, though nothing tells that it changed.
+        Nor is one with more versions taken for what came to the one before.
         """
-        first = shared_table(table, "depot")
-        OPENED.forget(table)
-        assert shared_table(table, "depot") is not first
+        seen_table(table, "depot")
+        other = tmp_path_factory.mktemp("other")
+        for version in (7, 8, 9, 10):
+            append(str(other), version)
+        shutil.rmtree(table)
+        shutil.copytree(other, table)
+        found = seen_table(table, "depot")
+        assert (found.table.metadata().id, found.since) == (DeltaTable(table).metadata().id, ())
+
+    def test_doubted(self, table: str) -> None:
+        """
+        A table is opened anew when what was tried with it failed, though nothing tells that it changed.
+        """
+        first = seen_table(table, "depot")
+        with OPENED.doubted(table):
+            pass
+        assert seen_table(table, "depot") is first
+        with suppress(RuntimeError), OPENED.doubted(table):
+            raise RuntimeError
+        assert seen_table(table, "depot") is not first
 
     def test_a_log_put_back(self, table: str) -> None:
         """
         A table whose last commits were taken away is opened at the version that is left.
         """
-        shared_table(table, "depot")
+        seen_table(table, "depot")
         (Path(table) / "_delta_log" / f"{2:020}.json").unlink()
-        assert shared_table(table, "depot").version() == 1
+        assert seen_table(table, "depot").version == 1
+
+
+class TestFollowed:
+    def test_not_opened_again(self, table: str) -> None:
+        """
+        What comes to a table is read from its log, entry by entry: appends, a compaction; a checkpoint changes nothing
+        of that.
+        """
+        first = seen_table(table, "depot")
+        append(table, 3)
+        DeltaTable(table).optimize.compact()
+        DeltaTable(table).create_checkpoint()
+        append(table, 5)
+        found = seen_table(table, "depot")
+        assert found.table is first.table
+        assert [entry.version for entry in found.since] == [3, 4, 5]
+        assert found.version == DeltaTable(table).version()
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            lambda table: table.alter.set_table_properties({"delta.appendOnly": "true"}),
+            lambda table: table.restore(1),
+            lambda table: table.alter.add_columns([Field("more", PrimitiveType("string"))]),
+            lambda table: table.alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True),
+        ],
+        ids=["properties", "restore", "columns", "protocol"],
+    )
+    def test_more_than_files(self, table: str, changed: Callable[[DeltaTable], None]) -> None:
+        """
+        A table of which more changed than its files is opened anew, and is what it is now.
+        """
+        first = seen_table(table, "depot")
+        changed(DeltaTable(table))
+        found = seen_table(table, "depot")
+        assert found.table is not first.table
+        assert (found.version, found.since) == (3, ())
+
+    def test_a_log_cleaned_up_behind_it(self, table: str) -> None:
+        """
+        Where the entry that was seen last is gone, though the table has grown, it is opened anew at its checkpoint.
+        """
+        seen_table(table, "depot")
+        append(table, 3)
+        DeltaTable(table).create_checkpoint()
+        for version in range(3):
+            Path(table, "_delta_log", f"{version:020}.json").unlink()
+        found = seen_table(table, "depot")
+        assert (found.version, found.since) == (3, ())
+
+    @pytest.mark.parametrize("content", ["", '{"add": {"pa', "[]"])
+    def test_an_entry_that_is_none(self, table: str, content: str) -> None:
+        """
+        A file that is no entry is left to delta-rs, which says what is the matter with the table.
+        """
+        seen_table(table, "depot")
+        Path(table, "_delta_log", f"{3:020}.json").write_text(content)
+        with suppress(TableUnreadable):
+            assert seen_table(table, "depot").since == ()
+
+    def test_large_entries_and_many(self, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        Entries that are large, or more than a number, are not kept: the table is opened anew.
+        """
+        monkeypatch.setattr(storage, "MOST_FOLLOWED", 2)
+        first = seen_table(table, "depot")
+        for version in (3, 4):
+            append(table, version)
+        assert seen_table(table, "depot").table is first.table
+        append(table, 5)
+        assert seen_table(table, "depot").since == ()
+        monkeypatch.setattr(entries, "LARGEST", 100)
+        append(table, 6)
+        assert seen_table(table, "depot").since == ()
+
+    def test_numbers_of_applications(self, table: str) -> None:
+        """
+        The number of an application is the last one that the log has, in what came since or in what was there before.
+        """
+        numbered(table, "p", 7)
+        seen_table(table, "depot")
+        assert seen_table(table, "depot").transaction("p") == 7
+        numbered(table, "p", 8)
+        numbered(table, "q", 1)
+        append(table, 6)
+        found = seen_table(table, "depot")
+        assert len(found.since) == 3
+        assert [found.transaction(name) for name in ("p", "q", "r")] == [8, 1, None]
+
+    def test_history(self, table: str) -> None:
+        """
+        What the log says of commits reaches over what came since and what was there before, each under its version.
+        """
+        first = seen_table(table, "depot")
+        append(table, 3)
+        found = seen_table(table, "depot").history(1)
+        assert [(commit["version"], commit["says"]) for commit in found] == [(3, "3"), (2, "2"), (1, "1")]
+        assert [commit["version"] for commit in first.history()] == [2, 1, 0]
+
+
+def numbered(table: str, application: str, version: int) -> None:
+    """Add a commit with the number of an application."""
+    noted = CommitProperties(app_transactions=[Transaction(application, version)])
+    write_deltalake(table, pa.table({"n": [version]}), mode="append", commit_properties=noted)

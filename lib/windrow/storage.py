@@ -9,17 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from io import TextIOWrapper
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import PostCommitHookProperties
-from pyarrow.fs import FileType, PyFileSystem
+from pyarrow.fs import FileSystem, FileType, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
+from windrow.entries import Entries, Entry, Identity
 from windrow.errors import TableMissing, TableUnreadable, TableUnwritable, first_line
 from windrow.locations import local_path
 
@@ -27,6 +28,9 @@ FAULTS = (DeltaError, pa.ArrowException, OSError)
 # After a commit: a checkpoint now and then, as the table's properties say, but nothing of the log is deleted. What is
 # old in a depot may be unread still; only maintenance knows how far the ledger has come.
 UNTRIMMED = PostCommitHookProperties(cleanup_expired_logs=False)
+FOLLOWED = {"add", "remove", "cdc", "txn", "commitInfo"}  # actions that change nothing but which files a table has
+MOST_FOLLOWED = 200  # entries
+Found = TypeVar("Found")
 
 
 @contextmanager
@@ -68,15 +72,15 @@ def open_table(location: str, role: str) -> DeltaTable:
     return _opened(DeltaTable, location, role)
 
 
-def shared_table(location: str, role: str) -> DeltaTable:
+def seen_table(location: str, role: str) -> Seen:
     """Return a table at a path as it is now, the same object to all who ask until it changes.
 
-    So nobody may write through it in a way that moves it to another version. Raises TableMissing, TableUnreadable.
+    Raises TableMissing, TableUnreadable.
     """
     return _opened(OPENED.get, location, role)
 
 
-def _opened(opening: Callable[[str], DeltaTable], location: str, role: str) -> DeltaTable:
+def _opened(opening: Callable[[str], Found], location: str, role: str) -> Found:
     try:
         return opening(location)
     except TableNotFoundError as error:
@@ -85,61 +89,103 @@ def _opened(opening: Callable[[str], DeltaTable], location: str, role: str) -> D
         raise unreadable(location, role, error) from error
 
 
-class Opened:
-    """Tables on a disk of this machine that were opened lately: to open one reads its log from the last checkpoint on.
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A table as it is at a version: as it was opened, and what its log says since.
 
-    A table is the one that was opened as long as nothing came to its log or went, and the file of its version is the
-    same. A table that was made anew, brought back from a copy or RESTOREd has another.
+    Nobody may write through `table`, which others have as well and which knows nothing of what came since. `log`,
+    `identity` (the file of the version's entry) and `changed` (the log's directory before it was read) are None for a
+    table elsewhere than on a disk of this machine.
+    """
+
+    table: DeltaTable
+    version: int
+    log: Entries | None = None
+    identity: Identity | None = None
+    changed: Identity | None = None
+    since: tuple[Entry, ...] = ()
+
+    @classmethod
+    def at(cls, location: str) -> Seen:
+        """Open a table. Raises what delta-rs raises."""
+        log = Entries.at(location)
+        changed = None if log is None else log.changed()
+        table = DeltaTable(location)
+        version = table.version()
+        return cls(table, version, log, None if log is None else log.identity(version), changed)
+
+    def transaction(self, application: str) -> int | None:
+        """Return the version that the log recorded for a transaction id."""
+        for entry in reversed(self.since):
+            for number in entry.of("txn"):
+                if number["appId"] == application:
+                    return int(number["version"])
+        return self.table.transaction_version(application)
+
+    @property
+    def files(self) -> FileSystem:
+        """Return the files of the table, by their paths in it."""
+        if self.log is None:
+            return PyFileSystem(DeltaStorageHandler(self.table.table_uri))
+        return SubTreeFileSystem(str(self.log.root.resolve()), LocalFileSystem())
+
+    def history(self, since: int = 0, *, octets: bool = False) -> Iterator[dict[str, Any]]:
+        """Yield what the log says of each commit, as `history` does of a table."""
+        return _history(self.files, self.version, since, octets)
+
+    def followed(self) -> Seen | None:
+        """Return the table as it is now, None where it has to be opened anew.
+
+        That is so when the entry of the version is gone or another file, as in a table that was made anew, brought
+        back from a copy or cut off; when something happened to the log and there is no next entry, as where one is
+        missing; when more changed than files; and now and then, to forget what came long ago.
+        """
+        if self.log is None or self.identity is None:
+            return None
+        since, changed = [*self.since], self.log.changed()
+        try:
+            while (entry := self.log.read(self.table.version() + len(since) + 1)) is not None:
+                since.append(entry)
+                if len(since) > MOST_FOLLOWED or not entry.kinds <= FOLLOWED:
+                    return None
+        except (OSError, ValueError):
+            return None
+        if not self.log.holds(self.version, self.identity):
+            return None
+        if len(since) == len(self.since):
+            return self if changed == self.changed else None
+        last = since[-1]
+        return replace(self, version=last.version, identity=last.identity, changed=changed, since=tuple(since))
+
+
+class Opened:
+    """Tables that were opened lately: to open one costs the more, the longer its log is and the more was ever removed.
+
+    So one on a disk of this machine is followed from then on, entry by entry.
     """
 
     def __init__(self, most: int = 8) -> None:
         """Keep `most` tables at most."""
         self._most = most
-        self._kept: dict[str, tuple[DeltaTable, Stamp]] = {}
+        self._kept: dict[str, Seen] = {}
 
-    def get(self, location: str) -> DeltaTable:
+    def get(self, location: str) -> Seen:
         """Return the table as it is now. Raises what delta-rs raises."""
         kept = self._kept.pop(location, None)
-        if kept is None or _stamp(location, kept[0].version()) != kept[1]:
-            table = DeltaTable(location)
-            stamp = _stamp(location, table.version())
-            if stamp is None:
-                return table
-            kept = table, stamp
+        seen = (None if kept is None else kept.followed()) or Seen.at(location)
         while len(self._kept) >= self._most:
             self._kept.pop(next(iter(self._kept)), None)
-        self._kept[location] = kept
-        return kept[0]
+        self._kept[location] = seen
+        return seen
 
-    def forget(self, location: str) -> None:
-        """Open a table anew when it is asked for next: somebody knows, or tried, more than a file system may tell."""
-        self._kept.pop(location, None)
-
-
-Stamp = tuple[tuple[int, int, int], tuple[int, int, int]]
-
-
-def _stamp(location: str, version: int) -> Stamp | None:
-    """Return what changes when anything is added to the log or taken away, or the file of a version is another one.
-
-    None when there is a newer version, which two commits within a tick of the file system's clock need, or none at all.
-    """
-    path = local_path(location)
-    if path is None or (path / _entry(version + 1)).exists():
-        return None
-    try:
-        return _identity(path / "_delta_log"), _identity(path / _entry(version))
-    except OSError:
-        return None
-
-
-def _identity(path: Path) -> tuple[int, int, int]:
-    found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _entry(version: int) -> str:
-    return f"_delta_log/{version:020}.json"
+    @contextmanager
+    def doubted(self, location: str) -> Iterator[None]:
+        """Open a table anew when it is asked for next if what is tried fails: it may not be what it looks like."""
+        try:
+            yield
+        except BaseException:
+            self._kept.pop(location, None)
+            raise
 
 
 OPENED = Opened()
@@ -153,9 +199,12 @@ def history(table: DeltaTable, since: int = 0, *, octets: bool = False) -> Itera
     commit that says nothing of itself has the time of its file. With `octets` it says how many its files have. Raises
     OSError for an empty file.
     """
-    store = PyFileSystem(DeltaStorageHandler(table.table_uri))
-    for version in range(table.version(), since - 1, -1):
-        place = _entry(version)
+    return _history(PyFileSystem(DeltaStorageHandler(table.table_uri)), table.version(), since, octets)
+
+
+def _history(store: FileSystem, latest: int, since: int, octets: bool) -> Iterator[dict[str, Any]]:
+    for version in range(latest, since - 1, -1):
+        place = f"_delta_log/{version:020}.json"
         found = store.get_file_info(place)
         if found.type == FileType.NotFound:
             return

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from tests.clocks import NOW
 from tests.conftest import EngineFactory
 from tests.engine.world import World
-from windrow import reading
+from windrow import reading, storage
 from windrow.engine.protocol import Live, Merged
 from windrow.testing.points import Point, Probed
 from windrow.verify import verify
@@ -139,6 +139,11 @@ def assert_sound(world: World) -> None:
     assert status.totals.messages == report.books[-1].messages_read
     shown = reading.rejections(world.ledger, limit=1_000)
     assert len(shown) == report.books[-1].rejected
+
+
+def forget_tables() -> None:
+    """Forget which tables this process has open: what comes next opens them, as another process would."""
+    storage.OPENED._kept.clear()
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.world import World
-from tests.faults.mishaps import assert_whole, clean_up, damaged, data_files, log_file, run
+from tests.faults.mishaps import assert_whole, clean_up, damaged, data_files, forget_tables, log_file, run
 from tests.messages import log
 from windrow import reading
 from windrow.errors import MicrobatchFailed, OtherDepot, TableRefused, TableUnreadable
@@ -119,8 +119,9 @@ class TestHalfDeleted:
     def test_first_log_file(self, half: World, embedded: EngineFactory, damage: str) -> None:
         """
         A gap at the beginning of the ledger's log, or a first file that is empty or cut short, stops run, status and
-        verify; with the file back the run goes on.
+        verify in a process that has not read it before; with the file back the run goes on.
         """
+        forget_tables()
         with damaged(log_file(half.ledger, 0), damage):
             with pytest.raises(TableUnreadable):
                 run(half, embedded)

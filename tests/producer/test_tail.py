@@ -18,7 +18,8 @@ from tests.producer.conftest import messages
 from windrow import Producer
 from windrow.commits import rows_added
 from windrow.engine.creation import create_depot
-from windrow.producer import Ack, tail
+from windrow.entries import Entries
+from windrow.producer import Ack
 from windrow.producer.tail import Tail
 from windrow.storage import history
 
@@ -110,12 +111,12 @@ class TestLinks:
         Where nobody can tell whether the last entry is the same file, delta-rs writes the next one.
         """
 
-        def unknown(path):
-            raise OSError(errno.ESTALE, "stale")
+        def unknown(log, version):
+            return None
 
         with Producer(depot, "p") as producer:
             producer.send(key="k", type="t").result(60)
-            monkeypatch.setattr(tail, "_identity", unknown)
+            monkeypatch.setattr(Entries, "identity", unknown)
             assert producer.send(key="k", type="t").result(60) == Ack(2, 2)
         assert "delta-rs" in entry(depot, 2)["commitInfo"]["engineInfo"]
 

@@ -13,6 +13,7 @@ from pyarrow.parquet import ParquetFile
 
 from windrow.arrow import plain
 from windrow.commits import CHANGE, FEED_COLUMNS, VERSION, Commit
+from windrow.engine.appended import appended
 from windrow.engine.conversion import Conversion
 from windrow.engine.creation import create_depot, create_ledger, create_raw_depot
 from windrow.engine.files import LedgerFiles, Parts
@@ -35,7 +36,7 @@ from windrow.expressions import Mapping as ColumnMapping
 from windrow.expressions import recorded_text
 from windrow.locations import is_name
 from windrow.settings import Settings
-from windrow.storage import OPENED, UNTRIMMED, missing, open_table, reading, shared_table, writing
+from windrow.storage import OPENED, UNTRIMMED, Seen, missing, open_table, reading, seen_table, writing
 
 BY_NAME = 2  # the reader version that brought column mapping
 HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}  # features that change no file's meaning
@@ -45,7 +46,7 @@ HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}  # features t
 class EmbeddedArrivals:
     """New versions of the depot; each slice is one read of its own versions."""
 
-    table: DeltaTable
+    depot: Seen
     counts: Mapping[int, int | None]
     octets: Mapping[int, int]
     begin: int
@@ -71,8 +72,8 @@ class EmbeddedArrivals:
 
     def _require_feed(self, version: int) -> None:
         """Refuse a version that did more than append while the feed was off: rows it kept would look like new ones."""
-        with reading(self.table.table_uri, "depot"):
-            properties = DeltaTable(self.table.table_uri, version=version).metadata().configuration
+        with reading(self.depot.table.table_uri, "depot"):
+            properties = DeltaTable(self.depot.table.table_uri, version=version).metadata().configuration
         if properties.get("delta.enableChangeDataFeed") != "true":
             raise DepotUnreadable(
                 f"depot version {version} changed rows while its change feed was off: what it added cannot be told",
@@ -93,8 +94,11 @@ class EmbeddedArrivals:
         return cut_chunks(rows, counts, filled, format_, self.conversion.apply)
 
     def _feed(self, first: int, last: int) -> pa.Table:
+        found = appended(self.depot, first, last)
+        if found is not None:
+            return found
         try:
-            return plain(pa.table(self.table.load_cdf(starting_version=first, ending_version=last)))
+            return plain(pa.table(self.depot.table.load_cdf(starting_version=first, ending_version=last)))
         except (DeltaError, pa.ArrowException, OSError) as error:
             raise DepotUnreadable(
                 f"the change feed of depot versions {first} to {last} cannot be read: {first_line(error)}",
@@ -195,7 +199,7 @@ class EmbeddedEngine:
 
     def transaction(self, application: str) -> int | None:
         """Return the version that the depot's log recorded for a transaction id."""
-        return shared_table(self._depot, "depot").transaction_version(application)
+        return seen_table(self._depot, "depot").transaction(application)
 
     def append(
         self,
@@ -234,20 +238,20 @@ class EmbeddedEngine:
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
         """Give `handle` the versions after `after`, up to `upto`."""
-        table = shared_table(self._depot, "depot")
+        seen = seen_table(self._depot, "depot")
         log = DeltaRsLog(self._depot)
         added = log.rows_added(after, upto)
         if any(count != 0 for count in added.values()):
-            conversion = Conversion.of(self._settings, identity(table), self._as_rows)
+            conversion = Conversion.of(self._settings, identity(seen.table, seen.version), self._as_rows)
             new = {version: count for version, count in conversion.counts(added).items() if count != 0}
             octets = conversion.octets(log, after, upto)
-            handle(EmbeddedArrivals(table, new, octets, after + 1, self._settings.on_depot_delete, conversion))
+            handle(EmbeddedArrivals(seen, new, octets, after + 1, self._settings.on_depot_delete, conversion))
 
     def merge(self, rows: pa.Table, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Replace the files that prime read, as far as their rows changed: Delta's conflict check is the fence."""
         new = pa.concat_tables([rows.drop_columns(["known"]), control])
         files: LedgerFiles = live.handle
-        with commit_lock(self._ledger), writing(self._ledger, "ledger"):
+        with commit_lock(self._ledger), OPENED.doubted(self._ledger), writing(self._ledger, "ledger"):
             try:
                 return files.replace(new, {"userMetadata": note})
             except CommitFailedError as error:
@@ -257,15 +261,14 @@ class EmbeddedEngine:
                     f"the ledger moved between prime and commit: {first_line(error)}",
                     "Another driver, tick or flush committed first. Nothing was written.",
                 ) from error
-            finally:
-                OPENED.forget(self._ledger)
 
 
 def live(location: str, parts: Parts) -> Live:
     """Read the live rows of the ledger at a path; the handle is its files, at the version that the rows are of."""
-    table = shared_table(location, "ledger")
+    seen = seen_table(location, "ledger")
     files = parts.opened
-    if files is None or files.table is not table:
+    if files is None or files.seen is not seen:
+        table = seen.table
         if "state" not in table.metadata().partition_columns:
             raise TableRefused(f"{location} is a Delta table, but no ledger", "Give the path of a ledger.")
         columns = pa.schema(table.schema().to_arrow())
@@ -277,8 +280,8 @@ def live(location: str, parts: Parts) -> Live:
                 f"the ledger at {location} has {beyond}, with which its files alone do not say what its rows are",
                 "Run it with --engine spark; a ledger as Windrow makes it has no such feature.",
             )
-        files = parts.opened = LedgerFiles(location, table, schema, parts)
-    return Live(files.rows, files, table.version(), files)
+        files = parts.opened = LedgerFiles(location, seen, schema, parts)
+    return Live(files.rows, files, seen.version, files)
 
 
 def beyond_files(table: DeltaTable) -> str:

@@ -15,46 +15,31 @@ A file holds no columns that are NULL in all of its rows: readers of Delta fill 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.fs import DeltaStorageHandler
-from deltalake.transaction import AddAction, RemoveAction
-from pyarrow.fs import PyFileSystem
+from deltalake.transaction import AddAction
 
 from windrow import tables
-from windrow.arrow import counted, no_rows, plain
+from windrow.arrow import no_rows, plain
+from windrow.engine.ledger_commit import LedgerCommit
+from windrow.engine.live_files import BY, File, files_after, files_of
 from windrow.engine.protocol import Merged
-from windrow.engine.pruning import SAID, Extent, Reach
+from windrow.engine.pruning import Reach
 from windrow.engine.statistics import statistics
+from windrow.entries import now
 from windrow.errors import first_line
 from windrow.step import Wanted
-from windrow.storage import UNTRIMMED, reading
+from windrow.storage import Seen, reading
 
 OPEN_BYTES = 4_000_000  # in memory
 IN_MEMORY = 4  # octets for each on disk, about
 SMALL_BYTES = 100_000  # on disk
 FINAL_BYTES = 256_000_000
 KEPT_BYTES = 128_000_000
-TRIMMED_EVERY = 100  # commits; to look for what is to be trimmed lists the whole log
-BY = "state"
-STATE = f"partition.{BY}"  # in what delta-rs says of a file
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """A file of the table as the log has it: its size in octets, and what it can hold."""
-
-    path: str
-    state: str
-    size: int
-    extent: Extent
 
 
 class Parts:
@@ -85,15 +70,15 @@ class Parts:
 class LedgerFiles:
     """The live rows of a ledger at one version, in the files they lie in; what was read of them can be replaced."""
 
-    def __init__(self, location: str, table: DeltaTable, schema: pa.Schema, parts: Parts) -> None:
+    def __init__(self, location: str, seen: Seen, schema: pa.Schema, parts: Parts) -> None:
         """Read all but the open batches. Raises TableUnreadable."""
-        self._location, self.table, self._schema, self._parts = location, table, schema, parts
-        self._store = PyFileSystem(DeltaStorageHandler(table.table_uri))
-        self._files = list(_live_files(table, schema.names))
-        self._open = [file for file in self._files if file.state not in tables.CONTROL]
-        parts.only(file.path for file in self._files)
+        self._location, self.seen, self._schema, self._parts = location, seen, schema, parts
+        self._store = seen.files
+        self.files = self._live()
+        self._open = [file for file in self.files if file.state not in tables.CONTROL]
+        parts.only(file.path for file in self.files)
         self._read: dict[str, pa.Table] = {}
-        self.rows = self._rows(file for file in self._files if file.state in tables.CONTROL)
+        self.rows = self._rows(file for file in self.files if file.state in tables.CONTROL)
 
     @property
     def count(self) -> int:
@@ -121,7 +106,8 @@ class LedgerFiles:
     def replace(self, new: pa.Table, note: Mapping[str, str]) -> Merged:
         """Commit `new` in place of the rows with the same ids that were read; the state `gone` only removes.
 
-        Raises CommitFailedError when a file was removed or the table changed since it was opened.
+        Raises CommitFailedError when a file was removed or the table changed since it was seen, and LedgerMoved when
+        it is another one.
         """
         ids = new["id"].combine_chunks()
         replaced = {path: pc.is_in(part["id"], ids) for path, part in self._read.items()}
@@ -129,23 +115,20 @@ class LedgerFiles:
         changed = {path for path, mask in replaced.items() if pc.any(mask).as_py()}
         touched = self._touched(changed, set(written[BY].unique().to_pylist()))
         kept = [self._read[file.path].filter(pc.invert(replaced[file.path])) for file in touched]
-        actions: list[AddAction | RemoveAction] = list(self._written(pa.concat_tables([*kept, written])))
-        now = _now()
-        actions += [RemoveAction(file.path, True, now, file.size, {BY: file.state}) for file in touched]
-        schema, version = self.table.schema(), self.table.version()
-        taken = Transaction(tables.application(str(self.table.metadata().id)), version)
-        noted = CommitProperties(custom_metadata=dict(note), app_transactions=[taken])
-        self.table.create_write_transaction(
-            actions,
-            "append",
-            schema,
-            partition_by=[BY],
-            commit_properties=noted,
-            post_commithook_properties=UNTRIMMED if version % TRIMMED_EVERY else None,
-        )
+        added = list(self._written(pa.concat_tables([*kept, written])))
+        LedgerCommit(self._location, self.seen, added, touched, note).make()
         matched = sum(pc.sum(mask).as_py() or 0 for mask in replaced.values())
         gone = new.num_rows - written.num_rows
         return Merged(matched - gone, gone, new.num_rows - matched)
+
+    def _live(self) -> list[File]:
+        """Return the files of live rows, from those of the version before on where that was seen."""
+        before, since, columns = self._parts.opened, self.seen.since, self._schema.names
+        if before is not None and before.seen.table is self.seen.table:
+            known = len(before.seen.since)
+            if since[:known] == before.seen.since:
+                return files_after(before.files, since[known:], columns)
+        return files_after(files_of(self.seen.table, columns), since, columns)
 
     def _rows(self, files: Iterable[File]) -> pa.Table:
         parts = [self._part(file) for file in files]
@@ -175,8 +158,8 @@ class LedgerFiles:
 
         Without the latter a ledger would be left with many small files of batches that stay open for long.
         """
-        small = {file.path for file in self._files if file.size < SMALL_BYTES and file.state in written}
-        return [file for file in self._files if file.path in changed | (small & self._read.keys())]
+        small = {file.path for file in self.files if file.size < SMALL_BYTES and file.state in written}
+        return [file for file in self.files if file.path in changed | (small & self._read.keys())]
 
     def _written(self, rows: pa.Table) -> Iterator[AddAction]:
         """Write rows to files, those of a state together, and yield what the log is to say of each."""
@@ -187,22 +170,15 @@ class LedgerFiles:
 
     def _write(self, state: str, rows: pa.Table) -> AddAction:
         filled = [name for name in rows.column_names if rows[name].null_count < rows.num_rows and name != BY]
-        held, path = rows.select(filled), f"{BY}={state}/part-{uuid4()}.snappy.parquet"
+        held, directory = rows.select(filled), f"{BY}={state}"
+        path = f"{directory}/part-{uuid4()}.snappy.parquet"
+        self._store.create_dir(directory)
         with self._store.open_output_stream(path) as opened:
             pq.write_table(held, opened)
             size = opened.tell()
         if state not in tables.FINAL:
             self._parts[path] = rows
-        return AddAction(path, size, {BY: state}, _now(), True, statistics(held))
-
-
-def _live_files(table: DeltaTable, columns: list[str]) -> Iterator[File]:
-    """Yield the files of live rows."""
-    added = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
-    live = added.filter(tables.are_live(added[STATE], columns))
-    wanted = [name for name in ("path", STATE, "size_bytes", *SAID) if name in live.column_names]
-    for said in counted(live.select(wanted)).to_pylist():
-        yield File(said["path"], said[STATE], said["size_bytes"], Extent.of(said))
+        return AddAction(path, size, {BY: state}, now(), True, statistics(held))
 
 
 def _cut(rows: pa.Table, octets: int) -> Iterator[pa.Table]:
@@ -210,8 +186,3 @@ def _cut(rows: pa.Table, octets: int) -> Iterator[pa.Table]:
     size = -(-rows.num_rows // max(1, -(-rows.nbytes // octets)))
     for begin in range(0, rows.num_rows, size):
         yield rows.slice(begin, size)
-
-
-def _now() -> int:
-    """Return the time of the log's entries in milliseconds."""
-    return time.time_ns() // 1_000_000

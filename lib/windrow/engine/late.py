@@ -21,7 +21,7 @@ from windrow.engine.protocol import Arrivals, Input, Live, Merged, Table, Upkeep
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.locations import absolute, is_name, local_path
 from windrow.settings import Settings
-from windrow.storage import shared_table
+from windrow.storage import seen_table
 
 if TYPE_CHECKING:
     from windrow.engine.spark import SparkEngine
@@ -134,10 +134,10 @@ class LateSpark:
 
     def live(self) -> Live:
         """Read the live rows; the handle is what Spark's second belt wants, the ledger's table id."""
-        if embedded.beyond_files(shared_table(self._ledger, "ledger")):
+        if embedded.beyond_files(seen_table(self._ledger, "ledger").table):
             return self._spark.live()
         found = self._looking.live()
-        return replace(found, handle=str(found.handle.table.metadata().id))
+        return replace(found, handle=str(found.handle.seen.table.metadata().id))
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> pa.Table | None:
         """Stream what the depot added after `after`, unless its log says that nothing was: a compaction adds no row."""

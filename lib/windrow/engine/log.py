@@ -20,7 +20,7 @@ from windrow.arrow import plain_type
 from windrow.commits import FEED, OCTETS, Commit, rows_added
 from windrow.engine.protocol import Table
 from windrow.errors import DepotUnreadable, TableMissing, TableRefused
-from windrow.storage import history, reading, shared_table
+from windrow.storage import reading, seen_table
 
 SAID = ("timestamp", "operation", "operationMetrics", "engineInfo", "txnId")
 
@@ -54,31 +54,32 @@ class DeltaRsLog:
     def table(self) -> Table | None:
         """Return the table's identity and latest version, None when there is no table."""
         try:
-            return identity(shared_table(self.location, "table"))
+            seen = seen_table(self.location, "table")
         except TableMissing:
             return None
+        return identity(seen.table, seen.version)
 
     def rows_added(self, after: int, upto: int) -> dict[int, int | None]:
         """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say."""
-        table = shared_table(self.location, "depot")
+        table = seen_table(self.location, "depot")
         with reading(self.location, "depot"):
-            return added(history(table, after + 1), after, upto)
+            return added(table.history(after + 1), after, upto)
 
     def octets_added(self, after: int, upto: int) -> dict[int, int]:
         """Return for versions of a raw depot how many octets each added: as its writer says, or as its files have."""
-        table = shared_table(self.location, "depot")
+        table = seen_table(self.location, "depot")
         with reading(self.location, "depot"):
             return {
                 int(commit["version"]): int(commit.get(OCTETS, commit["octets"]))
-                for commit in history(table, after + 1, octets=True)
+                for commit in table.history(after + 1, octets=True)
                 if commit["version"] <= upto
             }
 
     def commits(self, since: int | None = None) -> list[Commit]:
         """Return what the log says of its commits in order, all of them or those from version `since` on."""
-        table = shared_table(self.location, "depot")
+        table = seen_table(self.location, "depot")
         with reading(self.location, "depot"):
-            return commits(history(table, since or 0), lambda stamp: int(stamp) * 1_000, SAID, "log")
+            return commits(table.history(since or 0), lambda stamp: int(stamp) * 1_000, SAID, "log")
 
 
 def require_ledger(location: str, columns: Iterable[str], schema: pa.Schema) -> None:
@@ -93,13 +94,13 @@ def require_ledger(location: str, columns: Iterable[str], schema: pa.Schema) -> 
         )
 
 
-def identity(table: DeltaTable) -> Table:
-    """Return a table's identity, latest version and columns."""
+def identity(table: DeltaTable, version: int) -> Table:
+    """Return a table's identity, its version as it was seen, and its columns."""
     schema = pa.schema(table.schema().to_arrow())
     metadata = table.metadata()
     return Table(
         str(metadata.id),
-        table.version(),
+        version,
         schema,
         payload_type(schema),
         metadata.configuration.get(FEED) == "true",

@@ -45,7 +45,7 @@ from windrow.expressions import Mapping as ColumnMapping
 from windrow.expressions import recorded_text
 from windrow.locations import absolute, is_name, local_path, reference
 from windrow.settings import Settings
-from windrow.storage import OPENED, missing, open_table, shared_table, unreadable, unwritable
+from windrow.storage import OPENED, missing, open_table, seen_table, unreadable, unwritable
 
 EVERY_FILE = 2_147_483_647  # a rate limit would split commits, and what is read by version would lose the second half
 
@@ -233,9 +233,9 @@ class SparkEngine:
         The version is read first: too low a number makes the second belt only tighter.
         """
         path = self._path(self._ledger)
-        if path is not None and not embedded.beyond_files(shared_table(str(path), "ledger")):
+        if path is not None and not embedded.beyond_files(seen_table(str(path), "ledger").table):
             found = embedded.live(str(path), self._parts)
-            return replace(found, handle=str(found.handle.table.metadata().id))
+            return replace(found, handle=str(found.handle.seen.table.metadata().id))
         table = self.ledger()
         if table is None:
             raise missing(self._settings.ledger, "ledger")
@@ -303,12 +303,10 @@ class SparkEngine:
     def merge(self, rows: Any, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Commit the rows in one transaction, fenced by the token."""
         try:
-            with self._lock(self._ledger):
+            with self._lock(self._ledger), OPENED.doubted(str(self._path(self._ledger))):
                 return self.commit(live, token, note).write(rows, control)
         except PySparkException as error:
             raise translated(error) from error
-        finally:
-            OPENED.forget(str(self._path(self._ledger)))
 
     def commit(self, live: Live, token: str, note: str) -> SparkCommit:
         """Return how to commit what follows from the live rows."""

@@ -20,7 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from windrow.errors import SettingsError
-from windrow.formats.kernel import follow, summarise
+from windrow.formats.blocks import BLOCK
+from windrow.formats.kernel import ROW, follow, summarise
+from windrow.formats.texts import read_only
 
 Step = Callable[[Any, int], tuple[Hashable, bool]]
 Open = Callable[[Any], bool]
@@ -81,21 +83,36 @@ class Automaton:
         It stops where a record would have more than `most` octets.
         """
         parts = []
-        room = np.empty(max(16, (len(octets) - at) // 16), np.int64)
-        steps = (self.following.astype(np.uint32) << 8 | self.ended)[:, self.classes].ravel()
+        room = np.empty(max(16 * BLOCK, (len(octets) - at) // 16), np.int64)
+        steps, marks = self._steps
         while True:
-            count, at, state, begin = follow(
-                steps, self.classes, self._calm, octets, at, state, begin, begin + most, room
-            )
+            count, at, state, begin = follow(steps, marks, read_only(octets), at, state, begin, begin + most, room)
             parts.append(room[:count].copy())
-            if count < len(room):
+            if count + BLOCK <= len(room):
                 return Followed(np.concatenate(parts), int(at), int(state), int(begin))
 
     @property
-    def _calm(self) -> npt.NDArray[np.bool_]:
-        """Return for each class whether an octet of it behind another one changes nothing, in any state."""
+    def _steps(self) -> tuple[npt.NDArray[np.uint32], Octets]:
+        """Return the table that `kernel.follow` goes by, and which octets it must look at one by one."""
+        following = self.following[:, self.classes].astype(np.uint32)
+        ended = self.ended[:, self.classes]
+        table = np.zeros((self.states, 1 << ROW), np.uint32)
+        table[:, :256] = following << ROW | ended
+        quiet, others = self._quiet
+        if others.size:
+            after = following[:, others[0]]
+            table[:, 256:512] = table[after, :256]
+            table[:, 512] = after << ROW
+        return table.ravel(), np.flatnonzero(~quiet).astype(np.uint8)
+
+    @property
+    def _quiet(self) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+        """Tell which octets form the largest class whose octets change nothing behind each other, in any state."""
         again = np.take_along_axis(self.following, self.following.astype(np.int64), 0)
-        return np.asarray((again == self.following).all(0) & ~self.ended.any(0))
+        calm = (again == self.following).all(0) & ~self.ended.any(0)
+        size = np.bincount(self.classes, minlength=calm.size) * calm
+        quiet = (self.classes == np.argmax(size)) & calm.any()
+        return quiet, np.flatnonzero(quiet)
 
     def summary(self, octets: Octets) -> Summary:
         """Return what the octets do from every state in which they could begin."""

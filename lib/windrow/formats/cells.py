@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from windrow.compiled import compiled
+from windrow.compiled import compiled, inlined
+from windrow.formats.blocks import BLOCK, lowest, same
 from windrow.formats.records import Records
 from windrow.formats.texts import Flags, Ints, Octets, Texts, read_only
 
@@ -67,11 +68,11 @@ class Cells:
     def texts(self, row: int, nulls: tuple[bytes, ...]) -> Texts:
         """Return a column of the whole records, NULL where it is one of `nulls` and not in quotes."""
         begin, end, kind = self.begin[row], self.end[row], self.kind[row]
-        valid = (kind != PLAIN) | (begin != end) if b"" in nulls else np.ones(begin.size, np.bool_)
+        valid = np.empty(begin.size, np.bool_)
+        mixed = _there(begin, end, kind, b"" in nulls, valid)
         for word in filter(None, nulls):
             _untell(self.octets, begin, end, kind, np.frombuffer(word, np.uint8), valid)
-        mixed = np.flatnonzero(kind == MIXED)
-        if not mixed.size:
+        if not mixed:
             return Texts(self.octets, begin, end, valid)
         plain = np.empty(int((end - begin).sum()), np.uint8)
         bounds = _plainly(self.octets, begin, end, kind, self.marks.quote, self.marks.escape, plain)
@@ -96,6 +97,8 @@ def _cut(
     # Places are unsigned because numba looks at the sign of every other index, which takes as long as all of this.
     one, two, width = np.uint64(1), np.uint64(2), np.uint64(len(field))
     mark, columns, whole = field[0], len(chosen), 0
+    closing = np.uint8(max(quote, 0))
+    before = np.uint8(escape) if escape >= 0 else closing
     for record in range(len(first)):
         at, stop = np.uint64(first[record]), np.uint64(last[record])
         if stripped and at < stop and octets[stop - one] == RETURN:
@@ -108,17 +111,11 @@ def _cut(
             form, left, right = PLAIN, at, stop
             if at < stop and octets[at] == quote:
                 form, closed = QUOTED, False
-                at += one
+                at = _next(octets, at + one, stop, closing, before)
                 while at < stop:
-                    octet = octets[at]
-                    if octet == escape:
+                    if octets[at] == escape or (escape < 0 and at + one < stop and octets[at + one] == quote):
                         form = MIXED
-                        at += two
-                    elif octet != quote:
-                        at += one
-                    elif escape < 0 and at + one < stop and octets[at + one] == quote:
-                        form = MIXED
-                        at += two
+                        at = _next(octets, at + two, stop, closing, before)
                     else:
                         closed = True
                         break
@@ -128,14 +125,14 @@ def _cut(
                 right = at
                 at += one
             behind = at
+            at = _next(octets, at, stop, mark, mark)
             while at < stop:
-                if octets[at] == mark:
-                    same = at + width <= stop
-                    for place in range(one, width):
-                        same = same and octets[at + place] == field[place]
-                    if same:
-                        break
-                at += one
+                same_mark = at + width <= stop
+                for place in range(one, width):
+                    same_mark = same_mark and octets[at + place] == field[place]
+                if same_mark:
+                    break
+                at = _next(octets, at + one, stop, mark, mark)
             if form == QUOTED and behind == at:
                 left += one
             else:
@@ -152,6 +149,32 @@ def _cut(
         if column == columns:
             whole += 1
     return whole
+
+
+@inlined
+def _next(octets: Octets, at: np.uint64, stop: np.uint64, one: np.uint8, other: np.uint8) -> np.uint64:
+    """Return where the next of two octets is, `stop` where there is none before that."""
+    while at < stop:
+        if at + np.uint64(BLOCK) <= np.uint64(len(octets)):
+            bits = same(octets, at, one) | same(octets, at, other)
+            if bits != np.uint64(0):
+                return min(at + lowest(bits), stop)
+            at += np.uint64(BLOCK)
+        elif octets[at] == one or octets[at] == other:
+            return at
+        else:
+            at += np.uint64(1)
+    return stop
+
+
+@compiled
+def _there(begin: Ints, end: Ints, kind: Kinds, null: bool, valid: Flags) -> bool:
+    """Tell which cells are there: all, or with `null` those that are not empty; return whether any is MIXED."""
+    highest = PLAIN
+    for number in range(len(begin)):
+        valid[number] = not null or (kind[number] != PLAIN) | (begin[number] != end[number])
+        highest = max(highest, kind[number])
+    return highest == MIXED
 
 
 @compiled

@@ -33,6 +33,7 @@ from windrow.formats.texts import Flags, Ints, Octets, Texts, are_utf8, bitmap
 
 CAST, ENCODING = "format_cast", "format_encoding"
 LONGEST_QUOTED = 40
+ASCII = 0x7F
 MOST_READ = 4 * LONGEST_QUOTED + 4  # so many octets can be that many letters, and one more
 EXACT = {pa.float64(): (2**53, 22), pa.float32(): (2**24, 10)}
 
@@ -99,6 +100,9 @@ def _reader(type_: pa.DataType) -> Reader:
 
 def _strings(texts: Texts) -> tuple[pa.Array, Flags]:
     raw = texts.array(pa.binary())
+    octets = np.frombuffer(raw.buffers()[2], np.uint8)
+    if octets.max(initial=0) <= ASCII:
+        return raw.view(pa.string()), texts.valid
     try:
         return raw.cast(pa.string()), texts.valid  # Arrow is faster than we, and says nothing of which are not
     except pa.ArrowInvalid:
@@ -149,14 +153,14 @@ def _decimals(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
 def _moments(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
     pattern = times.Pattern.of(field.pattern) if field.pattern else times.ISO_MOMENT
     values = np.empty(texts.count, np.int64)
-    good = times.moments(*_places(texts), pattern.steps, times.DIGITS[field.type.unit], values)
+    good = times.moments(*_places(texts), pattern.steps, not field.pattern, times.DIGITS[field.type.unit], values)
     return _array(field.type, values, good), good
 
 
 def _dates(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
     pattern = times.Pattern.of(field.pattern) if field.pattern else times.ISO_DATE
     values = np.empty(texts.count, np.int64)
-    good = times.moments(*_places(texts), pattern.steps, 0, values)
+    good = times.moments(*_places(texts), pattern.steps, False, 0, values)
     return _array(field.type, (values // times.DAY_SECONDS).astype(np.int32), good), good
 
 

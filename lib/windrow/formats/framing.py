@@ -18,7 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from windrow.formats.automaton import Automaton
+from windrow.formats.kernel import without
 from windrow.formats.records import Ints, Octets
+from windrow.formats.texts import read_only
 
 # What a span is: a record, or cut off because it is too long, open where the source ends, or behind or before octets
 # that never came.
@@ -103,11 +105,8 @@ class DelimitedFraming:
         """
         if not self.own:
             return begin, end
-        stripped = _without(octets, begin, end, self.delimiter)
-        if self.delimiter == b"\n":
-            shorter = _without(octets, begin, stripped, b"\r")
-            stripped = np.where(stripped < end, shorter, stripped)
-        return begin, stripped
+        delimiter = np.frombuffer(self.delimiter, np.uint8)
+        return begin, without(read_only(octets), begin, end, delimiter, self.delimiter == b"\n")
 
     def _cut(self, spans: Spans, octets: Octets, begin: int, why: int, skipping: int = SKIPPING) -> tuple[int, int]:
         """Cut off a record behind the first delimiter in it, or at its largest size; return where to go on, and how."""
@@ -173,11 +172,3 @@ class Spans:
         )
         what = np.concatenate([np.empty(0, np.int8), *self._what])
         return Framed(begin, end, known, what, rest, state)
-
-
-def _without(octets: Octets, begin: Ints, end: Ints, suffix: bytes) -> Ints:
-    """Return where records end without a suffix, where they have it."""
-    has = end - begin >= len(suffix)
-    for back, octet in enumerate(reversed(suffix), 1):
-        has = has & (octets[np.maximum(end - back, 0)] == octet) if octets.size else has
-    return np.where(has, end - len(suffix), end)

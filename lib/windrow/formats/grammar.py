@@ -9,6 +9,7 @@ between them.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import cache
 from typing import Any, NamedTuple
 
 from windrow.errors import SettingsError
@@ -33,6 +34,7 @@ class Depth(NamedTuple):
 START, FIELD, QUOTED, QUOTE, ESCAPED = "start", "field", "quoted", "quote", "escaped"
 
 
+@cache
 def delimited(record: bytes, field: bytes = b"", quote: bytes = b"", escape: bytes = b"") -> Automaton:
     """Return the automaton of records whose fields may be quoted. Raises SettingsError for delimiters that collide."""
     require_apart(record, field, quote, escape)
@@ -61,6 +63,7 @@ def lines(record: bytes = b"\n") -> Automaton:
     return delimited(record)
 
 
+@cache
 def objects(deepest: int) -> Automaton:
     """Return the automaton of JSON objects and arrays, one behind the other, with anything or nothing between them.
 

@@ -6,17 +6,20 @@ import numpy as np
 import numpy.typing as npt
 
 from windrow.compiled import compiled
+from windrow.formats.blocks import BLOCK, lowest, same
 
 Octets = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
 REGROUPED_EVERY = 4096
+ROW = np.uint32(10)  # bits of a place in the steps of a state
+MOST_MARKS = 8
+RETURN = ord("\r")
 
 
 @compiled
 def follow(
     steps: npt.NDArray[np.uint32],
-    classes: Octets,
-    calm: npt.NDArray[np.bool_],
+    marks: Octets,
     octets: Octets,
     at: int,
     state: int,
@@ -24,30 +27,58 @@ def follow(
     limit: int,
     room: Positions,
 ) -> tuple[int, int, int, int]:
-    """Write where records end, until there is no room, a record is too long (`limit`), or nothing is left.
+    """Write where records end, until there is little room, a record is too long (`limit`), or nothing is left.
 
-    A step is where in `steps` the next state begins, and in its lowest bit whether a record ended. What changes nothing
-    is passed over: each step waits for the one before it, a look at the class of an octet for nothing.
+    A step is where in `steps` the next state begins, and in its lowest bit whether a record ended. Only `marks` are
+    looked at (all octets, where there are too many of them): any number of others, a gap, is as much as one of them. Of
+    each state there are the steps of an octet, those of an octet with a gap before it, and that of a gap.
     """
-    count, most, length = 0, limit - begin, len(octets)
-    row, ended = np.uint32(state) << np.uint32(8), np.uint32(1)
-    here, one = np.uint64(at), np.uint64(1)
-    stop = np.uint64(min(length, limit))
-    while here < stop and count < len(room):
-        octet = octets[here]
-        step = steps[row | np.uint32(octet)]
-        kind = classes[octet]
-        here += one
-        if step & ended:
-            room[count] = here
-            count += 1
-            begin = int(here)
-            stop = np.uint64(min(length, begin + most))
-        row = step & ~ended
-        if calm[kind]:
-            while here < stop and classes[octets[here]] == kind:
-                here += one
-    return count, int(here), int(row >> np.uint32(8)), begin
+    count, most, length = 0, limit - begin, np.uint64(len(octets))
+    row, ended, gap_before, gap = np.uint32(state) << ROW, np.uint32(1), np.uint32(256), np.uint32(512)
+    here, one, none, width = np.uint64(at), np.uint64(1), np.uint64(0), np.uint64(BLOCK)
+    stop = min(length, np.uint64(limit))
+    while here < stop and count + BLOCK <= len(room):
+        if here + width <= length and len(marks) <= MOST_MARKS:
+            size, bits = width, none
+            for mark in marks:
+                bits |= same(octets, here, mark)
+        else:
+            size = min(width, length - here)
+            bits = ~none >> (width - size)
+        passed = none
+        while bits != none:
+            place = lowest(bits)
+            bits &= bits - one
+            if here + place >= stop:
+                break
+            before = gap_before if place > passed else np.uint32(0)
+            step = steps[row | before | np.uint32(octets[here + place])]
+            passed = place + one
+            room[count] = here + passed
+            if step & ended:
+                count += 1
+                stop = min(length, here + passed + np.uint64(most))
+            row = step & ~ended
+        end = min(here + size, stop)
+        if end > here + passed:
+            row = steps[row | gap] & ~ended
+        here = end
+    return count, int(here), int(row >> ROW), begin if count == 0 else int(room[count - 1])
+
+
+@compiled
+def without(octets: Octets, begin: Positions, end: Positions, delimiter: Octets, returns: bool) -> Positions:
+    """Return where records end without a delimiter, where they have one, and without a return before that."""
+    found = np.empty(len(begin), np.int64)
+    for number in range(len(begin)):
+        stop = end[number] - len(delimiter)
+        ended = stop >= begin[number]
+        for place in range(len(delimiter) if ended else 0):
+            ended = ended and octets[stop + place] == delimiter[place]
+        if ended and returns and stop > begin[number] and octets[stop - 1] == RETURN:
+            stop -= 1
+        found[number] = stop if ended else end[number]
+    return found
 
 
 @compiled

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from windrow.compiled import compiled
 from windrow.errors import require
+from windrow.formats.blocks import PIECE, copy_piece
 
 Ints = npt.NDArray[np.int64]
 Octets = npt.NDArray[np.uint8]
@@ -61,13 +62,12 @@ class Texts:
 
     def array(self, type_: pa.DataType) -> pa.Array:
         """Return a copy as an array of `string` or `binary`. Nobody looks whether it is UTF-8."""
-        length = np.where(self.valid, self.end - self.begin, 0)
-        bounds = np.zeros(self.count + 1, np.int64)
-        np.cumsum(length, out=bounds[1:])
-        require(int(bounds[-1]) <= MOST_OCTETS, "the texts of a run fit into one array of Arrow")
-        data = np.empty(int(bounds[-1]), np.uint8)
+        bounds = np.empty(self.count + 1, np.int32)
+        total = _bounds(self.begin, self.end, self.valid, bounds)
+        require(total <= MOST_OCTETS, "the texts of a run fit into one array of Arrow")
+        data = np.empty(total + PIECE, np.uint8)
         _copy(self.octets, self.begin, bounds, data)
-        buffers = [bitmap(self.valid), pa.py_buffer(bounds.astype(np.int32)), pa.py_buffer(data)]
+        buffers = [bitmap(self.valid), pa.py_buffer(bounds), pa.py_buffer(data).slice(0, total)]
         return pa.Array.from_buffers(type_, self.count, buffers)
 
 
@@ -84,11 +84,29 @@ def bitmap(valid: Flags) -> pa.Buffer | None:
 
 
 @compiled
-def _copy(octets: Octets, begin: Ints, bounds: Ints, data: Octets) -> None:
+def _bounds(begin: Ints, end: Ints, valid: Flags, bounds: npt.NDArray[np.int32]) -> int:
+    """Write where the copy of each text begins and, at last, the last one ends, which is returned in full."""
+    total = np.int64(0)
     for number in range(len(begin)):
-        to, at = np.uint64(bounds[number]), np.uint64(begin[number])
-        for place in range(np.uint64(bounds[number + 1]) - to):
-            data[to + place] = octets[at + place]
+        bounds[number] = total
+        total += end[number] - begin[number] if valid[number] else 0
+    bounds[len(begin)] = total
+    return total
+
+
+@compiled
+def _copy(octets: Octets, begin: Ints, bounds: npt.NDArray[np.int32], data: Octets) -> None:
+    """Copy texts, piece by piece: behind each one there is room for more of a piece than there is of it."""
+    piece, one = np.uint64(PIECE), np.uint64(1)
+    for number in range(len(begin)):
+        to, stop, at = np.uint64(bounds[number]), np.uint64(bounds[number + 1]), np.uint64(begin[number])
+        while to < stop:
+            if at + piece <= np.uint64(len(octets)):
+                copy_piece(octets, at, data, to)
+                at, to = at + piece, to + piece
+            else:
+                data[to] = octets[at]
+                at, to = at + one, to + one
 
 
 @compiled

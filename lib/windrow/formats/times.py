@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from windrow.compiled import compiled
+from windrow.formats.blocks import eight
 from windrow.formats.texts import Flags, Ints, Octets
 
 YEAR, SHORT_YEAR, MONTH, DAY, HOUR, HALF_HOUR, MINUTE, SECOND = range(8)
@@ -38,6 +39,16 @@ LENGTHS = np.array([len(name) for name in MONTHS], np.int64)
 SHORT_LENGTH, CENTURY_BEGINS = 3, 69  # as POSIX has it: 69 is 1969, 68 is 2068
 DAY_SECONDS, FIRST_SECOND, LAST_SECOND = 86_400, -62_135_596_800, 253_402_300_799
 ZERO, NINE, SMALL, PLUS, MINUS, POINT, COLON, BLANK, A, M, P, T, Z = (ord(letter) for letter in "09 +-.: ampTZ")
+# A usual moment: what stands in it besides digits, what makes the highest bit of an octet that is too large, and where
+# the time of day and the second stand; how many octets it has without a fraction, and with a long one.
+DATE, TIME, TIME_BEHIND_BLANK = (np.frombuffer(text, "<u8")[0] for text in (b"0000-00-", b"00T00:00", b"00 00:00"))
+DATE_DIGITS, TIME_DIGITS = (
+    np.frombuffer(bytes(0x76 if letter == "0" else 0x7F for letter in text), "<u8")[0]
+    for text in ("0000-00-", "00T00:00")
+)
+HIGH_BITS, OCTET, EIGHT, TEN = (np.uint64(number) for number in (0x8080808080808080, 0xFF, 8, 10))
+AT_TIME, AT_SECOND, SHORTEST, LONGEST = (np.uint64(number) for number in (11, 17, 20, 30))
+TENS, SCALES = 10, 10 ** np.arange(10)
 BEYOND = 9.3e18  # no number of 64 bits; what is nearer and has overflown has the wrong sign
 
 
@@ -115,8 +126,13 @@ ISO_MOMENT = _iso(
 
 
 @compiled
-def moments(octets: Octets, begin: Ints, end: Ints, valid: Flags, steps: Ints, digits: int, values: Ints) -> Flags:
-    """Read moments as numbers since 1970 of a unit that is so many `digits` finer than a second."""
+def moments(
+    octets: Octets, begin: Ints, end: Ints, valid: Flags, steps: Ints, usual: bool, digits: int, values: Ints
+) -> Flags:
+    """Read moments as numbers since 1970 of a unit that is so many `digits` finer than a second.
+
+    With `usual` most of them are expected as `2024-02-29T12:00:00Z`, with a fraction or none, which goes without steps.
+    """
     good = np.zeros(len(begin), np.bool_)
     unit, one, two = 10**digits, np.uint64(1), np.uint64(2)  # unsigned as in `cells`
     part, short_year = np.empty(LITERAL, np.int64), False
@@ -130,6 +146,33 @@ def moments(octets: Octets, begin: Ints, end: Ints, valid: Flags, steps: Ints, d
         for goal in range(LITERAL):
             part[goal] = 0
         fraction, offset, half, fits, step = np.int64(0), np.int64(0), -1, True, 0
+        length = stop - at
+        if usual and length >= SHORTEST and length <= LONGEST and octets[stop - one] == Z:
+            # Eight octets a word: what is left of each one is a digit, or nothing where something else must stand.
+            blank = octets[at + AT_TIME - one] == BLANK
+            date = eight(octets, at) ^ DATE
+            time = eight(octets, at + AT_TIME - one - two) ^ (TIME_BEHIND_BLANK if blank else TIME)
+            odd = date | (date + DATE_DIGITS) | time | (time + TIME_DIGITS)
+            tens, ones = np.int64(octets[at + AT_SECOND]) - ZERO, np.int64(octets[at + AT_SECOND + one]) - ZERO
+            wrong = odd & HIGH_BITS != 0 or octets[at + AT_SECOND - one] != COLON
+            wrong |= not (0 <= tens <= TENS - 1 and 0 <= ones <= TENS - 1)
+            wrong |= length > SHORTEST and (octets[at + SHORTEST - one] != POINT or length == SHORTEST + one)
+            for place in range(at + SHORTEST, stop - one):
+                digit = np.int64(octets[place]) - ZERO
+                wrong |= not 0 <= digit <= TENS - 1
+                fraction = fraction * TENS + digit
+            missing = digits if length == SHORTEST else digits - np.int64(length - SHORTEST - one)
+            if not wrong and missing >= 0:
+                date, time = date * TEN + (date >> EIGHT), time * TEN + (time >> EIGHT)  # each two digits a number
+                part[YEAR] = 100 * np.int64(date & OCTET) + np.int64(date >> np.uint64(16) & OCTET)
+                part[MONTH], part[DAY] = np.int64(date >> np.uint64(40) & OCTET), np.int64(time & OCTET)
+                part[HOUR] = np.int64(time >> np.uint64(24) & OCTET)
+                part[MINUTE] = np.int64(time >> np.uint64(48) & OCTET)
+                part[SECOND] = TENS * tens + ones
+                fraction *= SCALES[missing]
+                at, step = stop, len(steps)
+            else:
+                fraction = np.int64(0)
         while fits and step < len(steps):
             goal, least, most = steps[step, 0], steps[step, 1], steps[step, 2]
             step += 1
@@ -206,16 +249,17 @@ def moments(octets: Octets, begin: Ints, end: Ints, valid: Flags, steps: Ints, d
         if half >= 0:
             fits = fits and 1 <= part[HALF_HOUR] <= 12
             hour = part[HALF_HOUR] % 12 + 12 * half
-        leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-        longest = 30 + (month + month // 8) % 2 if month != 2 else 28 + np.int64(leap)
+        leap = year & 3 == 0 and (year % 100 != 0 or year & 15 == 0)  # of hundreds 16 divides what 400 does
+        longest = 30 + (month + (month >> 3) & 1) if month != 2 else 28 + np.int64(leap)
         if not (fits and at == stop and year >= 1 and 1 <= month <= 12 and 1 <= day <= longest):
             continue
         if hour > 23 or minute > 59 or second > 59:
             continue
         # Days since 1970, of years that begin in March: the day that leaps is the last one of such a year.
         shifted = year - 1 if month <= 2 else year
-        of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
-        days = shifted * 365 + shifted // 4 - shifted // 100 + shifted // 400 + of_year - 719_468
+        of_year = (153 * (month + 9 if month <= 2 else month - 3) + 2) // 5 + day - 1
+        hundreds = shifted // 100
+        days = shifted * 365 + (shifted >> 2) - hundreds + (hundreds >> 2) + of_year - 719_468
         seconds = days * DAY_SECONDS + hour * 3600 + minute * 60 + second - offset
         value = seconds * unit + fraction
         if seconds < FIRST_SECOND or seconds > LAST_SECOND:

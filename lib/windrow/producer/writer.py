@@ -29,7 +29,7 @@ from windrow.errors import ProducerFenced, TableRefused, first_line
 from windrow.locations import local_path
 from windrow.producer.delivery import Position
 from windrow.producer.tail import Tail
-from windrow.storage import OPENED, UNTRIMMED, history, open_table, reading, writing
+from windrow.storage import UNTRIMMED, history, open_table, reading, writing
 
 LOG = logging.getLogger("windrow.producer")
 RELOADED_EVERY = 50  # commits: an older handle makes each commit slower
@@ -110,7 +110,6 @@ class DepotWriter:
         version = self._committed(entry)
         if version is None:
             version = self._commit(rows, entry)
-        OPENED.forget(self._location)
         if durable:
             self._flush(version)
         self._commits += 1

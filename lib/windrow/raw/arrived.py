@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.chunks import FIRST, RAW
 from windrow.formats.codecs import CodecError
+from windrow.formats.texts import Texts
 from windrow.raw.queue import Chunk
 
 REQUIRED = ("raw_source", "sequence", "bytes", "received_at")
@@ -42,20 +44,35 @@ class Arrived:
     def of(cls, rows: pa.Table, decode: Decode) -> Arrived:
         """Return what rows (`RAW` and `version`) hold; contents are decoded by a codec."""
         fault = _faults(rows)
-        good = rows.filter(pc.is_null(fault)).sort_by("version")
         chunks: dict[str, dict[int, list[Chunk]]] = defaultdict(lambda: defaultdict(list))
-        for name, number, content, last, received_at, version in _values(good):
+        for name, number, content, last, received_at, version in _chunks(rows, pc.is_null(fault)):
             chunks[name][version].append(_chunk(number, content, bool(last), received_at, version, decode))
         return cls(chunks, _invalid(rows.append_column("fault", fault)))
 
 
-def _chunk(number: int, content: bytes, last: bool, received_at: int, version: int, decode: Decode) -> Chunk:
+def _chunk(number: int, content: memoryview, last: bool, received_at: int, version: int, decode: Decode) -> Chunk:
     if decode is None:
         return Chunk.of(number, content, last, received_at, version)
     try:
-        return Chunk.of(number, decode(content), last, received_at, version)
+        return Chunk.of(number, decode(bytes(content)), last, received_at, version)
     except CodecError as error:
         return Chunk.of(number, content, last, received_at, version)._replace(broken=str(error))
+
+
+def _chunks(rows: pa.Table, good: pa.ChunkedArray) -> Iterator[tuple[Any, ...]]:
+    """Yield the values of good rows by version, the octets of each where they are."""
+    contents = [content for part in rows["bytes"].chunks for content in _contents(Texts.of(part))]
+    others = list(_values(rows.set_column(rows.column_names.index("bytes"), "bytes", pa.nulls(rows.num_rows))))
+    chosen = np.flatnonzero(good.to_numpy())
+    for row in chosen[np.argsort(rows["version"].to_numpy()[chosen], kind="stable")].tolist():
+        name, number, _, *more = others[row]
+        yield name, number, contents[row], *more
+
+
+def _contents(texts: Texts) -> Iterator[memoryview]:
+    octets = memoryview(texts.octets)
+    for begin, end in zip(texts.begin.tolist(), texts.end.tolist(), strict=True):
+        yield octets[begin:end]
 
 
 def _values(rows: pa.Table) -> zip[tuple[Any, ...]]:

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import NamedTuple
-from zlib import adler32, crc32
 
 from windrow.chunks import FIRST
+from windrow.raw.checksum import checksum
 
-DIGEST = Struct(">QII")  # what accidents leave different; a cryptographic one takes longer than to frame the chunk
+DIGEST = Struct(">QQ")  # what accidents leave different; a cryptographic one takes longer than to frame the chunk
 DIGEST_BYTES = DIGEST.size
 LOST = bytes(DIGEST_BYTES)  # what is remembered of a chunk that was given up
 
@@ -27,12 +27,12 @@ LOST = bytes(DIGEST_BYTES)  # what is remembered of a chunk that was given up
 class Chunk(NamedTuple):
     """A chunk as it arrived; `received_at` in microseconds.
 
-    `digest` tells it from others: its length and end, and two checksums. `ordinal` counts the chunks of a
+    `digest` tells it from others: its length and end, and a checksum. `ordinal` counts the chunks of a
     number in the depot version that brought them. `broken` says why it could not be decoded: it is then a gap.
     """
 
     number: int
-    content: bytes
+    content: bytes | memoryview
     last: bool
     received_at: int
     version: int
@@ -42,9 +42,9 @@ class Chunk(NamedTuple):
     offset: int = 0  # in the chunk, of a part of it
 
     @classmethod
-    def of(cls, number: int, content: bytes, last: bool, received_at: int, version: int) -> Chunk:
+    def of(cls, number: int, content: bytes | memoryview, last: bool, received_at: int, version: int) -> Chunk:
         """Return a chunk with its digest."""
-        digest = DIGEST.pack(2 * len(content) + last + 1, crc32(content), adler32(content))
+        digest = DIGEST.pack(2 * len(content) + last + 1, checksum(content))
         return cls(number, content, last, received_at, version, digest)
 
     @property

@@ -14,7 +14,7 @@ from windrow.formats.format import Format
 from windrow.formats.framing import GAP, LOST, RECORD, Framed
 from windrow.formats.records import Ints, Octets
 from windrow.raw.queue import Missing, Taken
-from windrow.raw.source import BEGIN, OFFSET, VERSION, Pieces, Source
+from windrow.raw.source import BEGIN, OFFSET, VERSION, Pieces, Source, located
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 NO_HEADER = b""  # of a source whose first chunk was given up
@@ -101,7 +101,8 @@ def _joined(source: Source, taken: list[Taken], gap: int | None) -> tuple[Octets
         for begin, step in zip(begins.tolist(), taken, strict=True)
     ]
     pieces = np.concatenate([old, np.array(new, np.int64).reshape(-1, 5)])
-    return np.frombuffer(b"".join(contents), np.uint8), pieces
+    parts = [np.frombuffer(content, np.uint8) for content in contents if content]
+    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.uint8), *parts]), pieces
 
 
 def _mark(source: Source, octets: Octets, format_: Format, last: bool) -> int:
@@ -148,7 +149,7 @@ def _behind(pieces: Pieces, at: int) -> Pieces:
 
 def _piece(pieces: Pieces, position: Ints) -> Ints:
     """Return in which piece each position is; one behind all is in the last."""
-    return np.searchsorted(pieces[:, BEGIN], position, side="right") - 1
+    return located(pieces[:, BEGIN].copy(), position)
 
 
 def _nothing(source: Source) -> Segment:

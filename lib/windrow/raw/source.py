@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from windrow.compiled import compiled, inlined
+from windrow.formats.records import Ints
 from windrow.raw.queue import Chunk, Queue
 
 Pieces = np.ndarray[tuple[int, int], np.dtype[np.int64]]
@@ -95,6 +97,47 @@ class Source:
             header=None if said["header"] is None else said["header"].encode("latin-1"),
             fingerprint=said["format"],
         )
+
+
+@compiled
+def located(begins: Ints, position: Ints) -> Ints:
+    """Return in which piece each position is, of pieces that begin there."""
+    found, piece = np.empty(len(position), np.int64), 0
+    for number in range(len(position)):
+        piece = _piece(begins, piece, position[number])
+        found[number] = piece
+    return found
+
+
+@compiled
+def placed(pieces: Pieces, begin: Ints, end: Ints, spans: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return where spans begin, chunk and offset, and when what completed each was received; `pieces` are columns."""
+    chunk, offset, received = (
+        np.empty(len(spans), np.int64),
+        np.empty(len(spans), np.int64),
+        np.empty(len(spans), np.int64),
+    )
+    first, last = 0, 0
+    for number in range(len(spans)):
+        span = spans[number]
+        first = _piece(pieces[BEGIN], first, begin[span])
+        last = _piece(pieces[BEGIN], last, end[span] - 1)
+        chunk[number] = pieces[CHUNK, first]
+        offset[number] = pieces[OFFSET, first] + begin[span] - pieces[BEGIN, first]
+        received[number] = pieces[RECEIVED_AT, last]
+    return chunk, offset, received
+
+
+@inlined
+def _piece(begins: Ints, piece: int, position: int) -> int:
+    """Return in which piece a position is, -1 before all; fast where it is behind the last one that was asked for."""
+    last = len(begins) - 1
+    piece = min(max(piece, 0), last)
+    while piece < last and begins[piece + 1] <= position:
+        piece += 1
+    while piece >= 0 and begins[piece] > position:
+        piece -= 1
+    return piece
 
 
 def encoded(name: str) -> str:

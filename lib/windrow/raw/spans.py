@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.arrow import TIME
 from windrow.formats.framing import RECORD
 from windrow.formats.records import Ints, Octets
 from windrow.formats.texts import Texts, read_only
 from windrow.raw.segment import Segment
-from windrow.raw.source import BEGIN, CHUNK, OFFSET, RECEIVED_AT, Pieces
+from windrow.raw.source import BEGIN, Pieces, placed
 
 CONTENT_BYTES = 1_073_741_824  # of an array, and at most as much again for one more span
 PLACE = [("raw_source", pa.string()), ("chunk", pa.int64()), ("offset", pa.int64()), ("received_at", TIME)]
+
+Number = TypeVar("Number", np.uint8, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +55,12 @@ class Spans:
         headers = [at + segment.header for at, segment in zip(first, segments, strict=True) if segment.header >= 0]
         return cls(
             segments=segments,
-            octets=np.concatenate([np.empty(0, np.uint8), *(segment.octets for segment in segments)]),
+            octets=_together([segment.octets for segment in segments], np.uint8),
             pieces=np.concatenate([np.empty((0, 5), np.int64), *pieces]),
-            begin=_joined(segment.begin for segment in segments) + shift,
-            end=_joined(segment.end for segment in segments) + shift,
-            what=_joined(segment.what for segment in segments),
-            version=_joined(segment.version for segment in segments),
+            begin=_together([segment.begin for segment in segments], np.int64) + shift,
+            end=_together([segment.end for segment in segments], np.int64) + shift,
+            what=_together([segment.what for segment in segments], np.int64),
+            version=_together([segment.version for segment in segments], np.int64),
             segment=np.repeat(np.arange(len(segments)), counts),
             headers=np.array(headers, np.int64),
         )
@@ -90,14 +95,13 @@ class Spans:
 
     def places(self, spans: Ints) -> dict[str, pa.Array]:
         """Return where spans begin, and when the chunk was received that completed each: the columns of `PLACE`."""
-        begin = self.begin[spans]
-        first, complete = self._piece(begin), self._piece(self.end[spans] - 1)
-        names = pa.array([segment.source for segment in self.segments], pa.string())
+        columns = np.ascontiguousarray(self.pieces.T)
+        chunk, offset, received = placed(columns, self.begin, self.end, spans)
         return {
-            "raw_source": names.take(pa.array(self.segment[spans])),
-            "chunk": pa.array(self.pieces[first, CHUNK]),
-            "offset": pa.array(self.pieces[first, OFFSET] + begin - self.pieces[first, BEGIN]),
-            "received_at": pa.array(self.pieces[complete, RECEIVED_AT]).cast(TIME),
+            "raw_source": self._names(spans),
+            "chunk": pa.array(chunk),
+            "offset": pa.array(offset),
+            "received_at": pa.array(received).view(TIME),
         }
 
     def contents(self, spans: Ints) -> pa.ChunkedArray:
@@ -108,9 +112,14 @@ class Spans:
         parts = [texts.take(np.flatnonzero(part == one)).array(pa.binary()) for one in np.unique(part)]
         return pa.chunked_array(parts, pa.binary())
 
-    def _piece(self, position: Ints) -> Ints:
-        return np.searchsorted(self.pieces[:, BEGIN], position, side="right") - 1
+    def _names(self, spans: Ints) -> pa.Array:
+        """Return the source of each span; mostly it is that of the span before."""
+        segment = self.segment[spans] if len(self.segments) > 1 else np.zeros(spans.size, np.int8)
+        behind = np.append(np.flatnonzero(segment[1:] != segment[:-1]) + 1, segment.size)[: segment.size]
+        names = pa.array([self.segments[number].source for number in segment[behind - 1].tolist()], pa.string())
+        return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(pa.array(behind), names))
 
 
-def _joined(parts: Sequence[Ints] | object) -> Ints:
-    return np.concatenate([np.empty(0, np.int64), *parts])  # type: ignore[misc]
+def _together(parts: Sequence[npt.NDArray[Number]], kind: type[Number]) -> npt.NDArray[Number]:
+    """Return arrays one behind the other; one alone is not copied."""
+    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, kind), *parts])

@@ -108,7 +108,7 @@ def _summary(name: str, chunk: Chunk, format_: Format) -> dict[str, Any]:
     framing = _delimited(format_)
     summary = framing.automaton.summary(np.frombuffer(chunk.content, np.uint8)[mark:])
     first, final = (np.where(at < 0, at, at + mark).tolist() for at in (summary.first, summary.last))
-    head = chunk.content[: max(first[0], 0)] if chunk.number == 1 and format_.header is not None else None
+    head = bytes(chunk.content[: max(first[0], 0)]) if chunk.number == 1 and format_.header is not None else None
     return row | {"mark": mark, "after": summary.after.tolist(), "first": first, "final": final, "head": head}
 
 
@@ -116,9 +116,10 @@ def _mark(chunk: Chunk, format_: Format) -> int | None:
     """Return how many octets of a byte-order mark a chunk begins with, None where the next one would tell."""
     if chunk.number != 1 or not format_.text:
         return 0
-    if chunk.content.startswith(BYTE_ORDER_MARK):
+    begin = bytes(chunk.content[: len(BYTE_ORDER_MARK)])
+    if begin == BYTE_ORDER_MARK:
         return len(BYTE_ORDER_MARK)
-    short = len(chunk.content) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(chunk.content)
+    short = len(begin) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(begin)
     return None if short and not chunk.last else 0
 
 
@@ -200,11 +201,11 @@ def parted(rows: pa.Table, planned: Mapping[str, Mapping[tuple[int, int], Body]]
 
 def _part(name: str, chunk: Chunk, body: Body | None, format_: Format) -> Part:
     if body is None:
-        return Part(name, chunk, None, [(0, chunk.content)], oversize=False)
+        return Part(name, chunk, None, [(0, bytes(chunk.content))], oversize=False)
     framing = _delimited(format_)
     octets = np.frombuffer(chunk.content, np.uint8)[body.begin : body.end]
     found = framing.automaton.follow(octets, 0, 0, 0, framing.max_record_bytes)
-    rests = [(0, chunk.content[: body.begin]), (body.end, chunk.content[body.end :])]
+    rests = [(0, bytes(chunk.content[: body.begin])), (body.end, bytes(chunk.content[body.end :]))]
     ends = found.ends
     segment = Segment(
         source=name,

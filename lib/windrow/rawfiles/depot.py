@@ -13,9 +13,7 @@ import time
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
-from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
-from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
 from windrow.commits import FEED, OCTETS
 from windrow.engine.creation import require_raw
@@ -27,7 +25,7 @@ from windrow.producer.writer import application
 from windrow.rawfiles import portion as known
 from windrow.rawfiles.parts import discard
 from windrow.rawfiles.portion import Portion
-from windrow.storage import FAULTS, OPENED, UNTRIMMED, history, open_table, unwritable
+from windrow.storage import FAULTS, UNTRIMMED, history, open_table, seen_table, unwritable
 
 LOG = logging.getLogger("windrow.rawfiles")
 NOTE = "windrow.ingest"
@@ -41,7 +39,7 @@ class RawDepot:
         """Open the depot. Raises TableRefused, TableMissing, TableUnreadable."""
         self.location = location
         self._root = local_path(location)
-        self.store = self._store()
+        self.store = seen_table(location, "depot").files
         self._seen = self._open().version()  # what was committed by this object came later
 
     def recorded(self, raw_source: str) -> int | None:
@@ -85,8 +83,6 @@ class RawDepot:
                 if self._root is not None or isinstance(error, CommitFailedError):
                     self.discard(given)
                 raise unwritable(self.location, "depot", error) from error
-            finally:
-                OPENED.forget(self.location)
 
     def discard(self, given: Portion) -> None:
         """Remove what was written of a portion."""
@@ -153,12 +149,6 @@ class RawDepot:
         table = open_table(self.location, "depot")
         _require(table, self.location)
         return table
-
-    def _store(self) -> FileSystem:
-        """Return where files are written: on a disk of this machine a file that is not whole is seen by a clean-up."""
-        if self._root is not None:
-            return SubTreeFileSystem(str(self._root.resolve()), LocalFileSystem())
-        return PyFileSystem(DeltaStorageHandler(open_table(self.location, "depot").table_uri))
 
 
 def _is_there(table: DeltaTable, given: Portion, latest: Portion) -> bool:
