@@ -207,8 +207,8 @@ def same(world: World, opened: DeltaTable | None = None) -> None:
     """Compare what is known of the ledger by following it with what it says when it is opened."""
     seen = seen_table(world.ledger, "ledger")
     assert opened is None or seen.table is opened
-    followed = {file.path: file for file in files_after(files_of(seen.table), seen.since)}
-    assert followed == {file.path: file for file in files_of(DeltaTable(world.ledger))}
+    followed = {file.path: file for file in files_after(files_of(seen.table, COLUMNS), seen.since, COLUMNS)}
+    assert followed == {file.path: file for file in files_of(DeltaTable(world.ledger), COLUMNS)}
 
 
 class TestWithout:
