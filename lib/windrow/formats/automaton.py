@@ -86,9 +86,7 @@ class Automaton:
         room = np.empty(max(16 * BLOCK, (len(octets) - at) // 16), np.int64)
         steps, marks = self._steps
         while True:
-            count, at, state, begin = follow(
-                steps, marks, read_only(octets), at, state, begin, begin + most, room
-            )
+            count, at, state, begin = follow(steps, marks, read_only(octets), at, state, begin, begin + most, room)
             parts.append(room[:count].copy())
             if count + BLOCK <= len(room):
                 return Followed(np.concatenate(parts), int(at), int(state), int(begin))

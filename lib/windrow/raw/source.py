@@ -112,7 +112,11 @@ def located(begins: Ints, position: Ints) -> Ints:
 @compiled
 def placed(pieces: Pieces, begin: Ints, end: Ints, spans: Ints) -> tuple[Ints, Ints, Ints]:
     """Return where spans begin, chunk and offset, and when what completed each was received; `pieces` are columns."""
-    chunk, offset, received = np.empty(len(spans), np.int64), np.empty(len(spans), np.int64), np.empty(len(spans), np.int64)
+    chunk, offset, received = (
+        np.empty(len(spans), np.int64),
+        np.empty(len(spans), np.int64),
+        np.empty(len(spans), np.int64),
+    )
     first, last = 0, 0
     for number in range(len(spans)):
         span = spans[number]
