@@ -14,11 +14,14 @@ from tests.clocks import NOW
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import HOUR, log, message
+from windrow import tables
 from windrow.engine import embedded as embedded_engine
 from windrow.engine.live_files import files_after, files_of
 from windrow.entries import Entries
 from windrow.errors import LedgerMoved, TableUnwritable
 from windrow.storage import seen_table
+
+COLUMNS = tables.ledger_schema().names
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windrow.formats import times
 from windrow.formats.conversion import convert, quoted, said
 from windrow.formats.fields import parse
 from windrow.formats.texts import Texts
@@ -233,3 +234,43 @@ def test_halves_of_a_letter():
     Octets that are a letter only together with a neighbour's are none.
     """
     assert verdicts([b"\xc3", b"\xa4", "ä".encode()], "string") == [BAD, BAD, "ä"]
+
+
+USUAL = st.builds(
+    "{:04d}-{:02d}-{:02d}{}{:02d}:{:02d}:{:02d}{}{}".format,
+    st.sampled_from([0, 1, 1600, 1900, 1970, 2000, 2024, 2100, 9999]) | st.integers(0, 9999),
+    st.integers(0, 13),
+    st.integers(0, 32),
+    st.sampled_from("T "),
+    st.integers(0, 25),
+    st.integers(0, 61),
+    st.integers(0, 61),
+    st.sampled_from(["", ".", ".5", ".120", ".123456", ".1234560", ".1234567", ".123456789", ".0000000000"]),
+    st.sampled_from(["Z", "", "+01:00", "ZZ"]),
+)
+
+
+@st.composite
+def nearly_usual(draw):
+    """Write a moment as it mostly is written, some with an octet that is another one, or missing."""
+    text = draw(USUAL).encode()
+    at = draw(st.integers(0, len(text) - 1))
+    return draw(st.sampled_from([text, text[:at] + text[at + 1 :], text[:at] + b"%c" % draw(BYTE) + text[at + 1 :]]))
+
+
+BYTE = st.sampled_from(b"0159/:;-+.TtZz \x00\x7f\x80\xb0\xff") | st.integers(0, 255)
+
+
+@given(st.lists(nearly_usual(), max_size=20), st.sampled_from(sorted(times.DIGITS)))
+def test_usual_moments(those, unit):
+    """
+    What is written as moments mostly are is read without steps, as the steps would read it.
+    """
+    texts = Texts.of(pa.array(those, pa.binary()))
+    found = []
+    for usual in (True, False):
+        values = np.empty(texts.count, np.int64)
+        places = texts.octets, texts.begin, texts.end, texts.valid
+        good = times.moments(*places, times.ISO_MOMENT.steps, usual, times.DIGITS[unit], values)
+        found.append((good.tolist(), values.tolist()))
+    assert found[0] == found[1]

@@ -99,6 +99,7 @@ def _cut(
     mark, columns, whole = field[0], len(chosen), 0
     closing = np.uint8(max(quote, 0))
     before = np.uint8(escape) if escape >= 0 else closing
+    no_marks = np.uint64(0)
     for record in range(len(first)):
         at, stop = np.uint64(first[record]), np.uint64(last[record])
         if stripped and at < stop and octets[stop - one] == RETURN:
@@ -106,7 +107,7 @@ def _cut(
         if at == stop and columns > 1:
             count[record] = EMPTY
             continue
-        column = 0
+        column, base, marks = 0, at, no_marks
         while True:
             form, left, right = PLAIN, at, stop
             if at < stop and octets[at] == quote:
@@ -125,14 +126,14 @@ def _cut(
                 right = at
                 at += one
             behind = at
-            at = _next(octets, at, stop, mark, mark)
+            at, base, marks = _next_mark(octets, at, stop, mark, base, marks)
             while at < stop:
                 same_mark = at + width <= stop
                 for place in range(one, width):
                     same_mark = same_mark and octets[at + place] == field[place]
                 if same_mark:
                     break
-                at = _next(octets, at + one, stop, mark, mark)
+                at, base, marks = _next_mark(octets, at + one, stop, mark, base, marks)
             if form == QUOTED and behind == at:
                 left += one
             else:
@@ -149,6 +150,22 @@ def _cut(
         if column == columns:
             whole += 1
     return whole
+
+
+@inlined
+def _next_mark(
+    octets: Octets, at: np.uint64, stop: np.uint64, mark: np.uint8, base: np.uint64, marks: np.uint64
+) -> tuple[np.uint64, np.uint64, np.uint64]:
+    """Return where the next mark is, as `_next` does, and what of a block is known for the one after that."""
+    ahead = at - base
+    bits = marks >> ahead if ahead < np.uint64(BLOCK) else np.uint64(0)
+    if bits == np.uint64(0) and at + np.uint64(BLOCK) <= np.uint64(len(octets)):
+        base = at
+        marks = same(octets, at, mark)
+        bits = marks
+    if bits != np.uint64(0):
+        return min(at + lowest(bits), stop), base, marks
+    return _next(octets, at, stop, mark, mark), base, marks
 
 
 @inlined

@@ -18,6 +18,7 @@ Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.uint8]
 BAD, READ, FINE = 0, 1, 2
 LARGEST_POWER = 22
+SURE = 18  # so many digits fit into 64 bits
 POWERS = 10.0 ** np.arange(LARGEST_POWER + 1)
 ZERO, NINE, PLUS, MINUS, POINT, SMALL = (ord(letter) for letter in "09+-. ")
 E, ONE, FAR = ord("e"), ord("1"), 1_000_000  # nothing so far from the point is near it again
@@ -34,16 +35,23 @@ def integers(
     """Read whole numbers from -`least` to `most`; a negative one is the complement of two."""
     good = np.zeros(len(begin), np.bool_)
     ten, limit = np.uint64(10), np.uint64(2**64 - 1) // np.uint64(10)
+    one = np.uint64(1)  # places are unsigned as in `cells`
     for number in range(len(begin)):
-        at, stop = begin[number], end[number]
+        at, stop = np.uint64(begin[number]), np.uint64(end[number])
         values[number] = 0
         if not valid[number] or at >= stop:
             continue
         negative = octets[at] == MINUS
         if negative or octets[at] == PLUS:
-            at += 1
-        fits = at < stop
+            at += one
+        fits = bool(at < stop)
         value = np.uint64(0)
+        if stop - at <= np.uint64(SURE):
+            while at < stop:
+                digit = np.uint64(octets[at]) - np.uint64(ZERO)
+                fits = bool(fits and digit <= np.uint64(9))
+                value = value * ten + digit
+                at += one
         while at < stop:
             digit = np.uint64(octets[at]) - np.uint64(ZERO)
             if digit > np.uint64(9) or value > limit:
@@ -54,7 +62,7 @@ def integers(
                 fits = False
                 break
             value = more
-            at += 1
+            at += one
         if fits and value <= (least if negative else most):
             values[number] = np.uint64(0) - value if negative else value
             good[number] = True
@@ -66,7 +74,7 @@ def truths(octets: Octets, begin: Ints, end: Ints, valid: Flags, values: Flags) 
     """Read `true` and `false`, in letters of any case, and `1` and `0`."""
     good = np.zeros(len(begin), np.bool_)
     for number in range(len(begin)):
-        at, length = begin[number], end[number] - begin[number]
+        at, length = np.uint64(begin[number]), end[number] - begin[number]
         values[number] = False
         if not valid[number]:
             continue
@@ -76,12 +84,12 @@ def truths(octets: Octets, begin: Ints, end: Ints, valid: Flags, values: Flags) 
         elif length == len(TRUE):
             same = True
             for place in range(len(TRUE)):
-                same &= octets[at + place] | SMALL == TRUE[place]
+                same &= octets[at + np.uint64(place)] | SMALL == TRUE[place]
             good[number], values[number] = same, same
         elif length == len(FALSE):
             same = True
             for place in range(len(FALSE)):
-                same &= octets[at + place] | SMALL == FALSE[place]
+                same &= octets[at + np.uint64(place)] | SMALL == FALSE[place]
             good[number] = same
     return good
 
@@ -93,15 +101,15 @@ def fractions(octets: Octets, begin: Ints, end: Ints, valid: Flags, largest: int
     That is so for up to `largest` without the point, and up to the `power` of ten (Clinger 1990). The others that are
     well written get FINE, and no value.
     """
-    code = np.zeros(len(begin), np.uint8)
+    code, one = np.zeros(len(begin), np.uint8), np.uint64(1)
     for number in range(len(begin)):
-        at, stop = begin[number], end[number]
+        at, stop = np.uint64(begin[number]), np.uint64(end[number])
         values[number] = 0.0
         if not valid[number] or at >= stop:
             continue
         negative = octets[at] == MINUS
         if negative or octets[at] == PLUS:
-            at += 1
+            at += one
         mantissa, digits, shift, pointed, short = np.int64(0), 0, np.int64(0), False, True
         while at < stop:
             octet = np.int64(octets[at])
@@ -116,19 +124,19 @@ def fractions(octets: Octets, begin: Ints, end: Ints, valid: Flags, largest: int
                 pointed = True
             else:
                 break
-            at += 1
+            at += one
         if digits > 0 and at < stop and octets[at] | SMALL == E:
-            at += 1
+            at += one
             lower = at < stop and octets[at] == MINUS
             if at < stop and (lower or octets[at] == PLUS):
-                at += 1
+                at += one
             if at == stop:
                 continue
             exponent = np.int64(0)
             while at < stop and ZERO <= octets[at] <= NINE:
                 if exponent < FAR:
                     exponent = exponent * 10 + (np.int64(octets[at]) - ZERO)
-                at += 1
+                at += one
             shift += -exponent if lower else exponent
         if digits > 0 and at == stop:
             if short and mantissa <= largest and -power <= shift <= power:
@@ -139,9 +147,9 @@ def fractions(octets: Octets, begin: Ints, end: Ints, valid: Flags, largest: int
                 code[number] = FINE
         elif digits == 0 and not pointed:
             for name in range(len(NAMES)):
-                same = stop - at == LENGTHS[name]
+                same = stop - at == np.uint64(LENGTHS[name])
                 for place in range(LENGTHS[name] if same else 0):
-                    same &= octets[at + place] | SMALL == NAMES[name, place]
+                    same &= octets[at + np.uint64(place)] | SMALL == NAMES[name, place]
                 if same:
                     values[number] = -NAMED[name] if negative else NAMED[name]
                     code[number] = READ

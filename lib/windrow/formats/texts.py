@@ -63,7 +63,7 @@ class Texts:
     def array(self, type_: pa.DataType) -> pa.Array:
         """Return a copy as an array of `string` or `binary`. Nobody looks whether it is UTF-8."""
         bounds = np.empty(self.count + 1, np.int32)
-        total = _bounds(self.begin, self.end, self.valid, bounds)
+        total = int(_bounds(self.begin, self.end, self.valid, bounds))
         require(total <= MOST_OCTETS, "the texts of a run fit into one array of Arrow")
         data = np.empty(total + PIECE, np.uint8)
         _copy(self.octets, self.begin, bounds, data)
@@ -91,7 +91,7 @@ def _bounds(begin: Ints, end: Ints, valid: Flags, bounds: npt.NDArray[np.int32])
         bounds[number] = total
         total += end[number] - begin[number] if valid[number] else 0
     bounds[len(begin)] = total
-    return total
+    return int(total)
 
 
 @compiled

@@ -146,8 +146,8 @@ def moments(
         for goal in range(LITERAL):
             part[goal] = 0
         fraction, offset, half, fits, step = np.int64(0), np.int64(0), -1, True, 0
-        length = stop - at
-        if usual and length >= SHORTEST and length <= LONGEST and octets[stop - one] == Z:
+        size = stop - at
+        if usual and size >= SHORTEST and size <= LONGEST and octets[stop - one] == Z:
             # Eight octets a word: what is left of each one is a digit, or nothing where something else must stand.
             blank = octets[at + AT_TIME - one] == BLANK
             date = eight(octets, at) ^ DATE
@@ -156,12 +156,12 @@ def moments(
             tens, ones = np.int64(octets[at + AT_SECOND]) - ZERO, np.int64(octets[at + AT_SECOND + one]) - ZERO
             wrong = odd & HIGH_BITS != 0 or octets[at + AT_SECOND - one] != COLON
             wrong |= not (0 <= tens <= TENS - 1 and 0 <= ones <= TENS - 1)
-            wrong |= length > SHORTEST and (octets[at + SHORTEST - one] != POINT or length == SHORTEST + one)
-            for place in range(at + SHORTEST, stop - one):
-                digit = np.int64(octets[place]) - ZERO
+            wrong |= size > SHORTEST and (octets[at + SHORTEST - one] != POINT or size == SHORTEST + one)
+            for behind_point in range(at + SHORTEST, stop - one):
+                digit = np.int64(octets[behind_point]) - ZERO
                 wrong |= not 0 <= digit <= TENS - 1
                 fraction = fraction * TENS + digit
-            missing = digits if length == SHORTEST else digits - np.int64(length - SHORTEST - one)
+            missing = digits if size == SHORTEST else digits - np.int64(size - SHORTEST - one)
             if not wrong and missing >= 0:
                 date, time = date * TEN + (date >> EIGHT), time * TEN + (time >> EIGHT)  # each two digits a number
                 part[YEAR] = 100 * np.int64(date & OCTET) + np.int64(date >> np.uint64(16) & OCTET)

@@ -70,7 +70,7 @@ def _chunks(rows: pa.Table, good: pa.ChunkedArray) -> Iterator[tuple[Any, ...]]:
 
 
 def _contents(texts: Texts) -> Iterator[memoryview]:
-    octets = memoryview(texts.octets)
+    octets = texts.octets.data
     for begin, end in zip(texts.begin.tolist(), texts.end.tolist(), strict=True):
         yield octets[begin:end]
 

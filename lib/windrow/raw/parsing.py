@@ -125,6 +125,8 @@ def _repaired(spans: Spans, bad: pa.Table, framing: DelimitedFraming) -> Spans:
         parents += [span] * (len(found) - 1)
         begins += found[:-1]
         behind += found[1:]
+    if not cut:
+        return spans
     shorter = spans.shortened(np.array(cut, np.int64), np.array(ends, np.int64))
     return shorter.split(np.array(parents, np.int64), np.array(begins, np.int64), np.array(behind, np.int64))
 

@@ -101,8 +101,20 @@ def _joined(source: Source, taken: list[Taken], gap: int | None) -> tuple[Octets
         for begin, step in zip(begins.tolist(), taken, strict=True)
     ]
     pieces = np.concatenate([old, np.array(new, np.int64).reshape(-1, 5)])
-    parts = [np.frombuffer(content, np.uint8) for content in contents if content]
-    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.uint8), *parts]), pieces
+    return _run([memoryview(content) for content in contents if content]), pieces
+
+
+def _run(contents: list[memoryview]) -> Octets:
+    """Return octets one behind the other; those that are so in one piece of memory are not copied."""
+    parts = [np.frombuffer(content, np.uint8) for content in contents]
+    begins = np.array([part.ctypes.data for part in parts], np.int64)
+    sizes = np.array([part.size for part in parts], np.int64)
+    holders = {id(content.obj) for content in contents}
+    if len(holders) != 1 or (begins[:-1] + sizes[:-1] != begins[1:]).any():
+        return np.concatenate([np.empty(0, np.uint8), *parts])
+    memory = np.frombuffer(memoryview(contents[0].obj), np.uint8)
+    first = begins[0] - memory.ctypes.data
+    return memory[first : first + sizes.sum()]
 
 
 def _mark(source: Source, octets: Octets, format_: Format, last: bool) -> int:
