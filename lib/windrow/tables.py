@@ -113,7 +113,7 @@ PROGRESS_FIELDS = [
 TOPOLOGY_FIELDS = [
     ("depot", pa.string()), ("event", pa.string()), ("due", TIME),
     ("option", pa.string()), ("option_value", pa.string()),
-    ("events", pa.list_(pa.string())), ("options", pa.string()),
+    ("events_fired", pa.list_(pa.string())), ("options_used", pa.string()),
 ]  # fmt: skip
 
 # Up to which version of which depot a ledger had read before a time.

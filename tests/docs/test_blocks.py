@@ -37,10 +37,12 @@ def test_page(
     capfd: pytest.CaptureFixture[str],
     made: Callable[[str], Path],
     request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """
     The blocks of a page run one after the other, and its queries give the tables that it shows.
     """
+    monkeypatch.syspath_prepend(tmp_path)  # where Python looks for the modules of a page
     worlds.prepare(page.world, tmp_path, made)
     following = Following(windrow, capfd, lambda: request.getfixturevalue("spark"))
     for block in page.blocks:

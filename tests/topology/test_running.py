@@ -144,7 +144,7 @@ class TestOptions:
         for _ in range(3):
             harness.append([message()])
         harness.run()
-        data = [(row["messages_read"], row["options"]) for row in harness.history() if row["kind"] == "data"]
+        data = [(row["messages_read"], row["options_used"]) for row in harness.history() if row["kind"] == "data"]
         assert data == [(2, None), *[(1, '{"max_messages": "1"}')] * 3, (3, None)]
 
     @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ class TestEvents:
             harness.advance_clock(hours_later * 3_600)
             harness.run()
         assert harness.state("hours") == [{"name": "hour", "fired": fired}]
-        assert sum(row["events"] == ["hour"] for row in harness.history()) == fired
+        assert sum(row["events_fired"] == ["hour"] for row in harness.history()) == fired
 
 
 FIRED = pa.schema([("name", pa.string()), ("fired", pa.int64())])

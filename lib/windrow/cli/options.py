@@ -93,9 +93,14 @@ def table(**flags: str | None) -> dict[str, str] | None:
     return {name: value for name, value in flags.items() if value is not None} or None
 
 
+def plain(document: Any) -> Any:
+    """Return a dataclass as what JSON knows, anything else as it is."""
+    return asdict(document) if is_dataclass(document) and not isinstance(document, type) else document
+
+
 def print_json(document: Any) -> None:
     """Print one JSON document on standard output."""
-    value = asdict(document) if is_dataclass(document) and not isinstance(document, type) else document
+    value = plain(document)
     json.dump(value, sys.stdout, indent=2, default=str, ensure_ascii=False)
     sys.stdout.write("\n")
 

@@ -24,6 +24,7 @@ from windrow.cli.options import (
     aside,
     say,
 )
+from windrow.cli.topologies import Named, refuse_tables, run_topology, settings_of, switch_topology
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ MaintainEvery = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands of this file."""
-    app.command(epilog="Example: windrow run --once   or   windrow run --every 10s")(run)
+    app.command(epilog="Example: windrow run --every 10s   or   windrow run words:topology")(run)
     app.command(epilog="Example: windrow tick --to 2026-01-31T12:00:00Z")(tick)
     app.command(epilog="Example: windrow flush --json")(flush)
     app.command(epilog="Example: windrow pause --ledger data/ledger")(pause)
@@ -46,6 +47,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def run(
+    topology: Named = None,
     once: Annotated[bool, typer.Option("--once", help="Batch what is new, then stop (default).")] = False,
     every: Every = None,
     maintain_every: MaintainEvery = None,
@@ -63,7 +65,7 @@ def run(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Batch what is new in the depot. SIGINT and SIGTERM let the microbatch at work finish.
+    """Batch what is new in the depot, or process it with a topology. SIGINT and SIGTERM let the microbatch finish.
 
     With --every the tables are maintained between microbatches, as `windrow maintain` does it.
     """
@@ -77,7 +79,17 @@ def run(
     flags = {"depot": depot, "ledger": ledger, "views": views, "checkpoints": checkpoints, "engine": engine}
     chosen = options.running(config, **flags, log=log, run=options.table(maintain_every=maintain_every))
     pause = chosen.run.every if every is None else _microseconds(every)
-    _run(chosen, lambda runner: runner.once() if every is None else runner.every(pause), json, config, dry_run)
+
+    def work(runner: Runner) -> Summary:
+        return runner.once() if every is None else runner.every(pause)
+
+    if topology is None:
+        _run(chosen, work, json, config, dry_run)
+        return
+    refuse_tables(depot=depot, ledger=ledger, views=views)
+    if dry_run:
+        raise SettingsError("--dry-run is nothing with a topology", "Try it in a test: windrow.testing.Harness.")
+    run_topology(topology, chosen, work, json, "Nothing new, nothing due.")
 
 
 def tick(
@@ -117,6 +129,7 @@ def flush(
 
 
 def pause(
+    topology: Named = None,
     config: Config = None,
     depot: Depot = None,
     ledger: Ledger = None,
@@ -125,11 +138,16 @@ def pause(
     debug: Debug = False,
 ) -> None:
     """Pause the ledger: whoever runs it does nothing more until `resume`. It is recorded in the history."""
+    if topology is not None:
+        refuse_tables(depot=depot, ledger=ledger)
+        switch_topology(topology, settings_of(config, engine), lambda runner: runner.pause(), json)
+        return
     chosen = options.switching(config, depot=depot, ledger=ledger, engine=engine)
     _run(chosen, lambda runner: runner.pause(), json, config)
 
 
 def resume(
+    topology: Named = None,
     config: Config = None,
     depot: Depot = None,
     ledger: Ledger = None,
@@ -138,6 +156,10 @@ def resume(
     debug: Debug = False,
 ) -> None:
     """Let a paused ledger go on. It is recorded in the history."""
+    if topology is not None:
+        refuse_tables(depot=depot, ledger=ledger)
+        switch_topology(topology, settings_of(config, engine), lambda runner: runner.resume(), json)
+        return
     chosen = options.switching(config, depot=depot, ledger=ledger, engine=engine)
     _run(chosen, lambda runner: runner.resume(), json, config, nothing="The ledger was not paused.")
 

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from windrow.cli import options
 from windrow.cli.options import Config, Debug, Depot, Json, Ledger, aside, count, people, say
+from windrow.cli.topologies import Named, print_standing, refuse_tables, settings_of, standing_of
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def status(
+    topology: Named = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Look again and again until Ctrl-C; with --json one document a line.")
     ] = False,
@@ -63,6 +65,12 @@ def status(
     """
     from windrow.reading import conditions
 
+    if topology is not None:
+        refuse_tables(depot=depot, ledger=ledger)
+        if watch or fail_if:
+            raise SettingsError("--watch and --fail-if are of the batcher", "Look again, or read --json.")
+        print_standing(standing_of(topology, settings_of(config, None)), json)
+        return 0
     if every is not None and not watch:
         raise SettingsError("--every goes with --watch", "Give both, or none.")
     alarms = [conditions.parse(text) for text in fail_if or ()]

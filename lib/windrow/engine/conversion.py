@@ -49,7 +49,7 @@ class Conversion:
 
         Raises SettingsError, ExpressionError.
         """
-        if rows and not table.raw and not settings.depot_columns and set(COLUMNS) - set(table.schema.names):
+        if rows and _has_no_messages(settings, table):
             return cls(None, None, table.schema, table.payload, verbatim=True)
         if not table.raw:
             mapping = mapping_of(settings.depot_columns, table.schema)
@@ -156,3 +156,10 @@ class Conversion:
     def table(self, table: Table) -> Table:
         """Return the depot with the type of its payloads."""
         return replace(table, payload=self.payload)
+
+
+def _has_no_messages(settings: Settings, table: Table) -> bool:
+    """Tell whether a table that is no raw depot is none of messages either: a ledger has columns of both."""
+    if table.raw or settings.depot_columns:
+        return False
+    return is_ledger(table.schema) or not set(COLUMNS) <= set(table.schema.names)

@@ -72,9 +72,9 @@ class Functions:
         moved = {name: at for name, at in moved.items() if due.get(name) != at}
         rows.append(event_rows(schema, moved, due))
         joined = pa.concat_tables(rows)
-        history: dict[str, object] = {"options": recorded_options(primed)}
+        history: dict[str, object] = {"options_used": recorded_options(primed)}
         if fired:
-            history["events"] = pa.array([list(fired)], pa.list_(pa.string()))
+            history["events_fired"] = pa.array([list(fired)], pa.list_(pa.string()))
         return Processed(joined, Counts.of(joined), Floors.empty(), history)
 
     def due(self, primed: Primed, now: int) -> Floors | None:

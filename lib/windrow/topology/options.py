@@ -46,6 +46,11 @@ def recorded_options(primed: Primed) -> str | None:
     return json.dumps(found, sort_keys=True) if found else None
 
 
+def set_options(primed: Primed) -> dict[str, str]:
+    """Return the options that are set, as they were written."""
+    return _recorded(primed.fence.rows)
+
+
 def changed(primed: Primed, name: str, value: str) -> Processed:
     """Return the row that sets an option, or (`default`) unsets it. Raises SettingsError."""
     if name not in READ:
@@ -61,7 +66,7 @@ def changed(primed: Primed, name: str, value: str) -> Processed:
     }
     row = tables.rows(primed.progress.schema, columns, 1).append_column("known", pa.array([known]))
     rows = row if known or value != UNSET else row.slice(0, 0)
-    return Processed(rows, Counts.of(rows), Floors.empty(), {"options": json.dumps({name: value})})
+    return Processed(rows, Counts.of(rows), Floors.empty(), {"options_used": json.dumps({name: value})})
 
 
 def _recorded(rows: pa.Table) -> dict[str, str]:

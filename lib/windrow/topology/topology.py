@@ -139,7 +139,7 @@ def _form(state: str, function: Function) -> Form:
         try:
             said = get_type_hints(function).get("return")
         except NameError:
-            said = str(said).rsplit(".", 1)[-1]
+            said = str(said).strip("'\"").rsplit(".", 1)[-1]  # what only a type checker imports
     name = said if isinstance(said, str) else getattr(said, "__name__", None)
     if name == "Table":
         return "arrow"

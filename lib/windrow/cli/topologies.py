@@ -1,0 +1,201 @@
+"""Commands of any topology given as module:name: what `run` and its like do with one, and rollback, option."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from windrow.cli import options
+from windrow.cli.options import Config, Debug, Engine, Json, aside, count, say
+from windrow.errors import SettingsError
+
+if TYPE_CHECKING:
+    from windrow.runner import Runner, Summary
+    from windrow.settings import Settings
+    from windrow.topology.standing import DepotOffset, Standing
+    from windrow.topology.topology import Topology
+
+Named = Annotated[
+    str | None, typer.Argument(metavar="[MODULE:NAME]", help="A topology of yours. Default: the batcher.")
+]
+Topologies = Annotated[str, typer.Argument(metavar="MODULE:NAME", help="The topology.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands that only topologies have."""
+    app.command(epilog="Example: windrow rollback words:topology --to-microbatch 12")(rollback)
+    app.command(epilog="Example: windrow option words:topology max_messages=1000 trigger_interval=5s")(option)
+
+
+def rollback(
+    topology: Topologies,
+    to_microbatch: Annotated[
+        int, typer.Option("--to-microbatch", min=0, help="The last one whose changes stay; 0: none.")
+    ],
+    config: Config = None,
+    engine: Engine = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Bring the states of a topology back to what they were, and its depots to where they were read to.
+
+    What came since is read again by the next run. It is recorded in the history. The batcher has none: closed batches
+    never change, `windrow replay` makes a new ledger instead.
+    """
+    from windrow.topology.running import rollback as roll_back
+
+    found = _find(topology)
+    summary = _done(found, light(found, settings_of(config, engine)), lambda runner: roll_back(runner, to_microbatch))
+    print_summary(summary, json, f"Rolled back to microbatch {to_microbatch}; `windrow run` reads what came since.")
+
+
+def option(
+    topology: Topologies,
+    assignments: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="Options; VALUE may be default.")],
+    config: Config = None,
+    engine: Engine = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Set options of a topology, also while it runs: the next microbatch uses them. They are recorded in the history.
+
+    max_messages (of a microbatch), trigger_interval (between two looks at the depots), idle_sleep (after one that
+    found nothing) and phase_timeout (of a phase; one that takes longer is tried again).
+    """
+    from windrow.topology.running import set_option
+
+    pairs = [assignment.partition("=") for assignment in assignments]
+    for name, equals, _ in pairs:
+        if not equals:
+            raise SettingsError(f"{name!r} sets nothing", "Say NAME=VALUE, for example max_messages=1000.")
+
+    def work(runner: Runner) -> Summary:
+        for name, _, value in pairs:
+            set_option(runner, name, value)
+        return runner.summary
+
+    found = _find(topology)
+    summary = _done(found, light(found, settings_of(config, engine)), work)
+    print_summary(summary, json, f"Set: {', '.join(assignments)}.")
+
+
+def run_topology(
+    topology: str, settings: Settings, work: Callable[[Runner], Summary], json: bool, nothing: str
+) -> None:
+    """Run a topology."""
+    summary = _done(_find(topology), settings, work)
+    print_summary(summary, json, _sentence(summary, nothing))
+
+
+def switch_topology(topology: str, settings: Settings, work: Callable[[Runner], Summary], json: bool) -> None:
+    """Pause a topology, or let it go on."""
+    found = _find(topology)
+    summary = _done(found, light(found, settings), work)
+    print_summary(summary, json, f"The topology {'is paused' if summary.paused else 'goes on'}.")
+
+
+def settings_of(config: str | None, engine: str | None, **more: Any) -> Settings:
+    """Return the settings of a topology, which names its own tables."""
+    return options.settings(config, engine=engine, **more)
+
+
+def refuse_tables(**flags: str | None) -> None:
+    """Raise SettingsError for flags that name tables, as a topology names its own."""
+    given = [f"--{name}" for name, value in flags.items() if value is not None]
+    if given:
+        raise SettingsError(f"{given[0]} is nothing with a topology", "It names its own depots and table of states.")
+
+
+def standing_of(topology: str, settings: Settings) -> Standing:
+    """Return where a topology stands."""
+    from windrow.topology.standing import standing
+
+    found = _find(topology)
+    return standing(found, light(found, settings))
+
+
+def print_standing(found: Standing, json: bool) -> None:
+    """Say where a topology stands."""
+    if json:
+        options.print_json(found)
+        return
+    say(f"topology  {found.topology}, states in {found.path}, microbatch {found.microbatch}", markup=False)
+    if found.paused:
+        say("paused    nothing is read until `windrow resume`")
+    states = ", ".join(f"{name} {count(rows, 'row')}" for name, rows in found.states.items())
+    say(f"states    {states}", markup=False)
+    for name, due in found.events.items():
+        say(f"event     {name} is due at {due}", markup=False)
+    for name, value in found.options.items():
+        say(f"option    {name} = {value}", markup=False)
+    print_offsets(found.depots)
+    for name in found.other_depots:
+        say(f"depot {name} was read before and is no longer one of the topology; its place is kept", markup=False)
+
+
+def print_offsets(depots: list[DepotOffset]) -> None:
+    """Show how far depots are read."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table("depot", "read up to", "version", "versions waiting", "began", "clock", box=box.SIMPLE_HEAD)
+    for one in depots:
+        figures = (str(one.read_version), str(one.version), str(one.versions_waiting))
+        table.add_row(one.name, *figures, one.start_from, one.clock or "")
+    options.people.print(table)
+
+
+def _done(found: Topology, settings: Settings, work: Callable[[Runner], Summary]) -> Summary:
+    """Do work with the runner of a topology, with log and signals."""
+    from windrow.cli.watching import stopping
+    from windrow.observing.log import logging_to
+    from windrow.topology.running import opened
+    from windrow.wall import WallClock
+
+    clock = WallClock()
+    with (
+        logging_to(aside, settings.log.format, settings.log.level),
+        stopping(clock) as install,
+        opened(found, settings, clock) as runner,
+    ):
+        install()
+        return work(runner)
+
+
+def light(found: Topology, settings: Settings) -> Settings:
+    """Return the settings of what runs no function: tables on this disk need no Spark for it."""
+    from windrow.locations import local_path
+
+    places = [found.state, *(depot.location for depot in found.depots.values())]
+    here = settings.engine == "auto" and all(map(local_path, places))
+    return settings.model_copy(update={"engine": "embedded"}) if here else settings
+
+
+def _find(topology: str) -> Topology:
+    from windrow.topology.finding import find
+
+    return find(topology)
+
+
+def _sentence(summary: Summary, nothing: str) -> str:
+    """Say in one line what a run did."""
+    if summary.paused:
+        return "The topology is paused; `windrow resume` lets it go on."
+    if not summary.microbatches:
+        return nothing
+    read, number = summary.total("messages"), len(summary.microbatches)
+    rejected = f", {summary.total('rejected'):,} rejected" if summary.total("rejected") else ""
+    return f"{count(number, 'microbatch')}: {count(read, 'message')} read{rejected}."
+
+
+def print_summary(summary: Summary, json: bool, sentence: str) -> None:
+    """Print what was done."""
+    if not json:
+        say(sentence, markup=False)
+        return
+    rows = [asdict(committed) for committed in summary.microbatches]
+    totals = {name: summary.total(name) for name in ("messages", "rejected")}
+    options.print_json({"engine": summary.engine, "paused": summary.paused, **totals, "microbatches": rows})
