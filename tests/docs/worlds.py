@@ -8,6 +8,7 @@
 | `records` | `data/readings.csv`: records of which one is bad, and a `windrow.toml` that says how they are read |
 | `depot` | the messages, ingested |
 | `ledger` | the same, ingested and run: closed and open batches, rejected messages |
+| `topology` | the same, and `counting.py`, a topology that ran |
 | `sample` | the bundled measurements, minute by minute, a pause and a change of rules after them |
 | `demo` | `demo/`, as `make demo ENGINE=embedded` leaves it |
 """
@@ -44,7 +45,7 @@ def prepare(world: str, directory: Path, made: Callable[[str], Path]) -> None:
     if world in MADE:
         shutil.copytree(made(world), directory, dirs_exist_ok=True)
         return
-    assert world in ("nothing", "lines", "records", "messages", "depot", "ledger"), f"nobody knows a world {world!r}"
+    assert world in ("nothing", "lines", "records", "messages", "depot", "ledger", "topology"), f"nobody knows a world {world!r}"
     if world == "nothing":
         return
     (directory / "data").mkdir()
@@ -59,8 +60,33 @@ def prepare(world: str, directory: Path, made: Callable[[str], Path]) -> None:
         return
     settings = _settings(directory)
     _ingest(settings, directory / "data" / "messages.parquet")
-    if world == "ledger":
+    if world in ("ledger", "topology"):
         _run(settings, ManualClock(NOON + 2 * MINUTE), Runner.once)
+    if world == "topology":
+        _count(directory)
+
+
+def _count(directory: Path) -> None:
+    """Write a topology, which counts messages by their types and has an event, and run it on one message or more."""
+    (directory / "counting.py").write_text(COUNTING, encoding="utf-8")
+    with chdir(directory):
+        assert main(["run", "counting:topology", "--engine", "embedded", "--json"]) == 0
+
+
+COUNTING = """
+import pyarrow as pa
+
+from windrow.topology import Topology
+
+topology = Topology("counting", depots=["data/depot"], state="data/counting")
+topology.event("hour", every="1h")
+
+
+@topology.pstate("counts", key="kind STRING", value="count BIGINT")
+def counts(microbatch) -> pa.Table:
+    found = microbatch.messages.group_by("type").aggregate([([], "count_all")])
+    return found.rename_columns(["kind", "count"])
+"""
 
 
 def measure(directory: Path) -> None:

@@ -81,7 +81,9 @@ def _of_topology(topology: str, chosen: Settings, last: int) -> list[dict[str, A
 
     found = find(topology)
     rows = microbatches(found, next(iter(engines_of(found, light(found, chosen)).values())), last)
-    return [{"messages": row.pop("messages_read"), **row} for row in rows]
+    return [
+        {"messages": row.pop("messages_read"), "depot_versions": len(row.pop("versions") or ()), **row} for row in rows
+    ]
 
 
 def _offset(chosen: Settings) -> DepotOffset:
