@@ -45,7 +45,9 @@ def prepare(world: str, directory: Path, made: Callable[[str], Path]) -> None:
     if world in MADE:
         shutil.copytree(made(world), directory, dirs_exist_ok=True)
         return
-    assert world in ("nothing", "lines", "records", "messages", "depot", "ledger", "topology"), f"nobody knows a world {world!r}"
+    assert world in ("nothing", "lines", "records", "messages", "depot", "ledger", "topology"), (
+        f"nobody knows a world {world!r}"
+    )
     if world == "nothing":
         return
     (directory / "data").mkdir()

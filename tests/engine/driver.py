@@ -1,8 +1,9 @@
 """A driver in a process of its own, to be killed, raced and stopped: `driver.py '{"depot": ..., "ledger": ...}'`.
 
 It says "ready" when its engine is open, starts when it is given a line, and says "committed" after each microbatch.
-With `kill` it ends itself by SIGKILL the n-th time a microbatch comes to a point. With `every` it loops on the wall
-clock until SIGTERM; before its first commit it says "running" and waits for another line.
+With `topology` it drives the bank of the topology tests. With `kill` it ends itself by SIGKILL the n-th time a
+microbatch comes to a point. With `every` it loops on the wall clock until SIGTERM; before its first commit it says
+"running" and waits for another line.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from typing import Any
 
 from tests.clocks import NOW, ManualClock
+from tests.topology.world import bank_engine, bank_runner
 from windrow.api import batching_runner
 from windrow.engine import open_engine
 from windrow.settings import Settings
@@ -37,21 +39,22 @@ class Killer:
 
 def main(order: dict[str, Any]) -> None:
     """Carry out one order."""
-    kill, every = order.pop("kill", None), order.pop("every", None)
+    kill, every, topology = (order.pop(name, None) for name in ("kill", "every", "topology"))
     settings = Settings(**order)
     session = None
     if settings.engine == "spark":
         from windrow.engine.session import local_session
 
         session = local_session("windrow-driver", master="local[1]")
-    engine = open_engine(settings, session)
+    engine = bank_engine(settings, session) if topology else open_engine(settings, session)
     say("ready")
     sys.stdin.readline()
     if every:
         run_until_terminated(Probed(engine, say_running()), settings, every)
     else:
         probe = Killer(Point(kill[0]), kill[1]) if kill else lambda here: None
-        probed_runner(Probed(engine, probe), settings, ManualClock(NOW), report=lambda _: say("committed")).once()
+        make = bank_runner if topology else probed_runner
+        make(Probed(engine, probe), settings, ManualClock(NOW), report=lambda _: say("committed")).once()
         say("done")
 
 

@@ -11,7 +11,6 @@ from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.held import HeldCommit
 from tests.messages import HOUR, log
-from windrow.api import batching_runner
 from windrow.engine import spark_commit
 from windrow.engine.configured import configured
 from windrow.engine.spark_commit import SparkCommit
@@ -148,7 +147,7 @@ class TestRunner:
         def overtake():
             clock = ManualClock()
             settings = world.settings(embedded, max_messages=30, idle_grace="never")
-            batching_runner(world.engine(embedded), settings, clock, report=lambda _: clock.stop()).once()
+            world.made(world.engine(embedded), settings, clock=clock, report=lambda _: clock.stop()).once()
 
         world.probed(engine, once(Point.BEFORE_COMMIT, overtake), max_messages=60).once()
         assert [[part["version"] for part in row["versions"]] for row in world.history()] == [[1], [2, 3]]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +42,7 @@ class World:
     """Tables under a directory; every engine that a test opens works on them."""
 
     raw = False
+    order: ClassVar[Mapping[str, Any]] = {}  # to drivers in processes of their own
 
     def __init__(
         self, root: Path, clock: ManualClock, payload: pa.DataType | None = None, ledger: str = "ledger"
@@ -70,9 +71,13 @@ class World:
         """
         values = {"idle_grace": "never"} | settings
         opened = engine or self.engine(factory, **values)
-        make = probed_runner if isinstance(opened, Probed) else batching_runner
-        runner = make(opened, self.settings(factory, **values), self.clock, report=lambda _: still_ends(runner.summary))
+        runner = self.made(opened, self.settings(factory, **values), report=lambda _: still_ends(runner.summary))
         return runner
+
+    def made(self, engine: Engine, settings: Settings, **called: Any) -> Runner:
+        """Return a runner on an engine, on the clock of this world unless another is given."""
+        make = probed_runner if isinstance(engine, Probed) else batching_runner
+        return make(engine, settings, called.pop("clock", self.clock), **called)
 
     def probed(self, factory: EngineFactory, at: At, **settings: Any) -> Runner:
         """Return a runner on an engine with a probe."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from random import Random
 from typing import Any
 
@@ -96,12 +97,22 @@ def transfer(random: Random, number: int) -> dict[str, Any]:
     return {"payload": json.dumps(payload), "sequence": number}
 
 
-def expected(rows: list[list[dict[str, Any]]]) -> dict[str, int]:
-    """Return what each account holds after all transfers, computed one by one."""
-    left = dict.fromkeys(ACCOUNTS, BEGIN)
-    for row in (row for version in rows for row in version):
-        transfer = json.loads(row["payload"])
-        if left[transfer["from"]] >= transfer["amount"]:
-            left[transfer["from"]] -= transfer["amount"]
-            left[transfer["to"]] += transfer["amount"]
-    return left
+def expected(payloads: Iterable[str]) -> tuple[dict[str, int], dict[str, tuple[int, int]]]:
+    """Return what each account holds, and what each sent and received, after transfers one by one.
+
+    None of both while there was no transfer.
+    """
+    left: dict[str, int] = {}
+    moved: dict[str, tuple[int, int]] = {}
+    for payload in payloads:
+        left = left or dict.fromkeys(ACCOUNTS, BEGIN)
+        transfer = json.loads(payload)
+        giver, taker, amount = transfer["from"], transfer["to"], transfer["amount"]
+        if left[giver] >= amount:
+            left[giver] -= amount
+            left[taker] += amount
+            sent, received = moved.get(giver, (0, 0))
+            moved[giver] = sent + amount, received
+            sent, received = moved.get(taker, (0, 0))
+            moved[taker] = sent, received + amount
+    return left, moved

@@ -1,0 +1,50 @@
+"""The fault tests of the batcher, as they are, over the bank: drivers killed, overtaken, restored under their hands.
+
+What differs is the world that they run on (conftest.py): it publishes transfers, and its books are the money.
+"""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.clocks import ManualClock
+from tests.conftest import EMBEDDED
+from tests.engine.test_crash import TestKill, TestSeveralDrivers
+from tests.engine.test_fence import TestRunner
+from tests.engine.test_stream import test_checkpoints_are_used_once
+from tests.faults.trials.processes import Child
+from tests.messages import log
+from tests.topology.killed import drive_bank
+from tests.topology.world import BankWorld
+from windrow.testing.points import Point
+
+__all__ = ["TestKill", "TestRunner", "TestSeveralDrivers", "test_checkpoints_are_used_once"]
+
+
+@pytest.mark.parametrize("kills", [20, pytest.param(300, marks=pytest.mark.slow)])
+def test_many_kills(tmp_path: Path, kills: int) -> None:
+    """
+    Money is neither lost nor made in as many kills as there are, each of a process at a random point; two drivers
+    race for what the killed one left.
+    """
+    random = Random(kills)
+    world = BankWorld(tmp_path, ManualClock())
+    for number in range(kills):
+        world.publish(*log(versions=random.randint(1, 2), seed=number, size=random.randint(1, 4)))
+        place = (random.choice(list(Point)).value, 1)
+        killed = Child(drive_bank, {"depot": world.depot, "ledger": world.ledger, "engine": "embedded"}, place)
+        killed.go()
+        assert killed.status() == -signal.SIGKILL
+    rivals = [
+        Child(drive_bank, {"depot": world.depot, "ledger": world.ledger, "engine": "embedded"}, None) for _ in range(2)
+    ]
+    for rival in rivals:
+        rival.go()
+    assert [rival.status() for rival in rivals] == [0, 0]
+    world.runner(EMBEDDED).once()
+    assert world.canonical() == world.expected()
+    world.assert_balanced()
