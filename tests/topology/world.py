@@ -61,15 +61,19 @@ class BankWorld(World):
     def assert_balanced(self) -> None:
         """At every version all money is there, what moved explains it, and microbatches are numbered without a gap."""
         for version in range(self.version() + 1):
-            rows = self.rows("funds", "moved", version=version)
-            funds = {row["account"]: row["amount"] for row in rows if row["state"] == "funds"}
-            assert not funds or sum(funds.values()) == BEGIN * len(ACCOUNTS), f"money was lost or made in {version}"
-            gained = {row["holder"]: row["received"] - row["sent"] for row in rows if row["state"] == "moved"}
-            assert all(amount == BEGIN + gained.get(account, 0) for account, amount in funds.items())
+            self.check_money(version)
         numbers = [row["microbatch"] for row in self.history()]
         assert numbers == list(range(1, len(numbers) + 1))
         depot = DeltaTable(self.depot).to_pyarrow_table(columns=["payload"])
         assert sum(row["messages_read"] for row in self.history()) <= depot.num_rows
+
+    def check_money(self, version: int) -> None:
+        """All money is there in a version of the table, and what moved explains who has it."""
+        rows = self.rows("funds", "moved", version=version)
+        funds = {row["account"]: row["amount"] for row in rows if row["state"] == "funds"}
+        assert not funds or sum(funds.values()) == BEGIN * len(ACCOUNTS), f"money was lost or made in {version}"
+        gained = {row["holder"]: row["received"] - row["sent"] for row in rows if row["state"] == "moved"}
+        assert all(amount == BEGIN + gained.get(account, 0) for account, amount in funds.items())
 
 
 def bank_engine(settings: Settings, session: Any = None) -> Engine:

@@ -1,0 +1,167 @@
+"""Commands of a topology given as module:name."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+
+MODULE = """
+import pyarrow as pa
+
+from windrow.topology import Microbatch, Topology
+
+topology = Topology("seen", depots={"messages": "data/depot"}, state="data/seen")
+topology.event("hour", every="1h")
+
+
+@topology.pstate("seen", key="name STRING", value="count BIGINT")
+def seen(microbatch: Microbatch) -> pa.Table:
+    before = dict(zip(*microbatch.state("seen").rows.select(["name", "count"]).to_pydict().values()))
+    return pa.table({"name": ["all"], "count": [before.get("all", 0) + microbatch.messages.num_rows]})
+
+
+something = 1
+"""
+
+
+@pytest.fixture
+def counting(filled: Command, tmp_path: Path) -> Iterator[Command]:
+    """A depot with messages, and a module with a topology."""
+    (tmp_path / "seen.py").write_text(MODULE, encoding="utf-8")
+    yield filled
+    sys.modules.pop("seen", None)
+    sys.path[:] = [place for place in sys.path if place != str(tmp_path)]
+
+
+class TestRun:
+    def test_once(self, counting: Command) -> None:
+        """
+        A run says what it read, a second one finds nothing, and neither touches the ledger of the batcher.
+        """
+        before = counting("status", "--json").json()
+        said = counting("run", "seen:topology")
+        assert said.status == 0
+        assert "message" in said.out
+        assert "Nothing new, nothing due." in counting("run", "seen:topology").out
+        after = counting("status", "--json").json()
+        assert after["ledger"] == before["ledger"]
+
+    @pytest.mark.parametrize(
+        ("named", "said"),
+        [
+            ("seen", "names no topology"),
+            ("nothere:topology", "cannot be imported"),
+            ("seen:nothing", "nothing of that name"),
+            ("seen:something", "there is a int"),
+        ],
+    )
+    def test_refused(self, counting: Command, named: str, said: str) -> None:
+        """
+        What names no topology is refused, with what would.
+        """
+        failed = counting("run", named)
+        assert failed.status == 2
+        assert said in failed.err
+        assert "WINDROW-TOPOLOGY" in failed.err
+
+    @pytest.mark.parametrize("flags", [["--ledger", "x"], ["--depot", "x"], ["--dry-run"]])
+    def test_flags_of_the_batcher(self, counting: Command, flags: list[str]) -> None:
+        """
+        Flags that mean nothing for a topology are refused.
+        """
+        failed = counting("run", "seen:topology", *flags)
+        assert failed.status == 2
+        assert flags[0] in failed.err
+
+
+def test_pause_and_resume(counting: Command) -> None:
+    """
+    A paused topology reads nothing until it is resumed; the status says so.
+    """
+    assert "is paused" in counting("pause", "seen:topology").out
+    assert "is paused" in counting("run", "seen:topology").out
+    assert "nothing is read" in counting("status", "seen:topology").out
+    assert "goes on" in counting("resume", "seen:topology").out
+    assert "read" in counting("run", "seen:topology").out
+
+
+def test_status(counting: Command) -> None:
+    """
+    The status says how far each depot is read, how many rows a state has, when events are due, what is set.
+    """
+    assert counting("status", "seen:topology").status == 2
+    counting("run", "seen:topology")
+    counting("option", "seen:topology", "max_messages=7")
+    found = counting("status", "seen:topology", "--json").json()
+    assert (found["states"], found["options"]) == ({"seen": 1}, {"max_messages": "7"})
+    assert list(found["events"]) == ["hour"]
+    [depot] = found["depots"]
+    assert (depot["name"], depot["versions_waiting"]) == ("messages", 0)
+    said = counting("status", "seen:topology").out
+    assert "max_messages = 7" in said
+    assert "hour is due" in said
+
+
+def test_offsets(counting: Command) -> None:
+    """
+    Offsets are those of the batcher's depot, or of each depot of a topology.
+    """
+    counting("run", "seen:topology")
+    [own] = counting("offsets", "--json").json()["depots"]
+    [other] = counting("offsets", "seen:topology", "--json").json()["depots"]
+    assert (own["name"], other["name"]) == ("depot", "messages")
+    assert own["read_version"] == other["read_version"] == own["version"]
+    assert "messages" in counting("offsets", "seen:topology").out
+
+
+def test_history(counting: Command) -> None:
+    """
+    The history shows the last microbatches, of the batcher or of a topology.
+    """
+    counting("run", "seen:topology")
+    counting("pause", "seen:topology")
+    kinds = [row["kind"] for row in counting("history", "seen:topology", "--json").json()["microbatches"]]
+    assert kinds[-1] == "pause"
+    assert len(counting("history", "seen:topology", "--last", "1", "--json").json()["microbatches"]) == 1
+    assert "pause" in counting("history", "seen:topology").out
+    assert counting("history", "--json").json()["microbatches"][0]["kind"] == "data"
+
+
+def test_rollback(counting: Command) -> None:
+    """
+    A rollback takes back what came after a microbatch, and the next run reads it again.
+    """
+    counting("run", "seen:topology")
+    assert "Rolled back to microbatch 0" in counting("rollback", "seen:topology", "--to-microbatch", "0").out
+    assert counting("status", "seen:topology", "--json").json()["states"] == {"seen": 0}
+    counting("run", "seen:topology")
+    assert counting("status", "seen:topology", "--json").json()["states"] == {"seen": 1}
+    missing = counting("rollback", "seen:topology", "--to-microbatch", "99")
+    assert (missing.status, "WINDROW-NOT-FOUND" in missing.err) == (2, True)
+
+
+@pytest.mark.parametrize("given", [["max_messages"], ["max_messages=none"], ["most=3"]])
+def test_options_refused(counting: Command, given: list[str]) -> None:
+    """
+    An option that is none, or has a value that is none, is refused.
+    """
+    failed = counting("option", "seen:topology", *given)
+    assert failed.status == 2
+    assert json.loads(counting("run", "seen:topology", "--json").out)["paused"] is False
+
+
+@pytest.mark.parametrize("command", [["run"], ["flush"], ["status"], ["verify"], ["maintain", "--only", "ledger"]])
+def test_the_table_of_states_is_no_ledger(counting: Command, command: list[str]) -> None:
+    """
+    Commands of the batcher refuse the table of states; `maintain` looks after it.
+    """
+    counting("run", "seen:topology")
+    said = counting(*command, "--ledger", "data/seen")
+    assert said.status == (0 if command[0] == "maintain" else 3), said.err
+    assert "Traceback" not in said.err

@@ -1,0 +1,83 @@
+"""Functions of frames, and depots that hold no messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable
+
+from tests.clocks import ManualClock
+from tests.conftest import EngineFactory
+from tests.engine.world import World
+from tests.messages import log
+from windrow.engine import spark_commit
+from windrow.testing import Harness
+from windrow.topology import Depot, Microbatch, Topology, run_topology
+
+
+def test_frames(spark: Any, tmp_path: Path) -> None:
+    """
+    A function of frames does on Spark what one of Arrow tables does.
+    """
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F
+
+    topology = Topology("frames", depots=["sentences"], state="frames")
+
+    @topology.pstate("counts", key="word STRING", value="count BIGINT")
+    def counts(microbatch: Microbatch) -> DataFrame:
+        words = microbatch.messages.select(F.explode(F.split("payload", " ")).alias("word"))
+        new = words.groupBy("word").count()
+        return microbatch.state("counts").upsert(new, count=F.coalesce("old.count", F.lit(0)) + F.col("new.count"))
+
+    harness = Harness(topology, tmp_path, engine="spark", session=spark)
+    harness.append([{"payload": "to be or not to be"}])
+    harness.run()
+    harness.append([{"payload": "to sleep"}])
+    harness.run()
+    found = {row["word"]: row["count"] for row in harness.state("counts")}
+    assert found == {"to": 3, "be": 2, "or": 1, "not": 1, "sleep": 1}
+
+
+def closing(ledger: str, state: str) -> Topology:
+    """Return a topology that notes each closed batch."""
+    topology = Topology("closing", depots={"closed": Depot(ledger)}, state=state)
+
+    @topology.pstate("closed_once", key="batch STRING", value="times BIGINT, held BIGINT")
+    def closed_once(microbatch: Microbatch) -> pa.Table:
+        batches = microbatch.messages
+        new = pa.table({"batch": batches["id"], "held": batches["message_count"]})
+        return microbatch.state("closed_once").upsert(
+            new, times=lambda old, _: pc.add(pc.fill_null(old["times"], 0), 1)
+        )
+
+    return topology
+
+
+@pytest.mark.slow_on_spark
+@pytest.mark.parametrize("octets", [spark_commit.OVERWRITTEN_BYTES, -1], ids=["overwriting", "merging"])
+def test_closed_batches(
+    tmp_path: Path, clock: ManualClock, engine: EngineFactory, monkeypatch: pytest.MonkeyPatch, octets: int
+) -> None:
+    """
+    Of the ledger of a batcher a topology sees each batch that closed, once, whichever engine closed it and however.
+    """
+    monkeypatch.setattr(spark_commit, "OVERWRITTEN_BYTES", octets)
+    world = World(tmp_path, clock)
+    topology = closing(world.ledger, str(tmp_path / "states"))
+    settings = world.settings(engine, max_messages=30)
+    for rows in log(versions=3):
+        world.publish(rows)
+        world.runner(engine).once()
+        run_topology(topology, settings, spark=engine.session, clock=clock)
+    world.runner(engine).flush()
+    run_topology(topology, settings, spark=engine.session, clock=clock)
+    found = DeltaTable(topology.state).to_pyarrow_table(filters=[("state", "=", "closed_once")])
+    closed = world.rows("closed")
+    assert sorted(found["batch"].to_pylist()) == [row["id"] for row in closed]
+    assert set(found["times"].to_pylist()) == {1}
+    assert pc.sum(found["held"]).as_py() == sum(row["message_count"] for row in closed)
