@@ -93,7 +93,7 @@ class Runner:
         """
         self._algorithm, self._settings, self._clock = algorithm, settings, clock
         self._report, self._retrying, self._maintain = report, retrying, maintain
-        self._attempt, self._in_step = 1, in_step
+        self._attempt, self._planned, self._in_step = 1, (0, 0), in_step
         self.summary = Summary(inlets[0].engine.name)
         primed = open_ledger(inlets, algorithm, clock.now())
         self._readings = [Reading(inlet, state.reached) for inlet, state in zip(inlets, primed, strict=True)]
@@ -257,7 +257,7 @@ class Runner:
         """Run a microbatch for each slice of what arrived, starting each from what the ledger says."""
         while not self._clock.wait(0):
             known = reading.known.version
-            arrived = arrivals.after(known, self._most_messages())
+            arrived = arrivals.after(known, self._most_messages(), self._upto())
             if arrived is None:
                 return
             microbatch = self._microbatch(reading)
@@ -275,9 +275,15 @@ class Runner:
                 if self._followed(reading, microbatch):
                     continue
                 latest = microbatch.started_at + self._settings.max_clock_skew
+                self._planned = microbatch.primed.microbatch + 1, max(arrived.expected)
                 self._done(reading, microbatch.run_messages(arrived, latest))
                 if self._in_step:
                     return
+
+    def _upto(self) -> int | None:
+        """Return up to which version the next microbatch reads if it failed before: each attempt gets the same."""
+        number, upto = self._planned
+        return upto if number == self._number + 1 and self._attempt > 1 else None
 
     def _most_messages(self) -> int:
         """Return how many messages a microbatch takes at most: in step it is one version."""

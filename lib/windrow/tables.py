@@ -116,11 +116,17 @@ TOPOLOGY_FIELDS = [
     ("events_fired", pa.list_(pa.string())), ("options_used", pa.string()),
 ]  # fmt: skip
 
-# Up to which version of which depot a ledger had read before a time.
+# Up to which version of which depot a ledger had read before a time; that of a topology a depot a row, and where it
+# stands now: a rollback may have set it back.
 REACHED = """
 SELECT max(CASE WHEN state = 'microbatch' AND {started} < {before:d} THEN depot_version END) AS reached,
        max(CASE WHEN state = 'progress' THEN depot_id END) AS depot_id
 FROM {ledger} WHERE state IN ('microbatch', 'progress')"""
+REACHED_OF_TOPOLOGY = """
+SELECT least(max(h.depot_version), max(p.depot_version)) AS reached, p.depot_id AS depot_id
+FROM {ledger} h JOIN {ledger} p ON h.depot = p.depot
+WHERE h.state = 'microbatch' AND {started} < {before:d} AND p.state = 'progress' AND p.depot_id IS NOT NULL
+GROUP BY p.depot_id"""
 
 
 def ledger_schema(payload: pa.DataType | None = None, *, raw: bool = False) -> pa.Schema:
@@ -170,6 +176,21 @@ def are_live(states: pa.Array | pa.ChunkedArray, columns: Iterable[str]) -> Any:
 def is_over_raw(names: Iterable[str]) -> bool:
     """Tell from its columns whether a ledger is one over a raw depot."""
     return "octets_read" in names
+
+
+def reached(columns: Iterable[str], ledger: str, started: str, before: int) -> str:
+    """Return the query that tells up to which version of which depot a ledger with these columns had read it.
+
+    `started` is `started_at` in microseconds, in the SQL of whoever runs it; `before` is the time.
+    """
+    asked = REACHED_OF_TOPOLOGY if is_of_topology(columns) else REACHED
+    return asked.format(ledger=ledger, started=started, before=before)
+
+
+def reached_of(rows: Iterable[Any], depot_id: str) -> int:
+    """Return up to which version a depot was read, of what `reached` found; -1 for not at all."""
+    found = [row["reached"] for row in rows if row["depot_id"] == depot_id and row["reached"] is not None]
+    return int(found[0]) if found else -1
 
 
 def application(ledger_id: str) -> str:

@@ -40,7 +40,7 @@ class Lossy(Probed):
 class LossyArrivals(ProbedArrivals):
     """Arrivals whose slices lost their first row."""
 
-    def after(self, version: int, max_messages: int) -> Slice | None:
+    def after(self, version: int, max_messages: int, upto: int | None = None) -> Slice | None:
         """Return the next slice without its first row."""
-        arrived = self._arrivals.after(version, max_messages)
+        arrived = self._arrivals.after(version, max_messages, upto)
         return arrived and replace(arrived, messages=arrived.messages.slice(1))

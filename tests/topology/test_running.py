@@ -7,9 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from deltalake import DeltaTable
 
 from tests.topology.banks import bank, expected, transfers
-from windrow.errors import MicrobatchFailed, NotFound, SettingsError, TopologyRefused
+from windrow.engine.upkeep import DeltaRsUpkeep
+from windrow.errors import MicrobatchFailed, NotFound, SettingsError, TableRefused, TopologyRefused
 from windrow.testing import Harness
 from windrow.topology import Depot, Microbatch, Topology
 
@@ -306,3 +308,107 @@ def test_function_that_fails(tmp_path: Path) -> None:
     returned[0] = pa.table({"name": ["x"], "count": [1]})
     harness.run()
     assert harness.state("bad") == [{"name": "x", "count": 1}]
+
+
+class TestDeclaredLater:
+    def test_state(self, tmp_path: Path) -> None:
+        """
+        A state that is declared later begins with what comes from then on; the others stay as they are.
+        """
+        before = Harness(counter("a"), tmp_path)
+        before.append([message()])
+        before.run()
+        topology = counter("a")
+
+        @topology.pstate("latest", key="name STRING", value="payload STRING, seen_in BIGINT")
+        def latest(microbatch: Microbatch) -> pa.Table:
+            last = microbatch.messages.slice(microbatch.messages.num_rows - 1)
+            return pa.table({"name": ["last"], "payload": last["payload"], "seen_in": [microbatch.id]})
+
+        after = Harness(topology, tmp_path)
+        after.append([message(7)])
+        after.run()
+        assert counted(after) == {"a": 2}
+        assert [(row["name"], row["payload"]) for row in after.state("latest")] == [("last", "7")]
+        assert [row["kind"] for row in after.history()] == ["data", "rules", "data"]
+
+    def test_other_type(self, tmp_path: Path) -> None:
+        """
+        A column that is declared in another type than the table has is refused, and nothing is written.
+        """
+        before = Harness(counter("a"), tmp_path)
+        before.append([message()])
+        before.run()
+        topology = Topology("counter", depots=["a"], state="counted")
+
+        @topology.pstate("counts", key="name STRING", value="count STRING")
+        def counts(microbatch: Microbatch) -> pa.Table:
+            raise AssertionError(microbatch)
+
+        with pytest.raises(TableRefused, match="'count' of the table of states is int64"):
+            Harness(topology, tmp_path).run()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("name", "count BIGINT", "declares no columns"),
+        ("name DOUBLE", "count BIGINT", "is of type double"),
+        ("name STRING", "name BIGINT", "is key and value"),
+        ("name STRING", "a BIGINT, a STRING", "twice"),
+        ("name STRING", "token BIGINT", "Windrow's own table"),
+        ("name STRING", "", "declares no columns"),
+        ("name STRING", "count MAP<STRING, INT>", "no type of a state"),
+    ],
+)
+def test_refused_columns(key: str, value: str, said: str) -> None:
+    """
+    Columns that no table of states can have are refused where they are declared.
+    """
+    topology = Topology("refused", depots=["a"], state="refused")
+
+    def function(_: Microbatch) -> pa.Table:
+        return pa.table({})
+
+    with pytest.raises(TopologyRefused, match=said):
+        topology.pstate("state", key=key, value=value)(function)
+
+
+def test_kept_for_the_slowest_depot(tmp_path: Path) -> None:
+    """
+    Of several depots each knows how far it is read, by which maintenance tells what it may clean up.
+    """
+    harness = Harness(counter("a", "b"), tmp_path)
+    for _ in range(5):
+        harness.append([message()], "b")
+    harness.append([message()], "a")
+    harness.run()
+    harness.append([message()], "a")
+    table = DeltaTable(harness.topology.state)
+    upkeep = DeltaRsUpkeep(table.table_uri, "ledger")
+    later = harness.clock.now() + 1
+    ids = {name: str(DeltaTable(depot.location).metadata().id) for name, depot in harness.topology.depots.items()}
+    assert {name: upkeep.reached(later, id_) for name, id_ in ids.items()} == {"a": 1, "b": 5}
+    assert upkeep.reached(later, "another") == -1
+    assert upkeep.reached(0, ids["a"]) == -1
+
+
+def test_attempts_have_the_same_messages(tmp_path: Path) -> None:
+    """
+    What comes while a microbatch fails is read by the next one: each attempt has the same id and messages.
+    """
+    topology = Topology("attempts", depots=["a"], state="attempts")
+    seen: list[tuple[int, int, int]] = []
+
+    @topology.pstate("last", key="name STRING", value="number BIGINT")
+    def last(microbatch: Microbatch) -> pa.Table:
+        seen.append((microbatch.id, microbatch.attempt, microbatch.messages.num_rows))
+        if microbatch.attempt < 3 and microbatch.id == 1:
+            harness.append([message()])
+            raise OSError("the other system does not answer")
+        return pa.table({"name": ["id"], "number": [microbatch.id]})
+
+    harness = Harness(topology, tmp_path, retries=5)
+    harness.append([message()] * 2)
+    harness.run()
+    assert seen == [(1, 1, 2), (1, 2, 2), (1, 3, 2), (2, 1, 2)]

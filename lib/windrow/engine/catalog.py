@@ -6,11 +6,13 @@ progress row. Whoever comes second finds it there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow import tables
 from windrow.engine.frames import frame_of
@@ -43,13 +45,18 @@ def create_table(
         session.catalog.dropTempView(FIRST)
 
 
-def create_views(session: SparkSession, ledger: str, schema: str = "") -> list[str]:
+Views = Callable[[str], Mapping[str, str]]  # the query of each view by name, over a reference
+
+
+def create_views(session: SparkSession, ledger: str, schema: str = "", views_of: Views | None = None) -> list[str]:
     """Create the views over a catalog ledger, or bring them up to date, and return their names.
 
-    They stand in the ledger's schema unless told. Raises TableRefused when something else has one of the names.
+    They stand in the ledger's schema unless told; `views_of` gives those of a topology. Raises TableRefused when
+    something else has one of the names.
     """
-    require_free(session, ledger, schema)
-    views = _views(ledger, schema, raw=tables.is_over_raw(session.table(reference(ledger)).columns))
+    require_free(session, ledger, schema, views_of)
+    raw = tables.is_over_raw(session.table(reference(ledger)).columns)
+    views = _views(ledger, schema, views_of or partial(tables.views, raw=raw))
     for name, select in views.items():
         text = _mark(ledger).replace("\\", "\\\\").replace("'", "\\'")
         try:
@@ -61,11 +68,11 @@ def create_views(session: SparkSession, ledger: str, schema: str = "") -> list[s
     return list(views)
 
 
-def require_free(session: SparkSession, ledger: str, schema: str = "") -> None:
+def require_free(session: SparkSession, ledger: str, schema: str = "", views_of: Views | None = None) -> None:
     """Raise TableRefused when one of the views' names belongs to something else. A ledger by path has no views."""
     if not is_name(ledger):
         return
-    for name in _views(ledger, schema):
+    for name in _views(ledger, schema, views_of or tables.views):
         if _comment(session, name) not in (None, _mark(ledger)):
             raise TableRefused(
                 f"{name} exists, and is no view over the ledger {ledger}",
@@ -73,9 +80,15 @@ def require_free(session: SparkSession, ledger: str, schema: str = "") -> None:
             )
 
 
-def _views(ledger: str, schema: str, *, raw: bool = False) -> dict[str, str]:
+def _views(ledger: str, schema: str, views_of: Views) -> dict[str, str]:
     home = parts(schema) if schema else parts(ledger)[:-1]
-    return {quoted(*home, name): select for name, select in tables.views(reference(ledger), raw=raw).items()}
+    return {quoted(*home, name): select for name, select in views_of(reference(ledger)).items()}
+
+
+def add_columns(session: SparkSession, location: str, columns: pa.Schema) -> None:
+    """Add columns to a table, NULL in all rows that there are."""
+    listed = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in from_arrow_schema(columns))
+    session.sql(f"ALTER TABLE {reference(location)} ADD COLUMNS ({listed})")
 
 
 def _mark(ledger: str) -> str:

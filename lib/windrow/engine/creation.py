@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Schema, write_deltalake
 
 from windrow import chunks, tables
 from windrow.engine.lock import commit_lock
@@ -72,6 +72,16 @@ def create_ledger(location: str, first: pa.Table | pa.RecordBatchReader, keep: s
             description=tables.LEDGER_COMMENT,
             configuration=tables.PROPERTIES | tables.retention(keep),
         )
+
+
+def add_columns(location: str, columns: pa.Schema) -> None:
+    """Add columns to the table at a path, NULL in all rows that there are, unless it has them."""
+    with writing(location, "ledger"):
+        table = DeltaTable(location)
+        known = set(pa.schema(table.schema().to_arrow()).names)
+        added = [field for field in columns if field.name not in known]
+        if added:
+            table.alter.add_columns(list(Schema.from_arrow(pa.schema(added)).fields))
 
 
 def _require_empty(location: str, role: str, *ours: str) -> None:

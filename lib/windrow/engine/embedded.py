@@ -15,7 +15,7 @@ from windrow.arrow import plain
 from windrow.commits import CHANGE, FEED_COLUMNS, VERSION, Commit
 from windrow.engine.appended import appended
 from windrow.engine.conversion import Conversion
-from windrow.engine.creation import create_depot, create_ledger, create_raw_depot
+from windrow.engine.creation import add_columns, create_depot, create_ledger, create_raw_depot
 from windrow.engine.files import LedgerFiles, Parts
 from windrow.engine.lock import commit_lock
 from windrow.engine.log import DeltaRsLog, identity, ledger_schema_of, payload_type, require_ledger
@@ -53,9 +53,10 @@ class EmbeddedArrivals:
     on_depot_delete: str
     conversion: Conversion
 
-    def after(self, version: int, max_messages: int) -> Arrived | None:
+    def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
         """Return the next slice, or None when all is read."""
-        while versions := self.conversion.next_versions(self.counts, self.octets, version, max_messages):
+        left = {at: count for at, count in self.counts.items() if upto is None or at <= upto}
+        while versions := self.conversion.next_versions(left, self.octets, version, max_messages):
             if self.on_depot_delete == "ignore" and self.counts[versions[0]] is None:
                 self._require_feed(versions[0])
             feed = self._feed(versions[0], versions[-1])
@@ -175,6 +176,11 @@ class EmbeddedEngine:
     def create_views(self) -> list[str]:
         """Create nothing: a path has no views."""
         return []
+
+    def add_columns(self, columns: pa.Schema) -> None:
+        """Add columns to the ledger."""
+        with commit_lock(self._ledger):
+            add_columns(self._ledger, columns)
 
     def path_of(self, table: str) -> str:
         """Return where the files of `depot` or `ledger` lie."""

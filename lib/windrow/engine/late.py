@@ -98,6 +98,10 @@ class LateSpark:
         """Return `[format]` as the history records it."""
         return self._looking.format
 
+    def add_columns(self, columns: pa.Schema) -> None:
+        """Add columns to the ledger."""
+        self._looking.add_columns(columns)
+
     def create_views(self) -> list[str]:
         """Create nothing: a path has no views."""
         return []

@@ -242,8 +242,11 @@ class Arrivals(Protocol):
         """Return the first version that the read covers."""
         ...
 
-    def after(self, version: int, max_messages: int) -> Arrived | None:
-        """Return the next slice after `version`: whole versions of at most `max_messages`, or one larger version."""
+    def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
+        """Return the next slice after `version`: whole versions of at most `max_messages`, or one larger version.
+
+        With `upto` nothing of what came behind this version.
+        """
         ...
 
 
@@ -285,6 +288,10 @@ class Engine(Protocol):
 
     def create_views(self) -> list[str]:
         """Create the views over a ledger in a catalog and return their names. Raises TableRefused for a taken name."""
+        ...
+
+    def add_columns(self, columns: pa.Schema) -> None:
+        """Add columns to the ledger, NULL in all rows that there are."""
         ...
 
     def path_of(self, table: str) -> str | None:

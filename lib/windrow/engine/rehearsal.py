@@ -54,6 +54,9 @@ class Rehearsal:
         """Begin with these rows."""
         self._live = first
 
+    def add_columns(self, columns: pa.Schema) -> None:
+        """Add nothing: only topologies have new columns, and these are not rehearsed."""
+
     def create_views(self) -> list[str]:
         """Make nothing."""
         return []

@@ -55,10 +55,16 @@ class SparkEngine:
 
     name = "spark"
 
-    def __init__(self, settings: Settings, session: SparkSession | None = None, rows: bool = False) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        session: SparkSession | None = None,
+        rows: bool = False,
+        views: catalog.Views | None = None,
+    ) -> None:
         """Use `session`, or the one of the platform, or start a local one.
 
-        With `rows` a depot that holds no messages is read as its rows are.
+        With `rows` a depot that holds no messages is read as its rows are; `views` gives those of a topology.
         """
         if session is None:
             from windrow.engine.session import find_session
@@ -66,7 +72,7 @@ class SparkEngine:
             session = find_session(catalog=is_name(settings.depot) or is_name(settings.ledger))
         self._root = self._session = session
         self.remote = type(session).__module__.startswith("pyspark.sql.connect")
-        self._settings, self._as_rows = settings, rows
+        self._settings, self._as_rows, self._views = settings, rows, views
         self._depot, self._ledger = absolute(settings.depot), absolute(settings.ledger)
         self._paths: dict[str, Path | None] = {}
         self._parts = Parts()
@@ -135,7 +141,7 @@ class SparkEngine:
             return
         properties = tables.PROPERTIES | tables.retention(keep)
         views = self._settings.views
-        catalog.require_free(self._session, self._ledger, views)
+        catalog.require_free(self._session, self._ledger, views, self._views)
         catalog.create_table(self._session, self._ledger, first, properties, tables.LEDGER_COMMENT, by="state")
         self.create_views()
 
@@ -153,7 +159,17 @@ class SparkEngine:
         """Create the views over a catalog ledger and return their names; a path has none."""
         if not is_name(self._ledger):
             return []
-        return catalog.create_views(self._session, self._ledger, self._settings.views)
+        return catalog.create_views(self._session, self._ledger, self._settings.views, self._views)
+
+    def add_columns(self, columns: pa.Schema) -> None:
+        """Add columns to the ledger, and to the views over it."""
+        path = self._path(self._ledger)
+        with self._lock(self._ledger):
+            if path is not None:
+                creation.add_columns(str(path), columns)
+            else:
+                catalog.add_columns(self._session, self._ledger, columns)
+        self.create_views()
 
     def path_of(self, table: str) -> str | None:
         """Return where the files of `depot` or `ledger` lie, which commands without Spark need to know."""

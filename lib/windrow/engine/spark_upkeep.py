@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from windrow.engine.configured import WHOLE_TIMES, configured
 from windrow.engine.protocol import Compacted
 from windrow.storage import unwritable
-from windrow.tables import REACHED
+from windrow.tables import is_of_topology, reached, reached_of
 
 SIZES = ("spark.databricks.delta.optimize.minFileSize", "spark.databricks.delta.optimize.maxFileSize")
 LATEST = 1_000  # commits; Delta reads each of them from the log
@@ -33,9 +33,9 @@ class SparkUpkeep:
 
     def reached(self, before: int, depot_id: str) -> int:
         """Return up to which version of a depot a ledger had read it at a time (microseconds), -1 for not at all."""
-        asked = REACHED.format(ledger=self.reference, started="unix_micros(started_at)", before=before)
-        (row,) = self._rows(asked)
-        return -1 if row["reached"] is None or row["depot_id"] != depot_id else int(row["reached"])
+        columns = self.session.table(self.reference).columns
+        started = f"unix_micros({'h.' if is_of_topology(columns) else ''}started_at)"
+        return reached_of(self._rows(reached(columns, self.reference, started, before)), depot_id)
 
     def description(self) -> str:
         """Return the table's comment."""

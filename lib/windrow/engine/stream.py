@@ -74,9 +74,10 @@ class SparkArrivals:
         parsed = kept.enter_context(Kept())
         return cls(frame, new, octets, begin, on_depot_delete, driver_messages, last, rows, conversion, parsed)
 
-    def after(self, version: int, max_messages: int) -> Arrived | None:
+    def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
         """Return the next slice, or None when all is read."""
-        while versions := self.conversion.next_versions(self.counts, self.octets, version, max_messages):
+        left = {at: count for at, count in self.counts.items() if upto is None or at <= upto}
+        while versions := self.conversion.next_versions(left, self.octets, version, max_messages):
             counts = {at: self.counts[at] for at in versions}
             arrived = self._slice(counts)
             if arrived is not None:

@@ -19,7 +19,7 @@ from windrow.engine.lock import commit_lock
 from windrow.engine.protocol import Compacted
 from windrow.locations import local_path
 from windrow.storage import history, open_table, reading, writing
-from windrow.tables import REACHED
+from windrow.tables import is_of_topology, reached, reached_of
 
 TARGET_SIZE = 100 * 1024 * 1024  # octets, what delta-rs compacts to unless the table has a property of its own
 ATTEMPTS = 5
@@ -104,11 +104,12 @@ class DeltaRsUpkeep:
     def reached(self, before: int, depot_id: str) -> int:
         """Return up to which version of a depot a ledger had read it at a time (microseconds), -1 for not at all."""
         table = open_table(self.location, self.role)
-        asked = REACHED.format(ledger="ledger", started="CAST(started_at AS BIGINT)", before=before)
+        columns = pa.schema(table.schema().to_arrow()).names
+        started = f"CAST({'h.' if is_of_topology(columns) else ''}started_at AS BIGINT)"
+        asked = reached(columns, "ledger", started, before)
         with reading(self.location, self.role):
             found = pa.table(QueryBuilder().register("ledger", table).execute(asked).read_all())
-        (row,) = found.to_pylist()
-        return -1 if row["reached"] is None or row["depot_id"] != depot_id else int(row["reached"])
+        return reached_of(found.to_pylist(), depot_id)
 
     def logged_at(self, version: int) -> int | None:
         """Return when the log's file of a version was written (microseconds), None for a table that is elsewhere."""

@@ -8,7 +8,7 @@ time. Then it is left out, and the microbatches around it become one. Else it is
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from windrow.batcher import Batcher, recorded_rules
 from windrow.batching.step import Batching
 from windrow.engine import open_engine
-from windrow.engine.protocol import Arrivals, Arrived, Engine
+from windrow.engine.protocol import Arrivals, Engine
 from windrow.errors import BrokenPromise, DepotChanged
 from windrow.floors import Floors
 from windrow.formats.part import FormatPart
@@ -128,7 +128,9 @@ class Player:
                 self._tick(engine, leg.rules, stop)
                 continue
             if max(arrived.expected) > stop:
-                part = _upto(arrivals, reached, _rows(arrived.expected, summary), stop)
+                part = arrivals.after(reached, self._settings.max_messages, upto=stop)
+                if part is None:
+                    raise BrokenPromise(f"depot versions {reached + 1} to {stop} have messages, and none arrived")
                 messages = part.formatted(microbatch.primed.partial)
             self._committed(microbatch.run_messages(messages, leg.latest).messages)
 
@@ -162,18 +164,3 @@ class Player:
     def _committed(self, messages: int) -> None:
         self.microbatches += 1
         self._played(messages)
-
-
-def _rows(expected: Mapping[int, int | None], summary: pa.Table) -> dict[int, int]:
-    """Return how many rows each version of a slice has; where the depot's log does not say it, they are messages."""
-    counted = summary.group_by("version").aggregate([("messages", "sum")]).to_pylist()
-    messages = {one["version"]: one["messages_sum"] for one in counted}
-    return {version: messages.get(version, 0) if rows is None else rows for version, rows in expected.items()}
-
-
-def _upto(arrivals: Arrivals, reached: int, rows: Mapping[int, int], stop: int) -> Arrived:
-    """Return of the next slice, whose versions have so many rows, the part up to a depot version."""
-    part = arrivals.after(reached, sum(count for version, count in rows.items() if version <= stop))
-    if part is None or max(part.expected) > stop:
-        raise BrokenPromise(f"depot versions {reached + 1} to {stop} could not be read apart from those that follow")
-    return part

@@ -37,7 +37,7 @@ from windrow.testing.clock import ManualClock
 from windrow.testing.points import Point, Probed, ProbedAlgorithm
 from windrow.topology import Depot, Topology
 from windrow.topology.functions import Functions
-from windrow.topology.running import engine_of, inlets_of, rollback, set_option
+from windrow.topology.running import engine_of, extend, inlets_of, rollback, set_option
 
 SECOND = 1_000_000
 Row = Mapping[str, Any]
@@ -160,6 +160,7 @@ class Harness:
                 for name, depot in self.topology.depots.items()
             }
             inlets = inlets_of(self.topology, engines, self._settings)
+            extend(self.topology, inlets[0].engine)
             algorithm = ProbedAlgorithm(Functions(self.topology), self._at)
             in_step = self.topology.in_step
             self._runner = Runner(inlets, algorithm, inlets[0].settings, self.clock, in_step=in_step)

@@ -81,9 +81,9 @@ class ProbedArrivals:
         """Return the first version of the read."""
         return self._arrivals.begin
 
-    def after(self, version: int, max_messages: int) -> Arrived | None:
+    def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
         """Return the next slice, with points."""
-        arrived = self._arrivals.after(version, max_messages)
+        arrived = self._arrivals.after(version, max_messages, upto)
         return arrived and ProbedSlice(cast("Slice", arrived), self._at)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import pyarrow as pa
+
 from windrow.api import watched
 from windrow.clock import Clock
 from windrow.engine import choose, require_spark
@@ -16,6 +18,7 @@ from windrow.observing import Observer
 from windrow.opening import Inlet
 from windrow.runner import Runner, Summary
 from windrow.settings import Settings
+from windrow.tables import is_of_topology
 from windrow.topology.depot import Depot
 from windrow.topology.functions import Functions
 from windrow.topology.options import changed
@@ -79,7 +82,18 @@ def runner_of(
 ) -> Runner:
     """Return the runner of a topology; `engines` read its depots, `called` is what `Runner` calls."""
     inlets = inlets_of(topology, engines, settings)
+    extend(topology, inlets[0].engine)
     return Runner(inlets, Functions(topology), inlets[0].settings, clock, in_step=topology.in_step, **called)
+
+
+def extend(topology: Topology, engine: Engine) -> None:
+    """Add the columns of states that were declared since the table of states was made."""
+    table = engine.ledger()
+    if table is None or not is_of_topology(table.schema.names):
+        return
+    columns = [field for field in topology.schema() if field.name not in table.schema.names]
+    if columns:
+        engine.add_columns(pa.schema(columns))
 
 
 def inlets_of(topology: Topology, engines: Mapping[str, Engine], settings: Settings) -> list[Inlet]:
@@ -113,4 +127,4 @@ def engine_of(topology: Topology, depot: Depot, settings: Settings, session: Any
     require_spark(session)
     from windrow.engine.spark import SparkEngine
 
-    return SparkEngine(used, session, rows=True)
+    return SparkEngine(used, session, rows=True, views=topology.views)

@@ -104,6 +104,16 @@ class Topology:
                     )
         return pa.schema([field for field, _ in fields.values()])
 
+    def views(self, table: str) -> dict[str, str]:
+        """Return the SQL of a view over each state, `<topology>_<state>`, of a table reference."""
+        return {
+            f"{self.name}_{state.name}".replace("-", "_"): (
+                f"SELECT {', '.join(f'`{name}`' for name in state.columns.names)} FROM {table} "
+                f"WHERE state = '{state.name}'"
+            )
+            for state in self.states.values()
+        }
+
     def _require_depot(self, name: str | None) -> None:
         if name is not None and name not in self.depots:
             raise TopologyRefused(f"there is no depot {name!r}", f"There are {', '.join(self.depots)}.")
