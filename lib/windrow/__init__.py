@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from windrow.reading.digests import digests
     from windrow.replaying import replay
     from windrow.settings import Settings
+    from windrow.topology import Topology, run_topology
     from windrow.tuning import tune
 
 __version__ = VERSION
@@ -28,11 +29,13 @@ _HOMES = {
     "Rules": "batching",
     "Settings": "settings",
     "State": "batching",
+    "Topology": "topology",
     "batch": "batching",
     "digests": "reading.digests",
     "read_closed": "reading.closed",
     "replay": "replaying",
     "run": "api",
+    "run_topology": "topology",
     "stream_closed": "closed",
     "tune": "tuning",
 }
@@ -44,11 +47,13 @@ __all__ = [
     "Rules",
     "Settings",
     "State",
+    "Topology",
     "batch",
     "digests",
     "read_closed",
     "replay",
     "run",
+    "run_topology",
     "stream_closed",
     "tune",
 ]

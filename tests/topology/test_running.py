@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.topology.banks import bank, expected, transfers
+from windrow import RawProducer
 from windrow.engine.upkeep import DeltaRsUpkeep
 from windrow.errors import MicrobatchFailed, NotFound, SettingsError, TableRefused, TopologyRefused
 from windrow.testing import Harness
@@ -412,3 +414,64 @@ def test_attempts_have_the_same_messages(tmp_path: Path) -> None:
     harness.append([message()] * 2)
     harness.run()
     assert seen == [(1, 1, 2), (1, 2, 2), (1, 3, 2), (2, 1, 2)]
+
+
+def noting(**depots: Depot) -> Topology:
+    """Return a topology that keeps each payload, by depot."""
+    topology = Topology("noting", depots=depots, state="noting")
+
+    @topology.pstate("notes", key="name STRING, note STRING", value="times BIGINT")
+    def notes(microbatch: Microbatch) -> pa.Table:
+        new = microbatch.messages.group_by("payload").aggregate([([], "count_all")]).rename_columns(["note", "times"])
+        new = new.append_column("name", pa.repeat(microbatch.depot or "", new.num_rows))
+        return microbatch.state("notes").upsert(
+            new, times=lambda old, new: pc.add(pc.fill_null(old["times"], 0), new["times"])
+        )
+
+    return topology
+
+
+def test_raw_depot(tmp_path: Path) -> None:
+    """
+    A raw depot beside one of messages: records are messages, what is none is rejected, rests wait in the table.
+    """
+    columns = {"source": "'s'", "key": "device", "type": "'t'", "payload": "value", "event_time": "received_at"}
+    topology = noting(raw=Depot("raw", columns=columns), plain=Depot("plain"))
+    fields = {"device": "string", "value": "string"}
+    harness = Harness(topology, tmp_path, format={"type": "csv", "header": False, "fields": fields})
+    with RawProducer(harness.topology.depots["raw"].location, source="s") as producer:
+        producer.send(b"a,1\nb,2\nbad\nc,").result()
+    harness.append([{"payload": "7"}], "plain")
+    harness.run()
+    assert [(row["name"], row["note"]) for row in harness.state("notes")] == [
+        ("plain", "7"),
+        ("raw", "1"),
+        ("raw", "2"),
+    ]
+    with RawProducer(harness.topology.depots["raw"].location, source="s") as producer:
+        producer.send(b"3\n").result()
+    harness.restart()
+    harness.run()
+    assert ("raw", "3") in [(row["name"], row["note"]) for row in harness.state("notes")]
+    assert sum(row["rejected"] for row in harness.history()) == 1
+
+
+def test_messages_that_no_rule_would_take(tmp_path: Path) -> None:
+    """
+    A function gets every message of its depot, also those without source, key or times, and from the future.
+    """
+    harness = Harness(noting(a=Depot("a")), tmp_path)
+    far = datetime(2100, 1, 1, tzinfo=UTC)
+    harness.append(
+        [
+            {"payload": "odd", "source": None, "key": None, "event_time": None, "received_at": None},
+            {"payload": "odd", "received_at": far, "event_time": far},
+            {"payload": None},
+        ]
+    )
+    with pytest.raises(TopologyRefused, match="is NULL"):
+        harness.run()
+    other = Harness(counter("a"), tmp_path / "other")
+    other.append([{"payload": None, "source": None, "key": None, "event_time": None, "received_at": None}])
+    other.run()
+    assert counted(other) == {"a": 1}

@@ -56,7 +56,8 @@ def standing(topology: Topology, settings: Settings, session: Any = None) -> Sta
     require_run(topology, first)
     primed = {name: prime(engine, name) for name, engine in engines.items()}
     any_of = next(iter(primed.values()))
-    events = {name: time_text(due) for name, due in scheduled(any_of.fence.rows).items()}
+    due = scheduled(any_of.fence.rows)
+    events = {name: time_text(due[name]) for name in topology.events if name in due}
     return Standing(
         topology=topology.name,
         path=topology.state,
