@@ -108,6 +108,16 @@ def test_status(counting: Command) -> None:
     assert "hour is due" in said
 
 
+def test_tick(counting: Command) -> None:
+    """
+    A tick does what is due, and to a moment raises the clocks of the depots; it is recorded.
+    """
+    counting("run", "seen:topology")
+    assert "Nothing due." in counting("tick", "seen:topology").out
+    assert counting("tick", "seen:topology", "--to", "2100-01-01T00:00:00Z").status == 0
+    assert counting("history", "seen:topology", "--json").json()["microbatches"][-1]["kind"] == "tick"
+
+
 def test_offsets(counting: Command) -> None:
     """
     Offsets are those of the batcher's depot, or of each depot of a topology.

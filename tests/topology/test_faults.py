@@ -13,6 +13,7 @@ import pytest
 
 from tests.clocks import ManualClock
 from tests.conftest import EMBEDDED
+from tests.engine.processes import drivers
 from tests.engine.test_crash import TestKill, TestSeveralDrivers
 from tests.engine.test_fence import TestRunner
 from tests.engine.test_stream import test_checkpoints_are_used_once
@@ -45,6 +46,24 @@ def test_many_kills(tmp_path: Path, kills: int) -> None:
     for rival in rivals:
         rival.go()
     assert [rival.status() for rival in rivals] == [0, 0]
+    world.runner(EMBEDDED).once()
+    assert world.canonical() == world.expected()
+    world.assert_balanced()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_ten_kills_on_spark(tmp_path: Path) -> None:
+    """
+    The same in ten kills of a driver with its JVM.
+    """
+    random = Random(10)
+    world = BankWorld(tmp_path, ManualClock())
+    for number in range(10):
+        world.publish(*log(versions=1, seed=number, size=4))
+        with drivers(world, "spark", kill=[random.choice(list(Point)).value, 1]) as (driver,):
+            driver.start()
+            assert driver.status() == -signal.SIGKILL
     world.runner(EMBEDDED).once()
     assert world.canonical() == world.expected()
     world.assert_balanced()

@@ -151,6 +151,19 @@ class TestOptions:
         data = [(row["messages_read"], row["options_used"]) for row in harness.history() if row["kind"] == "data"]
         assert data == [(2, None), *[(1, '{"max_messages": "1"}')] * 3, (3, None)]
 
+    def test_pauses(self, tmp_path: Path) -> None:
+        """
+        A run that goes on rests for trigger_interval where something was new, for idle_sleep where nothing was.
+        """
+        harness = Harness(counter("a"), tmp_path)
+        harness.append([message()])
+        harness.set_option("trigger_interval", "3s")
+        harness.set_option("idle_sleep", "20s")
+        runner = harness.runner()
+        harness.clock.stop_after(2)
+        runner.every(1_000_000)
+        assert harness.clock.waits == [3_000_000, 20_000_000]
+
     @pytest.mark.parametrize(
         ("name", "value"), [("max_message", "1"), ("max_messages", "many"), ("idle_sleep", "long")]
     )

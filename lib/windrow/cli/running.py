@@ -93,6 +93,7 @@ def run(
 
 
 def tick(
+    topology: Named = None,
     to: Annotated[
         str | None, typer.Option("--to", help="Raise the floor of every source to this time, ISO 8601.")
     ] = None,
@@ -105,8 +106,16 @@ def tick(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Close what is overdue: at the idle clocks now, or at a time of your choice. It is recorded and replayed."""
+    """Close what is overdue: at the idle clocks now, or at a time of your choice. It is recorded and replayed.
+
+    Of a topology it fires the events that are due, and raises the clocks of its depots to a time of your choice.
+    """
     moment = None if to is None else moments.microseconds(to, "--to")
+    if topology is not None:
+        refuse_tables(depot=depot, ledger=ledger)
+        chosen = settings_of(config, engine, log=options.table(format=log_format, level=log_level))
+        run_topology(topology, chosen, lambda runner: runner.tick(moment), json, "Nothing due.")
+        return
     log = options.table(format=log_format, level=log_level)
     chosen = options.running(config, depot=depot, ledger=ledger, engine=engine, log=log)
     _run(chosen, lambda runner: runner.tick(moment), json, config)

@@ -40,6 +40,10 @@ class ManualClock:
         """Move on."""
         self._now += microseconds
 
+    def stop_after(self, waits: int) -> None:
+        """Ask for a stop during a wait, counted from 1."""
+        self._stops_after = waits
+
     def stop(self) -> None:
         """Ask for a stop."""
         self._stopped = True

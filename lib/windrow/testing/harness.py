@@ -93,9 +93,26 @@ class Harness:
     def run(self) -> Summary:
         """Process what is new, as `windrow run` does. Raises Crashed where `crash_at` asked for it."""
         try:
-            return self._opened().once()
+            return self.runner().once()
         except Exception as error:
             raise _crash_in(error) from error
+
+    def runner(self) -> Runner:
+        """Return what runs the topology, for more than the harness does with it."""
+        if self._runner is None:
+            for depot in self.topology.depots.values():
+                if not DeltaTable.is_deltatable(depot.location):
+                    create_depot(depot.location, pa.string())
+            engines = {
+                name: Probed(engine_of(self.topology, depot, self._settings, self._session), self._at)
+                for name, depot in self.topology.depots.items()
+            }
+            inlets = inlets_of(self.topology, engines, self._settings)
+            extend(self.topology, inlets[0].engine)
+            algorithm = ProbedAlgorithm(Functions(self.topology), self._at)
+            in_step = self.topology.in_step
+            self._runner = Runner(inlets, algorithm, inlets[0].settings, self.clock, in_step=in_step)
+        return self._runner
 
     def wait_processed(self, messages: int) -> None:
         """Run until so many messages were processed in all. Raises NotFound when there are fewer."""
@@ -106,19 +123,19 @@ class Harness:
 
     def pause(self) -> None:
         """Pause the topology, as `windrow pause` does."""
-        self._opened().pause()
+        self.runner().pause()
 
     def resume(self) -> None:
         """Let it go on."""
-        self._opened().resume()
+        self.runner().resume()
 
     def set_option(self, name: str, value: str) -> None:
         """Set an option while the topology runs, as `windrow option` does."""
-        set_option(self._opened(), name, value)
+        set_option(self.runner(), name, value)
 
     def rollback(self, to: int) -> None:
         """Bring the states back to what they were after a microbatch, as `windrow rollback` does."""
-        rollback(self._opened(), to)
+        rollback(self.runner(), to)
 
     def advance_clock(self, seconds: float) -> None:
         """Move the clock, by which events fire."""
@@ -149,22 +166,6 @@ class Harness:
         if not DeltaTable.is_deltatable(location):
             raise NotFound("nothing ran yet, so there are no states", "Call `run` first.")
         return plain(DeltaTable(location).to_pyarrow_table(filters=[("state", "=", state)]))
-
-    def _opened(self) -> Runner:
-        if self._runner is None:
-            for depot in self.topology.depots.values():
-                if not DeltaTable.is_deltatable(depot.location):
-                    create_depot(depot.location, pa.string())
-            engines = {
-                name: Probed(engine_of(self.topology, depot, self._settings, self._session), self._at)
-                for name, depot in self.topology.depots.items()
-            }
-            inlets = inlets_of(self.topology, engines, self._settings)
-            extend(self.topology, inlets[0].engine)
-            algorithm = ProbedAlgorithm(Functions(self.topology), self._at)
-            in_step = self.topology.in_step
-            self._runner = Runner(inlets, algorithm, inlets[0].settings, self.clock, in_step=in_step)
-        return self._runner
 
     def _at(self, point: Point) -> None:
         if point is self._crash:
