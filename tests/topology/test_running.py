@@ -281,6 +281,23 @@ class TestRollback:
         both.run()
         assert counted(both) == {"a": 1, "b": 1}
 
+    def test_of_a_depot_that_is_gone(self, tmp_path: Path) -> None:
+        """
+        A depot that was taken away before a rollback, and comes back, is read again from there.
+        """
+        both = Harness(counter("a", "b"), tmp_path)
+        for depot in ("a", "b"):
+            both.append([message()], depot)
+        both.run()
+        one = Harness(counter("a"), tmp_path)
+        one.run()
+        one.rollback(0)
+        one.run()
+        assert counted(one) == {"a": 1}
+        again = Harness(counter("a", "b"), tmp_path)
+        again.run()
+        assert counted(again) == {"a": 1, "b": 1}
+
     def test_unknown(self, tmp_path: Path) -> None:
         """
         A microbatch that there was not is refused.
@@ -323,6 +340,34 @@ def test_function_that_fails(tmp_path: Path) -> None:
     returned[0] = pa.table({"name": ["x"], "count": [1]})
     harness.run()
     assert harness.state("bad") == [{"name": "x", "count": 1}]
+
+
+class TestNames:
+    @pytest.mark.parametrize("name", ["gone", "open", "progress", "event", "closed", "1st", "a b", ""])
+    def test_of_states(self, name: str) -> None:
+        """
+        A state has no name that Windrow needs itself, or that is none.
+        """
+        with pytest.raises(TopologyRefused):
+            Topology("names", depots=["a"], state="names").pstate(name, key="k STRING", value="v BIGINT")
+
+    def test_of_topologies_and_depots(self) -> None:
+        """
+        Neither has a topology or a depot; two depots of one last part need names.
+        """
+        for depots in ([], "data/a", ["x/a", "y/a"], {"a b": "data/a"}):
+            with pytest.raises(TopologyRefused):
+                Topology("names", depots=depots, state="names")
+        with pytest.raises(TopologyRefused):
+            Topology("no name", depots=["a"], state="names")
+
+    @pytest.mark.parametrize(("every", "overdue"), [("0s", "once"), ("1h", "never")])
+    def test_of_events(self, every: str, overdue: str) -> None:
+        """
+        An event needs an interval, and a word for what was missed.
+        """
+        with pytest.raises(TopologyRefused, match="event hour"):
+            Topology("names", depots=["a"], state="names").event("hour", every=every, overdue=overdue)  # type: ignore[arg-type]
 
 
 class TestDeclaredLater:
@@ -373,6 +418,10 @@ class TestDeclaredLater:
         ("name STRING", "a BIGINT, a STRING", "twice"),
         ("name STRING", "token BIGINT", "Windrow's own table"),
         ("name STRING", "", "declares no columns"),
+        ("id STRING", "count BIGINT", "cannot be called 'id'"),
+        ("name STRING", "State BIGINT", "cannot be called 'State'"),
+        ("name STRING", "deleted BOOLEAN", "cannot be called 'deleted'"),
+        ("Token STRING", "count BIGINT", "'Token' is string here"),
         ("name STRING", "count MAP<STRING, INT>", "no type of a state"),
     ],
 )

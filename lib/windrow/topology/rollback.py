@@ -33,7 +33,8 @@ def taken_back(primed: Primed, inlets: Sequence[Inlet], to: int) -> tuple[Proces
     schema = primed.progress.schema
     now = pa.concat_tables([primed.fence.rows, primed.fence.open.wanted(None)])
     then = _live_after(str(inlets[0].engine.path_of("ledger")), to, schema)
-    positions = {str(inlet.name): _position(str(inlet.name), then, now) for inlet in inlets}
+    names = now.filter(pc.starts_with(now["id"], "depot/"))["depot"].to_pylist()  # also of those that it reads no more
+    positions = {name: _position(name, then, now) for name in names}
     for inlet in inlets:
         _require_readable(inlet, positions[str(inlet.name)])
     others = [position_row(schema, name, at) for name, at in positions.items() if name != primed.depot]

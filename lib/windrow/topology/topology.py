@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import pyarrow as pa
 
@@ -15,8 +15,9 @@ from windrow.errors import TopologyRefused
 from windrow.topology.columns import columns_of, keys_of
 from windrow.topology.depot import Depot
 from windrow.topology.event import Event, Overdue
-from windrow.topology.state import Form, State
+from windrow.topology.state import DELETED, Form, State
 
+OWN = {"id", "state", DELETED}
 NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]*")
 Function = Callable[[Any], Any]
 
@@ -53,13 +54,18 @@ class Topology:
         _require_name(name, "state")
         if name in self.states:
             raise TopologyRefused(f"there are two states {name!r}", "A state has one name and one function.")
-        if name in (*tables.FINAL, *tables.CONTROL, "open"):
+        if name in (*tables.FINAL, *tables.CONTROL, tables.OPEN, tables.GONE):
             raise TopologyRefused(f"a state cannot be called {name!r}", "Windrow keeps rows of its own under it.")
         self._require_depot(depot)
         keys, values = keys_of(key), columns_of(value)
         both = set(keys.names) & set(values.names)
         if both:
             raise TopologyRefused(f"{name}: {min(both)!r} is key and value", "Give each column a name of its own.")
+        for column in (*keys.names, *values.names):
+            if column.lower() in OWN:
+                raise TopologyRefused(
+                    f"{name}: a column cannot be called {column!r}", "Windrow needs that name itself."
+                )
 
         def declare(function: Function) -> Function:
             self.states[name] = State(name, keys, values, function, _form(name, function), depot)
@@ -71,6 +77,10 @@ class Topology:
     def event(self, name: str, every: str, overdue: Overdue = "once") -> None:
         """Declare an event that comes `every` so often; one that was missed fires `once` or is left out (`skip`)."""
         _require_name(name, "event")
+        if overdue not in get_args(Overdue):
+            raise TopologyRefused(f"event {name}: overdue={overdue!r}", f"Say {' or '.join(get_args(Overdue))}.")
+        if microseconds(every, f"event {name}: every") == 0:
+            raise TopologyRefused(f"event {name}: every={every!r} never ends", "Leave some time between two, e.g. 1h.")
         self.events[name] = Event(name, microseconds(every, f"event {name}: every"), overdue)
 
     def placed(self, depots: Mapping[str, Depot], state: str) -> Topology:
@@ -93,13 +103,14 @@ class Topology:
 
     def schema(self, *, raw: bool = False) -> pa.Schema:
         """Return the columns of the table of its states. Raises TopologyRefused for one name of two types."""
-        fields = {field.name: (field, "Windrow's own table") for field in tables.topology_schema(raw=raw)}
+        fields = {field.name.lower(): (field, "Windrow's own table") for field in tables.topology_schema(raw=raw)}
         for state in self.states.values():
             for field in (*state.keys, *state.values):
-                known, where = fields.setdefault(field.name, (field, f"the state {state.name}"))
-                if known.type != field.type:
+                known, where = fields.setdefault(field.name.lower(), (field, f"the state {state.name}"))
+                if (known.name, known.type) != (field.name, field.type):
                     raise TopologyRefused(
-                        f"{state.name}: the column {field.name!r} is {field.type} here, in {where} {known.type}",
+                        f"{state.name}: the column {field.name!r} is {field.type} here, in {where} {known.name!r} is "
+                        f"{known.type}",
                         "Give columns of different types different names: all states lie in one table.",
                     )
         return pa.schema([field for field, _ in fields.values()])
