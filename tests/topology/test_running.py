@@ -14,8 +14,9 @@ from tests.topology.banks import bank, expected, transfers
 from windrow import RawProducer
 from windrow.engine.upkeep import DeltaRsUpkeep
 from windrow.errors import MicrobatchFailed, NotFound, SettingsError, TableRefused, TopologyRefused
-from windrow.testing import Harness
-from windrow.topology import Depot, Microbatch, Topology
+from windrow.settings import Settings
+from windrow.testing import Harness, ManualClock
+from windrow.topology import Depot, Microbatch, Topology, opened
 
 
 def counter(*depots: str, in_step: bool = False, **declared: Depot) -> Topology:
@@ -537,3 +538,19 @@ def test_messages_that_no_rule_would_take(tmp_path: Path) -> None:
     other.append([{"payload": None, "source": None, "key": None, "event_time": None, "received_at": None}])
     other.run()
     assert counted(other) == {"a": 1}
+
+
+def test_maintained_while_it_runs(tmp_path: Path) -> None:
+    """
+    A run that goes on looks after the table of states and the first depot, and tells of them by their own places.
+    """
+    topology = counter("a").placed({"a": Depot(str(tmp_path / "a"))}, str(tmp_path / "states"))
+    harness = Harness(counter("a"), tmp_path)
+    for _ in range(3):
+        harness.append([message()])
+    settings = Settings(engine="embedded", run={"maintain_every": "1s"})
+    clock = ManualClock(harness.clock.now(), stops_after=3)
+    with opened(topology, settings, clock) as runner:
+        summary = runner.every(2_000_000)
+    assert {done.location for done in summary.maintained} <= {str(tmp_path / "a"), str(tmp_path / "states")}
+    assert summary.maintained

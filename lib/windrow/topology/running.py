@@ -73,7 +73,8 @@ def opened(
         raise TopologyRefused(f"the topology {topology.name} has no state", "Declare one: @topology.pstate(...).")
     engines = {name: engine_of(topology, depot, settings, spark) for name, depot in topology.depots.items()}
     first = next(iter(engines.values()))
-    with watched(first, first.name, settings, clock, observers, report) as called:
+    told = settings_of(topology, next(iter(topology.depots.values())), settings)
+    with watched(first, first.name, told, clock, observers, report) as called:
         yield runner_of(topology, engines, settings, clock, **called)
 
 
