@@ -85,7 +85,7 @@ class Bank(RuleBasedStateMachine):
     @rule(share=st.floats(0, 1))
     def roll_back(self, share: float) -> None:
         """Microbatches are taken back."""
-        last = max(row["microbatch"] for row in self.world.history())
+        last = max((row["microbatch"] for row in self.world.history()), default=0)
         rollback(self.runner(), int(last * share))
 
     @rule()
