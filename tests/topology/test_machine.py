@@ -118,4 +118,4 @@ class Bank(RuleBasedStateMachine):
 
 
 TestBank = Bank.TestCase
-TestBank.settings = one_in(10)
+TestBank.settings = one_in(20)
