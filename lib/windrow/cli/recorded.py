@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,8 +16,20 @@ if TYPE_CHECKING:
     from windrow.settings import Settings
     from windrow.topology.standing import DepotOffset
 
-HEADS = ("microbatch", "kind", "depot", "depot_version", "messages", "rejected", "started_at", "engine", "path")
-PHASES = ("prime_ms", "plan_ms", "process_ms")
+HEADS = {
+    "microbatch": "no",
+    "kind": "kind",
+    "depot": "depot",
+    "depot_version": "version",
+    "messages": "read",
+    "rejected": "rejected",
+    "started_at": "began",
+    "prime_ms": "prime",
+    "plan_ms": "plan",
+    "process_ms": "process",
+    "events_fired": "events",
+    "options_used": "options",
+}
 
 
 def add_to(app: typer.Typer) -> None:
@@ -109,12 +122,9 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
     from rich import box
     from rich.table import Table
 
-    heads = [
-        name
-        for name in (*HEADS, *PHASES, "events_fired", "options_used")
-        if any(row.get(name) is not None for row in rows)
-    ]
-    table = Table(*(head.removesuffix("_ms") for head in heads), box=box.SIMPLE_HEAD)
+    said = {name for row in rows for name, value in row.items() if value is not None}
+    heads = [name for name in HEADS if name in said]
+    table = Table(*(HEADS[name] for name in heads), box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for row in rows:
         table.add_row(*(_cell(row.get(name)) for name in heads))
     options.people.print(table)
@@ -125,4 +135,6 @@ def _cell(value: object) -> str:
         return f"{value:,.0f}"
     if isinstance(value, list):
         return ", ".join(map(str, value))
-    return "" if value is None else str(value)[:19] if hasattr(value, "tzinfo") else str(value)
+    if isinstance(value, datetime):
+        return f"{value:%m-%d %H:%M:%S}"
+    return "" if value is None else str(value)
