@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 from pyspark.errors import PythonException
 
 from tests.clocks import NOW
+from tests.faults.mishaps import forget_tables
 from tests.messages import HOUR, SECOND, log
 from windrow.engine import spark_commit
 from windrow.engine.spark_errors import translated
@@ -83,6 +84,7 @@ class TestMerge:
         world.runner(embedded).once()
         world.runner(embedded).tick(to=NOW + 8 * SECOND)
         with without_final_files(world.ledger):
+            forget_tables()
             world.publish(log(versions=1, seed=7, begin=NOW + 8 * SECOND)[0])
             world.runner(engine).once()
             world.runner(engine).tick(to=NOW + HOUR)
