@@ -12,7 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 VARIABLE = "WITHOUT_GUARD"
-SPARK = {f"engine/{name}.py" for name in ("spark", "spark_commit", "frames", "stream", "executors", "spark_log")}
+ON_SPARK = ("spark", "spark_commit", "frames", "stream", "executors", "raw_executors", "spark_log")
+SPARK = {f"engine/{name}.py" for name in ON_SPARK}
 
 
 @dataclass(frozen=True, slots=True)
