@@ -70,6 +70,18 @@ class TestOpenBatches:
             world.runner(embedded).once()
         assert list(open_files(world).values()) == [6]
 
+    def test_replaced_whatever_their_size(
+        self, world: World, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """
+        A batch that changes is in the ledger once, also where its file is too large to be put together with others.
+        """
+        monkeypatch.setattr(files, "SMALL_BYTES", 0)
+        for type_ in ("first", "second"):
+            world.publish([message(type_)])
+            world.runner(embedded).once()
+        assert world.canonical() == world.expected()
+
 
 def test_transaction_id(world: World, embedded: EngineFactory) -> None:
     """
