@@ -175,7 +175,7 @@ class Microbatch:
         advanced: dict[str, object] = {
             "microbatch": number,
             "token": token,
-            "paused": plan.kind == "pause",
+            "paused": plan.kind == "pause" or (self.primed.paused and plan.kind != "resume"),
             "rules": self._rules(plan),
         }
         reached = replace(self.primed.reached, version=plan.depot_version, mark=plan.depot_mark)

@@ -247,6 +247,20 @@ def test_pause(tmp_path: Path) -> None:
     assert counted(harness) == {"a": 1}
 
 
+def test_pause_outlasts_what_is_done_meanwhile(tmp_path: Path) -> None:
+    """
+    An option that is set, and a rollback, leave a paused topology paused.
+    """
+    harness = Harness(counter("a"), tmp_path)
+    harness.append([message()])
+    harness.run()
+    harness.pause()
+    harness.set_option("max_messages", "1")
+    harness.rollback(0)
+    assert harness.run().paused
+    assert harness.state("counts") == []
+
+
 class TestRollback:
     def test_reads_anew(self, tmp_path: Path) -> None:
         """
