@@ -27,7 +27,7 @@ def reference(tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> Ca
     """Run the depot of a world undisturbed into another ledger."""
 
     def run(world: World) -> World:
-        other = World(tmp_path, clock, world.payload, ledger="reference")
+        other = type(world)(tmp_path, clock, world.payload, ledger="reference")
         other.runner(embedded).once()
         return other
 
