@@ -69,14 +69,18 @@ class Conversion:
         return cls(format_, mapping, columns, payload)
 
     @property
+    def of_ledger(self) -> bool:
+        """Tell whether the depot is the ledger of a batcher, of which the closed batches are read."""
+        return self.verbatim and is_ledger(self.columns)
+
+    @property
     def arriving(self) -> tuple[str, ...]:
         """Return what the change feed calls rows that came: a batch that closes may be an open one that changed."""
-        return ("insert", "update_postimage") if self.verbatim and is_ledger(self.columns) else ("insert",)
+        return ("insert", "update_postimage") if self.of_ledger else ("insert",)
 
     def counts(self, added: Mapping[int, int | None]) -> dict[int, int | None]:
         """Return how many rows each version has; of a ledger its log does not tell how many batches it closed."""
-        closes = self.verbatim and is_ledger(self.columns)
-        return dict.fromkeys(added) if closes else dict(added)
+        return dict.fromkeys(added) if self.of_ledger else dict(added)
 
     def mapped(self, frame: DataFrame) -> DataFrame:
         """Return the change feed of a depot as messages with the feed's columns; of a raw one as it is."""

@@ -66,7 +66,7 @@ class EmbeddedArrivals:
             filled = [at for at in versions if counts[at] or at in present]
             if filled:
                 return self._slice(feed, inserted, counts, filled)
-            if self.on_depot_delete == "error" and self.conversion.arriving == ("insert",):
+            if self.on_depot_delete == "error" and not self.conversion.of_ledger:
                 refuse_changes(feed)
             version = versions[-1]
         return None
