@@ -35,12 +35,7 @@ class ArrowState:
         A value given as `name=lambda old, new: ...` is computed of two tables of equal length: the rows as they were
         (NULL where there was none) and the new ones. Raises TopologyRefused for a name that is no value.
         """
-        unknown = set(columns) - set(self._state.values.names)
-        if unknown:
-            raise TopologyRefused(
-                f"upsert: the state {self._state.name} has no value {min(unknown)!r}",
-                f"It has {', '.join(self._state.values.names)}.",
-            )
+        self._state.require_values(columns)
         keys = self._state.keys.names
         old = self._joined(new.select(keys)) if columns else new
         written = {name: new[name] for name in keys}

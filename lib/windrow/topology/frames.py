@@ -9,7 +9,6 @@ from pyspark.sql import functions as F
 
 from windrow.arrow import plain
 from windrow.engine.frames import frame_of
-from windrow.errors import TopologyRefused
 from windrow.topology.state import DELETED, State
 
 if TYPE_CHECKING:
@@ -31,12 +30,7 @@ class FrameState:
         there was none): `count=F.coalesce("old.count", F.lit(0)) + F.col("new.count")`. Raises TopologyRefused for a
         name that is no value.
         """
-        unknown = set(columns) - set(self._state.values.names)
-        if unknown:
-            raise TopologyRefused(
-                f"upsert: the state {self._state.name} has no value {min(unknown)!r}",
-                f"It has {', '.join(self._state.values.names)}.",
-            )
+        self._state.require_values(columns)
         keys = self._state.keys.names
         same = [F.col(f"old.`{name}`") == F.col(f"new.`{name}`") for name in keys]
         joined = new.alias("new").join(self.rows.alias("old"), same, "left")

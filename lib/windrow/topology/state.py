@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -36,6 +36,15 @@ class State:
         """Return the ids of rows in the ledger, which tell keys apart as their values do."""
         keys = [rows[field.name].combine_chunks() for field in self.keys]
         return tables.identifier("state", pa.array([self.name] * rows.num_rows, pa.string()), *keys)
+
+    def require_values(self, names: Iterable[str]) -> None:
+        """Raise TopologyRefused for a name that is no value of the state."""
+        unknown = set(names) - set(self.values.names)
+        if unknown:
+            raise TopologyRefused(
+                f"upsert: the state {self.name} has no value {min(unknown)!r}",
+                f"It has {', '.join(self.values.names)}.",
+            )
 
     def changes(self, returned: pa.Table, live: pa.Table, schema: pa.Schema) -> pa.Table:
         """Return what a function returned as ledger rows with `known`; `live` are the rows that the state has.
