@@ -15,7 +15,9 @@ import pyarrow as pa
 from windrow.floors import Floors, FloorsByVersion
 
 if TYPE_CHECKING:
-    from windrow.engine.protocol import Processed, Slice, Table
+    from windrow.engine.arrivals import Slice
+    from windrow.engine.processed import Processed
+    from windrow.engine.protocol import Table
     from windrow.progress import Primed
 
 Kind = Literal["data", "tick", "flush", "rules", "pause", "resume", "rollback", "option"]

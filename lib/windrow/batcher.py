@@ -11,7 +11,8 @@ from windrow import tables
 from windrow.algorithm import Options, Turn
 from windrow.batching.rules import Rules
 from windrow.batching.step import Batching
-from windrow.engine.protocol import Counts, Processed, Table
+from windrow.engine.processed import Counts, Processed
+from windrow.engine.protocol import Table
 from windrow.errors import MessagesError, TableRefused, UsageError
 from windrow.floors import Floors
 from windrow.progress import DAMAGED, Primed

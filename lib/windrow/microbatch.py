@@ -26,7 +26,9 @@ import pyarrow.compute as pc
 from windrow import tables
 from windrow.algorithm import Algorithm, Kind, Turn
 from windrow.clock import UNKNOWN, Clock
-from windrow.engine.protocol import Arrived, Counts, Engine, Merged, Processed, Slice
+from windrow.engine.arrivals import Arrived, Slice
+from windrow.engine.processed import Counts, Processed
+from windrow.engine.protocol import Engine, Merged
 from windrow.errors import LedgerMoved, PhaseTimeout, ShortRead, require
 from windrow.floors import Floors, FloorsByVersion
 from windrow.messages import SUMMARY, times

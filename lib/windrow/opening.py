@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from windrow.algorithm import Algorithm
-from windrow.engine.protocol import Engine, Processed, Table
+from windrow.engine.processed import Processed
+from windrow.engine.protocol import Engine, Table
 from windrow.errors import DepotChanged, DepotUnreadable, OtherDepot, StartFromChanged
 from windrow.progress import Primed, Reached, control_rows, first_rows, mark_of, prime
 from windrow.settings import Settings

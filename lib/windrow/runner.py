@@ -17,7 +17,8 @@ import pyarrow as pa
 from windrow import clock
 from windrow.algorithm import Algorithm, Kind
 from windrow.clock import Clock
-from windrow.engine.protocol import Arrivals, Processed
+from windrow.engine.arrivals import Arrivals
+from windrow.engine.processed import Processed
 from windrow.errors import (
     LedgerBehind,
     LedgerMoved,

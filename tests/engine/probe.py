@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.engine.protocol import Arrivals, Live, Merged, Slice
+from windrow.engine.arrivals import Arrivals, Slice
+from windrow.engine.protocol import Live, Merged
 from windrow.testing.points import Probed, ProbedArrivals
 
 

@@ -16,8 +16,8 @@ from tests.engine.world import World
 from tests.messages import SECOND, log, message
 from windrow import tables
 from windrow.arrow import plain
+from windrow.engine.arrivals import Arrivals
 from windrow.engine.embedded import EmbeddedEngine
-from windrow.engine.protocol import Arrivals
 from windrow.engine.rehearsal import Rehearsal
 from windrow.errors import EngineUnavailable, Paused
 from windrow.settings import Settings

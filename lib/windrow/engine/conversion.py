@@ -12,8 +12,9 @@ import pyarrow as pa
 from windrow import messages
 from windrow.arrow import plain
 from windrow.commits import CHANGE, VERSION
+from windrow.engine.arrivals import next_versions
 from windrow.engine.log import Log, payload_type
-from windrow.engine.protocol import Table, next_versions
+from windrow.engine.protocol import Table
 from windrow.engine.rows import is_ledger
 from windrow.engine.slices import mapping_of
 from windrow.errors import SettingsError, require

@@ -14,12 +14,13 @@ from pyarrow.parquet import ParquetFile
 from windrow.arrow import plain
 from windrow.commits import CHANGE, FEED_COLUMNS, VERSION, Commit
 from windrow.engine.appended import appended
+from windrow.engine.arrivals import Arrivals, Arrived
 from windrow.engine.conversion import Conversion
 from windrow.engine.creation import add_columns, create_depot, create_ledger, create_raw_depot
 from windrow.engine.files import LedgerFiles, Parts
 from windrow.engine.lock import commit_lock
 from windrow.engine.log import DeltaRsLog, identity, ledger_schema_of, payload_type, require_ledger
-from windrow.engine.protocol import Arrivals, Arrived, Input, Live, Merged, Table, Upkeep
+from windrow.engine.protocol import Input, Live, Merged, Table, Upkeep
 from windrow.engine.rows import cut_rows, rows_of
 from windrow.engine.slices import cut, messages_of, refuse_changes
 from windrow.engine.upkeep import DeltaRsUpkeep

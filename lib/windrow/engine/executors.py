@@ -16,7 +16,7 @@ from windrow import messages as message_columns
 from windrow import tables
 from windrow.arrow import plain
 from windrow.engine.frames import frame_of
-from windrow.engine.protocol import Counts, Processed
+from windrow.engine.processed import Counts, Processed
 from windrow.engine.slices import require_text
 from windrow.floors import Floors
 from windrow.step import Task

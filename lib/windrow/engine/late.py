@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from windrow.commits import Commit
 from windrow.engine import creation, embedded
+from windrow.engine.arrivals import Arrivals
 from windrow.engine.embedded import EmbeddedEngine
 from windrow.engine.log import DeltaRsLog
-from windrow.engine.protocol import Arrivals, Input, Live, Merged, Table, Upkeep
+from windrow.engine.protocol import Input, Live, Merged, Table, Upkeep
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.locations import absolute, is_name, local_path
 from windrow.settings import Settings

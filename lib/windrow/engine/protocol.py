@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -12,67 +12,9 @@ import pyarrow.compute as pc
 from windrow import tables
 from windrow.arrow import text, texts
 from windrow.commits import Commit
+from windrow.engine.arrivals import Arrivals
 from windrow.expressions import Mapping as ColumnMapping
-from windrow.floors import Floors
-from windrow.raw.volume import Volume
-from windrow.step import Task, Wanted
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """How many of the rows to write replace live rows (`known`), and what they are."""
-
-    rows: int
-    known: int
-    opened: int
-    closed: int
-    rejected: int
-    reasons: Mapping[str, int]
-
-    @classmethod
-    def of(cls, rows: pa.Table) -> Counts:
-        """Count rows as `Task` returns them; a batch is opened when its row is new."""
-        return cls.combine(rows.group_by(["state", "known", "reason"]).aggregate([([], "count_all")]))
-
-    @classmethod
-    def combine(cls, groups: pa.Table) -> Counts:
-        """Count from a table of `state, known, reason, count_all`."""
-
-        def total(*states: str, known: bool | None = None) -> int:
-            mask = pc.is_in(groups["state"], pa.array(states, pa.string())) if states else pa.scalar(True)
-            if known is not None:
-                mask = pc.and_(mask, pc.equal(groups["known"], known))
-            counted = pc.if_else(mask, groups["count_all"], 0)
-            return int(pc.sum(counted).as_py() or 0)
-
-        refused = groups.filter(pc.equal(groups["state"], "rejected")).sort_by("reason")
-        return cls(
-            rows=total(),
-            known=total(known=True),
-            opened=total("open", "closed", known=False),
-            closed=total("closed"),
-            rejected=total("rejected"),
-            reasons=dict(zip(refused["reason"].to_pylist(), refused["count_all"].to_pylist(), strict=True)),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Processed:
-    """The ledger rows of a microbatch, in whatever form the engine merges, and what is in them.
-
-    `history` has what the algorithm adds to the row of the history, by column.
-    """
-
-    rows: Any
-    counts: Counts
-    cuts: Floors
-    history: Mapping[str, object] = field(default_factory=dict)
-
-    @classmethod
-    def nothing(cls, schema: pa.Schema) -> Processed:
-        """Return that nothing changes, in the columns of a ledger."""
-        rows = schema.append(pa.field("known", pa.bool_())).empty_table()
-        return cls(rows, Counts.of(rows), Floors.empty())
+from windrow.step import Wanted
 
 
 class Open(Protocol):
@@ -182,72 +124,6 @@ class Input:
     schema: pa.Schema
     table: Table | None
     handle: Any
-
-
-class Arrived(Protocol):
-    """Whole depot versions, to be processed in one microbatch."""
-
-    @property
-    def expected(self) -> Mapping[int, int | None]:
-        """Return the versions with rows, and how many each added by the depot's log (None: not said, or known)."""
-        ...
-
-    def formatted(self, partial: pa.Table) -> Slice:
-        """Make messages of what a raw depot holds, with what is left of it in the ledger (`partial`); else itself.
-
-        Raises ShortRead when chunks are missing that the depot's log says it has.
-        """
-        ...
-
-
-class Slice(Arrived, Protocol):
-    """The messages of whole depot versions."""
-
-    @property
-    def path(self) -> str:
-        """Return where it is processed: `driver` or `executors`."""
-        ...
-
-    @property
-    def volume(self) -> Volume | None:
-        """Return how many octets of a raw depot it has, None where the depot holds messages."""
-        ...
-
-    def summarise(self, latest: int) -> pa.Table:
-        """Return `messages.summarise` of all its rows."""
-        ...
-
-    def streams(self) -> pa.Table | None:
-        """Return `source, key` of its rows, each once; None where only the executors know."""
-        ...
-
-    def table(self) -> pa.Table:
-        """Return all its messages with `version` as one Arrow table."""
-        ...
-
-    def beside(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
-        """Return the ledger rows that come of a raw depot beside messages, with `known`: rejects, partial rows."""
-        ...
-
-    def process(self, task: Task, live: pa.Table) -> Processed:
-        """Run the task over all its messages and the live rows."""
-        ...
-
-
-class Arrivals(Protocol):
-    """New versions of the depot, from `begin` on, as one read of the change feed gave them."""
-
-    @property
-    def begin(self) -> int:
-        """Return the first version that the read covers."""
-        ...
-
-    def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
-        """Return the next slice after `version`: whole versions of at most `max_messages`, or one larger version.
-
-        With `upto` nothing of what came behind this version.
-        """
-        ...
 
 
 class Engine(Protocol):
@@ -412,19 +288,3 @@ class WholeEngine(Engine, Intake, Protocol):
     def upkeep(self, table: str, location: str | None = None) -> Upkeep:
         """Return what looks after the files of `depot` or `ledger`, of the engine's own or of one at another place."""
         ...
-
-
-def next_versions(counts: Mapping[int, int | None], after: int, max_messages: int) -> list[int]:
-    """Choose the versions of the next slice: whole ones, together at most `max_messages`, at least one.
-
-    A version whose count is not known makes a slice of its own.
-    """
-    chosen: list[int] = []
-    total = 0
-    for version in sorted(version for version in counts if version > after):
-        count = counts[version]
-        total += max_messages if count is None else count
-        if chosen and total > max_messages:
-            break
-        chosen.append(version)
-    return chosen

@@ -23,7 +23,7 @@ from windrow.engine.configured import configured
 from windrow.engine.conversion import Conversion
 from windrow.engine.executors import Batches, ExecutorsSlice, processed
 from windrow.engine.frames import Kept, frame_of
-from windrow.engine.protocol import Processed
+from windrow.engine.processed import Processed
 from windrow.engine.raw_slices import FormattedSlice, RawSlice, beside, refused_rows, require_whole, with_rejected
 from windrow.formats.format import Format
 from windrow.raw.arrived import REQUIRED

@@ -15,7 +15,7 @@ from windrow import tables
 from windrow.chunks import RAW
 from windrow.commits import VERSION
 from windrow.engine.conversion import ToMessages
-from windrow.engine.protocol import Counts, Processed
+from windrow.engine.processed import Counts, Processed
 from windrow.engine.slices import refuse_changes
 from windrow.errors import ShortRead
 from windrow.formats.format import Format

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from windrow import tables
 from windrow.arrow import plain
 from windrow.commits import Commit
-from windrow.engine.protocol import Arrivals, Engine, Live, Merged, Table
+from windrow.engine.arrivals import Arrivals
+from windrow.engine.protocol import Engine, Live, Merged, Table
 from windrow.errors import EngineUnavailable
 
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from windrow import tables
 from windrow.arrow import text
 from windrow.commits import FEED_COLUMNS, VERSION
-from windrow.engine.protocol import Processed
+from windrow.engine.processed import Processed
 from windrow.engine.slices import refuse_changes
 from windrow.errors import BrokenPromise
 from windrow.messages import SUMMARY

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from windrow import messages as message_columns
 from windrow.commits import FEED_COLUMNS, VERSION
-from windrow.engine.protocol import Counts, Processed
+from windrow.engine.processed import Counts, Processed
 from windrow.errors import DepotChanged, DepotUnreadable, ExpressionError, first_line
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.step import Task

@@ -27,13 +27,14 @@ from windrow import chunks, tables
 from windrow.arrow import plain
 from windrow.commits import CHANGE, FEED_COLUMNS, Commit
 from windrow.engine import catalog, creation, embedded
+from windrow.engine.arrivals import Arrivals
 from windrow.engine.configured import WHOLE_TIMES, configured
 from windrow.engine.conversion import Conversion
 from windrow.engine.embedded import added_rows
 from windrow.engine.files import Parts
 from windrow.engine.lock import commit_lock
 from windrow.engine.log import DeltaRsLog, Log, ledger_schema_of, require_ledger
-from windrow.engine.protocol import Arrivals, Input, Live, Merged, Table, Upkeep
+from windrow.engine.protocol import Input, Live, Merged, Table, Upkeep
 from windrow.engine.spark_commit import SparkCommit
 from windrow.engine.spark_errors import translated
 from windrow.engine.spark_log import SparkLog, detail

@@ -17,10 +17,10 @@ from pyspark.sql import functions as F
 from windrow import errors
 from windrow.arrow import plain
 from windrow.commits import CHANGE, COMMITTED_AT, FEED_COLUMNS, VERSION
+from windrow.engine.arrivals import Arrivals, Arrived
 from windrow.engine.conversion import Conversion
 from windrow.engine.executors import ExecutorsSlice
 from windrow.engine.frames import Kept
-from windrow.engine.protocol import Arrivals, Arrived
 from windrow.engine.rows import cut_rows, rows_of
 from windrow.engine.slices import cut, messages_of, refuse_changes
 from windrow.errors import WindrowError, first_line

@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 from windrow.batcher import Batcher, recorded_rules
 from windrow.batching.step import Batching
 from windrow.engine import open_engine
-from windrow.engine.protocol import Arrivals, Engine
+from windrow.engine.arrivals import Arrivals
+from windrow.engine.protocol import Engine
 from windrow.errors import BrokenPromise, DepotChanged
 from windrow.floors import Floors
 from windrow.formats.part import FormatPart

@@ -11,7 +11,9 @@ import pyarrow as pa
 from windrow.algorithm import Algorithm, Turn
 from windrow.api import batcher_of
 from windrow.clock import Clock
-from windrow.engine.protocol import Arrivals, Arrived, Engine, Live, Merged, Processed, Slice
+from windrow.engine.arrivals import Arrivals, Arrived, Slice
+from windrow.engine.processed import Processed
+from windrow.engine.protocol import Engine, Live, Merged
 from windrow.opening import Inlet
 from windrow.raw.volume import Volume
 from windrow.runner import Runner

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.algorithm import Options, Turn
-from windrow.engine.protocol import Counts, Processed, Table
+from windrow.engine.processed import Counts, Processed
+from windrow.engine.protocol import Table
 from windrow.errors import TableRefused, TopologyRefused
 from windrow.floors import Floors
 from windrow.progress import Primed

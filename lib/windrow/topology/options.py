@@ -13,7 +13,7 @@ from windrow import tables
 from windrow.algorithm import Options
 from windrow.arrow import text
 from windrow.durations import microseconds
-from windrow.engine.protocol import Counts, Processed
+from windrow.engine.processed import Counts, Processed
 from windrow.errors import SettingsError
 from windrow.floors import Floors
 from windrow.progress import Primed

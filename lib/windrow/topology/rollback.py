@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 from windrow import tables
 from windrow.arrow import plain, text
-from windrow.engine.protocol import Counts, Processed
+from windrow.engine.processed import Counts, Processed
 from windrow.errors import DepotUnreadable, NotFound
 from windrow.floors import Floors
 from windrow.opening import Inlet

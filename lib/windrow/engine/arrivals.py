@@ -1,0 +1,94 @@
+"""What a depot added, as an engine read it: cut into slices of whole versions, each for one microbatch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import pyarrow as pa
+
+from windrow.engine.processed import Processed
+from windrow.raw.volume import Volume
+from windrow.step import Task
+
+
+class Arrived(Protocol):
+    """Whole depot versions, to be processed in one microbatch."""
+
+    @property
+    def expected(self) -> Mapping[int, int | None]:
+        """Return the versions with rows, and how many each added by the depot's log (None: not said, or known)."""
+        ...
+
+    def formatted(self, partial: pa.Table) -> Slice:
+        """Make messages of what a raw depot holds, with what is left of it in the ledger (`partial`); else itself.
+
+        Raises ShortRead when chunks are missing that the depot's log says it has.
+        """
+        ...
+
+
+class Slice(Arrived, Protocol):
+    """The messages of whole depot versions."""
+
+    @property
+    def path(self) -> str:
+        """Return where it is processed: `driver` or `executors`."""
+        ...
+
+    @property
+    def volume(self) -> Volume | None:
+        """Return how many octets of a raw depot it has, None where the depot holds messages."""
+        ...
+
+    def summarise(self, latest: int) -> pa.Table:
+        """Return `messages.summarise` of all its rows."""
+        ...
+
+    def streams(self) -> pa.Table | None:
+        """Return `source, key` of its rows, each once; None where only the executors know."""
+        ...
+
+    def table(self) -> pa.Table:
+        """Return all its messages with `version` as one Arrow table."""
+        ...
+
+    def beside(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
+        """Return the ledger rows that come of a raw depot beside messages, with `known`: rejects, partial rows."""
+        ...
+
+    def process(self, task: Task, live: pa.Table) -> Processed:
+        """Run the task over all its messages and the live rows."""
+        ...
+
+
+class Arrivals(Protocol):
+    """New versions of the depot, from `begin` on, as one read of the change feed gave them."""
+
+    @property
+    def begin(self) -> int:
+        """Return the first version that the read covers."""
+        ...
+
+    def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
+        """Return the next slice after `version`: whole versions of at most `max_messages`, or one larger version.
+
+        With `upto` nothing of what came behind this version.
+        """
+        ...
+
+
+def next_versions(counts: Mapping[int, int | None], after: int, max_messages: int) -> list[int]:
+    """Choose the versions of the next slice: whole ones, together at most `max_messages`, at least one.
+
+    A version whose count is not known makes a slice of its own.
+    """
+    chosen: list[int] = []
+    total = 0
+    for version in sorted(version for version in counts if version > after):
+        count = counts[version]
+        total += max_messages if count is None else count
+        if chosen and total > max_messages:
+            break
+        chosen.append(version)
+    return chosen
