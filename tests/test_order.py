@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.order import dense, group, number, sort_groups, ties
+from windrow.order import dense, gathered, group, pairs, sort_groups, tied, ties
 
 FEW = st.lists(st.tuples(st.integers(0, 4), st.integers(-5, 5), st.integers(0, 3)), max_size=120)
 
@@ -41,7 +41,6 @@ def test_group_and_sort(rows: list[tuple[int, int, int]]) -> None:
     sort_groups(order, begin, major, minor)
     assert order.tolist() == sorted(range(len(rows)), key=lambda row: (*rows[row], row))
     assert begin.tolist() == [sum(row[0] < id_ for row in rows) for id_ in range(6)]
-    assert {order.dtype, begin.dtype} == {np.dtype(np.int64)}
 
 
 @pytest.mark.parametrize("disorder", [0, 3, 30, 500])
@@ -58,19 +57,39 @@ def test_blocks_are_merged(size: int, disorder: int) -> None:
 
 
 @given(ROWS)
-def test_number(rows: list[tuple[int, int, int]]) -> None:
+def test_equal_rows_are_noticed(rows: list[tuple[int, int, int]]) -> None:
     """
-    Each row's number is the rank of its value among the distinct values of its group.
+    Sorting tells whether any two rows of a group are equal, and those that are equal to a neighbour are listed.
     """
     ids, major, minor = columns(rows)
     order, begin = group(ids, 5)
-    sort_groups(order, begin, major, minor)
-    numbers, begins, samples = number(order, begin, major)
-    values = [sorted({row[1] for row in rows if row[0] == id_}) for id_ in range(5)]
-    assert numbers.tolist() == [values[row[0]].index(row[1]) for row in rows]
-    assert np.diff(begins).tolist() == [len(distinct) for distinct in values]
-    assert {numbers.dtype, begins.dtype, samples.dtype} == {np.dtype(np.int64)}
-    assert major[samples].tolist() == [value for distinct in values for value in distinct]
+    noticed = sort_groups(order, begin, major, minor)
+    several = [at for at, row in enumerate(order) if rows.count(rows[row]) > 1]
+    assert noticed == bool(several)
+    assert tied(order, begin, major, minor).tolist() == several
+
+
+@given(st.lists(st.integers(-9, 9)), st.data())
+def test_gathered(values: list[int], data: st.DataObject) -> None:
+    """
+    What is gathered are the values of the rows, in the order of the rows and of the type that they have.
+    """
+    rows = data.draw(st.lists(st.integers(0, len(values) - 1))) if values else []
+    taken = gathered(np.array(values, np.int16), np.array(rows, np.int32))
+    assert taken.tolist() == [values[row] for row in rows]
+    assert taken.dtype == np.int16
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 60)), max_size=60), st.sampled_from([61, 10**6]))
+def test_pairs(given: list[tuple[int, int]], seconds: int) -> None:
+    """
+    Distinct pairs are numbered in the order in which they come, whether there are few possible ones or many.
+    """
+    first, second = np.array(given, np.int32).reshape(-1, 2).T.copy()
+    numbers, count = pairs(first, second, 41, seconds)
+    distinct = list(dict.fromkeys(given))
+    assert numbers.tolist() == [distinct.index(pair) for pair in given]
+    assert count == len(distinct)
 
 
 @given(st.lists(st.integers(0, 1_000) | st.integers(0, 10**6), max_size=50))

@@ -10,7 +10,10 @@ by therefore goes in and out here, where Arrow's memory is filled and read as it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +23,9 @@ import pyarrow.compute as pc
 from windrow.errors import require
 
 TIME = pa.timestamp("us", tz="UTC")
+MANY = 100_000  # rows from which threads pay
+
+T = TypeVar("T")
 
 
 def plain(table: pa.Table) -> pa.Table:
@@ -75,6 +81,31 @@ def texts(values: Sequence[str]) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), len(octets), [None, pa.py_buffer(bounds), pa.py_buffer(b"".join(octets))])
 
 
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array, where it is one already without a copy."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def at_once(calls: Iterable[Callable[[], T]], rows: int) -> list[T]:
+    """Return what the calls return; with many rows they run at the same time, as far as they leave Python to itself."""
+    if rows < MANY:
+        return [call() for call in calls]
+    with ThreadPoolExecutor(thread_name_prefix="windrow-columns") as pool:
+        return [call.result() for call in [pool.submit(call) for call in calls]]
+
+
+def taken(table: pa.Table, rows: npt.NDArray[np.integer]) -> pa.Table:
+    """Return rows of a table in their order, what has a dictionary without it."""
+    at = pa.array(rows)
+    columns = at_once([partial(_taken, column, at) for column in table.columns], rows.size)
+    return pa.table(dict(zip(table.column_names, columns, strict=True)))
+
+
+def _taken(column: pa.ChunkedArray, at: pa.Array) -> pa.ChunkedArray:
+    chosen = column.take(at)
+    return chosen.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else chosen
+
+
 def from_numpy(values: npt.NDArray[np.int64]) -> pa.Array:
     """Return whole numbers as an array of Arrow, in the memory they are in where that can be."""
     return pa.Array.from_buffers(pa.int64(), values.size, [None, pa.py_buffer(np.ascontiguousarray(values, np.int64))])
@@ -82,16 +113,16 @@ def from_numpy(values: npt.NDArray[np.int64]) -> pa.Array:
 
 def to_numpy(values: pa.Array | pa.ChunkedArray, null: int | None = None) -> npt.NDArray[np.int64]:
     """Return whole numbers, or times as such, as a copy in numpy. NULL is `null`; unless it is given there is none."""
-    whole = values.cast(pa.int64())
-    if whole.null_count and null is not None:
-        whole = pc.fill_null(whole, from_numpy(np.array([null]))[0])
-    require(not whole.null_count, "a number that must be there is not NULL")
-    chunks = whole.chunks if isinstance(whole, pa.ChunkedArray) else [whole]
+    numbers = values.cast(pa.int64())
+    if numbers.null_count and null is not None:
+        numbers = pc.fill_null(numbers, from_numpy(np.array([null]))[0])
+    require(not numbers.null_count, "a number that must be there is not NULL")
+    chunks = numbers.chunks if isinstance(numbers, pa.ChunkedArray) else [numbers]
     return np.concatenate([np.empty(0, np.int64), *map(_memory, chunks)])
 
 
-def _memory(whole: pa.Array) -> npt.NDArray[np.int64]:
-    return np.frombuffer(whole.buffers()[1], np.int64, len(whole), whole.offset * whole.type.byte_width)
+def _memory(numbers: pa.Array) -> npt.NDArray[np.int64]:
+    return np.frombuffer(numbers.buffers()[1], np.int64, len(numbers), numbers.offset * numbers.type.byte_width)
 
 
 def no_rows(schema: pa.Schema) -> pa.Table:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import clock
-from windrow.arrow import texts, to_numpy
+from windrow.arrow import texts, to_numpy, whole
 from windrow.messages import SUMMARY, microseconds
 
 Ints = npt.NDArray[np.int64]
@@ -50,8 +50,8 @@ def processing_times(messages: pa.Table, version: Ints, before: Floors) -> tuple
 
     `messages` (valid ones) are in the order of their depot versions. Source of the rule: T = max(floor, received_at).
     """
-    encoded = messages["source"].combine_chunks().dictionary_encode()
-    source = encoded.indices.to_numpy().astype(np.int64)
+    encoded = whole(messages["source"]).dictionary_encode()
+    source = encoded.indices.to_numpy()
     stamp = microseconds(messages["received_at"])
     floor = before.of(encoded.dictionary)
     processing_time = np.maximum(clock.rise(source, version, stamp, floor), stamp)

@@ -86,11 +86,13 @@ def _all_good(messages: pa.Table) -> bool:
 
 
 def octets(types: pa.Array, payloads: pa.Array) -> npt.NDArray[np.int64]:
-    """Return what each message weighs: the octets of its type and of its payload."""
+    """Return what each message weighs: the octets of its type (a dictionary will do) and of its payload."""
     return pc.add(_lengths(types), _lengths(payloads)).to_numpy()
 
 
 def _lengths(values: pa.Array) -> pa.Array:
+    if pa.types.is_dictionary(values.type):
+        return _lengths(values.dictionary).take(values.indices)
     return pc.fill_null(pc.binary_length(values), 0).cast(pa.int64())
 
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from windrow.compiled import compiled
+from windrow.compiled import compiled, inlined
 
 Ints = npt.NDArray[np.int64]
 
@@ -21,7 +22,7 @@ def group(ids, size):  # type: ignore[no-untyped-def]
     for index in range(size):
         begin[index + 1] += begin[index]
     slots = begin.copy()
-    rows = np.empty(ids.size, np.int64)
+    rows = np.empty(ids.size, np.int32)
     for row in range(ids.size):
         rows[slots[ids[row]]] = row
         slots[ids[row]] += 1
@@ -29,68 +30,97 @@ def group(ids, size):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def sort_groups(rows, begin, major, minor):  # type: ignore[no-untyped-def]
-    """Sort the rows of each group in place by (major, minor): insertion in blocks, then merges where blocks overlap.
-
-    Data that come nearly in order, as events do, cost a comparison a row.
-    """
-    block = 24
-    scratch = np.empty(rows.size, np.int64)
-    for index in range(begin.size - 1):
-        low, high = begin[index], begin[index + 1]
-        for left in range(low, high, block):
-            for at in range(left + 1, min(left + block, high)):
-                row = rows[at]
-                to = at
-                while to > left and (
-                    major[rows[to - 1]] > major[row]
-                    or (major[rows[to - 1]] == major[row] and minor[rows[to - 1]] > minor[row])
-                ):
-                    rows[to] = rows[to - 1]
-                    to -= 1
-                rows[to] = row
-        width = block
-        while width < high - low:
-            for left in range(low, high - width, 2 * width):
-                middle, right = left + width, min(left + 2 * width, high)
-                a, b = rows[middle - 1], rows[middle]
-                if major[a] < major[b] or (major[a] == major[b] and minor[a] <= minor[b]):
-                    continue
-                scratch[left:middle] = rows[left:middle]
-                one, two, to = left, middle, left
-                while one < middle and two < right:
-                    a, b = scratch[one], rows[two]
-                    if major[a] < major[b] or (major[a] == major[b] and minor[a] <= minor[b]):
-                        rows[to] = a
-                        one += 1
-                    else:
-                        rows[to] = b
-                        two += 1
-                    to += 1
-                rows[to : to + middle - one] = scratch[one:middle]
-            width *= 2
+def gathered(values, rows):  # type: ignore[no-untyped-def]
+    """Return the values of the rows, in their order."""
+    taken = np.empty(rows.size, values.dtype)
+    for index in range(rows.size):
+        taken[index] = values[rows[index]]
+    return taken
 
 
 @compiled
-def number(rows, begin, major):  # type: ignore[no-untyped-def]
-    """Number the distinct values of `major` inside each group from 0, rows being sorted by it.
+def sort_groups(rows, begin, major, minor):  # type: ignore[no-untyped-def]
+    """Sort the rows of each group in place by (major, minor), and tell whether any two of a group are equal in both.
 
-    Returns the number of each row, where each group's numbers begin over all groups, and one row for each number.
+    Insertion in blocks, then merges where blocks overlap: data that come nearly in order, as events do, cost a
+    comparison a row. Rows that end side by side were compared with each other, so that equal ones are noticed.
     """
-    numbers = np.empty(rows.size, np.int64)
-    begins = np.zeros(begin.size, np.int64)
-    samples = np.empty(rows.size, np.int64)
-    total = 0
+    block = 24
+    equal = False
+    scratch = np.empty_like(rows)
     for index in range(begin.size - 1):
-        begins[index] = total
+        low, high = begin[index], begin[index + 1]
+        for left in range(low, high, block):
+            equal |= _insert(rows, left, min(left + block, high), major, minor)
+        width = block
+        while width < high - low:
+            for left in range(low, high - width, 2 * width):
+                equal |= _merge(rows, left, left + width, min(left + 2 * width, high), major, minor, scratch)
+            width *= 2
+    return equal
+
+
+@inlined
+def _insert(rows, left, right, major, minor):  # type: ignore[no-untyped-def]
+    """Sort rows by insertion, and tell whether any two are equal."""
+    equal = False
+    last_major, last_minor = major[rows[left]], minor[rows[left]]
+    for at in range(left + 1, right):
+        row = rows[at]
+        one, two = major[row], minor[row]
+        if one > last_major or (one == last_major and two >= last_minor):
+            equal |= one == last_major and two == last_minor
+            last_major, last_minor = one, two
+            continue
+        to = at
+        while to > left and (major[rows[to - 1]] > one or (major[rows[to - 1]] == one and minor[rows[to - 1]] > two)):
+            rows[to] = rows[to - 1]
+            to -= 1
+        rows[to] = row
+        equal |= to > left and major[rows[to - 1]] == one and minor[rows[to - 1]] == two
+    return equal
+
+
+@inlined
+def _merge(rows, left, middle, right, major, minor, scratch):  # type: ignore[no-untyped-def]
+    """Merge two sorted stretches of rows, and tell whether one of each is equal."""
+    one, two = rows[middle - 1], rows[middle]
+    if major[one] < major[two] or (major[one] == major[two] and minor[one] <= minor[two]):
+        return major[one] == major[two] and minor[one] == minor[two]
+    equal = False
+    for at in range(left, middle):
+        scratch[at] = rows[at]
+    first, second, to = left, middle, left
+    while first < middle and second < right:
+        one, two = scratch[first], rows[second]
+        if major[one] < major[two] or (major[one] == major[two] and minor[one] <= minor[two]):
+            equal |= major[one] == major[two] and minor[one] == minor[two]
+            rows[to] = one
+            first += 1
+        else:
+            rows[to] = two
+            second += 1
+        to += 1
+    for at in range(first, middle):
+        rows[to + at - first] = scratch[at]
+    return equal
+
+
+@compiled
+def tied(rows, begin, major, minor):  # type: ignore[no-untyped-def]
+    """List the slots of sorted rows that are equal to a neighbour in their group by (major, minor)."""
+    count = 0
+    slots = np.empty(rows.size, np.int32)
+    for index in range(begin.size - 1):
+        same = False
         for at in range(begin[index], begin[index + 1]):
+            before = same
             row = rows[at]
-            if at == begin[index] or major[row] != major[rows[at - 1]]:
-                samples[total] = row
-                total += 1
-            numbers[row] = total - 1 - begins[index]
-    begins[begin.size - 1] = total
-    return numbers, begins, samples[:total]
+            same = at + 1 < begin[index + 1] and minor[row] == minor[rows[at + 1]] and major[row] == major[rows[at + 1]]
+            if before or same:
+                slots[count] = at
+                count += 1
+    return slots[:count].copy()
 
 
 def ties(rows: Ints, keys: Sequence[npt.NDArray[np.generic]]) -> tuple[Ints, Ints]:
@@ -113,3 +143,29 @@ def dense(ids: npt.NDArray[np.integer], bound: int) -> tuple[Ints, int]:
         return (np.cumsum(used) - 1)[ids], int(used.sum())
     values, inverse = np.unique(ids, return_inverse=True)
     return inverse.astype(np.int64), values.size
+
+
+def pairs(
+    first: npt.NDArray[np.int32], second: npt.NDArray[np.int32], firsts: int, seconds: int
+) -> tuple[npt.NDArray[np.int32], int]:
+    """Number the distinct pairs from 0 in the order in which they come, and return how many there are.
+
+    `first` lies below `firsts` and `second` below `seconds`.
+    """
+    if firsts * seconds <= 4 * first.size + 1024:
+        return _pairs_in_table(first, second, seconds, np.full(firsts * seconds, -1, np.int32))
+    encoded = pa.array(first.astype(np.int64) * seconds + second).dictionary_encode()
+    return encoded.indices.to_numpy(), len(encoded.dictionary)
+
+
+@compiled
+def _pairs_in_table(first, second, seconds, number_of):  # type: ignore[no-untyped-def]
+    numbers = np.empty(first.size, np.int32)
+    count = 0
+    for row in range(first.size):
+        pair = first[row] * seconds + second[row]
+        if number_of[pair] < 0:
+            number_of[pair] = count
+            count += 1
+        numbers[row] = number_of[pair]
+    return numbers, count

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from windrow import messages as message_columns
 from windrow import tables
+from windrow.batching.columns import with_dictionaries
 from windrow.batching.decision import decide, refused
 from windrow.batching.rules import Rules
 from windrow.floors import Floors, processing_times
@@ -57,6 +58,7 @@ def batch(
     fault = message_columns.faults(given).combine_chunks()
     good = np.flatnonzero(fault.is_null())
     valid = given.take(pa.array(good)) if good.size < given.num_rows else given
+    valid = with_dictionaries(valid)
     processing_time, floors = processing_times(valid, version[good], before.floors)
     if now is not None:
         floors = floors.at_least(_microseconds(now))

@@ -11,17 +11,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import tables
+from windrow.arrow import taken, texts, whole
 from windrow.batching import kernel
-from windrow.batching.columns import Columns, Ints, encode
+from windrow.batching.columns import Columns, Ints, Numbers, encode
 from windrow.batching.rules import Rules
 from windrow.floors import Floors
 from windrow.messages import microseconds, times
 from windrow.rejection import Refusals
 
 REASONS = np.array(["accepted", "too_old", "too_futuristic", "duplicate"])
-OPENED_BY = np.array(["message", "conflict", "size"])
+OPENED_BY = texts(["message", "conflict", "size"])
+STATES = texts(["closed", "open"])
+CLOSED_BY = texts(["timeout", "flush"])
 
 Bools = npt.NDArray[np.bool_]
+Fates = npt.NDArray[np.int8]
 Now = Callable[[pa.Array], Ints]
 
 
@@ -37,7 +41,7 @@ class Decision:
     batches: pa.Table
     changed: Bools
     known: Bools
-    fate: Ints
+    fate: Fates
     off_by: Ints
     cuts: Floors
 
@@ -82,21 +86,22 @@ def decide(
     sweep = now(columns.stream_source)
     windows, fate, off_by = run(columns, rules, sweep)
     cuts = _flush(columns, windows, rules, sweep) if flush else Floors.empty()
-    rows, of_row = _rows(columns, windows, rules, fate == kernel.ACCEPTED, microbatch)
+    rows, of_row = _rows(columns, windows, rules, fate, microbatch)
+    fate_of, off_by_of = _by_row(columns, fate, off_by)
     known = (of_row < columns.batches.num_rows) & (rows["part"].to_numpy() == 0)
     return Decision(
         batches=rows,
         changed=windows.changed[of_row],
         known=known,
-        fate=fate[columns.open_rows :],
-        off_by=off_by[columns.open_rows :],
+        fate=fate_of,
+        off_by=off_by_of,
         cuts=cuts,
     )
 
 
 def refused(decision: Decision, row: Ints, processing_time: Ints) -> Refusals:
     """Return the messages that the rules refused; `row` says where each message stands in the table it came from."""
-    rows = np.flatnonzero(decision.fate)
+    rows = np.flatnonzero(decision.fate != 0)
     return Refusals(
         row=row[rows],
         reason=REASONS[decision.fate[rows]],
@@ -107,30 +112,28 @@ def refused(decision: Decision, row: Ints, processing_time: Ints) -> Refusals:
     )
 
 
-def run(columns: Columns, rules: Rules, sweep: Ints) -> tuple[Windows, Ints, Ints]:
+def run(columns: Columns, rules: Rules, sweep: Ints) -> tuple[Windows, Fates, Ints]:
     """Call the kernel; fate and how far off are per row, open messages (always accepted) first.
 
     `columns` do not depend on the rules, so one encoding serves any number of them.
     """
-    rows = columns.octets.size
     room = columns.batches.num_rows + columns.time_at.size
     start, end, first, last, weight, opened_by, closed_at = np.empty((7, room), np.int64)
     changed = np.empty(room, np.bool_)
     at = np.full(columns.time_at.size, kernel.NONE)
-    fate, off_by = np.zeros((2, rows), np.int64)
+    fate, off_by = np.zeros(columns.row_of.size, np.int8), np.zeros(columns.row_of.size, np.int64)
     given = columns.batches
-    opened = pc.index_in(given["opened_by"].combine_chunks(), pa.array(OPENED_BY))
+    opened = pc.index_in(given["opened_by"].combine_chunks(), OPENED_BY)
     count = kernel.decide(
-        columns.new_begin, columns.visit, columns.position, columns.place, columns.processing_time, columns.octets,
-        columns.time_at, columns.position_begin, columns.type_at, columns.position_of_place, columns.place_begin,
-        columns.open_begin, columns.open_rows_begin, microseconds(given["window_start"]),
+        columns.begin, columns.new_begin, columns.event_time, columns.processing_time, columns.octets,
+        columns.position, columns.list_of, columns.place,
+        columns.position_begin, columns.time_at, columns.place_begin, columns.position_at,
+        columns.open_begin, columns.open_sizes, microseconds(given["window_start"]),
         microseconds(given["window_end"]), opened.cast(pa.int64()).to_numpy(), sweep,
         rules.window, rules.max_delay, rules.max_leap, rules.max_batch_bytes, rules.window_start == "arrival",
         fate, off_by, start, end, first, last, weight, opened_by, closed_at, changed, at,
     )  # fmt: skip
-    begins_at = np.flatnonzero(at != kernel.NONE)
-    stream = np.empty(count, np.int64)
-    stream[at[begins_at]] = np.searchsorted(columns.position_begin, begins_at, side="right") - 1
+    stream = np.searchsorted(columns.position_begin, first[:count], side="right") - 1
     windows = Windows(
         stream=stream,
         start=start[:count],
@@ -151,7 +154,7 @@ def _flush(columns: Columns, windows: Windows, rules: Rules, now: Ints) -> Floor
     rows = np.flatnonzero(windows.open)
     source_of = columns.stream_source.dictionary_encode()
     source = source_of.indices.to_numpy()[windows.stream[rows]]
-    last = columns.time_at[columns.position_begin[windows.stream[rows]] + windows.last[rows]]
+    last = columns.time_at[windows.last[rows]]
     cut = np.full(len(source_of.dictionary), kernel.NEVER)
     np.maximum.at(cut, source, last + 1)
     windows.end[rows] = np.minimum(windows.end[rows], cut[source])
@@ -162,21 +165,30 @@ def _flush(columns: Columns, windows: Windows, rules: Rules, now: Ints) -> Floor
     return Floors(source_of.dictionary.take(pa.array(sources)), cut[sources] + rules.max_delay)
 
 
+def _by_row(columns: Columns, fate: Fates, off_by: Ints) -> tuple[Fates, Ints]:
+    """Return what the kernel said of each slot for each new message, in the order in which they were given."""
+    refused = np.flatnonzero(fate != 0)
+    rows = columns.row_of[refused] - columns.open_rows
+    fate_of, off_by_of = np.zeros_like(fate[columns.open_rows :]), np.zeros_like(off_by[columns.open_rows :])
+    fate_of[rows], off_by_of[rows] = fate[refused], off_by[refused]
+    return fate_of, off_by_of
+
+
 def emitted(
-    columns: Columns, windows: Windows, rules: Rules, accepted: Bools
-) -> tuple[Ints, Ints, Ints, Ints, Ints, Bools]:
+    columns: Columns, windows: Windows, rules: Rules, fate: Fates
+) -> tuple[Numbers, Ints, Ints, Ints, Ints, Bools]:
     """List the accepted rows batch by batch.
 
     Returns the rows, where each batch begins among them (and at the end where the last one ends), and for each batch
     its window, part, octets and whether it is oversize.
     """
-    room = columns.octets.size
-    members = np.empty(room, np.int64)
+    room = columns.row_of.size
+    members = np.empty(room, np.int32)
     begin = np.empty(room + 1, np.int64)
     window, part, weight = np.empty((3, room), np.int64)
     oversize = np.empty(room, np.bool_)
     count = kernel.emit(
-        columns.ranked, columns.position, columns.stream_of, columns.position_begin, columns.octets, accepted,
+        columns.ranked, columns.row_of, columns.position, columns.octets, fate,
         windows.at, windows.first, windows.closed_at, rules.max_batch_bytes,
         members, begin, window, part, weight, oversize,
     )  # fmt: skip
@@ -184,11 +196,11 @@ def emitted(
 
 
 def _rows(
-    columns: Columns, windows: Windows, rules: Rules, accepted: Bools, microbatch: int | None
+    columns: Columns, windows: Windows, rules: Rules, fate: Fates, microbatch: int | None
 ) -> tuple[pa.Table, Ints]:
     """Return the batches as ledger rows, by stream and window, and the window of each row."""
-    members, begin, window, part, weight, oversize = emitted(columns, windows, rules, accepted)
-    content = columns.content.take(pa.array(members))
+    members, begin, window, part, weight, oversize = emitted(columns, windows, rules, fate)
+    content = taken(columns.content, members)
     listed = pa.ListArray.from_arrays(pa.array(begin), _struct(content))
     event_time = microseconds(content["event_time"])
     stream = windows.stream[window]
@@ -205,10 +217,10 @@ def _rows(
         "window_start": times(start),
         "window_end": times(end),
         "timeout": times(end + rules.max_delay),
-        "state": pa.array(np.where(still_open, "open", "closed")),
-        "opened_by": pa.array(OPENED_BY[windows.opened_by[window]]),
+        "state": _named(STATES, still_open),
+        "opened_by": _named(OPENED_BY, windows.opened_by[window]),
         "closed_at": times(windows.closed_at[window], ~still_open),
-        "close_reason": pa.array(np.where(windows.flushed[window], "flush", "timeout"), mask=still_open),
+        "close_reason": _named(CLOSED_BY, windows.flushed[window], ~still_open),
         "message_count": np.diff(begin),
         "bytes": weight,
         "oversize": oversize,
@@ -229,8 +241,13 @@ def _opened_in(columns: Columns, window: Ints, microbatch: int | None) -> pa.Chu
     return pc.if_else(pa.array(known), recorded, microbatch)
 
 
+def _named(names: pa.Array, which: npt.NDArray[np.generic], valid: Bools | None = None) -> pa.Array:
+    """Return for each number its name; NULL where not `valid`."""
+    return names.take(pa.array(which.astype(np.int8), mask=None if valid is None else ~valid))
+
+
 def _struct(content: pa.Table) -> pa.StructArray:
     return pa.StructArray.from_arrays(
-        [column.combine_chunks() for column in content.columns],
+        [whole(column) for column in content.columns],
         fields=list(content.schema),
     )

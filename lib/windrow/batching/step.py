@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import clock, tables
-from windrow.arrow import from_numpy, text, texts
-from windrow.batching.columns import streams
+from windrow.arrow import from_numpy, text
+from windrow.batching.columns import joined, streams
 from windrow.batching.rules import Rules
 from windrow.floors import Floors
 from windrow.messages import microseconds
@@ -81,8 +81,7 @@ class Batching:
         timeout = microseconds(batches["window_end"]) + self.rules.max_delay
         overdue: Bools = timeout <= work.floors.of(batches["source"].combine_chunks())
         stream, count = streams(
-            pa.concat_arrays([*batches["source"].chunks, *work.messages["source"].chunks, _NO_STRINGS]),
-            pa.concat_arrays([*batches["key"].chunks, *work.messages["key"].chunks, _NO_STRINGS]),
+            joined(batches["source"], work.messages["source"]), joined(batches["key"], work.messages["key"])
         )
         touched = np.zeros(count, np.bool_)
         touched[stream[batches.num_rows :]] = True
@@ -91,6 +90,3 @@ class Batching:
     @staticmethod
     def _batches(live: pa.Table) -> pa.Table:
         return live.filter(pc.equal(live["state"], text("open"))).select(tables.BATCH)
-
-
-_NO_STRINGS = texts([])

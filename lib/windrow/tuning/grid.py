@@ -44,8 +44,7 @@ def settable(duration: int) -> int:
 def _gaps(trial: Trial) -> Ints:
     """Return the times between two messages of one type, one after the other in their stream."""
     columns, event_time = trial.columns, trial.event_time
-    kind = columns.type_at[columns.place_begin[columns.stream_of] + columns.place]
-    order = np.lexsort((event_time, kind, columns.stream_of))
-    same = (np.diff(columns.stream_of[order]) == 0) & (np.diff(kind[order]) == 0)
+    order = np.lexsort((event_time, columns.list_of))
+    same = np.diff(columns.list_of[order]) == 0
     gaps = np.diff(event_time[order])[same]
     return gaps[gaps > 0]

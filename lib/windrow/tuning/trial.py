@@ -78,8 +78,7 @@ class Trial:
     @property
     def event_time(self) -> Ints:
         """When each message happened, in microseconds."""
-        of_stream = self.columns.position_begin[self.columns.stream_of]
-        return self.columns.time_at[of_stream + self.columns.position]
+        return self.columns.event_time
 
     @property
     def age(self) -> Ints:
@@ -89,8 +88,7 @@ class Trial:
     def outcome(self, rules: Rules) -> Row:
         """Return what the rules make of the messages; see `sweep` for the names."""
         windows, fate, _ = run(self.columns, rules, self.clock)
-        accepted = fate == kernel.ACCEPTED
-        members, begin, window, *_ = emitted(self.columns, windows, rules, accepted)
+        members, begin, window, *_ = emitted(self.columns, windows, rules, fate)
         sizes, closed_at = np.diff(begin), windows.closed_at[window]
         closes = np.repeat(closed_at, sizes)
         waited = (closes - self.received_at[members])[closes != kernel.NEVER]
