@@ -45,7 +45,7 @@ def seen(spark: Any, view: str) -> list[dict[str, Any]]:
 def test_views(spark: Any, schema: str, clock: ManualClock) -> None:
     """
     Each state has a view with its own columns, `<topology>_<state>`; one that is declared later gets its columns and
-    its view, and the others stay as they are.
+    its view, also where all of its columns are there already, and the others stay as they are.
     """
     given = SETTINGS.model_copy(update={"depot": f"{schema}.depot", "ledger": f"{schema}.states"})
     open_engine(given, spark).create_depot(table([]).schema.field("payload").type, "90d")
@@ -71,3 +71,11 @@ def test_views(spark: Any, schema: str, clock: ManualClock) -> None:
         {"kind": "c", "count": 1},
     ]
     assert seen(spark, f"{schema}.all_kinds_latest") == [{"kind": kind, "seen_in": number} for kind in ("b", "c")]
+
+    @later.pstate("last_counts", key="kind STRING", value="count BIGINT")
+    def last_counts(microbatch: Microbatch) -> pa.Table:
+        return microbatch.messages.group_by("type").aggregate([([], "count_all")]).rename_columns(["kind", "count"])
+
+    publish(spark, f"{schema}.depot", [message("a")])
+    run_topology(later, SETTINGS, spark=spark, clock=clock)
+    assert seen(spark, f"{schema}.all_kinds_last_counts") == [{"kind": "a", "count": 1}]

@@ -8,9 +8,10 @@ stream, *places* number its (type, event time) pairs. Four structures over them 
   the window that holds a message is its predecessor in this set or, when the window begins before its first message,
   its successor.
 - `held`, a set of places: the accepted messages. A neighbour of the same type inside the window is a conflict, the
-  same place a duplicate.
+  same place a duplicate. Both are asked only about a message that is not later than the `newest` of its type.
 - `occupied`, a set of positions with an accepted message: where a window splits, its last message before the split.
-- `heavy`, octets by position: what a window weighs is their sum from its first position to its last.
+- `heavy`, octets by position: what a window weighs is their sum from its first position to its last. They are not
+  needed where all messages of a stream together fit a batch.
 
 A split changes an end and adds a window; nothing moves. Every step costs log64 of the stream's rows at most, whatever
 the batches hold, but for weighing: a split leaves both halves with the weight of the whole, which they cannot exceed,

@@ -48,8 +48,10 @@ def create_table(
 Views = Callable[[str], Mapping[str, str]]  # the query of each view by name, over a reference
 
 
-def create_views(session: SparkSession, ledger: str, schema: str = "", views_of: Views | None = None) -> list[str]:
-    """Create the views over a catalog ledger, or bring them up to date, and return their names.
+def create_views(
+    session: SparkSession, ledger: str, schema: str = "", views_of: Views | None = None, missing: bool = False
+) -> list[str]:
+    """Create the views over a catalog ledger (or only those `missing`), or bring them up to date; return their names.
 
     They stand in the ledger's schema unless told; `views_of` gives those of a topology. Raises TableRefused when
     something else has one of the names.
@@ -58,6 +60,8 @@ def create_views(session: SparkSession, ledger: str, schema: str = "", views_of:
     raw = tables.is_over_raw(session.table(reference(ledger)).columns)
     views = _views(ledger, schema, views_of or partial(tables.views, raw=raw))
     for name, select in views.items():
+        if missing and _comment(session, name) is not None:
+            continue
         text = _mark(ledger).replace("\\", "\\\\").replace("'", "\\'")
         try:
             session.sql(f"CREATE OR REPLACE VIEW {name} COMMENT '{text}' AS {select}")

@@ -174,7 +174,7 @@ class EmbeddedEngine:
         """Return `[format]` as the history of a ledger over a raw depot records it."""
         return self._settings.format.recorded()
 
-    def create_views(self) -> list[str]:
+    def create_views(self, missing: bool = False) -> list[str]:
         """Create nothing: a path has no views."""
         return []
 

@@ -103,7 +103,7 @@ class LateSpark:
         """Add columns to the ledger."""
         self._looking.add_columns(columns)
 
-    def create_views(self) -> list[str]:
+    def create_views(self, missing: bool = False) -> list[str]:
         """Create nothing: a path has no views."""
         return []
 

@@ -162,8 +162,11 @@ class Engine(Protocol):
         """Return `[format]` as JSON, for the history; None for a depot of messages."""
         ...
 
-    def create_views(self) -> list[str]:
-        """Create the views over a ledger in a catalog and return their names. Raises TableRefused for a taken name."""
+    def create_views(self, missing: bool = False) -> list[str]:
+        """Create the views over a ledger in a catalog, or only those `missing`, and return the names of all.
+
+        Raises TableRefused for a taken name.
+        """
         ...
 
     def add_columns(self, columns: pa.Schema) -> None:

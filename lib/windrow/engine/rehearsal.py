@@ -58,7 +58,7 @@ class Rehearsal:
     def add_columns(self, columns: pa.Schema) -> None:
         """Add nothing: only topologies have new columns, and these are not rehearsed."""
 
-    def create_views(self) -> list[str]:
+    def create_views(self, missing: bool = False) -> list[str]:
         """Make nothing."""
         return []
 

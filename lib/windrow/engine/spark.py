@@ -156,11 +156,11 @@ class SparkEngine:
         """Return `[format]` as the history of a ledger over a raw depot records it."""
         return self._settings.format.recorded()
 
-    def create_views(self) -> list[str]:
-        """Create the views over a catalog ledger and return their names; a path has none."""
+    def create_views(self, missing: bool = False) -> list[str]:
+        """Create the views over a catalog ledger, or only those `missing`, and return their names; a path has none."""
         if not is_name(self._ledger):
             return []
-        return catalog.create_views(self._session, self._ledger, self._settings.views, self._views)
+        return catalog.create_views(self._session, self._ledger, self._settings.views, self._views, missing)
 
     def add_columns(self, columns: pa.Schema) -> None:
         """Add columns to the ledger, and to the views over it."""

@@ -88,13 +88,15 @@ def runner_of(
 
 
 def extend(topology: Topology, engine: Engine) -> None:
-    """Add the columns of states that were declared since the table of states was made."""
+    """Add the columns and views of states that were declared since the table of states was made."""
     table = engine.ledger()
     if table is None or not is_of_topology(table.schema.names):
         return
     columns = [field for field in topology.schema() if field.name not in table.schema.names]
     if columns:
         engine.add_columns(pa.schema(columns))
+    else:
+        engine.create_views(missing=True)
 
 
 def inlets_of(topology: Topology, engines: Mapping[str, Engine], settings: Settings) -> list[Inlet]:
