@@ -65,7 +65,7 @@ class SparkCommit:
             ):
                 if not overwrites:
                     return self._merge(rows, control)
-                self._overwrite(rows, control)
+                self._overwrite(rows, control, small)
                 return None
         finally:
             self.session.catalog.dropTempView(SOURCE)
@@ -74,8 +74,8 @@ class SparkCommit:
         """Give the rows to write a name for SQL."""
         frame.createOrReplaceTempView(SOURCE)
 
-    def _overwrite(self, rows: Any, control: pa.Table) -> None:
-        """Replace the live rows by what is live afterwards."""
+    def _overwrite(self, rows: Any, control: pa.Table, small: bool) -> None:
+        """Replace the live rows by what is live afterwards; a small commit writes one file a partition."""
         live = pa.concat_tables([self.live.rows, self.live.open.wanted(None)])
         if isinstance(rows, pa.Table):
             new = pa.concat_tables([rows.drop_columns(["known"]), control])
@@ -86,7 +86,7 @@ class SparkCommit:
                 [_without(live, pa.chunked_array([*known.chunks, *control["id"].chunks])), control]
             )
             frame = rows.where(f"state <> '{tables.GONE}'").drop("known").unionByName(frame_of(self.session, beside))
-        self.stage(frame)
+        self.stage(frame.coalesce(1) if small else frame)
         stands = (
             f"(SELECT max(token) FROM {reference(self.ledger)} WHERE state = 'progress' AND id = '{tables.PROGRESS}')"
         )
