@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.compiled import compiled, inlined
+from windrow.compiled import compiled, compiled_in_place, inlined
 
 Ints = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int32]
 
 
 @compiled
@@ -38,25 +39,76 @@ def gathered(values, rows):  # type: ignore[no-untyped-def]
     return taken
 
 
-@compiled
-def sort_groups(rows, begin, major, minor):  # type: ignore[no-untyped-def]
+def sort_groups(rows: Numbers, begin: Ints, major: Ints, minor: Ints) -> bool:
     """Sort the rows of each group in place by (major, minor), and tell whether any two of a group are equal in both.
 
-    Insertion in blocks, then merges where blocks overlap: data that come nearly in order, as events do, cost a
-    comparison a row. Rows that end side by side were compared with each other, so that equal ones are noticed.
+    The sort is stable. Data that come nearly in order, as events do, cost a comparison a row.
+    """
+    return bool(_sort_groups(rows, begin, major, minor, np.empty_like(rows)))
+
+
+@compiled_in_place
+def _sort_groups(rows, begin, major, minor, late):  # type: ignore[no-untyped-def]
+    """Take out of each group what is late, less than a row before it, sort that, and merge it with what stayed.
+
+    Rows that end side by side were compared with each other, so that equal ones are noticed.
+    """
+    equal = False
+    for group in range(begin.size - 1):
+        low, high = begin[group], begin[group + 1]
+        kept = low
+        for at in range(low, high):
+            row = rows[at]
+            if kept > low and _before(major, minor, row, rows[kept - 1]):
+                late[at - kept] = row
+                continue
+            equal |= kept > low and major[row] == major[rows[kept - 1]] and minor[row] == minor[rows[kept - 1]]
+            rows[kept] = row
+            kept += 1
+        if kept < high:
+            equal |= _sort(late, high - kept, major, minor, rows, kept)
+            equal |= _merge_back(rows, low, kept, high, late, major, minor)
+    return equal
+
+
+@inlined
+def _before(major, minor, one, other):  # type: ignore[no-untyped-def]
+    """Tell whether one row comes before another."""
+    return major[one] < major[other] or (major[one] == major[other] and minor[one] < minor[other])
+
+
+@inlined
+def _merge_back(rows, low, kept, high, late, major, minor):  # type: ignore[no-untyped-def]
+    """Merge sorted late rows with those that stayed, from behind, and tell whether one of each is equal."""
+    equal = False
+    stayed, to = kept - 1, high - 1
+    for at in range(high - kept - 1, -1, -1):
+        row = late[at]
+        while stayed >= low and _before(major, minor, row, rows[stayed]):
+            rows[to] = rows[stayed]
+            stayed -= 1
+            to -= 1
+        equal |= stayed >= low and major[row] == major[rows[stayed]] and minor[row] == minor[rows[stayed]]
+        rows[to] = row
+        to -= 1
+    return equal
+
+
+@inlined
+def _sort(rows, count, major, minor, scratch, free):  # type: ignore[no-untyped-def]
+    """Sort the first rows: insertion in blocks, then merges where blocks overlap; `scratch` is free from `free` on.
+
+    Tells whether any two are equal.
     """
     block = 24
     equal = False
-    scratch = np.empty_like(rows)
-    for index in range(begin.size - 1):
-        low, high = begin[index], begin[index + 1]
-        for left in range(low, high, block):
-            equal |= _insert(rows, left, min(left + block, high), major, minor)
-        width = block
-        while width < high - low:
-            for left in range(low, high - width, 2 * width):
-                equal |= _merge(rows, left, left + width, min(left + 2 * width, high), major, minor, scratch)
-            width *= 2
+    for left in range(0, count, block):
+        equal |= _insert(rows, left, min(left + block, count), major, minor)
+    width = block
+    while width < count:
+        for left in range(0, count - width, 2 * width):
+            equal |= _merge(rows, left, left + width, min(left + 2 * width, count), major, minor, scratch, free)
+        width *= 2
     return equal
 
 
@@ -64,44 +116,38 @@ def sort_groups(rows, begin, major, minor):  # type: ignore[no-untyped-def]
 def _insert(rows, left, right, major, minor):  # type: ignore[no-untyped-def]
     """Sort rows by insertion, and tell whether any two are equal."""
     equal = False
-    last_major, last_minor = major[rows[left]], minor[rows[left]]
     for at in range(left + 1, right):
         row = rows[at]
-        one, two = major[row], minor[row]
-        if one > last_major or (one == last_major and two >= last_minor):
-            equal |= one == last_major and two == last_minor
-            last_major, last_minor = one, two
-            continue
         to = at
-        while to > left and (major[rows[to - 1]] > one or (major[rows[to - 1]] == one and minor[rows[to - 1]] > two)):
+        while to > left and _before(major, minor, row, rows[to - 1]):
             rows[to] = rows[to - 1]
             to -= 1
         rows[to] = row
-        equal |= to > left and major[rows[to - 1]] == one and minor[rows[to - 1]] == two
+        equal |= to > left and major[row] == major[rows[to - 1]] and minor[row] == minor[rows[to - 1]]
     return equal
 
 
 @inlined
-def _merge(rows, left, middle, right, major, minor, scratch):  # type: ignore[no-untyped-def]
+def _merge(rows, left, middle, right, major, minor, scratch, free):  # type: ignore[no-untyped-def]
     """Merge two sorted stretches of rows, and tell whether one of each is equal."""
     one, two = rows[middle - 1], rows[middle]
-    if major[one] < major[two] or (major[one] == major[two] and minor[one] <= minor[two]):
+    if not _before(major, minor, two, one):
         return major[one] == major[two] and minor[one] == minor[two]
     equal = False
     for at in range(left, middle):
-        scratch[at] = rows[at]
-    first, second, to = left, middle, left
-    while first < middle and second < right:
+        scratch[free + at - left] = rows[at]
+    first, end, second, to = free, free + middle - left, middle, left
+    while first < end and second < right:
         one, two = scratch[first], rows[second]
-        if major[one] < major[two] or (major[one] == major[two] and minor[one] <= minor[two]):
+        if _before(major, minor, two, one):
+            rows[to] = two
+            second += 1
+        else:
             equal |= major[one] == major[two] and minor[one] == minor[two]
             rows[to] = one
             first += 1
-        else:
-            rows[to] = two
-            second += 1
         to += 1
-    for at in range(first, middle):
+    for at in range(first, end):
         rows[to + at - first] = scratch[at]
     return equal
 
@@ -145,9 +191,7 @@ def dense(ids: npt.NDArray[np.integer], bound: int) -> tuple[Ints, int]:
     return inverse.astype(np.int64), values.size
 
 
-def pairs(
-    first: npt.NDArray[np.int32], second: npt.NDArray[np.int32], firsts: int, seconds: int
-) -> tuple[npt.NDArray[np.int32], int]:
+def pairs(first: Numbers, second: Numbers, firsts: int, seconds: int) -> tuple[Numbers, int]:
     """Number the distinct pairs from 0 in the order in which they come, and return how many there are.
 
     `first` lies below `firsts` and `second` below `seconds`.

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
 
-from windrow.batching.bits import LEVELS, contains, insert, predecessor, remove, successor
+from windrow.batching.bits import contains, insert, levels_of, predecessor, remove, successor
 
 SIZES = st.sampled_from([1, 63, 64, 65, 4_095, 4_096, 4_097, 300_000])
 EDGES = [edge + beside for edge in (0, 64, 128, 64 * 63, 64 * 64, 64 * 65, 64**3) for beside in (-2, -1, 0, 1)]
@@ -14,11 +14,6 @@ def inside(size: int) -> st.SearchStrategy[int]:
     """Positions, most of them beside the edges of words."""
     near = st.sampled_from([edge for edge in EDGES if 0 <= edge < size])
     return near | near | st.integers(0, size - 1)
-
-
-def begins(size: int) -> np.ndarray:
-    lengths = [(size >> (6 * level + 6)) + 1 for level in range(LEVELS)]
-    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
 @njit
@@ -43,7 +38,7 @@ def test_set_agrees_with_a_sorted_list(data: st.DataObject) -> None:
     size = data.draw(SIZES)
     kinds = st.sampled_from([INSERT, INSERT, REMOVE])
     steps = data.draw(st.lists(st.tuples(kinds, inside(size), inside(size)), min_size=30, max_size=60))
-    begin = begins(size)
+    begin = levels_of(size)
     held, before, after = np.zeros((3, len(steps)), np.int64)
     follow(np.zeros(begin[-1], np.uint64), begin, np.array(steps, np.int64), size, held, before, after)
     plain: set[int] = set()

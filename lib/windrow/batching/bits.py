@@ -7,6 +7,8 @@ are inlined into the kernel because passing arrays to a compiled function costs 
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 from numba import njit
 from numba.cpython.unsafe.numbers import leading_zeros, trailing_zeros
 from numpy import uint64
@@ -16,6 +18,12 @@ LEVELS = 5  # 64^5 positions: more than any table has rows
 _ONE = uint64(1)
 _LOW = uint64(63)
 _ALL = uint64(0xFFFFFFFFFFFFFFFF)
+
+
+def levels_of(positions: int) -> npt.NDArray[np.int64]:
+    """Return where in an array the levels of a set of so many positions begin, and where the last one ends."""
+    lengths = [(positions >> (6 * level + 6)) + 1 for level in range(LEVELS)]
+    return np.cumsum([0, *lengths])
 
 
 @njit(inline="always")

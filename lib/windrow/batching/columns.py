@@ -99,9 +99,7 @@ def encode(messages: pa.Table, processing_time: Ints, version: Ints, batches: pa
     kind = order.gathered(_ranks(types), row_of)
     ranked = np.arange(row_of.size, dtype=np.int32)
     order.sort_groups(ranked, begin, event_time, kind)
-    position, list_of, place, time_at, position_begin, place_begin, position_at = number(
-        ranked, begin, event_time, kind, len(types.dictionary)
-    )
+    numbered = number(ranked, begin, event_time, kind, len(types.dictionary))
     not_yet = np.zeros(content.num_rows - messages.num_rows, np.int64)
     return Columns(
         batches=batches,
@@ -113,15 +111,9 @@ def encode(messages: pa.Table, processing_time: Ints, version: Ints, batches: pa
         processing_time=order.gathered(np.append(not_yet, processing_time), row_of),
         octets=order.gathered(octets(types, whole(content["payload"])), row_of),
         ranked=ranked,
-        position=position,
-        list_of=list_of,
-        place=place,
+        **numbered._asdict(),
         begin=begin,
         new_begin=new_begin,
-        position_begin=position_begin,
-        time_at=time_at,
-        place_begin=place_begin,
-        position_at=position_at,
         open_rows=not_yet.size,
         open_begin=open_begin,
         open_sizes=sizes,

@@ -113,40 +113,61 @@ def refused(decision: Decision, row: Ints, processing_time: Ints) -> Refusals:
 
 
 def run(columns: Columns, rules: Rules, sweep: Ints) -> tuple[Windows, Fates, Ints]:
-    """Call the kernel; fate and how far off are per row, open messages (always accepted) first.
+    """Call the kernel; fate and how far off are per slot, messages of open batches always accepted.
 
     `columns` do not depend on the rules, so one encoding serves any number of them.
     """
-    room = columns.batches.num_rows + columns.time_at.size
-    start, end, first, last, weight, opened_by, closed_at = np.empty((7, room), np.int64)
-    changed = np.empty(room, np.bool_)
-    at = np.full(columns.time_at.size, kernel.NONE)
-    fate, off_by = np.zeros(columns.row_of.size, np.int8), np.zeros(columns.row_of.size, np.int64)
     given = columns.batches
     opened = pc.index_in(given["opened_by"].combine_chunks(), OPENED_BY)
+    windows = _room(given.num_rows + columns.time_at.size, columns.time_at.size)
+    fate, off_by = np.zeros(columns.row_of.size, np.int8), np.zeros(columns.row_of.size, np.int64)
+    orders = kernel.Orders(columns.time_at, columns.place_begin, columns.position_at)
     count = kernel.decide(
-        columns.begin, columns.new_begin, columns.event_time, columns.processing_time, columns.octets,
-        columns.position, columns.list_of, columns.place,
-        columns.position_begin, columns.time_at, columns.place_begin, columns.position_at,
-        columns.open_begin, columns.open_sizes, microseconds(given["window_start"]),
-        microseconds(given["window_end"]), opened.cast(pa.int64()).to_numpy(), sweep,
-        rules.window, rules.max_delay, rules.max_leap, rules.max_batch_bytes, rules.window_start == "arrival",
-        fate, off_by, start, end, first, last, weight, opened_by, closed_at, changed, at,
-    )  # fmt: skip
-    stream = np.searchsorted(columns.position_begin, first[:count], side="right") - 1
-    windows = Windows(
-        stream=stream,
-        start=start[:count],
-        end=end[:count],
-        first=first[:count],
-        last=last[:count],
-        opened_by=opened_by[:count],
-        closed_at=closed_at[:count],
-        changed=changed[:count],
-        at=at,
+        kernel.Streams(columns.begin, columns.new_begin, columns.position_begin, columns.open_begin, sweep),
+        kernel.Slots(
+            columns.event_time,
+            columns.processing_time,
+            columns.octets,
+            columns.position,
+            columns.list_of,
+            columns.place,
+        ),
+        orders,
+        kernel.Given(
+            columns.open_sizes,
+            microseconds(given["window_start"]),
+            microseconds(given["window_end"]),
+            opened.cast(pa.int64()).to_numpy(),
+        ),
+        kernel.Limits(
+            rules.window, rules.max_delay, rules.max_leap, rules.max_batch_bytes, rules.window_start == "arrival"
+        ),
+        kernel.Sets.empty(orders),
+        windows,
+        fate,
+        off_by,
+    )
+    found = Windows(
+        stream=np.searchsorted(columns.position_begin, windows.first[:count], side="right") - 1,
+        start=windows.start[:count],
+        end=windows.end[:count],
+        first=windows.first[:count],
+        last=windows.last[:count],
+        opened_by=windows.opened_by[:count],
+        closed_at=windows.closed_at[:count],
+        changed=windows.changed[:count],
+        at=windows.at,
         flushed=np.zeros(count, np.bool_),
     )
-    return windows, fate, off_by
+    return found, fate, off_by
+
+
+def _room(windows: int, positions: int) -> kernel.Windows:
+    """Return room for as many windows as there can be: one for each open batch, and one for each position."""
+    start, end, first, last, weight, opened_by, closed_at = np.empty((7, windows), np.int64)
+    weighed, changed = np.empty((2, windows), np.bool_)
+    at = np.full(positions, kernel.NONE)
+    return kernel.Windows(start, end, first, last, weight, weighed, opened_by, closed_at, changed, at)
 
 
 def _flush(columns: Columns, windows: Windows, rules: Rules, now: Ints) -> Floors:

@@ -20,10 +20,14 @@ and only when that is too much for a batch is a half weighed, once.
 
 from __future__ import annotations
 
-import numpy as np
+from typing import NamedTuple
 
-from windrow.batching.bits import LEVELS, contains, insert, predecessor, remove, successor
-from windrow.compiled import compiled
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from windrow.batching.bits import contains, insert, levels_of, predecessor, remove, successor
+from windrow.compiled import compiled_in_place
 
 ACCEPTED, TOO_OLD, TOO_FUTURISTIC, DUPLICATE = 0, 1, 2, 3
 BY_MESSAGE, BY_CONFLICT, BY_SIZE = 0, 1, 2
@@ -31,195 +35,325 @@ NEVER = np.iinfo(np.int64).min
 FOREVER = np.iinfo(np.int64).max
 NONE = -1
 
+Ints = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int32]
+Words = npt.NDArray[np.uint64]
+Bools = npt.NDArray[np.bool_]
 
-@compiled
-def decide(  # type: ignore[no-untyped-def]
-    begin, new_begin, event_time, processing_time, octets, position, list_of, place,
-    position_begin, time_at, place_begin, position_at, open_begin, open_sizes, open_start, open_end, open_by, sweep,
-    window, max_delay, max_leap, max_octets, start_at_arrival,
-    fate, off_by, start, end, first, last, weight, opened_by, closed_at, changed, window_at,
-):  # fmt: skip
-    """Decide every new message and return how many windows there are; the arrays of the last line are filled.
 
-    Shapes: see `Columns` for the first two lines, slots, positions, lists and places are counted over all streams;
-    `sweep` is the last `now` of each stream. Times in microseconds. Window k < number of open windows is the k-th open
-    window given.
+class Streams(NamedTuple):
+    """Where what belongs to each stream begins; but for `new_begin` there is one entry more, for the end of all."""
+
+    begin: Ints  # its slots
+    new_begin: Ints  # those of its new messages
+    position_begin: Ints  # its positions
+    open_begin: Ints  # its open batches
+    sweep: Ints  # its clock after all messages
+
+
+class Slots(NamedTuple):
+    """The messages as they are taken, see `Columns`."""
+
+    event_time: Ints
+    processing_time: Ints
+    octets: Ints
+    position: Numbers
+    list_of: Numbers
+    place: Numbers
+
+
+class Orders(NamedTuple):
+    """What positions, lists and places stand for, see `numbering`."""
+
+    time_at: Ints  # per position
+    place_begin: Ints  # per list, and at the end
+    position_at: Numbers  # per place
+
+
+class Given(NamedTuple):
+    """The open batches: how many messages each has, and its window."""
+
+    sizes: Ints
+    start: Ints
+    end: Ints
+    opened_by: Ints
+
+
+class Limits(NamedTuple):
+    """The rules; durations in microseconds."""
+
+    window: int
+    max_delay: int
+    max_leap: int
+    max_octets: int
+    start_at_arrival: bool
+
+
+class Windows(NamedTuple):
+    """The windows, those of the open batches first, and per position the window that begins there."""
+
+    start: Ints
+    end: Ints
+    first: Ints  # positions of the first and the last message
+    last: Ints
+    weight: Ints  # octets, or more where not `weighed`
+    weighed: Bools
+    opened_by: Ints
+    closed_at: Ints
+    changed: Bools
+    at: Ints
+
+
+class Sets(NamedTuple):
+    """What answers the questions of the rules, see above."""
+
+    windows: Words
+    occupied: Words
+    levels: Ints  # where the levels of the two begin
+    held: Words
+    held_levels: Ints
+    newest: Ints  # per list
+    heavy: Ints  # per position
+
+    @classmethod
+    def empty(cls, orders: Orders) -> Sets:
+        """Return sets for all positions and places, with nothing in them."""
+        levels, held_levels = levels_of(orders.time_at.size), levels_of(orders.position_at.size)
+        return cls(
+            windows=np.zeros(levels[-1], np.uint64),
+            occupied=np.zeros(levels[-1], np.uint64),
+            levels=levels,
+            held=np.zeros(held_levels[-1], np.uint64),
+            held_levels=held_levels,
+            newest=np.full(orders.place_begin.size - 1, NEVER),
+            heavy=np.zeros(orders.time_at.size, np.int64),
+        )
+
+
+@compiled_in_place
+def decide(streams, slots, orders, given, limits, sets, windows, fate, off_by):  # type: ignore[no-untyped-def]
+    """Decide every new message and return how many windows there are; `windows`, `fate` and `off_by` are filled.
+
+    Slots, positions, lists and places are counted over all streams. `sets` are empty, `fate` and `off_by` (per slot) 0
+    before.
     """
-    set_begin = np.zeros(LEVELS + 1, np.int64)
-    held_begin = np.zeros(LEVELS + 1, np.int64)
-    for level in range(LEVELS):
-        set_begin[level + 1] = set_begin[level] + (time_at.size >> (6 * level + 6)) + 1
-        held_begin[level + 1] = held_begin[level] + (position_at.size >> (6 * level + 6)) + 1
-    windows = np.zeros(set_begin[LEVELS], np.uint64)
-    occupied = np.zeros(set_begin[LEVELS], np.uint64)
-    held = np.zeros(held_begin[LEVELS], np.uint64)
-    newest = np.full(place_begin.size - 1, NEVER)
-    heavy = np.zeros(time_at.size if max_octets > 0 else 0, np.int64)
-    weighed = np.empty(start.size, np.bool_)
+    count = given.start.size
+    for stream in range(streams.begin.size - 1):
+        low, high = streams.position_begin[stream], streams.position_begin[stream + 1]
+        weigh = _may_exceed(limits, slots, streams.begin[stream], streams.begin[stream + 1])
+        slot = streams.begin[stream]
+        for w in range(streams.open_begin[stream], streams.open_begin[stream + 1]):
+            slot = _reopen(windows, sets, slots, given, w, slot, weigh)
+        head = streams.open_begin[stream] if slot > streams.begin[stream] else NONE  # the first window to close
+        due = windows.end[head] + limits.max_delay if head != NONE else FOREVER
 
-    count = open_start.size
-    for stream in range(begin.size - 1):
-        base, beyond = position_begin[stream], position_begin[stream + 1]
-        weigh = False
-        if max_octets > 0:
-            total = 0
-            for slot in range(begin[stream], begin[stream + 1]):
-                total += octets[slot]
-            weigh = total > max_octets
-
-        head, slot = NONE, begin[stream]
-        for w in range(open_begin[stream], open_begin[stream + 1]):
-            start[w], end[w], opened_by[w] = open_start[w], open_end[w], open_by[w]
-            weight[w], weighed[w] = 0, True
-            first[w] = position[slot]
-            for _ in range(open_sizes[w]):
-                p = position[slot]
-                first[w], last[w] = min(first[w], p), p
-                insert(occupied, set_begin, p)
-                insert(held, held_begin, place[slot])
-                newest[list_of[slot]] = max(newest[list_of[slot]], event_time[slot])
-                if weigh:
-                    weight[w] += octets[slot]
-                    heavy[p] += octets[slot]
-                slot += 1
-            closed_at[w], changed[w] = NEVER, False
-            window_at[first[w]] = w
-            insert(windows, set_begin, first[w])
-            if head == NONE:
-                head = w
-
-        b, left, right = NONE, NONE, NONE
-        b_start, b_end = 0, 0
-        due = FOREVER if head == NONE else end[head] + max_delay
-        for slot in range(new_begin[stream], begin[stream + 1] + 1):
-            at_end = slot == begin[stream + 1]
-            now = sweep[stream] if at_end else processing_time[slot]
-
+        b, begins, ends = NONE, 0, 0  # the window used last; there is no time in it that closed
+        for slot in range(streams.new_begin[stream], streams.begin[stream + 1]):
+            now, t = slots.processing_time[slot], slots.event_time[slot]
             while now >= due:
-                closed_at[head], changed[head] = due, True
-                remove(windows, set_begin, first[head])
-                following = successor(windows, set_begin, first[head] + 1, beyond)
-                head = window_at[following] if following >= 0 else NONE
-                due = end[head] + max_delay if following >= 0 else FOREVER
-            if at_end:
-                break
-
-            t = event_time[slot]
-            if t < now - max_delay:
-                fate[slot], off_by[slot] = TOO_OLD, now - max_delay - t
+                head, due = _close(windows, sets, limits, head, due, high)
+            if t < now - limits.max_delay:
+                fate[slot], off_by[slot] = TOO_OLD, now - limits.max_delay - t
                 continue
-            if t > now + max_leap:
-                fate[slot], off_by[slot] = TOO_FUTURISTIC, t - now - max_leap
+            if t > now + limits.max_leap:
+                fate[slot], off_by[slot] = TOO_FUTURISTIC, t - now - limits.max_leap
                 continue
-            p, q, one = position[slot], place[slot], list_of[slot]
-
-            # the active window that holds t: the last one used (t is not in one that closed), else the neighbours of p
-            if t < b_start or t >= b_end:
-                b, right = NONE, NONE
-                before = predecessor(windows, set_begin, p)
-                left = window_at[before] if before >= base else NONE
-                if left != NONE and t < end[left]:
-                    b = left
-                else:
-                    after = successor(windows, set_begin, p + 1, beyond)
-                    right = window_at[after] if after >= 0 else NONE
-                    if right != NONE and t >= start[right]:
-                        b = right
-
+            p, q, one = slots.position[slot], slots.place[slot], slots.list_of[slot]
+            left, right = NONE, NONE
+            if t < begins or t >= ends:
+                b, left, right = _around(windows, sets, t, p, low, high)
             split_at = NONE
             if b == NONE:
-                begins = now - max_delay if start_at_arrival else t
-                if left != NONE:
-                    begins = max(begins, end[left])
-                if t >= begins + window:
-                    begins = t
                 b = count
                 count += 1
-                start[b], end[b] = begins, begins + window
-                if right != NONE:
-                    end[b] = min(end[b], start[right])
-                first[b], last[b], weight[b], weighed[b] = p, p, 0, True
-                opened_by[b], closed_at[b] = BY_MESSAGE, NEVER
-                window_at[p] = b
-                insert(windows, set_begin, p)
-                if head == NONE or p < first[head]:
+                _open(windows, sets, limits, b, now, t, p, left, right)
+                if head == NONE or p < windows.first[head]:
                     head = b
-                due = end[head] + max_delay
-                b_start, b_end = start[b], end[b]
+                due = windows.end[head] + limits.max_delay
             else:
-                b_start, b_end = start[b], end[b]
-                if t > newest[one]:
-                    if newest[one] >= b_start:
-                        split_at = p
-                else:
-                    if contains(held, held_begin, q):
-                        fate[slot] = DUPLICATE
-                        continue
-                    other = predecessor(held, held_begin, q)
-                    if other >= place_begin[one] and time_at[position_at[other]] >= b_start:
-                        split_at = p
-                    else:
-                        other = successor(held, held_begin, q + 1, place_begin[one + 1])
-                        if other >= 0 and time_at[position_at[other]] < b_end:
-                            split_at = position_at[other]
-
-            insert(occupied, set_begin, p)
-            insert(held, held_begin, q)
-            newest[one] = max(newest[one], t)
-            changed[b] = True
-            last[b] = max(last[b], p)
-            if p < first[b]:
-                remove(windows, set_begin, first[b])
-                first[b] = p
-                window_at[p] = b
-                insert(windows, set_begin, p)
-            if weigh:
-                heavy[p] += octets[slot]
-                weight[b] += octets[slot]
-            elif split_at == NONE:
-                continue
-
-            # a conflict split, then at most two size splits: before the message, and after it
-            cause = BY_CONFLICT
-            for attempt in range(3):
-                if attempt > 0:
-                    cause = BY_SIZE
-                    split_at = NONE
-                    if not weigh or weight[b] <= max_octets:
-                        break
-                    if not weighed[b]:
-                        weight[b], weighed[b] = heavy[first[b] : last[b] + 1].sum(), True
-                        if weight[b] <= max_octets:
-                            break
-                    if attempt == 1 and first[b] < p:
-                        split_at = p
-                    elif attempt == 2 and last[b] > p:
-                        split_at = successor(occupied, set_begin, p + 1, beyond)
-                if split_at == NONE:
+                duplicate, split_at = _beside(sets, orders, t, p, q, one, windows.start[b], windows.end[b])
+                if duplicate:
+                    begins, ends = windows.start[b], windows.end[b]
+                    fate[slot] = DUPLICATE
                     continue
-                after = successor(windows, set_begin, first[b] + 1, beyond)
-                half = count
-                count += 1
-                start[half] = time_at[split_at]
-                end[half] = max(start[half] + window, end[b])
-                if after >= 0:
-                    end[half] = min(end[half], start[window_at[after]])
-                end[b] = start[half]
-                first[half], last[half] = split_at, last[b]
-                last[b] = predecessor(occupied, set_begin, split_at - 1)
-                weight[half], weighed[half], weighed[b] = weight[b], False, False
-                opened_by[half], closed_at[half], changed[half] = cause, NEVER, True
-                window_at[split_at] = half
-                insert(windows, set_begin, split_at)
-                if b == head:
-                    due = end[b] + max_delay
-                if p >= split_at:
-                    b = half
-                b_start, b_end = start[b], end[b]
+            _accept(windows, sets, b, t, p, q, one)
+            if weigh:
+                sets.heavy[p] += slots.octets[slot]
+                windows.weight[b] += slots.octets[slot]
+            if weigh or split_at != NONE:
+                b, count = _split(windows, sets, orders, limits, b, count, p, split_at, weigh, high)
+                due = windows.end[head] + limits.max_delay
+            begins, ends = windows.start[b], windows.end[b]
+
+        while streams.sweep[stream] >= due:
+            head, due = _close(windows, sets, limits, head, due, high)
     return count
 
 
-@compiled
+@njit(inline="always")
+def _may_exceed(limits, slots, begin, end):  # type: ignore[no-untyped-def]
+    """Tell whether the messages of a stream can be too much for a batch: whether they are, together."""
+    total = 0
+    if limits.max_octets > 0:
+        for slot in range(begin, end):
+            total += slots.octets[slot]
+    return limits.max_octets > 0 and total > limits.max_octets
+
+
+@njit(inline="always")
+def _reopen(windows, sets, slots, given, w, slot, weigh):  # type: ignore[no-untyped-def]
+    """Make the w-th open batch, whose messages begin at `slot`, a window, and return where those of the next begin."""
+    windows.start[w], windows.end[w], windows.opened_by[w] = given.start[w], given.end[w], given.opened_by[w]
+    windows.weight[w], windows.weighed[w] = 0, True
+    first, last = slots.position[slot], slots.position[slot]
+    after = slot + given.sizes[w]
+    for one in range(slot, after):
+        p, kind = slots.position[one], slots.list_of[one]
+        first, last = min(first, p), max(last, p)
+        insert(sets.occupied, sets.levels, p)
+        insert(sets.held, sets.held_levels, slots.place[one])
+        sets.newest[kind] = max(sets.newest[kind], slots.event_time[one])
+        if weigh:
+            windows.weight[w] += slots.octets[one]
+            sets.heavy[p] += slots.octets[one]
+    windows.first[w], windows.last[w] = first, last
+    windows.closed_at[w], windows.changed[w] = NEVER, False
+    windows.at[first] = w
+    insert(sets.windows, sets.levels, first)
+    return after
+
+
+@njit(inline="always")
+def _close(windows, sets, limits, head, due, high):  # type: ignore[no-untyped-def]
+    """Close the first window at its timeout, and return the next one and when that is due."""
+    windows.closed_at[head], windows.changed[head] = due, True
+    remove(sets.windows, sets.levels, windows.first[head])
+    following = successor(sets.windows, sets.levels, windows.first[head] + 1, high)
+    after = windows.at[following] if following >= 0 else NONE
+    return after, (windows.end[after] + limits.max_delay if following >= 0 else FOREVER)
+
+
+@njit(inline="always")
+def _around(windows, sets, t, p, low, high):  # type: ignore[no-untyped-def]
+    """Return the active window that holds t, or else the ones before and after it; NONE for what there is not."""
+    b, right = NONE, NONE
+    before = predecessor(sets.windows, sets.levels, p)
+    left = windows.at[before] if before >= low else NONE
+    if left != NONE and t < windows.end[left]:
+        b = left
+    else:
+        after = successor(sets.windows, sets.levels, p + 1, high)
+        right = windows.at[after] if after >= 0 else NONE
+        if right != NONE and t >= windows.start[right]:
+            b = right
+    return b, left, right
+
+
+@njit(inline="always")
+def _open(windows, sets, limits, b, now, t, p, left, right):  # type: ignore[no-untyped-def]
+    """Open window b between two others for a message at t."""
+    start = now - limits.max_delay if limits.start_at_arrival else t
+    if left != NONE:
+        start = max(start, windows.end[left])
+    if t >= start + limits.window:
+        start = t
+    end = start + limits.window
+    if right != NONE:
+        end = min(end, windows.start[right])
+    windows.start[b], windows.end[b] = start, end
+    windows.first[b], windows.last[b], windows.weight[b], windows.weighed[b] = p, p, 0, True
+    windows.opened_by[b], windows.closed_at[b] = BY_MESSAGE, NEVER
+    windows.at[p] = b
+    insert(sets.windows, sets.levels, p)
+
+
+@njit(inline="always")
+def _beside(sets, orders, t, p, q, one, begins, ends):  # type: ignore[no-untyped-def]
+    """Tell whether a window has the message already, and where it splits if it has another of the type, or NONE."""
+    duplicate, split_at = False, NONE
+    if t > sets.newest[one]:
+        if sets.newest[one] >= begins:
+            split_at = p
+    elif contains(sets.held, sets.held_levels, q):
+        duplicate = True
+    else:
+        other = predecessor(sets.held, sets.held_levels, q)
+        if other >= orders.place_begin[one] and orders.time_at[orders.position_at[other]] >= begins:
+            split_at = p
+        else:
+            other = successor(sets.held, sets.held_levels, q + 1, orders.place_begin[one + 1])
+            if other >= 0 and orders.time_at[orders.position_at[other]] < ends:
+                split_at = orders.position_at[other]
+    return duplicate, split_at
+
+
+@njit(inline="always")
+def _accept(windows, sets, b, t, p, q, one):  # type: ignore[no-untyped-def]
+    """Put a message into window b."""
+    insert(sets.occupied, sets.levels, p)
+    insert(sets.held, sets.held_levels, q)
+    sets.newest[one] = max(sets.newest[one], t)
+    windows.changed[b] = True
+    windows.last[b] = max(windows.last[b], p)
+    if p < windows.first[b]:
+        remove(sets.windows, sets.levels, windows.first[b])
+        windows.first[b] = p
+        windows.at[p] = b
+        insert(sets.windows, sets.levels, p)
+
+
+@njit(inline="always")
+def _split(windows, sets, orders, limits, b, count, p, split_at, weigh, high):  # type: ignore[no-untyped-def]
+    """Split window b, which got a message at p: for a conflict, then for its size before the message and after it.
+
+    Return the window that holds the message, and how many windows there are.
+    """
+    cause = BY_CONFLICT
+    for attempt in range(3):
+        if attempt > 0:
+            cause, split_at = BY_SIZE, NONE
+            if not weigh or windows.weight[b] <= limits.max_octets:
+                break
+            if not windows.weighed[b]:
+                weight = 0
+                for at in range(windows.first[b], windows.last[b] + 1):
+                    weight += sets.heavy[at]
+                windows.weight[b] = weight
+                windows.weighed[b] = True
+                if windows.weight[b] <= limits.max_octets:
+                    break
+            if attempt == 1 and windows.first[b] < p:
+                split_at = p
+            elif attempt == 2 and windows.last[b] > p:
+                split_at = successor(sets.occupied, sets.levels, p + 1, high)
+        if split_at == NONE:
+            continue
+        _halve(windows, sets, orders, limits, b, count, split_at, cause, high)
+        if p >= split_at:
+            b = count
+        count += 1
+    return b, count
+
+
+@njit(inline="always")
+def _halve(windows, sets, orders, limits, b, half, split_at, cause, high):  # type: ignore[no-untyped-def]
+    """Give what window b has from a position on to a new one. Both keep the weight of the whole, as a bound."""
+    after = successor(sets.windows, sets.levels, windows.first[b] + 1, high)
+    start = orders.time_at[split_at]
+    end = max(start + limits.window, windows.end[b])
+    if after >= 0:
+        end = min(end, windows.start[windows.at[after]])
+    windows.start[half], windows.end[half] = start, end
+    windows.end[b] = start
+    windows.first[half], windows.last[half] = split_at, windows.last[b]
+    windows.last[b] = predecessor(sets.occupied, sets.levels, split_at - 1)
+    windows.weight[half], windows.weighed[half], windows.weighed[b] = windows.weight[b], False, False
+    windows.opened_by[half], windows.closed_at[half], windows.changed[half] = cause, NEVER, True
+    windows.at[split_at] = half
+    insert(sets.windows, sets.levels, split_at)
+
+
+@compiled_in_place
 def emit(  # type: ignore[no-untyped-def]
     ranked, row_of, position, octets, fate, window_at, first, closed_at, max_octets,
     members, batch_begin, batch_window, batch_part, batch_octets, batch_oversize,

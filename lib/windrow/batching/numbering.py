@@ -7,52 +7,83 @@ one range, and so are the places of a list, both in the order of time.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
-from windrow.compiled import compiled
+from windrow.compiled import compiled_in_place
+
+Ints = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int32]
 
 
-@compiled
-def number(ranked, begin, event_time, kind, kinds):  # type: ignore[no-untyped-def]
+class Numbered(NamedTuple):
+    """The numbers of slots, and what they stand for."""
+
+    position: Numbers  # per slot
+    list_of: Numbers  # per slot
+    place: Numbers  # per slot
+    time_at: Ints  # per position
+    position_begin: Ints  # per stream, and at the end: its positions
+    place_begin: Ints  # per list, and at the end: its places
+    position_at: Numbers  # per place
+
+
+def number(ranked: Numbers, begin: Ints, event_time: Ints, kind: Numbers, kinds: int) -> Numbered:
     """Number the slots of each stream, `ranked` by (event time, kind); `begin` cuts them by stream (S + 1).
 
-    `kind` numbers the types from 0 to `kinds` - 1. Returns per slot the position, list and place, the event time of
-    each position, where the positions of each stream begin (S + 1), where the places of each list begin, and the
-    position of each place.
+    `kind` numbers the types from 0 to `kinds` - 1.
     """
     slots = ranked.size
-    position, list_of, place = np.empty(slots, np.int32), np.empty(slots, np.int32), np.empty(slots, np.int32)
-    time_at, position_begin = np.empty(slots, np.int64), np.zeros(begin.size, np.int64)
-    list_here, stream_here = np.zeros(kinds, np.int32), np.full(kinds, -1)
-    list_size, latest = np.zeros(slots, np.int64), np.zeros(slots, np.int64)
-    place_begin = np.zeros(slots + 1, np.int64)
-    position_at = np.empty(slots, np.int32)
+    position, list_of, place, position_at = (np.empty(slots, np.int32) for _ in range(4))
+    time_at, position_begin, place_begin = (
+        np.empty(slots, np.int64),
+        np.zeros_like(begin),
+        np.zeros(slots + 1, np.int64),
+    )
+    found = Numbered(position, list_of, place, time_at, position_begin, place_begin, position_at)
+    lists = _number(
+        ranked, begin, event_time, kind, found, np.full(kinds, -1), np.zeros(kinds, np.int64), np.zeros(slots, np.int64)
+    )
+    return found._replace(
+        time_at=time_at[: position_begin[-1]],
+        place_begin=place_begin[: lists + 1].copy(),
+        position_at=position_at[: place_begin[lists]],
+    )
+
+
+@compiled_in_place
+def _number(ranked, begin, event_time, kind, found, stream_here, list_here, latest):  # type: ignore[no-untyped-def]
+    """Fill what was `found`, and return how many lists there are.
+
+    `list_here` is the list that a kind has in the stream of `stream_here`, `latest` the last time of a list. A list's
+    places are counted first, then moved behind those of the lists before it.
+    """
     positions, lists = 0, 0
     for stream in range(begin.size - 1):
         first_position, first_list = positions, lists
         for at in range(begin[stream], begin[stream + 1]):
             slot = ranked[at]
-            t = event_time[slot]
-            if positions == first_position or t != time_at[positions - 1]:
-                time_at[positions] = t
+            t, k = event_time[slot], kind[slot]
+            if positions == first_position or t != found.time_at[positions - 1]:
+                found.time_at[positions] = t
                 positions += 1
-            position[slot] = positions - 1
-            k = kind[slot]
+            found.position[slot] = positions - 1
             if stream_here[k] != stream:
                 stream_here[k], list_here[k] = stream, lists
+                found.place_begin[lists + 1] = 0
                 lists += 1
             one = list_here[k]
-            if list_size[one] == 0 or t != latest[one]:
+            if found.place_begin[one + 1] == 0 or t != latest[one]:
                 latest[one] = t
-                list_size[one] += 1
-            list_of[slot] = one
-            place[slot] = list_size[one] - 1
-        position_begin[stream + 1] = positions
+                found.place_begin[one + 1] += 1
+            found.list_of[slot] = one
+            found.place[slot] = found.place_begin[one + 1] - 1
+        found.position_begin[stream + 1] = positions
         for one in range(first_list, lists):
-            place_begin[one + 1] = place_begin[one] + list_size[one]
+            found.place_begin[one + 1] += found.place_begin[one]
         for slot in range(begin[stream], begin[stream + 1]):
-            one = list_of[slot]
-            q = place_begin[one] + place[slot]
-            place[slot], position_at[q] = q, position[slot]
-    place_begin = place_begin[: lists + 1].copy()
-    return position, list_of, place, time_at[:positions], position_begin, place_begin, position_at[: place_begin[-1]]
+            q = found.place_begin[found.list_of[slot]] + found.place[slot]
+            found.place[slot], found.position_at[q] = q, found.position[slot]
+    return lists
