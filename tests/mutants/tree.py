@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-COMPILED = re.compile(r"^@(compiled|inlined|njit)\b.*$", re.MULTILINE)
+COMPILED = re.compile(r"^@(compiled|compiled_in_place|inlined|njit)\b.*$", re.MULTILINE)
 COMPILED_ONLY = "from numba.cpython.unsafe.numbers import"
 WORDED = [r"\braise \w+\(", r"\brefuse\(", r"\bwarnings\.warn\("]  # what a message says is no rule
 
