@@ -69,6 +69,29 @@ def test_equal_rows_are_noticed(rows: list[tuple[int, int, int]]) -> None:
     assert tied(order, begin, major, minor).tolist() == several
 
 
+RANKS = range(60)
+LYING = {
+    "in order": [*RANKS],
+    "reversed": [*RANKS[::-1]],
+    "the last first": [RANKS[-1], *RANKS[:-1]],
+    "mixed": Random(1).sample(RANKS, len(RANKS)),
+}
+
+
+@pytest.mark.parametrize("lying", LYING.values(), ids=LYING)
+def test_one_pair_of_equal_rows_is_noticed(lying: list[int]) -> None:
+    """
+    Two equal rows among many are noticed and listed, whichever they are and however all lie; else none are.
+    """
+    for twin in RANKS:  # is equal to the one before it; the first has none
+        major, minor = np.array([divmod(rank - (rank == twin), 5) for rank in lying], np.int64).T.copy()
+        rows, begin = group(np.zeros_like(major), 1)
+        assert sort_groups(rows, begin, major, minor) == (twin > 0)
+        slots = tied(rows, begin, major, minor)
+        assert slots.dtype == np.int32
+        assert slots.tolist() == ([twin - 1, twin] if twin > 0 else [])
+
+
 @given(st.lists(st.integers(-9, 9)), st.data())
 def test_gathered(values: list[int], data: st.DataObject) -> None:
     """
@@ -80,16 +103,28 @@ def test_gathered(values: list[int], data: st.DataObject) -> None:
     assert taken.dtype == np.int16
 
 
-@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 60)), max_size=60), st.sampled_from([61, 10**6]))
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 4)), max_size=60), st.sampled_from([5, 50, 10**6]))
 def test_pairs(given: list[tuple[int, int]], seconds: int) -> None:
     """
     Distinct pairs are numbered in the order in which they come, whether there are few possible ones or many.
     """
     first, second = np.array(given, np.int32).reshape(-1, 2).T.copy()
-    numbers, count = pairs(first, second, 41, seconds)
     distinct = list(dict.fromkeys(given))
-    assert numbers.tolist() == [distinct.index(pair) for pair in given]
-    assert count == len(distinct)
+    for firsts in (21, 10**6):
+        numbers, count = pairs(first, second, firsts, seconds)
+        assert numbers.tolist() == [distinct.index(pair) for pair in given]
+        assert numbers.dtype == np.int32
+        assert count == len(distinct)
+
+
+def test_pairs_in_little_memory() -> None:
+    """
+    Pairs are told apart without room for all that are possible, however large their numbers are.
+    """
+    bound = 2**31 - 1
+    first, second = np.array([bound - 1] * 3, np.int32), np.array([7, 8, 7], np.int32)
+    numbers, count = pairs(first, second, bound, bound)
+    assert (numbers.tolist(), count) == ([0, 1, 0], 2)
 
 
 @given(st.lists(st.integers(0, 1_000) | st.integers(0, 10**6), max_size=50))

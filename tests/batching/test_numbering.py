@@ -8,12 +8,12 @@ from windrow.order import group, sort_groups
 SLOTS = st.lists(st.tuples(st.integers(0, 3), st.integers(-4, 4), st.integers(0, 3)), max_size=60)
 
 
-@given(SLOTS)
-def test_number(slots: list[tuple[int, int, int]]) -> None:
+@given(SLOTS, st.sampled_from((0, 2**62)))
+def test_number(slots: list[tuple[int, int, int]], epoch: int) -> None:
     """
     Positions are the distinct times of a stream, places those of a type of a stream, both one behind the other.
     """
-    slots = sorted(slots, key=lambda slot: slot[0])
+    slots = sorted(((stream, epoch + time, kind) for stream, time, kind in slots), key=lambda slot: slot[0])
     stream, event_time, kind = (np.array([slot[part] for slot in slots], np.int64) for part in range(3))
     ranked, begin = group(stream, 4)
     sort_groups(ranked, begin, event_time, kind)
