@@ -30,7 +30,10 @@ def measure(conditions: Conditions) -> Iterator[Row]:
         "window, collect_list": lambda into: tumbling_windows.run(spark, depot, into, ALL),
     }
     taken = in_turns(
-        {name: partial(afresh, run, out) for name, run in runs.items()}, conditions.rounds, tell=conditions.tell
+        {name: partial(afresh, run, out) for name, run in runs.items()},
+        conditions.rounds,
+        conditions.size(4, 1),
+        tell=conditions.tell,
     )
     for own, other, aim in (
         ("Spark", "plain append", 0.6),
