@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -73,8 +73,12 @@ def watched(
     clock: Clock,
     observers: Iterable[Observer] = (),
     report: Callable[[Committed], None] = lambda committed: None,
+    others: Sequence[tuple[WholeEngine, Settings]] = (),
 ) -> Iterator[dict[str, Any]]:
-    """Give what a runner calls: while the block runs log, metrics and observers are told, and the tables maintained."""
+    """Give what a runner calls: while the block runs log, metrics and observers are told, and the tables maintained.
+
+    `others` are further depots, each with the engine that reads it.
+    """
     with ExitStack() as left:
         told = left.enter_context(observed(Run(name, settings, clock), [*chosen(settings.metrics), *observers]))
         when_started(engine, partial(_listen, left))
@@ -83,7 +87,7 @@ def watched(
             told.committed(done)
             report(done)
 
-        caretaker = Caretaker(engine, settings, clock, told)
+        caretaker = Caretaker(engine, settings, clock, told, others)
         yield {"report": committed, "retrying": told.retrying, "maintain": caretaker}
 
 

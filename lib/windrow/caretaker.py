@@ -9,9 +9,11 @@ Nothing of it decides about messages, and no run depends on it: what fails is to
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from windrow.clock import Clock
 from windrow.engine.protocol import WholeEngine
-from windrow.maintain import ROLES, Maintained, Role, maintain, tidy
+from windrow.maintain import Maintained, Role, maintain, tidy
 from windrow.observing import Observers
 from windrow.settings import Settings
 
@@ -22,9 +24,20 @@ DAY = 86_400 * SECOND
 class Caretaker:
     """Is called between microbatches, and looks after the tables when it is time."""
 
-    def __init__(self, engine: WholeEngine, settings: Settings, clock: Clock, told: Observers) -> None:
-        """Look at nothing yet; `told` will hear of what is done, and of what fails."""
+    def __init__(
+        self,
+        engine: WholeEngine,
+        settings: Settings,
+        clock: Clock,
+        told: Observers,
+        others: Sequence[tuple[WholeEngine, Settings]] = (),
+    ) -> None:
+        """Look at nothing yet; `told` will hear of what is done, and of what fails.
+
+        `others` are the further depots of the same ledger, each with the engine that reads it.
+        """
         self._engine, self._settings, self._clock, self._told = engine, settings, clock, told
+        self._depots = [(engine, settings), *others]
         self._due: float | None = None  # seconds of the clock
         self._all_due = 0.0
 
@@ -39,7 +52,9 @@ class Caretaker:
         if begun < self._due:
             return []
         whole = begun >= self._all_due
-        done = [self._look_after(role, whole) for role in (ROLES if whole else ROLES[:1])]
+        done = [self._look_after("ledger", whole, self._engine, self._settings)]
+        if whole:
+            done += [self._look_after("depot", whole, *depot) for depot in self._depots]
         ended = self._clock.elapsed()
         self._due = ended + every / SECOND
         if whole and None not in done:
@@ -58,16 +73,16 @@ class Caretaker:
             return 0
         return 0 if last is None else min(last + every - now, every)
 
-    def _look_after(self, table: Role, whole: bool) -> Maintained | None:
+    def _look_after(self, table: Role, whole: bool, engine: WholeEngine, settings: Settings) -> Maintained | None:
         """Do what is to be done to a table; None when it failed, or a stop was asked for meanwhile."""
         begun = self._clock.elapsed()
         try:
             self._go_on(table, "")
             if whole:
                 now = self._clock.now()
-                [done] = maintain(self._engine, self._settings, now, table, progress=self._go_on, asked=False)
+                [done] = maintain(engine, settings, now, table, progress=self._go_on, asked=False)
             else:
-                done = tidy(self._engine, self._settings, self._go_on)
+                done = tidy(engine, settings, self._go_on)
         except _Stopped:
             return None
         except Exception as error:  # noqa: BLE001 - the module says why

@@ -556,15 +556,20 @@ def test_messages_that_no_rule_would_take(tmp_path: Path) -> None:
 
 def test_maintained_while_it_runs(tmp_path: Path) -> None:
     """
-    A run that goes on looks after the table of states and the first depot, and tells of them by their own places.
+    A run that goes on looks after the table of states and each of the depots, and tells of them by their own places.
     """
-    topology = counter("a").placed({"a": Depot(str(tmp_path / "a"))}, str(tmp_path / "states"))
-    harness = Harness(counter("a"), tmp_path)
-    for _ in range(3):
-        harness.append([message()])
+    places = {name: str(tmp_path / name) for name in ("a", "b", "states")}
+    topology = counter("a", "b").placed({name: Depot(places[name]) for name in ("a", "b")}, places["states"])
+    harness = Harness(counter("a", "b"), tmp_path)
+    for name in ("a", "b", "a", "b"):
+        harness.append([message()], depot=name)
     settings = Settings(engine="embedded", run={"maintain_every": "1s"})
     clock = ManualClock(harness.clock.now(), stops_after=3)
     with opened(topology, settings, clock) as runner:
         summary = runner.every(2_000_000)
-    assert {done.location for done in summary.maintained} <= {str(tmp_path / "a"), str(tmp_path / "states")}
-    assert summary.maintained
+    assert {(done.table, done.location) for done in summary.maintained} == {
+        ("ledger", places["states"]),
+        ("depot", places["a"]),
+        ("depot", places["b"]),
+    }
+    assert [done.compacted_into for done in summary.maintained if done.table == "depot"] == [1, 1]

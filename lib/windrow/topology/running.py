@@ -72,9 +72,10 @@ def opened(
     if not topology.states:
         raise TopologyRefused(f"the topology {topology.name} has no state", "Declare one: @topology.pstate(...).")
     engines = {name: engine_of(topology, depot, settings, spark) for name, depot in topology.depots.items()}
-    first = next(iter(engines.values()))
-    told = settings_of(topology, next(iter(topology.depots.values())), settings)
-    with watched(first, first.name, told, clock, observers, report) as called:
+    (first, told), *others = (
+        (engine, settings_of(topology, topology.depots[name], settings)) for name, engine in engines.items()
+    )
+    with watched(first, first.name, told, clock, observers, report, others) as called:
         yield runner_of(topology, engines, settings, clock, **called)
 
 
