@@ -673,16 +673,46 @@ class TestWishes:
         [
             (4, [*zip("abcdefg", (0, 1, 2, 3, 2, 0, 1), [None] * 7, strict=True)], [4, 3]),
             (3, [*zip("abcde", (0, 1, 2, 3, 2), [None] * 4 + ["xxxxx"], strict=True)], [2, 2, 1]),
+            (4, [*zip("abcdef", (0, 0, 1, 2, 2, 1), [None] * 6, strict=True)], [4, 2]),
+            (4, [*zip("abcdefg", (0, 0, 1, 2, 2, 1, 1), [None] * 7, strict=True)], [2, 3, 2]),
         ],
-        ids=["room in the first half", "a heavy one at the end of the first half"],
+        ids=[
+            "room in the first half",
+            "a heavy one at the end of the first half",
+            "just as much as the first half takes",
+            "one more than the first half takes",
+        ],
     )
-    def test_halves_go_on(self, limit, given, counts):
+    @pytest.mark.parametrize("cuts", [0, 1 << 3, -1], ids=["one call", "a call for the first four", "a call each"])
+    def test_halves_go_on(self, limit, given, counts, cuts):
         """
         After a split each half takes more messages, by what it weighs itself and where its own last one is.
         """
         messages = tuple(Message(at, "", "k", *each[:2], 3, None, each[2], at) for at, each in enumerate(given))
-        log = Log(OracleRules(window=100, max_delay=5, max_leap=1, max_batch_bytes=limit), (messages,), versioned=True)
-        assert [batch["message_count"] for batch in Books().play(log).batches] == counts
+        rules = OracleRules(window=100, max_delay=5, max_leap=1, max_batch_bytes=limit)
+        log = Log(rules, tuple((each,) for each in messages), versioned=True)
+        assert [batch["message_count"] for batch in Books().play(log, cuts).batches] == counts
+
+    def test_conflict_with_the_earliest_of_its_type(self):
+        """
+        A message splits the window that holds the earliest of its type, also when a later window has one already.
+        """
+        messages = tuple(Message(at, "", "k", "x", time, 20, None, None, at) for at, time in enumerate((0, 20, 5)))
+        rules = OracleRules(window=10, max_delay=20, max_leap=1, window_start="event_time")
+        batches = Books().play(Log(rules, (messages,), versioned=True)).batches
+        assert [(batch["window_start"], batch["window_end"]) for batch in batches] == [(0, 5), (5, 15), (20, 30)]
+
+    @pytest.mark.parametrize("given", [[("a", 0), ("b", 0), ("b", 900)], [("b", 0), ("b", 900), ("a", 0)]])
+    def test_a_stream_closes_nothing_of_another(self, given):
+        """
+        What times out in a stream leaves open what another one, of a source with an earlier clock, left open.
+        """
+        messages = tuple(
+            Message(at, each[0], "k", "x", each[1], each[1], None, None, at) for at, each in enumerate(given)
+        )
+        books = Books().play(Log(OracleRules(window=10, max_delay=5, max_leap=1), (messages,), versioned=True))
+        assert [(batch["source"], batch["first_event_time"]) for batch in books.closed] == [("b", 0)]
+        assert [(batch["source"], batch["first_event_time"]) for batch in books.open] == [("a", 0), ("b", 900)]
 
     @pytest.mark.parametrize(
         ("given", "times"),
