@@ -6,6 +6,7 @@ import pytest
 
 from tests.clocks import ManualClock
 from tests.conftest import EngineFactory
+from tests.engine.histories import BatcherHistories, Histories
 from tests.engine.world import World
 
 
@@ -32,6 +33,12 @@ def reference(tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> Ca
         return other
 
     return run
+
+
+@pytest.fixture
+def histories() -> type[Histories]:
+    """The machine that makes up histories of the batcher."""
+    return BatcherHistories
 
 
 @pytest.fixture(params=["embedded+embedded", "spark+spark", "embedded+spark", "spark+embedded"])

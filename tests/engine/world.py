@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar
@@ -30,6 +30,7 @@ from windrow.replaying import Replay, replay
 from windrow.runner import Runner, Summary
 from windrow.settings import Settings
 from windrow.testing.points import At, Probed, probed_runner
+from windrow.verify import verify
 
 SKEW = 300_000_000
 MOST_MICROBATCHES = 50
@@ -43,6 +44,14 @@ class World:
 
     raw = False
     order: ClassVar[Mapping[str, Any]] = {}  # to drivers in processes of their own
+    live: ClassVar[Sequence[str]] = ("open",)
+    final: ClassVar[Sequence[str]] = ("closed", "rejected", "microbatch")
+    rules: ClassVar[Sequence[Mapping[str, Any]]] = (  # what drivers are set to: the first as a rule
+        {"rules": {}},
+        {"rules": {"max_delay": "8s"}},
+        {"rules": {"max_delay": "0s"}},
+        {"rules": {"window": "20s", "max_leap": "3s"}},
+    )
 
     def __init__(
         self, root: Path, clock: ManualClock, payload: pa.DataType | None = None, ledger: str = "ledger"
@@ -113,9 +122,9 @@ class World:
         """Return what the ledger says of the messages, without what depends on how the log was cut."""
         return canonical(self.rows("open", "closed", version=version), self.rows("rejected", version=version))
 
-    def arrived(self) -> pa.Table:
-        """Return all messages of the depot with their `version`."""
-        feed = plain(pa.table(DeltaTable(self.depot).load_cdf(starting_version=0)))
+    def arrived(self, depot: str | None = None) -> pa.Table:
+        """Return all messages of the depot, or another one, with their `version`."""
+        feed = plain(pa.table(DeltaTable(depot or self.depot).load_cdf(starting_version=0)))
         inserted = feed.filter(pc.equal(feed["_change_type"], "insert"))
         return inserted.rename_columns({"_commit_version": "version"})
 
@@ -149,16 +158,34 @@ class World:
         """Check the versions after one, with the final rows of that one; return the last version and its final rows."""
         final = final or {}
         for version in range(after + 1, self.version() + 1):
-            rows = self.rows("open", "closed", "rejected", "microbatch", version=version)
-            read = sum(row["messages_read"] or 0 for row in rows)
-            held = sum(row["message_count"] or 0 for row in rows)
-            refused = sum(row["state"] == "rejected" for row in rows)
-            assert read == held + refused, f"the books of version {version} do not balance"
+            rows = self.rows(*self.live, *self.final, version=version)
+            self.check_balance(version, rows)
             by_id = {row["id"]: row for row in rows}
             assert len(by_id) == len(rows), f"an id stands twice in version {version}"
             assert all(by_id.get(id_) == row for id_, row in final.items()), f"version {version} changes what is final"
-            final = {id_: row for id_, row in by_id.items() if row["state"] != "open"}
+            final = {id_: row for id_, row in by_id.items() if row["state"] in self.final}
         return self.version(), final
+
+    def check_balance(self, version: int, rows: Iterable[Row]) -> None:
+        """Every message that was read is held or refused by the rows of a version."""
+        read = sum(row["messages_read"] or 0 for row in rows)
+        held = sum(row["message_count"] or 0 for row in rows)
+        refused = sum(row["state"] == "rejected" for row in rows)
+        assert read == held + refused, f"the books of version {version} do not balance"
+
+    def check_result(self, after: int, plain: bool) -> None:
+        """The ledger of a depot that is read, from a version on, is what it would be if nothing had happened.
+
+        By two accounts: the history done again, and where nothing but messages decided (`plain`) one call of
+        `windrow.batch`, elsewhere `verify`.
+        """
+        ours = self.canonical()
+        if any(row["messages_read"] for row in self.history()):
+            assert self.replayed().equal
+        if plain and self.clock.now() <= NOW + SKEW:
+            assert ours == self.expected(after)
+        else:
+            assert verify(self.depot, self.ledger).differences == ()
 
 
 def still_ends(summary: Summary) -> None:

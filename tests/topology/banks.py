@@ -1,30 +1,35 @@
 """The bank of the topology tests: transfers between accounts of two states, in which money is neither lost nor made.
 
 A transfer is a message `{"from": ..., "to": ..., "amount": ...}`. The state `funds` has what each account holds, the
-state `sent` how much each account sent, and how much each received. A transfer that the funds do not cover is left
+state `moved` how much each account sent, and how much each received. A transfer that the funds do not cover is left
 out, by both functions alike, because both decide over the same messages and the same funds.
+
+A branch of the bank has a depot of its own, with transfers between accounts of its own: so it does not matter how the
+versions of both follow each other.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.topology import Microbatch, Topology
+from windrow.topology import Depot, Microbatch, Topology
 
 ACCOUNTS = [f"account-{number}" for number in range(10)]
+HERE, OF_BRANCH = ACCOUNTS[:6], ACCOUNTS[6:]
 BEGIN = 100
 
 
-def bank(depot: str = "transfers", state: str = "bank") -> Topology:
-    """Return the topology."""
-    topology = Topology("bank", depots={"transfers": depot}, state=state)
+def bank(depot: str = "transfers", state: str = "bank", branch: str | None = None) -> Topology:
+    """Return the topology, with the depot of the branch if there is one."""
+    depots = {"transfers": Depot(depot)} | ({"branch": Depot(branch, start_from="beginning")} if branch else {})
+    topology = Topology("bank", depots=depots, state=state)
 
     @topology.pstate("funds", key="account STRING", value="amount BIGINT")
     def funds(microbatch: Microbatch) -> pa.Table:
@@ -90,9 +95,9 @@ def transfers(versions: int = 4, size: int = 20, seed: int = 1) -> list[list[dic
     return [[transfer(random, next(numbers)) for _ in range(size)] for _ in range(versions)]
 
 
-def transfer(random: Random, number: int) -> dict[str, Any]:
+def transfer(random: Random, number: int, among: Sequence[str] = ACCOUNTS) -> dict[str, Any]:
     """Return one random transfer."""
-    giver, taker = random.sample(ACCOUNTS, 2)
+    giver, taker = random.sample(among, 2)
     payload = {"from": giver, "to": taker, "amount": random.randint(1, 60)}
     return {"payload": json.dumps(payload), "sequence": number}
 

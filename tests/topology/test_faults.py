@@ -1,6 +1,7 @@
 """The fault tests of the batcher, as they are, over the bank: drivers killed, overtaken, restored under their hands.
 
-What differs is the world that they run on (conftest.py): it publishes transfers, and its books are the money.
+What differs is the world that they run on (conftest.py): it publishes transfers, and its books are the money. The
+machine that makes up histories does here also what only a topology knows (histories.py).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tests.conftest import EMBEDDED
 from tests.engine.processes import drivers
 from tests.engine.test_crash import TestKill, TestSeveralDrivers
 from tests.engine.test_fence import TestRunner
+from tests.engine.test_machine import TestHistories
 from tests.engine.test_stream import test_checkpoints_are_used_once
 from tests.faults.trials.processes import Child
 from tests.messages import log
@@ -23,7 +25,7 @@ from tests.topology.killed import drive_bank
 from tests.topology.world import BankWorld
 from windrow.testing.points import Point
 
-__all__ = ["TestKill", "TestRunner", "TestSeveralDrivers", "test_checkpoints_are_used_once"]
+__all__ = ["TestHistories", "TestKill", "TestRunner", "TestSeveralDrivers", "test_checkpoints_are_used_once"]
 
 
 @pytest.mark.parametrize("kills", [20, pytest.param(300, marks=pytest.mark.slow)])

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
-from deltalake import DeltaTable
+import pyarrow.compute as pc
+from deltalake import DeltaTable, write_deltalake
 
 from tests.conftest import EngineFactory
 from tests.engine.world import World
-from tests.messages import Row
-from tests.topology.banks import ACCOUNTS, BEGIN, Random, bank, expected, transfer
+from tests.messages import Row, table
+from tests.topology.banks import ACCOUNTS, BEGIN, HERE, OF_BRANCH, Random, bank, expected, transfer
 from windrow.clock import Clock
 from windrow.engine import Engine
+from windrow.engine.creation import create_depot
+from windrow.microbatch import Microbatch
 from windrow.runner import Runner
 from windrow.settings import Settings
 from windrow.testing.points import Probed, ProbedAlgorithm
@@ -23,26 +27,54 @@ from windrow.topology.running import engine_of, inlets_of
 NAME = "transfers"
 
 
+class BankSettings(Settings):
+    """Settings of a driver of the bank: whether it reads the depot of the branch as well."""
+
+    branch: bool = False
+
+
 class BankWorld(World):
-    """A depot of transfers and the states of the bank. Whatever messages a test publishes, transfers come instead."""
+    """Depots of transfers and the states of the bank. Whatever messages a test publishes, transfers come instead."""
 
     order: ClassVar[Mapping[str, Any]] = {"topology": "bank"}
+    live: ClassVar[Sequence[str]] = ("funds", "moved")
+    final: ClassVar[Sequence[str]] = ("microbatch",)
+    rules: ClassVar[Sequence[Mapping[str, Any]]] = ({"branch": False}, {"branch": True})
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._random, self._numbers = Random(3), iter(range(1_000_000))
+        create_depot(self.branch, self.payload)
+
+    @property
+    def branch(self) -> str:
+        """Return where the depot of the branch is."""
+        return str(Path(self.depot).parent / "branch")
 
     def publish(self, *versions: Iterable[Row]) -> None:
         """Append as many transfers as there are messages."""
-        super().publish(*([row | transfer(self._random, next(self._numbers)) for row in rows] for rows in versions))
+        super().publish(*(self._transfers(rows, HERE) for rows in versions))
+
+    def publish_in_branch(self, rows: Iterable[Row]) -> None:
+        """Append as many transfers of the branch as there are messages."""
+        write_deltalake(self.branch, table(self._transfers(rows, OF_BRANCH), self.payload), mode="append")
+
+    def settings(self, factory: EngineFactory, **settings: Any) -> BankSettings:
+        """Return the settings of these tables."""
+        return BankSettings(depot=self.depot, ledger=self.ledger, engine=factory.name, **settings)
 
     def engine(self, factory: EngineFactory, **settings: Any) -> Engine:
         """Open an engine on the tables."""
         return bank_engine(self.settings(factory, **settings), factory.session)
 
-    def made(self, engine: Engine, settings: Settings, **called: Any) -> Runner:
+    def made(self, engine: Engine, settings: BankSettings, **called: Any) -> Runner:
         """Return the runner of the bank on an engine."""
-        return bank_runner(engine, settings, called.pop("clock", self.clock), **called)
+        branch = self.branch if settings.branch else None
+        return bank_runner(engine, settings, called.pop("clock", self.clock), branch, **called)
+
+    def microbatch(self, factory: EngineFactory) -> Microbatch:
+        """Return a primed microbatch."""
+        return Microbatch(self.engine(factory), Functions(bank(self.depot, self.ledger)), self.clock, depot=NAME)
 
     def canonical(self, version: int | None = None) -> list[Row]:
         """Return the states."""
@@ -51,29 +83,38 @@ class BankWorld(World):
         return funds + [{name: row[name] for name in names} for row in self.rows("moved", version=version)]
 
     def expected(self, after: int = 0, now: int | None = None, flush: bool = False) -> list[Row]:
-        """Return the states after all transfers of the depot, one by one."""
-        arrived = self.arrived().sort_by([("version", "ascending"), ("sequence", "ascending")])
-        funds, moved = expected(arrived["payload"].to_pylist())
+        """Return the states after all transfers from a version of the depot on, one by one."""
+        versions = [(self.depot, after), (self.branch, 0)]
+        payloads = [payload for depot, begin in versions for payload in self._arrived_from(depot, begin)]
+        funds, moved = expected(payloads)
         return [{"account": account, "amount": amount} for account, amount in sorted(funds.items())] + [
             {"holder": holder, "sent": sent, "received": received} for holder, (sent, received) in sorted(moved.items())
         ]
 
     def assert_balanced(self) -> None:
-        """At every version all money is there, what moved explains it, and microbatches are numbered without a gap."""
-        for version in range(self.version() + 1):
-            self.check_money(version)
-        numbers = [row["microbatch"] for row in self.history()]
-        assert numbers == list(range(1, len(numbers) + 1))
-        depot = DeltaTable(self.depot).to_pyarrow_table(columns=["payload"])
-        assert sum(row["messages_read"] for row in self.history()) <= depot.num_rows
+        """At every version all money is there, and no more was read than there is; microbatches have no gaps."""
+        super().assert_balanced()
+        there = sum(DeltaTable(depot).count() for depot in (self.depot, self.branch))
+        assert sum(row["messages_read"] for row in self.history()) <= there
 
-    def check_money(self, version: int) -> None:
-        """All money is there in a version of the table, and what moved explains who has it."""
-        rows = self.rows("funds", "moved", version=version)
+    def check_balance(self, version: int, rows: Iterable[Row]) -> None:
+        """All money is there in the rows of a version, and what moved explains who has it."""
         funds = {row["account"]: row["amount"] for row in rows if row["state"] == "funds"}
         assert not funds or sum(funds.values()) == BEGIN * len(ACCOUNTS), f"money was lost or made in {version}"
         gained = {row["holder"]: row["received"] - row["sent"] for row in rows if row["state"] == "moved"}
         assert all(amount == BEGIN + gained.get(account, 0) for account, amount in funds.items())
+
+    def check_result(self, after: int, plain: bool) -> None:
+        """The states are those of the transfers one by one, whatever else happened."""
+        assert self.canonical() == self.expected(after)
+
+    def _transfers(self, rows: Iterable[Row], among: Sequence[str]) -> list[Row]:
+        return [row | transfer(self._random, next(self._numbers), among) for row in rows]
+
+    def _arrived_from(self, depot: str, begin: int) -> list[str]:
+        """Return the payloads of a depot from a version on, in their order."""
+        arrived = self.arrived(depot).sort_by([("version", "ascending"), ("sequence", "ascending")])
+        return arrived.filter(pc.greater_equal(arrived["version"], begin))["payload"].to_pylist()
 
 
 def bank_engine(settings: Settings, session: Any = None) -> Engine:
@@ -81,10 +122,14 @@ def bank_engine(settings: Settings, session: Any = None) -> Engine:
     return engine_of(bank(settings.depot, settings.ledger), Depot(settings.depot), settings, session)
 
 
-def bank_runner(engine: Engine, settings: Settings, clock: Clock, **called: Any) -> Runner:
-    """Return a runner of the bank; `called` is what `Runner` calls."""
-    topology = bank(settings.depot, settings.ledger)
+def bank_runner(engine: Engine, settings: Settings, clock: Clock, branch: str | None = None, **called: Any) -> Runner:
+    """Return a runner of the bank, also of its branch if one is given; `called` is what `Runner` calls."""
+    topology = bank(settings.depot, settings.ledger, branch)
+    engines = {NAME: engine}
+    if branch:
+        of_branch = engine_of(topology, topology.depots["branch"], settings, engine.session_at_work)
+        engines["branch"] = Probed(of_branch, engine.at) if isinstance(engine, Probed) else of_branch
     functions = Functions(topology)
     algorithm = ProbedAlgorithm(functions, engine.at) if isinstance(engine, Probed) else functions
-    inlets = inlets_of(topology, {NAME: engine}, settings)
+    inlets = inlets_of(topology, engines, settings)
     return Runner(inlets, algorithm, inlets[0].settings, clock, **called)

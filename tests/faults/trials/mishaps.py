@@ -12,8 +12,7 @@ from deltalake import DeltaTable
 
 from tests.clocks import NOW
 from tests.conftest import EMBEDDED
-from tests.engine.attic import Attic
-from tests.engine.histories import age, clean_up
+from tests.engine.attic import Attic, age, clean_up
 from tests.engine.probe import Mute
 from tests.faults.mishaps import Filling, rights, without_root
 from tests.faults.trials.trial import Trial
