@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import uuid4
 
 from windrow.algorithm import Algorithm
 from windrow.engine.processed import Processed
 from windrow.engine.protocol import Engine, Table
-from windrow.errors import DepotChanged, DepotUnreadable, OtherDepot, StartFromChanged
+from windrow.errors import DepotChanged, DepotUnreadable, LedgerMoved, OtherDepot, StartFromChanged
 from windrow.progress import Primed, Reached, control_rows, first_rows, mark_of, prime
 from windrow.settings import Settings
 from windrow.start import Start
@@ -73,12 +74,16 @@ def _begin(inlet: Inlet, now: int) -> Reached:
 
 
 def _move_start(inlet: Inlet, primed: Primed, now: int) -> None:
-    """Begin elsewhere: nothing was read yet, so nothing of an earlier choice is left. Raises LedgerMoved."""
+    """Begin elsewhere: nothing was read yet, so nothing of an earlier choice is left.
+
+    When another driver committed first, nothing is done: the ledger has to be looked at again.
+    """
     reached = _begin(inlet, now)
     control = control_rows(primed, primed.sources, {"token": uuid4().hex}, reached)
     nothing = Processed.nothing(control.schema).rows
     note = {"depot": inlet.name, "start_from": reached.start_from}
-    inlet.engine.merge(nothing, control, primed.fence, primed.token, json.dumps(note))
+    with suppress(LedgerMoved):
+        inlet.engine.merge(nothing, control, primed.fence, primed.token, json.dumps(note))
 
 
 def _require_feed(depot: Table, settings: Settings) -> None:

@@ -23,9 +23,22 @@ from tests.faults.trials.processes import Child
 from tests.messages import log
 from tests.topology.killed import drive_bank
 from tests.topology.world import BankWorld
-from windrow.testing.points import Point
+from windrow.testing.points import Point, once
 
 __all__ = ["TestHistories", "TestKill", "TestRunner", "TestSeveralDrivers", "test_checkpoints_are_used_once"]
+
+
+@pytest.mark.parametrize("point", Point)
+def test_depot_added_beside_a_driver(world: BankWorld, point: Point) -> None:
+    """
+    A driver that adds a depot while another one commits looks again, and reads all of both.
+    """
+    world.publish(*log(versions=2))
+    world.publish_in_branch(*log(versions=1))
+    rival = world.runner(EMBEDDED)
+    world.probed(EMBEDDED, once(point, rival.once), branch=True).once()
+    assert world.canonical() == world.expected()
+    world.assert_balanced()
 
 
 @pytest.mark.parametrize("kills", [20, pytest.param(300, marks=pytest.mark.slow)])
