@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -109,8 +110,7 @@ class LedgerFiles:
         Raises CommitFailedError when a file was removed or the table changed since it was seen, and LedgerMoved when
         it is another one.
         """
-        ids = new["id"].combine_chunks()
-        replaced = {path: pc.is_in(part["id"], ids) for path, part in self._read.items()}
+        replaced = self._having(new["id"].combine_chunks())
         written = new.filter(pc.not_equal(new[BY], tables.GONE))
         changed = {path for path, mask in replaced.items() if pc.any(mask).as_py()}
         touched = self._touched(changed, set(written[BY].unique().to_pylist()))
@@ -120,6 +120,13 @@ class LedgerFiles:
         matched = sum(pc.sum(mask).as_py() or 0 for mask in replaced.values())
         gone = new.num_rows - written.num_rows
         return Merged(matched - gone, gone, new.num_rows - matched)
+
+    def _having(self, ids: pa.Array) -> dict[str, pa.ChunkedArray]:
+        """Tell for each file that was read which of its rows have one of the ids, all at once: the ids may be many."""
+        held = [part["id"] for part in self._read.values()]
+        found = pc.is_in(pa.chunked_array([chunk for column in held for chunk in column.chunks], ids.type), ids)
+        begins = np.cumsum([0, *map(len, held)])
+        return {path: found.slice(begins[at], len(held[at])) for at, path in enumerate(self._read)}
 
     def _live(self) -> list[File]:
         """Return the files of live rows, from those of the version before on where that was seen."""
@@ -162,10 +169,12 @@ class LedgerFiles:
         return [file for file in self.files if file.path in changed | (small & self._read.keys())]
 
     def _written(self, rows: pa.Table) -> Iterator[AddAction]:
-        """Write rows to files, those of a state together, and yield what the log is to say of each."""
+        """Write rows to files, states apart and live rows by id, and yield what the log is to say of each."""
         for state in rows[BY].unique().to_pylist():
-            alike = rows.filter(pc.equal(rows[BY], state))
-            for part in _cut(alike, FINAL_BYTES) if state in tables.FINAL else _cut(alike.sort_by("id"), OPEN_BYTES):
+            at, most = np.flatnonzero(pc.equal(rows[BY], state).to_numpy()), FINAL_BYTES
+            if state not in tables.FINAL:
+                at, most = at[pc.sort_indices(rows["id"].take(pa.array(at))).to_numpy()], OPEN_BYTES
+            for part in _cut(rows.take(pa.array(at)), most):
                 yield self._write(state, part)
 
     def _write(self, state: str, rows: pa.Table) -> AddAction:
