@@ -89,3 +89,14 @@ def test_alike_but_for_the_payload() -> None:
         assert sorted(kept, key=str) == sorted([("a", None), ("b", "d"), ("c", "z"), ("d", "y"), ("a", "f")], key=str)
         assert sorted(batched.rejected["payload"].to_pylist()) == ["b", "c", "e", "g", "h"]
         assert set(batched.rejected["reason"].to_pylist()) == {"duplicate"}
+
+
+def test_off_by_centuries() -> None:
+    """
+    How far a message is off is told to the microsecond, also where it is more than a float holds.
+    """
+    odd = 2**53 + 1
+    early = table([message(event_time=odd + 1_000_000, received_at=0)])
+    late = table([message(event_time=-odd - 5_000_000, received_at=0)])
+    for given in (early, late):
+        assert windrow.batch(given, RULES).rejected["off_by_us"].to_pylist() == [odd]
