@@ -167,15 +167,17 @@ class Histories(RuleBasedStateMachine):
         with suppress(Crash):
             self.driver(once(point, die), max_messages=5).once()
 
-    @rule(point=st.sampled_from(Point), times=st.integers(1, 3))
-    def fail(self, point: Point, times: int) -> None:
-        """Let attempts fail at a point: after the commit it is the reply that is lost."""
+    @rule(rows=ROWS, point=st.sampled_from(Point), times=st.integers(1, 3))
+    def fail(self, rows: list[tuple[Any, ...]], point: Point, times: int) -> None:
+        """Publish, and let attempts fail at a point: after the commit it is the reply that is lost."""
+        self.publish(rows, 0)
         self.driver()  # so that nothing is left to be written when the next one opens the ledger: that is no attempt
         self.driver(failing(point, times), max_messages=5).once()
 
-    @rule(point=st.sampled_from(Point), what=steps("BESIDE"), share=SHARES)
-    def beside(self, point: Point, what: str, share: int) -> None:
-        """Let something happen at a point of a driver."""
+    @rule(rows=ROWS, point=st.sampled_from(Point), what=steps("BESIDE"), share=SHARES)
+    def beside(self, rows: list[tuple[Any, ...]], point: Point, what: str, share: int) -> None:
+        """Publish, and let something happen at a point of the driver that reads it."""
+        self.publish(rows, 0)
         self.share = share
         self.driver(once(point, getattr(self, what)), max_messages=3).once()
 

@@ -34,6 +34,7 @@ from windrow.verify import verify
 
 SKEW = 300_000_000
 MOST_MICROBATCHES = 50
+WHILE_PAUSED = {"resume", "option", "rollback"}
 MICROBATCH_NUMBERS = {"opened_in", "closed_in", "microbatch"}
 BATCH = [name for name, _ in tables.batch_fields(pa.string()) if name not in MICROBATCH_NUMBERS]
 REJECTED = [name for name, _ in tables.rejected_fields(pa.string()) if name not in MICROBATCH_NUMBERS]
@@ -158,8 +159,9 @@ class World:
         """Check the versions after one, with the final rows of that one; return the last version and its final rows."""
         final = final or {}
         for version in range(after + 1, self.version() + 1):
-            rows = self.rows(*self.live, *self.final, version=version)
+            rows = self.rows("progress", *self.live, *self.final, version=version)
             self.check_balance(version, rows)
+            check_pauses(version, rows)
             by_id = {row["id"]: row for row in rows}
             assert len(by_id) == len(rows), f"an id stands twice in version {version}"
             assert all(by_id.get(id_) == row for id_, row in final.items()), f"version {version} changes what is final"
@@ -186,6 +188,16 @@ class World:
             assert ours == self.expected(after)
         else:
             assert verify(self.depot, self.ledger).differences == ()
+
+
+def check_pauses(version: int, rows: Iterable[Row]) -> None:
+    """Nothing is read in a version between a pause and the next resume, and its progress row knows of the pause."""
+    paused = False
+    for row in sorted((row for row in rows if row["state"] == "microbatch"), key=lambda row: row["microbatch"]):
+        assert not paused or row["kind"] in WHILE_PAUSED, f"version {version} goes on while it is paused"
+        paused = row["kind"] == "pause" or (paused and row["kind"] != "resume")
+    (progress,) = [row for row in rows if row["id"] == tables.PROGRESS]
+    assert progress["paused"] == paused, f"version {version} does not say whether it is paused"
 
 
 def still_ends(summary: Summary) -> None:
