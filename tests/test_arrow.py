@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow import tables
-from windrow.arrow import TIME, counted, from_numpy, no_rows, text, texts, to_numpy
+from windrow.arrow import TIME, counted, from_numpy, no_rows, text, texts, to_numpy, where
 from windrow.errors import BrokenPromise
 
 TEXTS = st.lists(st.text(max_size=5), max_size=8)
@@ -98,3 +98,14 @@ def test_counted() -> None:
     inside = pa.struct([("at", TIME), ("name", pa.string())])
     rows = pa.table({"at": pa.array([1], TIME), "list": pa.array([[{"at": 2, "name": "a"}]], pa.list_(inside))})
     assert counted(rows).to_pylist() == [{"at": 1, "list": [{"at": 2, "name": "a"}]}]
+
+
+@pytest.mark.parametrize("mask", [[True, True], [True, False], [False, False], [True, None]], ids=str)
+def test_where(mask: list[bool | None]) -> None:
+    """
+    The rows for which a mask holds are returned; where it holds for all, in the memory where they are.
+    """
+    given = pa.table({"a": [1, 2]})
+    found = where(given, pa.array(mask, pa.bool_()))
+    assert found["a"].to_pylist() == [value for value, holds in zip([1, 2], mask, strict=True) if holds]
+    assert (found is given) == all(mask)

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from windrow.clock import UNKNOWN
-from windrow.floors import Floors
+from windrow.errors import BrokenPromise
+from windrow.floors import Floors, FloorsByVersion
+from windrow.messages import summarise, times, with_dictionaries
 
 LATE = 2**60 + 1  # a float does not hold it
 
@@ -45,3 +48,40 @@ def test_raised() -> None:
     raised = floors(a=5, b=7).raised(again, np.array([6, LATE, 9, -1], np.int64))
     assert as_dictionary(raised) == {"a": 5, "b": 9, "c": LATE}
     assert as_dictionary(Floors.empty().raised(raised.source, raised.floor)) == as_dictionary(raised)
+
+
+def stamped(*rows: tuple[int, str, int]) -> pa.Table:
+    """Return messages of (version, source, received_at)."""
+    version, source, received_at = zip(*rows, strict=True)
+    at = times(np.array(received_at))
+    columns = {"source": pa.array(source), "key": pa.array(source), "type": pa.array(source), "received_at": at}
+    return pa.table(columns | {"event_time": at, "version": pa.array(version)})
+
+
+@pytest.mark.parametrize("spread", [1, 1_000_000], ids=["few versions", "many versions"])
+def test_processing_times(spread: int) -> None:
+    """
+    The processing time is the stamp, or what its source had reached before the version, whatever the rows' order.
+
+    Many versions of many sources are looked up in another way than few.
+    """
+    count = 2_000 if spread > 1 else 3
+    rows = [(version * spread, f"s{version % count}", 10 * version) for version in range(count)]
+    rows += [((count + version) * spread, f"s{version % count}", 5) for version in range(count)]
+    messages = stamped(*rows)
+    by_version = FloorsByVersion.plan(summarise(messages, LATE), Floors.empty())
+    expected = [max(5 if at >= count else 0, 10 * (at % count)) for at in range(2 * count)]
+    assert by_version.processing_times(with_dictionaries(messages)).tolist() == expected
+    assert by_version.processing_times(messages.take(pa.array([count + 1, 0]))).tolist() == [10, 0]
+
+
+def test_sources_that_no_message_has() -> None:
+    """
+    A dictionary may have more sources than the messages; a message of a source that was not summarised is refused.
+    """
+    plain = stamped((1, "a", 3), (1, "b", 4))
+    messages = with_dictionaries(plain)
+    by_version = FloorsByVersion.plan(summarise(plain.slice(0, 1), LATE), Floors.empty())
+    assert by_version.processing_times(messages.slice(0, 1)).tolist() == [3]
+    with pytest.raises(BrokenPromise, match="was summarised"):
+        by_version.processing_times(messages)

@@ -86,6 +86,17 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
+def encoded(*columns: pa.ChunkedArray) -> pa.DictionaryArray:
+    """Return columns of strings, with dictionaries or without, one behind the other with one dictionary."""
+    chunks = [chunk.dictionary_encode() for column in columns for chunk in column.chunks]
+    return pa.chunked_array(chunks, pa.dictionary(pa.int32(), pa.string())).unify_dictionaries().combine_chunks()
+
+
+def where(table: pa.Table, mask: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """Return the rows for which a mask holds; where it holds for all of them the table, without a copy."""
+    return table if pc.all(mask, skip_nulls=False).as_py() else table.filter(mask)
+
+
 def at_once(calls: Iterable[Callable[[], T]], rows: int) -> list[T]:
     """Return what the calls return; with many rows they run at the same time, as far as they leave Python to itself."""
     if rows < MANY:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from windrow import clock
 from windrow.arrow import texts, to_numpy, whole
+from windrow.errors import require
 from windrow.messages import SUMMARY, microseconds
 
 Ints = npt.NDArray[np.int64]
@@ -88,12 +89,19 @@ class FloorsByVersion:
         versions = np.unique(self.version)
         sources = self.source.unique()
         known = self._code(versions, sources, self.version, self.source)
-        by_code = np.argsort(known)
-        asked = self._code(versions, sources, messages["version"].to_numpy(), messages["source"].combine_chunks())
-        floor = self.floor[by_code][np.searchsorted(known[by_code], asked)]
+        asked = self._code(versions, sources, messages["version"].to_numpy(), whole(messages["source"]))
+        if versions.size * len(sources) <= 4 * asked.size + 1024:
+            by_code = np.empty(versions.size * len(sources), np.int64)
+            by_code[known] = self.floor
+            floor = by_code[asked]
+        else:
+            ordered = np.argsort(known)
+            floor = self.floor[ordered][np.searchsorted(known[ordered], asked)]
         return np.maximum(floor, microseconds(messages["received_at"]))
 
     @staticmethod
     def _code(versions: Ints, sources: pa.Array, version: Ints, source: pa.Array) -> Ints:
-        at = pc.index_in(source, sources).cast(pa.int64()).to_numpy()
+        coded = source.dictionary_encode()  # which may have a dictionary already, with sources that no row has
+        at = to_numpy(pc.index_in(coded.dictionary, sources), null=-1)[coded.indices.to_numpy()]
+        require(not (at < 0).any(), "a message is of a source that was summarised")
         return np.searchsorted(versions, version) * len(sources) + at

@@ -7,12 +7,14 @@ clock.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.arrow import TIME, to_numpy
+from windrow.arrow import TIME, at_once, encoded, to_numpy
 from windrow.errors import MessagesError
 
 EARLIEST = -9_214_560_000_000_000  # 1678-01-01
@@ -33,7 +35,8 @@ SUMMARY = pa.schema(
     ]
 )  # fmt: skip
 TIMES = ("event_time", "received_at")
-REQUIRED = ("source", "key", "type", *TIMES)
+COMPARED = ("source", "key", "type")
+REQUIRED = (*COMPARED, *TIMES)
 DEFAULTS = {"source": "", "sequence": None, "payload": None}
 
 
@@ -50,6 +53,14 @@ def conform(table: pa.Table) -> pa.Table:
     columns = {name: _column(table, name) for name in COLUMNS}
     rest = {name: table[name] for name in table.column_names if name not in COLUMNS}
     return pa.table(columns | rest)
+
+
+def with_dictionaries(messages: pa.Table) -> pa.Table:
+    """Return messages with a dictionary for what is compared again and again: source, key and type."""
+    columns = at_once([partial(encoded, messages[name]) for name in COMPARED], messages.num_rows)
+    for name, column in zip(COMPARED, columns, strict=True):
+        messages = messages.set_column(messages.column_names.index(name), name, column)
+    return messages
 
 
 def microseconds(times: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int64]:

@@ -1,8 +1,13 @@
-"""Orders over columns: grouping by a small id, sorting and numbering inside the groups; linear for data in order."""
+"""Orders over columns: grouping by a small id, sorting and numbering inside the groups; linear for data in order.
+
+What is as long as the columns is made by numpy, which asks the system for large pages, and filled by what is compiled:
+memory that compiled code asks for comes in pages of 4 KiB, and to get them takes longer than to fill them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,29 +19,37 @@ Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
 
 
-@compiled
-def group(ids, size):  # type: ignore[no-untyped-def]
+def group(ids: npt.NDArray[np.integer], size: int) -> tuple[Numbers, Ints]:
     """Return the rows grouped by id, stable, and where each of the `size` groups begins (size + 1)."""
-    begin = np.zeros(size + 1, np.int64)
+    rows, begin = np.empty(ids.size, np.int32), np.zeros(size + 1, np.int64)
+    _group(ids, size, rows, begin, np.empty_like(begin))
+    return rows, begin
+
+
+@compiled_in_place
+def _group(ids, size, rows, begin, slots):  # type: ignore[no-untyped-def]
     for row in range(ids.size):
         begin[ids[row] + 1] += 1
     for index in range(size):
         begin[index + 1] += begin[index]
-    slots = begin.copy()
-    rows = np.empty(ids.size, np.int32)
+    for index in range(size):
+        slots[index] = begin[index]
     for row in range(ids.size):
         rows[slots[ids[row]]] = row
         slots[ids[row]] += 1
-    return rows, begin
 
 
-@compiled
-def gathered(values, rows):  # type: ignore[no-untyped-def]
+def gathered(values: npt.NDArray[Any], rows: npt.NDArray[np.integer]) -> npt.NDArray[Any]:
     """Return the values of the rows, in their order."""
     taken = np.empty(rows.size, values.dtype)
+    _gather(values, rows, taken)
+    return taken
+
+
+@compiled_in_place
+def _gather(values, rows, taken):  # type: ignore[no-untyped-def]
     for index in range(rows.size):
         taken[index] = values[rows[index]]
-    return taken
 
 
 def sort_groups(rows: Numbers, begin: Ints, major: Ints, minor: Ints) -> bool:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import clock, order, tables
+from windrow.arrow import taken, whole
 from windrow.messages import COLUMNS, microseconds, times
 
 Ints = npt.NDArray[np.int64]
@@ -51,11 +52,11 @@ def rejected(messages: pa.Table, version: Ints, refusals: list[Refusals], microb
     off_by = np.concatenate([part.off_by for part in refusals])[by_row]
     processing_time = np.concatenate([part.processing_time for part in refusals])[by_row]
     processed = np.concatenate([part.processed for part in refusals])[by_row]
-    content = messages.select(list(COLUMNS)).take(pa.array(row)).combine_chunks()
+    content = taken(messages.select(list(COLUMNS)), row)
     raised_by = processing_time - microseconds(content["received_at"])
     values: dict[str, object] = {name: content[name] for name in content.column_names}
     values |= {
-        "id": _ids(messages, version, row),
+        "id": _ids(content, version[row], _ordinals(messages, version, row)),
         "reason": pa.array(reason),
         "detail": detail,
         "off_by_us": off_by,
@@ -67,13 +68,10 @@ def rejected(messages: pa.Table, version: Ints, refusals: list[Refusals], microb
     return tables.rows(schema, values, row.size)
 
 
-def _ids(messages: pa.Table, version: Ints, row: Ints) -> pa.Array:
+def _ids(content: pa.Table, version: Ints, ordinal: Ints) -> pa.Array:
     """Name each rejection by version, stream and its place among the stream's messages of that version."""
-    chosen = pa.array(row)
-    source, key = (messages[name].combine_chunks().take(chosen) for name in ("source", "key"))
-    return tables.identifier(
-        "rejected", pa.array(version[row]), source, key, pa.array(_ordinals(messages, version, row))
-    )
+    source, key = whole(content["source"]), whole(content["key"])
+    return tables.identifier("rejected", pa.array(version), source, key, pa.array(ordinal))
 
 
 def _ordinals(messages: pa.Table, version: Ints, row: Ints) -> Ints:
@@ -82,6 +80,8 @@ def _ordinals(messages: pa.Table, version: Ints, row: Ints) -> Ints:
     The order is (received_at, sequence, event_time, type, payload), NULL first. Nearly all rows differ in the first of
     these; only those that do not, and have a row asked for among them, are compared in full.
     """
+    if not row.size:
+        return row
     rows = np.flatnonzero(np.isin(version, np.unique(version[row])))
     among = messages.take(pa.array(rows)) if rows.size < version.size else messages
     asked = np.zeros(version.size, np.bool_)
@@ -89,10 +89,12 @@ def _ordinals(messages: pa.Table, version: Ints, row: Ints) -> Ints:
     group, count = _groups(among, version[rows])
     stamp = pc.fill_null(among["received_at"].cast(pa.int64()), clock.UNKNOWN).to_numpy()
     at, begin = order.group(group, count)
-    order.sort_groups(at, begin, stamp, np.zeros_like(stamp))
-    run, tied = order.ties(at, (group, stamp))
-    tied = tied[np.isin(run[tied], run[asked[rows[at]]])]
-    at[tied] = at[tied[_in_full(among.take(pa.array(at[tied])), run[tied])]]
+    if order.sort_groups(at, begin, stamp, stamp):
+        slots = order.tied(at, begin, stamp, stamp)
+        run, _ = order.ties(at[slots], (group, stamp))
+        wanted = np.isin(run, run[asked[rows[at[slots]]]])
+        slots, run = slots[wanted], run[wanted]
+        at[slots] = at[slots[_in_full(taken(among, at[slots]), run)]]
     ordinal = np.empty(version.size, np.int64)
     ordinal[rows[at]] = np.arange(at.size) - begin[group[at]]
     return ordinal[row]
@@ -108,11 +110,16 @@ def _in_full(messages: pa.Table, run: Ints) -> Ints:
     return pc.sort_indices(ordered, sort_keys=[(name, "ascending") for name in by]).to_numpy()
 
 
-def _groups(messages: pa.Table, version: Ints) -> tuple[Ints, int]:
+def _groups(messages: pa.Table, version: Ints) -> tuple[order.Numbers, int]:
     """Number the (source, key, version) of the messages, and say how many there are; NULL is a value like others."""
-    code, count = np.zeros(messages.num_rows, np.int64), 1
-    for values in (messages["source"].combine_chunks(), messages["key"].combine_chunks(), pa.array(version)):
-        encoded = pc.dictionary_encode(values, null_encoding="encode")
-        several = len(encoded.dictionary)
-        code, count = order.dense(code * several + encoded.indices.to_numpy(), count * several)
-    return code, count
+    (source, sources), (key, keys) = (_codes(messages[name]) for name in ("source", "key"))
+    stream, streams = order.pairs(source, key, sources, keys)
+    number, versions = order.dense(version - version.min(), int(np.ptp(version)) + 1)
+    return order.pairs(stream, number.astype(np.int32), streams, versions)
+
+
+def _codes(texts: pa.ChunkedArray) -> tuple[order.Numbers, int]:
+    """Number texts, and say how many numbers there may be; NULL has one of its own."""
+    coded = whole(texts).dictionary_encode()
+    null = len(coded.dictionary)
+    return pc.fill_null(coded.indices, null).to_numpy(), null + 1

@@ -21,6 +21,7 @@ from windrow.rejection import Refusals, rejected
 class Work:
     """What a step gets: valid messages (with `version`), their processing times, live rows, and the clocks after all.
 
+    Source, key and type of the messages have dictionaries.
     With `flush` the step finishes everything that is open, at the clock of each source.
     """
 
@@ -95,6 +96,7 @@ class Task:
 
         `arrived` has the message columns and `version`, `live` the ledger's columns.
         """
+        arrived = message_columns.with_dictionaries(arrived)
         refused = message_columns.refused(arrived, self.latest)
         good = np.delete(np.arange(arrived.num_rows), refused["row"].to_numpy())
         valid = arrived.take(pa.array(good)) if good.size < arrived.num_rows else arrived

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 
 from windrow import messages as message_columns
 from windrow import tables
-from windrow.batching.columns import with_dictionaries
 from windrow.batching.decision import decide, refused
 from windrow.batching.rules import Rules
 from windrow.floors import Floors, processing_times
@@ -52,13 +51,12 @@ def batch(
 
     Raises MessagesError when a column is missing or of another type.
     """
-    given = by_version(message_columns.conform(messages))
+    given = message_columns.with_dictionaries(by_version(message_columns.conform(messages)))
     before = state or _nothing(given)
     version = given["version"].to_numpy()
     fault = message_columns.faults(given).combine_chunks()
     good = np.flatnonzero(fault.is_null())
     valid = given.take(pa.array(good)) if good.size < given.num_rows else given
-    valid = with_dictionaries(valid)
     processing_time, floors = processing_times(valid, version[good], before.floors)
     if now is not None:
         floors = floors.at_least(_microseconds(now))

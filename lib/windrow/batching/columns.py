@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -11,15 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import order
-from windrow.arrow import at_once, whole
+from windrow.arrow import encoded, whole
 from windrow.batching.numbering import number
-from windrow.messages import microseconds, octets
+from windrow.messages import microseconds, octets, with_dictionaries
 
 Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]  # of rows and what is counted among them: half the memory to go through
 
 
-COMPARED = ("source", "key", "type")
 CONTENT = ["type", "event_time", "received_at", "sequence", "payload"]
 
 
@@ -66,24 +64,10 @@ def streams(sources: pa.DictionaryArray, keys: pa.DictionaryArray) -> tuple[Numb
     )
 
 
-def with_dictionaries(messages: pa.Table) -> pa.Table:
-    """Return messages with a dictionary for what is compared: source, key and type."""
-    encoded = at_once([partial(joined, messages[name]) for name in COMPARED], messages.num_rows)
-    for name, column in zip(COMPARED, encoded, strict=True):
-        messages = messages.set_column(messages.column_names.index(name), name, column)
-    return messages
-
-
-def joined(*columns: pa.ChunkedArray) -> pa.DictionaryArray:
-    """Return columns of strings, with dictionaries or without, one behind the other with one dictionary."""
-    chunks = [chunk.dictionary_encode() for column in columns for chunk in column.chunks]
-    return pa.chunked_array(chunks, pa.dictionary(pa.int32(), pa.string())).unify_dictionaries().combine_chunks()
-
-
 def encode(messages: pa.Table, processing_time: Ints, version: Ints, batches: pa.Table) -> Columns:
     """Return the kernel's columns for new messages and open batches, in any order."""
     messages = with_dictionaries(messages)
-    sources, keys = (joined(batches[name], messages[name]) for name in ("source", "key"))
+    sources, keys = (encoded(batches[name], messages[name]) for name in ("source", "key"))
     stream, count = streams(sources, keys)
     samples = np.zeros(count, np.int64)
     samples[stream] = np.arange(stream.size)
@@ -127,7 +111,7 @@ def _content(messages: pa.Table, batches: pa.Table) -> tuple[pa.Table, Ints]:
         return new, np.zeros(0, np.int64)
     held = whole(batches["messages"])
     inside = pa.Table.from_arrays(held.flatten().flatten(), names=CONTENT)
-    inside = inside.set_column(0, "type", joined(inside["type"])).cast(new.schema)
+    inside = inside.set_column(0, "type", encoded(inside["type"])).cast(new.schema)
     content = pa.concat_tables([inside, new]).unify_dictionaries().combine_chunks()
     return content, pc.list_value_length(held).to_numpy().astype(np.int64)
 

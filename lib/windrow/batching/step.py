@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import clock, tables
-from windrow.arrow import from_numpy, text
-from windrow.batching.columns import joined, streams
+from windrow.arrow import encoded, from_numpy, text, where
+from windrow.batching.columns import streams
 from windrow.batching.rules import Rules
 from windrow.floors import Floors
 from windrow.messages import microseconds
@@ -41,7 +41,7 @@ class Batching:
         from windrow.batching.decision import decide, refused
 
         batches = self._batches(work.live)
-        if not work.flush:
+        if batches.num_rows and not work.flush:
             batches = batches.filter(pa.array(self._concerned(batches, work)))
         version = work.messages["version"].to_numpy()
         decision = decide(
@@ -57,7 +57,7 @@ class Batching:
         changed = pa.array(decision.changed)
         rows = np.arange(work.messages.num_rows)
         return Outcome(
-            rows=decision.batches.filter(changed),
+            rows=where(decision.batches, changed),
             known=pa.array(decision.known).filter(changed),
             refusals=refused(decision, rows, work.processing_time),
             cuts=decision.cuts,
@@ -80,9 +80,8 @@ class Batching:
         """Tell which open batches can change: their stream has messages, or the clock of their source passed them."""
         timeout = microseconds(batches["window_end"]) + self.rules.max_delay
         overdue: Bools = timeout <= work.floors.of(batches["source"].combine_chunks())
-        stream, count = streams(
-            joined(batches["source"], work.messages["source"]), joined(batches["key"], work.messages["key"])
-        )
+        source, key = (encoded(batches[name], work.messages[name]) for name in ("source", "key"))
+        stream, count = streams(source, key)
         touched = np.zeros(count, np.bool_)
         touched[stream[batches.num_rows :]] = True
         return overdue | touched[stream[: batches.num_rows]]

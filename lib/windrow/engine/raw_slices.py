@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from windrow import messages as message_columns
 from windrow import tables
+from windrow.arrow import where
 from windrow.chunks import RAW
 from windrow.commits import VERSION
 from windrow.engine.conversion import ToMessages
@@ -145,7 +146,7 @@ def chunks_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str) -
     """
     if on_depot_delete == "error":
         refuse_changes(feed.filter(pc.invert(inserted)))
-    kept = feed.filter(inserted)
+    kept = where(feed, inserted)
     columns = {field.name: kept[field.name].cast(field.type) for field in RAW}
     return pa.table(columns | {"version": kept[VERSION].cast(pa.int64())})
 
@@ -155,4 +156,4 @@ def cut_chunks(
 ) -> RawSlice:
     """Return the slice of the given versions."""
     mask = pc.is_in(rows["version"], pa.array(versions, pa.int64()))
-    return RawSlice(rows.filter(mask), {version: counts[version] for version in versions}, format_, to_messages)
+    return RawSlice(where(rows, mask), {version: counts[version] for version in versions}, format_, to_messages)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import tables
-from windrow.arrow import text
+from windrow.arrow import text, where
 from windrow.commits import FEED_COLUMNS, VERSION
 from windrow.engine.processed import Processed
 from windrow.engine.slices import refuse_changes
@@ -72,7 +72,7 @@ def rows_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str) -> 
     ledger = is_ledger(feed.schema)
     if on_depot_delete == "error" and not ledger:
         refuse_changes(feed.filter(pc.invert(inserted)))
-    kept = feed.filter(pc.and_(inserted, pc.equal(feed["state"], text("closed"))) if ledger else inserted)
+    kept = where(feed, pc.and_(inserted, pc.equal(feed["state"], text("closed"))) if ledger else inserted)
     version = kept[VERSION].cast(pa.int64())
     rows = kept.drop_columns([name for name in FEED_COLUMNS if name in kept.column_names])
     return (rows.select(tables.BATCH) if ledger else rows).append_column("version", version)
@@ -81,4 +81,4 @@ def rows_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str) -> 
 def cut_rows(rows: pa.Table, counts: Mapping[int, int | None], versions: list[int]) -> RowsSlice:
     """Return the slice of the given versions."""
     mask = pc.is_in(rows["version"], pa.array(versions, pa.int64()))
-    return RowsSlice(rows.filter(mask), {version: counts[version] for version in versions})
+    return RowsSlice(where(rows, mask), {version: counts[version] for version in versions})

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import messages as message_columns
+from windrow.arrow import where
 from windrow.commits import FEED_COLUMNS, VERSION
 from windrow.engine.processed import Counts, Processed
 from windrow.errors import DepotChanged, DepotUnreadable, ExpressionError, first_line
@@ -60,7 +61,7 @@ def messages_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str)
     """
     if on_depot_delete == "error":
         refuse_changes(feed.filter(pc.invert(inserted)))
-    kept = feed.filter(inserted)
+    kept = where(feed, inserted)
     version = kept[VERSION].cast(pa.int64())
     messages = message_columns.conform(kept.drop_columns([name for name in FEED_COLUMNS if name in kept.schema.names]))
     arrived = messages.select(list(message_columns.COLUMNS)).append_column("version", version)
@@ -108,4 +109,4 @@ def refuse_changes(changes: pa.Table) -> None:
 def cut(messages: pa.Table, counts: Mapping[int, int | None], versions: list[int]) -> ArrowSlice:
     """Return the slice of the given versions."""
     mask = pc.is_in(messages["version"], pa.array(versions, pa.int64()))
-    return ArrowSlice(messages.filter(mask), {version: counts[version] for version in versions})
+    return ArrowSlice(where(messages, mask), {version: counts[version] for version in versions})

@@ -87,9 +87,7 @@ class SparkCommit:
             )
             frame = rows.where(f"state <> '{tables.GONE}'").drop("known").unionByName(frame_of(self.session, beside))
         self.stage(frame.coalesce(1) if small else frame)
-        stands = (
-            f"(SELECT max(token) FROM {reference(self.ledger)} WHERE state = 'progress' AND id = '{tables.PROGRESS}')"
-        )
+        stands = f"(SELECT token FROM {reference(self.ledger)} WHERE state = 'progress' AND id = '{tables.PROGRESS}')"
         fenced = _fenced(f"NOT ({stands} <=> '{self.token}')")
         columns = ", ".join(fenced + " AS token" if name == "token" else f"s.{name}" for name in control.schema.names)
         write = self.session.sql(f"SELECT {columns} FROM {SOURCE} s").writeTo(reference(self.ledger))

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.arrow import whole
 from windrow.batcher import Batcher, recorded_rules
 from windrow.batching.step import Batching
 from windrow.engine import open_engine
@@ -51,7 +52,8 @@ class Chosen:
         """Process the messages of the chosen streams."""
         chosen = np.ones(work.messages.num_rows, np.bool_)
         for name, values in self.streams.named.items():
-            chosen &= pc.is_in(work.messages[name], pa.array(values, pa.string())).to_numpy()
+            coded = whole(work.messages[name])
+            chosen &= pc.is_in(coded.dictionary, pa.array(values, pa.string())).take(coded.indices).to_numpy(False)
         rows = np.flatnonzero(chosen)
         part = replace(work, messages=work.messages.take(pa.array(rows)), processing_time=work.processing_time[rows])
         outcome = self.step(part)
