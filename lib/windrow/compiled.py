@@ -13,7 +13,8 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
     The code is kept in NUMBA_CACHE_DIR, beside the source, or in the user's home. An executor may have none of them: a
     service user has no home and may not write to what is installed. It then compiles in every process. What is compiled
-    can call by name what is `inlined` or `emitted`; of such a file numba sees no change, where it is another one.
+    can call by name what is `inlined`, `always_inlined` or `emitted`; of such a file, where it is another one, numba
+    sees no change.
     """
     return _compiled(function)
 
@@ -47,14 +48,25 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a function to what is `compiled`. It makes no arrays, so it need not count who holds them.
 
-    To count takes longer than what such a function does.
+    To count takes longer than what such a function does. Whether it is worth a call is left to the compiler.
     """
+    return _inlined(function)
 
+
+def always_inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a function to what is `compiled`, as `inlined` does, in place of each call.
+
+    That is for what is called once for a row and too long for the compiler to do so by itself.
+    """
+    return _inlined(function, forceinline=True)
+
+
+def _inlined(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     @cache
     def machine_code() -> Callable[..., Any]:
         from numba import njit
 
-        return njit(_nrt=False)(_knowing(function))  # type: ignore[call-overload, no-any-return, unused-ignore]
+        return njit(_nrt=False, **options)(_knowing(function))  # type: ignore[call-overload, no-any-return, unused-ignore]
 
     function.__dict__["machine_code"] = machine_code
     return function

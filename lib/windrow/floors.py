@@ -13,6 +13,7 @@ from windrow import clock
 from windrow.arrow import texts, to_numpy, whole
 from windrow.errors import require
 from windrow.messages import SUMMARY, microseconds
+from windrow.order import fits_a_table
 
 Ints = npt.NDArray[np.int64]
 
@@ -90,8 +91,9 @@ class FloorsByVersion:
         sources = self.source.unique()
         known = self._code(versions, sources, self.version, self.source)
         asked = self._code(versions, sources, messages["version"].to_numpy(), whole(messages["source"]))
-        if versions.size * len(sources) <= 4 * asked.size + 1024:
-            by_code = np.empty(versions.size * len(sources), np.int64)
+        places = versions.size * len(sources)
+        if fits_a_table(places, asked.size):
+            by_code = np.full(places, clock.UNKNOWN, np.int64)
             by_code[known] = self.floor
             floor = by_code[asked]
         else:

@@ -194,9 +194,14 @@ def ties(rows: Ints, keys: Sequence[npt.NDArray[np.generic]]) -> tuple[Ints, Int
     return run, np.flatnonzero(~(alone[:-1] & alone[1:])[: rows.size])
 
 
+def fits_a_table(places: int, rows: int) -> bool:
+    """Tell whether to look rows up in a table of so many places costs less than to sort or hash them."""
+    return places <= 4 * rows + 1024
+
+
 def dense(ids: npt.NDArray[np.integer], bound: int) -> tuple[Ints, int]:
     """Renumber ids below `bound` to 0..n-1 in their own order, and return how many there are."""
-    if bound <= 4 * ids.size + 1024:
+    if fits_a_table(bound, ids.size):
         used = np.zeros(bound, np.bool_)
         used[ids] = True
         return (np.cumsum(used) - 1)[ids], int(used.sum())
@@ -209,7 +214,7 @@ def pairs(first: Numbers, second: Numbers, firsts: int, seconds: int) -> tuple[N
 
     `first` lies below `firsts` and `second` below `seconds`.
     """
-    if firsts * seconds <= 4 * first.size + 1024:
+    if fits_a_table(firsts * seconds, first.size):
         return _pairs_in_table(first, second, seconds, np.full(firsts * seconds, -1, np.int32))
     encoded = pa.array(first.astype(np.int64) * seconds + second).dictionary_encode()
     return encoded.indices.to_numpy(), len(encoded.dictionary)

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.compiled import compiled, inlined
+from windrow.compiled import always_inlined, compiled, inlined
 from windrow.formats.blocks import BLOCK, below, lowest, same
 from windrow.formats.conversion import read
 from windrow.formats.fields import RAW_JSON, Field
@@ -118,71 +119,112 @@ def _members(
     plain: Flags,
 ) -> int:
     """Find the members of plain records, and say which those are; return how many."""
-    fields, whole = len(takes), 0
-    seen = np.full(fields, -1, np.int64)
+    whole = 0
+    seen = np.full(len(takes), -1, np.int64)
     # Records are alike: the name at a place is mostly that of the record before. Where that was, and whose it is.
     name_at, name_length = np.zeros(REMEMBERED, np.uint64), np.zeros(REMEMBERED, np.uint64)
     owner = np.full(REMEMBERED, -1, np.int64)
     for record in range(len(first)):
         stop = np.uint64(last[record])
         at = _behind_blanks(octets, np.uint64(first[record]), stop)
-        place, found, good = 0, 0, False
-        more = at < stop and octets[at] == OPENED
-        if more:
+        place, more, good = 0, False, False
+        if at < stop and octets[at] == OPENED:
             at = _behind_blanks(octets, at + ONE, stop)
-            if at < stop and octets[at] == CLOSED:
-                more, good = False, True
+            good = at < stop and octets[at] == CLOSED
+            more = not good
         while more:
-            more = False
-            if at >= stop or octets[at] != QUOTE:
-                break
-            at += ONE
-            length = name_length[place]
-            same_name = at + length < stop and octets[at + length] == QUOTE
-            for letter in range(length if same_name else 0):
-                same_name = same_name and octets[at + letter] == octets[name_at[place] + letter]
-            if not same_name:
-                length = _closing(octets, at, stop) - at
-                name_at[place], name_length[place] = at, length
-                owner[place] = _field(octets, at, length, names, bounds)
+            at, length = _name(octets, at, stop, place, name_at, name_length, owner, names, bounds)
             field = owner[place]
             place = min(place + 1, REMEMBERED - 1)
-            at = _behind_blanks(octets, at + length + ONE, stop)
-            if at >= stop or octets[at] != COLON:
+            kind, left, at = _member(octets, at + length + ONE, stop)
+            if kind == ODD or (
+                field >= 0 and not _take(octets, left, at, kind, field, record, whole, takes, seen, begin, end, valid)
+            ):
                 break
-            left = _behind_blanks(octets, at + ONE, stop)
-            kind, at = _value(octets, left, stop)
-            if kind == ODD:
-                break
-            if field >= 0:
-                taken = takes[field]
-                if seen[field] == record or not (taken & kind or taken & RAW):
-                    break
-                right = at
-                if kind == TEXT and not taken & RAW:
-                    left, right = left + ONE, right - ONE
-                if taken & SHORT and not _is_short(octets, left, right):
-                    break
-                seen[field] = record
-                begin[field, whole], end[field, whole] = left, right
-                valid[field, whole] = kind != NULL or taken & RAW
-                found += 1
-            at = _behind_blanks(octets, at, stop)
-            if at < stop and octets[at] == COMMA:
-                at = _behind_blanks(octets, at + ONE, stop)
-                more = True
-            elif at < stop and octets[at] == CLOSED:
-                good = True
-        if good:
-            good = _behind_blanks(octets, at + ONE, stop) == stop
-        plain[record] = good
-        if good:
-            if found < fields:
-                for field in range(fields):
-                    if seen[field] != record:
-                        begin[field, whole], end[field, whole], valid[field, whole] = 0, 0, False
+            at, more, good = _next(octets, at, stop)
+        plain[record] = good and _behind_blanks(octets, at + ONE, stop) == stop
+        if plain[record]:
+            for field in range(len(takes)):
+                if seen[field] != record:
+                    begin[field, whole], end[field, whole], valid[field, whole] = 0, 0, False
             whole += 1
     return whole
+
+
+@always_inlined
+def _name(
+    octets: Octets,
+    at: np.uint64,
+    stop: np.uint64,
+    place: int,
+    name_at: npt.NDArray[np.uint64],
+    name_length: npt.NDArray[np.uint64],
+    owner: Ints,
+    names: Octets,
+    bounds: Ints,
+) -> tuple[np.uint64, np.uint64]:
+    """Return where the name of a member begins, and its length; what is no text has no end before `stop`."""
+    if at >= stop or octets[at] != QUOTE:
+        return stop, np.uint64(0)
+    at += ONE
+    length = name_length[place]
+    same_name = at + length < stop and octets[at + length] == QUOTE
+    for letter in range(length if same_name else 0):
+        same_name = same_name and octets[at + letter] == octets[name_at[place] + letter]
+    if not same_name:
+        length = _closing(octets, at, stop) - at
+        name_at[place], name_length[place] = at, length
+        owner[place] = _field(octets, at, length, names, bounds)
+    return at, length
+
+
+@always_inlined
+def _member(octets: Octets, at: np.uint64, stop: np.uint64) -> tuple[int, np.uint64, np.uint64]:
+    """Return what kind of a value stands behind a name, where it begins and ends; ODD where there is no plain one."""
+    at = _behind_blanks(octets, at, stop)
+    if at >= stop or octets[at] != COLON:
+        return ODD, at, at
+    begin = _behind_blanks(octets, at + ONE, stop)
+    kind, end = _value(octets, begin, stop)
+    return kind, begin, end
+
+
+@always_inlined
+def _take(
+    octets: Octets,
+    left: np.uint64,
+    right: np.uint64,
+    kind: int,
+    field: int,
+    record: int,
+    row: int,
+    takes: Octets,
+    seen: Ints,
+    begin: Ints,
+    end: Ints,
+    valid: Flags,
+) -> bool:
+    """Make a member the value of its field, and tell whether it can be that."""
+    taken = takes[field]
+    if seen[field] == record or not (taken & kind or taken & RAW):
+        return False
+    if kind == TEXT and not taken & RAW:
+        left, right = left + ONE, right - ONE
+    if taken & SHORT and not _is_short(octets, left, right):
+        return False
+    seen[field] = record
+    begin[field, row], end[field, row] = left, right
+    valid[field, row] = kind != NULL or taken & RAW
+    return True
+
+
+@always_inlined
+def _next(octets: Octets, at: np.uint64, stop: np.uint64) -> tuple[np.uint64, bool, bool]:
+    """Return where it goes on behind a member, whether with another one, and whether the record ends there."""
+    at = _behind_blanks(octets, at, stop)
+    if at < stop and octets[at] == COMMA:
+        return _behind_blanks(octets, at + ONE, stop), True, False
+    return at, False, bool(at < stop and octets[at] == CLOSED)
 
 
 @inlined

@@ -15,12 +15,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from windrow.compiled import compiled
+from windrow.compiled import always_inlined, compiled, inlined
 from windrow.formats.blocks import eight
 from windrow.formats.texts import Flags, Ints, Octets
 
-YEAR, SHORT_YEAR, MONTH, DAY, HOUR, HALF_HOUR, MINUTE, SECOND = range(8)
-LITERAL, MAY_END, MAY_END_OR_ZONE, PARTED, FRACTION, ZONE, NAME, SHORT_NAME, HALF = range(8, 17)
+# What a moment is made of, and of what it need not say UNSAID; the rest of what a step may be.
+YEAR, SHORT_YEAR, MONTH, DAY, HOUR, HALF_HOUR, MINUTE, SECOND, FRACTION, ZONE, HALF = range(11)
+PARTS, UNSAID = 11, -1
+LITERAL, MAY_END, MAY_END_OR_ZONE, PARTED, NAME, SHORT_NAME = range(PARTS, 17)
 OF_A_DATE = {YEAR, SHORT_YEAR, MONTH, DAY, LITERAL, NAME, SHORT_NAME}
 MEANING = {
     "Y": YEAR, "y": SHORT_YEAR, "m": MONTH, "B": NAME, "b": SHORT_NAME, "d": DAY, "H": HOUR, "I": HALF_HOUR, "p": HALF,
@@ -48,7 +50,8 @@ DATE_DIGITS, TIME_DIGITS = (
 )
 HIGH_BITS, OCTET, EIGHT, TEN = (np.uint64(number) for number in (0x8080808080808080, 0xFF, 8, 10))
 AT_TIME, AT_SECOND, SHORTEST, LONGEST = (np.uint64(number) for number in (11, 17, 20, 30))
-TENS, SCALES = 10, 10 ** np.arange(10)
+ONE, TWO = np.uint64(1), np.uint64(2)
+SCALES = 10 ** np.arange(10)
 BEYOND = 9.3e18  # no number of 64 bits; what is nearer and has overflown has the wrong sign
 
 
@@ -84,9 +87,10 @@ class Pattern:
 
 def _apart(steps: Ints) -> Ints:
     """Give numbers that touch each other all their digits, or nobody knows whose a digit is."""
-    number = (steps[:, 0] < LITERAL) | (steps[:, 0] == FRACTION)
+    number = steps[:, 0] <= FRACTION
     touching = np.append(number[1:], False) | np.append(False, number[:-1])
-    steps[(steps[:, 0] < LITERAL) & touching, 1] = steps[(steps[:, 0] < LITERAL) & touching, 2]
+    touched = touching & (steps[:, 0] < FRACTION)
+    steps[touched, 1] = steps[touched, 2]
     return steps
 
 
@@ -134,137 +138,185 @@ def moments(
     With `usual` most of them are expected as `2024-02-29T12:00:00Z`, with a fraction or none, which goes without steps.
     """
     good = np.zeros(len(begin), np.bool_)
-    unit, one, two = 10**digits, np.uint64(1), np.uint64(2)  # unsigned as in `cells`
-    part, short_year = np.empty(LITERAL, np.int64), False
-    for step in range(len(steps)):
-        short_year = short_year or steps[step, 0] == SHORT_YEAR
+    part = np.empty(PARTS, np.int64)
     for number in range(len(begin)):
-        at, stop = np.uint64(begin[number]), np.uint64(end[number])
         values[number] = 0
+        at, stop = np.uint64(begin[number]), np.uint64(end[number])
         if not valid[number] or at >= stop:
             continue
-        for goal in range(LITERAL):
-            part[goal] = 0
-        fraction, offset, half, fits, step = np.int64(0), np.int64(0), -1, True, 0
-        size = stop - at
-        if usual and size >= SHORTEST and size <= LONGEST and octets[stop - one] == Z:
-            # Eight octets a word: what is left of each one is a digit, or nothing where something else must stand.
-            blank = octets[at + AT_TIME - one] == BLANK
-            date = eight(octets, at) ^ DATE
-            time = eight(octets, at + AT_TIME - one - two) ^ (TIME_BEHIND_BLANK if blank else TIME)
-            odd = date | (date + DATE_DIGITS) | time | (time + TIME_DIGITS)
-            tens, ones = np.int64(octets[at + AT_SECOND]) - ZERO, np.int64(octets[at + AT_SECOND + one]) - ZERO
-            wrong = odd & HIGH_BITS != 0 or octets[at + AT_SECOND - one] != COLON
-            wrong |= not (0 <= tens <= TENS - 1 and 0 <= ones <= TENS - 1)
-            wrong |= size > SHORTEST and (octets[at + SHORTEST - one] != POINT or size == SHORTEST + one)
-            for behind_point in range(at + SHORTEST, stop - one):
-                digit = np.int64(octets[behind_point]) - ZERO
-                wrong |= not 0 <= digit <= TENS - 1
-                fraction = fraction * TENS + digit
-            missing = digits if size == SHORTEST else digits - np.int64(size - SHORTEST - one)
-            if not wrong and missing >= 0:
-                date, time = date * TEN + (date >> EIGHT), time * TEN + (time >> EIGHT)  # each two digits a number
-                part[YEAR] = 100 * np.int64(date & OCTET) + np.int64(date >> np.uint64(16) & OCTET)
-                part[MONTH], part[DAY] = np.int64(date >> np.uint64(40) & OCTET), np.int64(time & OCTET)
-                part[HOUR] = np.int64(time >> np.uint64(24) & OCTET)
-                part[MINUTE] = np.int64(time >> np.uint64(48) & OCTET)
-                part[SECOND] = TENS * tens + ones
-                fraction *= SCALES[missing]
-                at, step = stop, len(steps)
-            else:
-                fraction = np.int64(0)
-        while fits and step < len(steps):
-            goal, least, most = steps[step, 0], steps[step, 1], steps[step, 2]
-            step += 1
-            if at == stop:
-                fits = goal == MAY_END or goal == MAY_END_OR_ZONE
-                break
-            if goal < LITERAL:
-                value, count = np.int64(0), 0
-                while at < stop and count < most and ZERO <= octets[at] <= NINE:
-                    value = value * 10 + (np.int64(octets[at]) - ZERO)
-                    count += 1
-                    at += one
-                fits = count >= least
-                part[goal] = value
-            elif goal == LITERAL:
-                fits = octets[at] == least
-                at += one
-            elif goal == MAY_END_OR_ZONE:
-                if octets[at] == Z or octets[at] == PLUS or octets[at] == MINUS:
-                    step = len(steps) - 1
-            elif goal == PARTED:
-                fits = octets[at] == T or octets[at] == BLANK
-                at += one
-            elif goal == FRACTION:
-                place = 0
-                while at < stop and ZERO <= octets[at] <= NINE:
-                    digit = np.int64(octets[at]) - ZERO
-                    if place < digits:
-                        fraction = fraction * 10 + digit
-                    elif digit > 0:
-                        fits = False
-                    place += 1
-                    at += one
-                fits = fits and place > 0
-                for _ in range(place, digits):
-                    fraction *= 10
-            elif goal == ZONE:
-                sign = 1 if octets[at] == PLUS else -1 if octets[at] == MINUS else 0
-                fits = sign != 0 or octets[at] == Z
-                at += one
-                if sign != 0:
-                    zone, count = np.int64(0), 0
-                    while at < stop and count < 4 and ZERO <= octets[at] <= NINE:
-                        zone = zone * 10 + (np.int64(octets[at]) - ZERO)
-                        count += 1
-                        at += one
-                        if count == 2 and at + one < stop and octets[at] == COLON and ZERO <= octets[at + one] <= NINE:
-                            at += one
-                    hours = zone if count == 2 else zone // 100
-                    minutes = np.int64(0) if count == 2 else zone % 100
-                    fits = bool((count == 2 or count == 4) and hours < 24 and minutes < 60)
-                    offset = sign * (hours * 60 + minutes) * 60
-            elif goal == NAME or goal == SHORT_NAME:
-                part[MONTH] = 0
-                for name in range(12):
-                    length = LENGTHS[name] if goal == NAME else SHORT_LENGTH
-                    same = bool(np.uint64(length) <= stop - at)
-                    for letter in range(length if same else 0):
-                        same = same and octets[at + np.uint64(letter)] | SMALL == NAMES[name, letter]
-                    if same:
-                        part[MONTH] = name + 1
-                        at += np.uint64(length)
-                        break
-                fits = bool(part[MONTH] > 0)
-            elif goal == HALF:
-                fits = bool(two <= stop - at) and octets[at + one] | SMALL == M
-                half = 0 if octets[at] | SMALL == A else 1
-                fits = fits and (half == 0 or octets[at] | SMALL == P)
-                at += two
-        month, day, hour, minute, second = part[MONTH], part[DAY], part[HOUR], part[MINUTE], part[SECOND]
-        year = part[YEAR]
-        if short_year:
-            year = part[SHORT_YEAR] + (1900 if part[SHORT_YEAR] >= CENTURY_BEGINS else 2000)
-        if half >= 0:
-            fits = fits and 1 <= part[HALF_HOUR] <= 12
-            hour = part[HALF_HOUR] % 12 + 12 * half
-        leap = year & 3 == 0 and (year % 100 != 0 or year & 15 == 0)  # of hundreds 16 divides what 400 does
-        longest = 30 + (month + (month >> 3) & 1) if month != 2 else 28 + np.int64(leap)
-        if not (fits and at == stop and year >= 1 and 1 <= month <= 12 and 1 <= day <= longest):
-            continue
-        if hour > 23 or minute > 59 or second > 59:
-            continue
-        # Days since 1970, of years that begin in March: the day that leaps is the last one of such a year.
-        shifted = year - 1 if month <= 2 else year
-        of_year = (153 * (month + 9 if month <= 2 else month - 3) + 2) // 5 + day - 1
-        hundreds = shifted // 100
-        days = shifted * 365 + (shifted >> 2) - hundreds + (hundreds >> 2) + of_year - 719_468
-        seconds = days * DAY_SECONDS + hour * 3600 + minute * 60 + second - offset
-        value = seconds * unit + fraction
-        if seconds < FIRST_SECOND or seconds > LAST_SECOND:
-            continue
-        if abs(np.float64(seconds) * unit) < BEYOND and (value >= 0) == (seconds >= 0):
-            values[number] = value
-            good[number] = True
+        for name in range(PARTS):
+            part[name] = UNSAID if name == SHORT_YEAR or name == HALF else 0
+        if (usual and _usual(octets, at, stop, digits, part)) or _by_steps(octets, at, stop, steps, digits, part):
+            good[number], values[number] = _since_1970(part, digits)
     return good
+
+
+@always_inlined
+def _usual(octets: Octets, at: np.uint64, stop: np.uint64, digits: int, part: Ints) -> bool:
+    """Read the parts of a moment as most are written; of another one say so, and leave the parts as they are.
+
+    Eight octets a word: what is left of each one is a digit, or nothing where something else must stand.
+    """
+    size = stop - at
+    if size < SHORTEST or size > LONGEST or octets[stop - ONE] != Z:
+        return False
+    blank = octets[at + AT_TIME - ONE] == BLANK
+    date = eight(octets, at) ^ DATE
+    time = eight(octets, at + AT_TIME - TWO - ONE) ^ (TIME_BEHIND_BLANK if blank else TIME)
+    odd = date | (date + DATE_DIGITS) | time | (time + TIME_DIGITS)
+    tens, ones = np.int64(octets[at + AT_SECOND]) - ZERO, np.int64(octets[at + AT_SECOND + ONE]) - ZERO
+    wrong = odd & HIGH_BITS != 0 or octets[at + AT_SECOND - ONE] != COLON
+    wrong |= not (0 <= tens <= 9 and 0 <= ones <= 9)
+    wrong |= size > SHORTEST and (octets[at + SHORTEST - ONE] != POINT or size == SHORTEST + ONE)
+    fraction = np.int64(0)
+    for behind_point in range(at + SHORTEST, stop - ONE):
+        digit = np.int64(octets[behind_point]) - ZERO
+        wrong |= not 0 <= digit <= 9
+        fraction = fraction * 10 + digit
+    missing = digits if size == SHORTEST else digits - np.int64(size - SHORTEST - ONE)
+    if wrong or missing < 0:
+        return False
+    date, time = date * TEN + (date >> EIGHT), time * TEN + (time >> EIGHT)  # each two digits a number
+    part[YEAR] = 100 * np.int64(date & OCTET) + np.int64(date >> np.uint64(16) & OCTET)
+    part[MONTH], part[DAY] = np.int64(date >> np.uint64(40) & OCTET), np.int64(time & OCTET)
+    part[HOUR], part[MINUTE] = np.int64(time >> np.uint64(24) & OCTET), np.int64(time >> np.uint64(48) & OCTET)
+    part[SECOND], part[FRACTION] = 10 * tens + ones, fraction * SCALES[missing]
+    return True
+
+
+@always_inlined
+def _by_steps(octets: Octets, at: np.uint64, stop: np.uint64, steps: Ints, digits: int, part: Ints) -> bool:
+    """Read the parts of a moment step by step, and tell whether there is all of it and nothing else."""
+    fits, step = True, 0
+    while fits and step < len(steps):
+        goal, least, most = steps[step, 0], steps[step, 1], steps[step, 2]
+        step += 1
+        if at == stop:
+            return bool(goal == MAY_END or goal == MAY_END_OR_ZONE)
+        if goal < FRACTION:
+            at, fits = _number(octets, at, stop, goal, least, most, part)
+        elif goal == LITERAL:
+            at, fits = at + ONE, octets[at] == least
+        elif goal == MAY_END_OR_ZONE:
+            if octets[at] == Z or octets[at] == PLUS or octets[at] == MINUS:
+                step = len(steps) - 1
+        elif goal == PARTED:
+            at, fits = at + ONE, octets[at] == T or octets[at] == BLANK
+        elif goal == FRACTION:
+            at, fits = _fraction(octets, at, stop, digits, part)
+        elif goal == ZONE:
+            at, fits = _zone(octets, at, stop, part)
+        elif goal == NAME or goal == SHORT_NAME:
+            at, fits = _month(octets, at, stop, goal, part)
+        elif goal == HALF:
+            at, fits = _half(octets, at, stop, part)
+    return fits and at == stop
+
+
+@inlined
+def _number(
+    octets: Octets, at: np.uint64, stop: np.uint64, goal: int, least: int, most: int, part: Ints
+) -> tuple[np.uint64, bool]:
+    value, count = np.int64(0), 0
+    while at < stop and count < most and ZERO <= octets[at] <= NINE:
+        value = value * 10 + (np.int64(octets[at]) - ZERO)
+        count += 1
+        at += ONE
+    part[goal] = value
+    return at, count >= least
+
+
+@inlined
+def _fraction(octets: Octets, at: np.uint64, stop: np.uint64, digits: int, part: Ints) -> tuple[np.uint64, bool]:
+    value, place, held = np.int64(0), 0, True
+    while at < stop and ZERO <= octets[at] <= NINE:
+        digit = np.int64(octets[at]) - ZERO
+        if place < digits:
+            value = value * 10 + digit
+        elif digit > 0:
+            held = False
+        place += 1
+        at += ONE
+    for _ in range(place, digits):
+        value *= 10
+    part[FRACTION] = value
+    return at, held and place > 0
+
+
+@inlined
+def _zone(octets: Octets, at: np.uint64, stop: np.uint64, part: Ints) -> tuple[np.uint64, bool]:
+    sign = 1 if octets[at] == PLUS else -1 if octets[at] == MINUS else 0
+    if sign == 0:
+        return at + ONE, octets[at] == Z
+    at += ONE
+    value, count = np.int64(0), 0
+    while at < stop and count < 4 and ZERO <= octets[at] <= NINE:
+        value = value * 10 + (np.int64(octets[at]) - ZERO)
+        count += 1
+        at += ONE
+        if count == 2 and at + ONE < stop and octets[at] == COLON and ZERO <= octets[at + ONE] <= NINE:
+            at += ONE
+    hours = value if count == 2 else value // 100
+    minutes = np.int64(0) if count == 2 else value % 100
+    part[ZONE] = sign * (hours * 60 + minutes) * 60
+    return at, bool((count == 2 or count == 4) and hours < 24 and minutes < 60)
+
+
+@inlined
+def _month(octets: Octets, at: np.uint64, stop: np.uint64, goal: int, part: Ints) -> tuple[np.uint64, bool]:
+    for month in range(len(NAMES)):
+        length = np.uint64(LENGTHS[month] if goal == NAME else SHORT_LENGTH)
+        same = length <= stop - at
+        for letter in range(length if same else 0):
+            same = same and octets[at + letter] | SMALL == NAMES[month, letter]
+        if same:
+            part[MONTH] = month + 1
+            return at + length, True
+    return at, False
+
+
+@inlined
+def _half(octets: Octets, at: np.uint64, stop: np.uint64, part: Ints) -> tuple[np.uint64, bool]:
+    if stop - at < TWO:
+        return at, False
+    morning = octets[at] | SMALL == A
+    part[HALF] = 0 if morning else 1
+    return at + TWO, (morning or octets[at] | SMALL == P) and octets[at + ONE] | SMALL == M
+
+
+@always_inlined
+def _since_1970(part: Ints, digits: int) -> tuple[bool, int]:
+    """Return whether there is such a moment, and the unit can hold it, and its number."""
+    year, month, day, hour, minute, second = (
+        part[YEAR], part[MONTH], part[DAY], part[HOUR], part[MINUTE], part[SECOND],
+    )  # fmt: skip
+    if part[SHORT_YEAR] != UNSAID:
+        year = part[SHORT_YEAR] + (1900 if part[SHORT_YEAR] >= CENTURY_BEGINS else 2000)
+    if part[HALF] != UNSAID:
+        hour = part[HALF_HOUR] % 12 + 12 * part[HALF] if 1 <= part[HALF_HOUR] <= 12 else 24
+    if year < 1 or not 1 <= month <= 12 or not 1 <= day <= _last_day(year, month):
+        return False, 0
+    if hour > 23 or minute > 59 or second > 59:
+        return False, 0
+    seconds = _days(year, month, day) * DAY_SECONDS + hour * 3600 + minute * 60 + second - part[ZONE]
+    if seconds < FIRST_SECOND or seconds > LAST_SECOND:
+        return False, 0
+    value = seconds * SCALES[digits] + part[FRACTION]
+    if abs(np.float64(seconds) * SCALES[digits]) < BEYOND and (value >= 0) == (seconds >= 0):
+        return True, value
+    return False, 0
+
+
+@inlined
+def _last_day(year: int, month: int) -> int:
+    leap = year & 3 == 0 and (year % 100 != 0 or year & 15 == 0)  # of hundreds 16 divides what 400 does
+    return 30 + (month + (month >> 3) & 1) if month != 2 else 29 if leap else 28
+
+
+@inlined
+def _days(year: int, month: int, day: int) -> int:
+    """Return the days since 1970, by years that begin in March: the day that leaps is the last one of such a year."""
+    shifted = year - 1 if month <= 2 else year
+    of_year = (153 * (month + 9 if month <= 2 else month - 3) + 2) // 5 + day - 1
+    hundreds = shifted // 100
+    return shifted * 365 + (shifted >> 2) - hundreds + (hundreds >> 2) + of_year - 719_468
