@@ -12,16 +12,26 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+LARGE = 10_000  # rows, from which a chunk is worth a task
+
 
 def frame_of(session: SparkSession, table: pa.Table) -> DataFrame:
     """Return the rows of a table as a frame.
 
-    Spark loses the rows after an empty chunk, so there is one chunk; it refuses nested columns without any, and Spark
+    Spark loses the rows after an empty chunk, so there is none; it refuses nested columns without any, and Spark
     Connect tables without rows, so for these the types are given.
     """
     if table.num_rows == 0:
         return session.createDataFrame(table.schema.empty_table(), from_arrow_schema(table.schema))
-    return session.createDataFrame(table.combine_chunks())
+    return session.createDataFrame(_in_large_chunks(table))
+
+
+def _in_large_chunks(table: pa.Table) -> pa.Table:
+    """Return the rows with what lies in large chunks as it lies, and all others in one chunk behind."""
+    batches = table.to_batches()
+    small = [batch for batch in batches if batch.num_rows < LARGE]
+    together = pa.Table.from_batches(small, table.schema).combine_chunks()
+    return pa.Table.from_batches([*(batch for batch in batches if batch.num_rows >= LARGE), *together.to_batches()])
 
 
 class Kept:
