@@ -3,7 +3,9 @@
 Memory and programs are those of the process and all below it, read from /proc ten times a second, so these need Linux.
 The memory of a process is its high-water mark (`VmHWM`), which misses no peak but that of the last moment; for the
 process itself the kernel's count at its end makes up for that, where it exceeds our own memory, in which the process
-began. Marks of processes that live at the same time are added, so a sum is rather too high than too low.
+began. Marks of processes that live at the same time are added, so a sum is rather too high than too low. One counts
+when it is found a second time: between its start and its program it shows the memory of its parent as its own, and so
+a JVM whose Hadoop starts a process for each file was counted twice.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ def run(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
             raise RuntimeError(f"{command} ended with {process.returncode}: {said.read().decode()}")
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # what a process was before it became the command counts
     peak = used.ru_maxrss * 1024 if used.ru_maxrss > own else 0
-    return Finished(seconds, max(watch.peak_octets, peak), frozenset(watch.programs))
+    return Finished(seconds, max(watch.peak.octets, peak), frozenset(watch.programs))
 
 
 class Watch:
@@ -63,7 +65,7 @@ class Watch:
 
     def __init__(self, process: int) -> None:
         """Begin to look."""
-        self.peak_octets = 0
+        self.peak = Peak()
         self.programs: set[str] = set()
         self._process, self._over = process, threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
@@ -76,9 +78,23 @@ class Watch:
 
     def _look(self) -> None:
         while not self._over.wait(PAUSE):
-            held = [status(process) for process in family(self._process)]
-            self.peak_octets = max(self.peak_octets, sum(octets for _, octets in held))
-            self.programs |= {name for name, octets in held if octets}
+            found = {process: status(process) for process in family(self._process)}
+            self.peak.look({process: octets for process, (_, octets) in found.items()})
+            self.programs |= {name for name, octets in found.values() if octets}
+
+
+class Peak:
+    """The most memory that processes held together, from looks at them."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self.octets = 0
+        self._before: frozenset[int] = frozenset()
+
+    def look(self, held: Mapping[int, int]) -> None:
+        """Take in what each process holds now, in octets."""
+        self.octets = max(self.octets, sum(octets for process, octets in held.items() if process in self._before))
+        self._before = frozenset(held)
 
 
 def family(process: int) -> list[int]:

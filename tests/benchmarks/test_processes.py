@@ -41,6 +41,16 @@ class TestRun:
         assert processes.run(processes.windrow("--version")).peak_octets > 0
 
 
+def test_new_process() -> None:
+    """
+    A process counts when it is found a second time: at first it may show the memory of the one that started it.
+    """
+    peak = processes.Peak()
+    for held in ({1: 50}, {1: 60}, {1: 60, 2: 60}, {1: 70, 2: 5}, {1: 40}):
+        peak.look(held)
+    assert peak.octets == 75
+
+
 def test_family() -> None:
     """
     What a process started belongs to its family, with a name and a high-water mark, until it has ended.
