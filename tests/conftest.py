@@ -43,14 +43,20 @@ FAST_JAVA = ("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 @dataclass(frozen=True)
 class EngineFactory:
-    """Opens one of the engines by name; `session` is the Spark session, None without Spark."""
+    """Opens one of the engines by name; `session` is the Spark session, None without Spark.
+
+    Unless `driver_commits`, Spark makes all commits, as it does where the ledger is on no disk of the driver.
+    """
 
     name: str
     session: Any = None
+    driver_commits: bool = False
 
     def settings(self, depot: str, ledger: str, **values: Any) -> Settings:
         """Return settings for this engine."""
-        return Settings(depot=depot, ledger=ledger, engine=self.name, **values)
+        return Settings(
+            depot=depot, ledger=ledger, engine=self.name, **{"driver_commits": self.driver_commits} | values
+        )
 
     def open(self, depot: str, ledger: str, **values: Any) -> Engine:
         """Open the engine on two tables."""
@@ -116,7 +122,14 @@ def embedded() -> EngineFactory:
 @pytest.fixture(params=["embedded", "spark"])
 def engine(request: pytest.FixtureRequest) -> EngineFactory:
     """Each engine in turn."""
-    return EngineFactory(request.param, request.getfixturevalue("spark") if request.param == "spark" else None)
+    return factory_of(request.param, request)
+
+
+def factory_of(kind: str, request: pytest.FixtureRequest) -> EngineFactory:
+    """Return the factory of `embedded`, of `spark`, or of `local-spark`, on which the driver commits what it can."""
+    if kind == "embedded":
+        return EMBEDDED
+    return EngineFactory("spark", request.getfixturevalue("spark"), driver_commits=kind == "local-spark")
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.clocks import ManualClock
-from tests.conftest import EngineFactory
+from tests.conftest import EngineFactory, factory_of
 from tests.engine.histories import BatcherHistories, Histories
 from tests.engine.world import World
 
@@ -41,12 +41,27 @@ def histories() -> type[Histories]:
     return BatcherHistories
 
 
-@pytest.fixture(params=["embedded+embedded", "spark+spark", "embedded+spark", "spark+embedded"])
+@pytest.fixture(params=["embedded", "spark", "local-spark"])
+def engine(request: pytest.FixtureRequest) -> EngineFactory:
+    """Each engine in turn, Spark with its own commits and with the driver's."""
+    return factory_of(request.param, request)
+
+
+PAIRS = (
+    "embedded+embedded",
+    "spark+spark",
+    "embedded+spark",
+    "spark+embedded",
+    "local-spark+local-spark",
+    "local-spark+spark",
+    "spark+local-spark",
+)
+
+
+@pytest.fixture(params=PAIRS)
 def drivers(request: pytest.FixtureRequest) -> Drivers:
-    """Two drivers on each pair of engines."""
-    names = request.param.split("+")
-    sessions = {"spark": request.getfixturevalue("spark") if "spark" in names else None, "embedded": None}
-    return Drivers(*(EngineFactory(name, sessions[name]) for name in names))
+    """Two drivers on each pair of engines, and of the ways in which Spark's commits are made."""
+    return Drivers(*(factory_of(kind, request) for kind in request.param.split("+")))
 
 
 @pytest.fixture

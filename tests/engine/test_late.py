@@ -115,7 +115,7 @@ class TestSession:
         assert [session.sparkContext for session in heard] == [spark_engine.session.sparkContext]
         engine.when_started(heard.append)
         assert heard == heard[:1] * 2
-        assert engine.live().handle == world.engine(spark_engine).live().handle
+        assert engine.live().table_id == world.engine(spark_engine).live().table_id
         assert_whole(world)
 
     def test_session_that_runs(self, spark: Any) -> None:

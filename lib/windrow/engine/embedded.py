@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +25,7 @@ from windrow.engine.protocol import Input, Live, Merged, Table, Upkeep
 from windrow.engine.rows import cut_rows, rows_of
 from windrow.engine.slices import cut, messages_of, refuse_changes
 from windrow.engine.upkeep import DeltaRsUpkeep
+from windrow.entries import is_plain
 from windrow.errors import (
     DepotUnreadable,
     EngineUnavailable,
@@ -255,19 +257,8 @@ class EmbeddedEngine:
             handle(EmbeddedArrivals(seen, new, octets, after + 1, self._settings.on_depot_delete, conversion))
 
     def merge(self, rows: pa.Table, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
-        """Replace the files that prime read, as far as their rows changed: Delta's conflict check is the fence."""
-        new = pa.concat_tables([rows.drop_columns(["known"]), control])
-        files: LedgerFiles = live.handle
-        with commit_lock(self._ledger), OPENED.doubted(self._ledger), writing(self._ledger, "ledger"):
-            try:
-                return files.replace(new, {"userMetadata": note})
-            except CommitFailedError as error:
-                if DeltaTable(self._ledger).version() == live.table_version:
-                    raise
-                raise LedgerMoved(
-                    f"the ledger moved between prime and commit: {first_line(error)}",
-                    "Another driver, tick or flush committed first. Nothing was written.",
-                ) from error
+        """Replace the files that prime read, as far as their rows changed."""
+        return merge(self._ledger, rows, control, live, note)
 
 
 def live(location: str, parts: Parts) -> Live:
@@ -288,7 +279,29 @@ def live(location: str, parts: Parts) -> Live:
                 "Run it with --engine spark; a ledger as Windrow makes it has no such feature.",
             )
         files = parts.opened = LedgerFiles(location, seen, schema, parts)
-    return Live(files.rows, files, seen.version, files)
+    return Live(files.rows, files, seen.version, str(seen.table.metadata().id), files)
+
+
+def merge(location: str, rows: pa.Table, control: pa.Table, live: Live, note: str) -> Merged:
+    """Commit to the ledger at a path what follows from its live rows: Delta's conflict check is the fence."""
+    new = pa.concat_tables([rows.drop_columns(["known"]), control])
+    files: LedgerFiles = live.handle
+    with commit_lock(location), OPENED.doubted(location), writing(location, "ledger"):
+        try:
+            return files.replace(new, {"userMetadata": note})
+        except CommitFailedError as error:
+            if DeltaTable(location).version() == live.table_version:
+                raise
+            raise LedgerMoved(
+                f"the ledger moved between prime and commit: {first_line(error)}",
+                "Another driver, tick or flush committed first. Nothing was written.",
+            ) from error
+
+
+def merges(rows: Any, live: Live) -> bool:
+    """Tell whether `merge` can commit the rows: they and the files are here, and the table asks for nothing else."""
+    files = live.handle
+    return isinstance(rows, pa.Table) and isinstance(files, LedgerFiles) and is_plain(files.seen.table)
 
 
 def beyond_files(table: DeltaTable) -> str:

@@ -26,6 +26,7 @@ from deltalake.transaction import AddAction
 
 from windrow import tables
 from windrow.arrow import no_rows, plain
+from windrow.engine.encoding import repeating
 from windrow.engine.ledger_commit import LedgerCommit
 from windrow.engine.live_files import BY, File, files_after, files_of
 from windrow.engine.protocol import Merged
@@ -183,7 +184,7 @@ class LedgerFiles:
         path = f"{directory}/part-{uuid4()}.snappy.parquet"
         self._store.create_dir(directory)
         with self._store.open_output_stream(path) as opened:
-            pq.write_table(held, opened)
+            pq.write_table(held, opened, use_dictionary=repeating(held))
             size = opened.tell()
         if state not in tables.FINAL:
             self._parts[path] = rows

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class LateSpark:
-    """Looks with delta-rs; reads and commits with Spark."""
+    """Looks with delta-rs, and commits by files what needs no reading; all else is Spark's."""
 
     name = "spark"
     remote = False
@@ -138,11 +137,9 @@ class LateSpark:
         return self._spark.append(given, mapping, transaction, after, progress)
 
     def live(self) -> Live:
-        """Read the live rows; the handle is what Spark's second belt wants, the ledger's table id."""
-        if embedded.beyond_files(seen_table(self._ledger, "ledger").table):
-            return self._spark.live()
-        found = self._looking.live()
-        return replace(found, handle=str(found.handle.seen.table.metadata().id))
+        """Read the live rows."""
+        beyond = embedded.beyond_files(seen_table(self._ledger, "ledger").table)
+        return self._spark.live() if beyond else self._looking.live()
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> pa.Table | None:
         """Stream what the depot added after `after`, unless its log says that nothing was: a compaction adds no row."""
@@ -150,7 +147,9 @@ class LateSpark:
         return None if set(counts.values()) <= {0} else self._spark.read(after, upto, handle)
 
     def merge(self, rows: Any, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
-        """Commit the rows in one MERGE."""
+        """Commit the rows in one transaction; what the driver commits itself, such as a tick, needs no session."""
+        if self._settings.driver_commits and embedded.merges(rows, live):
+            return self._looking.merge(rows, control, live, token, note)
         return self._spark.merge(rows, control, live, token, note)
 
 

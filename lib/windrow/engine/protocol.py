@@ -66,7 +66,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """The live rows of the ledger, all of one table version, and the engine's handle on that version.
+    """The live rows of the ledger, all of one table version, the table's id, and the engine's handle on that version.
 
     `rows` are those that every microbatch needs, all but what is open.
     """
@@ -74,13 +74,14 @@ class Live:
     rows: pa.Table
     open: Open
     table_version: int
+    table_id: str
     handle: Any = None
 
     @classmethod
-    def held(cls, rows: pa.Table, table_version: int, handle: Any = None) -> Live:
+    def held(cls, rows: pa.Table, table_version: int, table_id: str) -> Live:
         """Return live rows that are all in memory already."""
         control = pc.is_in(rows["state"], texts(tables.CONTROL))
-        return cls(rows.filter(control), Held(rows.filter(pc.invert(control))), table_version, handle)
+        return cls(rows.filter(control), Held(rows.filter(pc.invert(control))), table_version, table_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ class Rehearsal:
         if self._live is None:
             live = self._engine.live()
             self._live = pa.concat_tables([live.rows, live.open.wanted(None)])
-        return Live.held(self._live, 0)
+        return Live.held(self._live, 0, "")
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
         """Read the depot."""

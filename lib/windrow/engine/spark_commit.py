@@ -18,20 +18,19 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from windrow import tables
+from windrow.engine import encoding
 from windrow.engine.configured import INTERPRETED, SMALL_BYTES, WHOLE_TIMES, configured, takes
 from windrow.engine.frames import frame_of
 from windrow.engine.protocol import Live, Merged
 from windrow.locations import reference
 
 OVERWRITTEN_BYTES = 32_000_000  # of open batches
-SAMPLED = 1_000  # batches, of which the payloads tell whether a dictionary is of use
 SOURCE = "windrow_rows"
 NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 TXN_ID, TXN_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
@@ -54,7 +53,7 @@ class SparkCommit:
 
         Raises what Spark raises.
         """
-        belt = {TXN_ID: tables.application(self.live.handle), TXN_VERSION: str(self.live.table_version)}
+        belt = {TXN_ID: tables.application(self.live.table_id), TXN_VERSION: str(self.live.table_version)}
         small = isinstance(rows, pa.Table) and rows.nbytes + self.live.open.octets <= SMALL_BYTES
         overwrites = self.live.open.octets <= OVERWRITTEN_BYTES and takes(self.session, BEYOND)
         try:
@@ -110,23 +109,9 @@ class SparkCommit:
 
 
 def _encodings(rows: Any) -> dict[str, str]:
-    """Return the settings that write columns of messages without a dictionary, where most values are found once.
-
-    Times and sequences are; payloads are looked at. A dictionary that is built and then given up was two fifths of the
-    time of writing.
-    """
-    names = ["event_time", "received_at", "sequence"]
-    if isinstance(rows, pa.Table) and "messages" in rows.column_names and _differ(rows):
-        names.append("payload")
-    return {f"parquet.enable.dictionary#messages.list.element.{name}": "false" for name in names}
-
-
-def _differ(rows: pa.Table) -> bool:
-    """Tell whether most payloads of a sample of batches are found once in it."""
-    step = max(1, rows.num_rows // SAMPLED)
-    sample = rows["messages"].take(pa.array(np.arange(0, rows.num_rows, step)))
-    payloads = pc.struct_field(pc.list_flatten(sample), "payload")
-    return pc.count_distinct(payloads).as_py() > len(payloads) / 2
+    """Return the settings that write columns of messages without a dictionary."""
+    names = encoding.plain(rows if isinstance(rows, pa.Table) else None)
+    return {f"parquet.enable.dictionary#{name}": "false" for name in names}
 
 
 def _without(live: pa.Table, ids: pa.ChunkedArray) -> pa.Table:

@@ -1,4 +1,4 @@
-"""How Spark writes what it commits."""
+"""How engines write what they commit."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ ELEMENT = "messages.list.element."
 
 class TestEncoding:
     @pytest.mark.parametrize("differ", [True, False], ids=["differ", "repeat"])
-    def test_dictionaries(self, world, spark_engine, differ):
+    def test_dictionaries(self, world, engine, differ):
         """
         Types have a dictionary, which keeps files small; times have none, and payloads one only where they repeat.
         """
@@ -23,7 +23,7 @@ class TestEncoding:
             for at, value in enumerate(values)
         ]
         world.publish(sent)
-        world.runner(spark_engine).once()
+        world.runner(engine).once()
         found = dictionaries(next(Path(world.ledger, "state=closed").glob("*.parquet")))
         assert {name: found[ELEMENT + name] for name in ("type", "event_time", "received_at", "payload")} == {
             "type": True,

@@ -1,0 +1,109 @@
+"""On Spark the driver commits by files what it processed to a ledger on its disk; Spark commits all else."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.clocks import NOW
+from tests.conftest import EngineFactory
+from tests.engine.world import World
+from tests.messages import HOUR, log
+from windrow.engine.late import LateSpark
+from windrow.engine.spark import ON_DATABRICKS
+from windrow.settings import Settings
+
+
+@pytest.fixture
+def local(spark_engine: EngineFactory) -> EngineFactory:
+    """Spark as it is unless told otherwise."""
+    return replace(spark_engine, driver_commits=True)
+
+
+@pytest.fixture
+def started(world: World, local: EngineFactory) -> World:
+    """A ledger that has read one of three versions of its depot."""
+    first, *others = log(versions=3)
+    world.publish(first)
+    world.runner(local).once()
+    world.publish(*others)
+    return world
+
+
+def committers(world: World) -> list[str]:
+    """Return who made each commit since the first microbatch, as the log has it, latest first."""
+    return [re.split("[:/]", commit["engineInfo"])[0] for commit in DeltaTable(world.ledger).history()][:-2]
+
+
+def assert_result(world: World) -> None:
+    """All is as if read in one call, whoever committed."""
+    assert world.canonical() == world.expected()
+    world.assert_balanced()
+
+
+def test_by_default(started: World, local: EngineFactory) -> None:
+    """
+    Nobody has to ask for it, and the result is that of one call.
+    """
+    assert Settings.model_fields["driver_commits"].default is True
+    started.runner(local, max_messages=30).once()
+    assert committers(started) == ["windrow", "windrow"]
+    assert_result(started)
+
+
+@pytest.mark.parametrize(
+    "setting", [{"driver_commits": False}, {"driver_messages": 0}], ids=["not asked for", "executors"]
+)
+def test_not_the_drivers(started: World, local: EngineFactory, setting: dict[str, Any]) -> None:
+    """
+    Spark commits where the setting says so, and what executors processed.
+    """
+    started.runner(local, **setting).once()
+    assert set(committers(started)) == {"Apache-Spark"}
+    assert_result(started)
+
+
+def test_not_on_databricks(started: World, local: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A path without a scheme is none of the driver's disk there.
+    """
+    monkeypatch.setenv(ON_DATABRICKS, "17.3")
+    started.runner(local).once()
+    assert set(committers(started)) == {"Apache-Spark"}
+    assert_result(started)
+
+
+ASKS_FOR_MORE = {
+    "a constraint": "ADD CONSTRAINT counted CHECK (microbatch IS NULL OR microbatch > 0)",
+    "deletion vectors": "SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",
+    "columns by name": "SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
+}
+
+
+@pytest.mark.parametrize("change", ASKS_FOR_MORE.values(), ids=ASKS_FOR_MORE)
+def test_ledger_left_to_spark(started: World, local: EngineFactory, change: str) -> None:
+    """
+    Spark commits to a table of which each commit has to do or to check something that files alone do not.
+    """
+    local.session.sql(f"ALTER TABLE delta.`{started.ledger}` {change}")
+    read = started.runner(local).once().total("messages")
+    assert (set(committers(started)), read) == ({"Apache-Spark"}, 60)
+    books = f"SELECT sum(messages_read) - sum(rejected) FROM delta.`{started.ledger}` WHERE state = 'microbatch'"
+    held = f"SELECT sum(size(messages)) FROM delta.`{started.ledger}` WHERE state IN ('open', 'closed')"
+    assert local.session.sql(books).first()[0] == local.session.sql(held).first()[0]
+
+
+def test_tick_without_a_session(started: World, local: EngineFactory) -> None:
+    """
+    What needs no reading needs no session of Spark: a tick closes batches, and none was started.
+    """
+    started.runner(local).once()
+    engine = LateSpark(started.settings(local))
+    started.runner(local, engine).tick(to=NOW + HOUR)
+    assert engine.session_at_work is None
+    assert (committers(started)[0], started.rows("open")) == ("windrow", [])
+    started.assert_balanced()
