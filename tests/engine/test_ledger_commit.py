@@ -15,7 +15,7 @@ from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import HOUR, log, message
 from windrow import tables
-from windrow.engine import embedded as embedded_engine
+from windrow.engine import by_files
 from windrow.engine.live_files import files_after, files_of
 from windrow.entries import Entries
 from windrow.errors import LedgerMoved, TableUnwritable
@@ -119,7 +119,7 @@ class TestOthers:
         Of two drivers that put an entry behind the same one exactly one succeeds, at whatever moment the other came:
         also between the last look and the link, where no lock held it off.
         """
-        monkeypatch.setattr(embedded_engine, "commit_lock", lambda location: nullcontext())
+        monkeypatch.setattr(by_files, "commit_lock", lambda location: nullcontext())
         rival, microbatch = started.microbatch(embedded), started.microbatch(embedded)
         really_link = os.link
 

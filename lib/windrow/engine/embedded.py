@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,24 +13,22 @@ from pyarrow.parquet import ParquetFile
 
 from windrow.arrow import plain
 from windrow.commits import CHANGE, FEED_COLUMNS, VERSION, Commit
+from windrow.engine import by_files
 from windrow.engine.appended import appended
 from windrow.engine.arrivals import Arrivals, Arrived
 from windrow.engine.conversion import Conversion
 from windrow.engine.creation import add_columns, create_depot, create_ledger, create_raw_depot
-from windrow.engine.files import LedgerFiles, Parts
+from windrow.engine.files import Parts
 from windrow.engine.lock import commit_lock
-from windrow.engine.log import DeltaRsLog, identity, ledger_schema_of, payload_type, require_ledger
+from windrow.engine.log import DeltaRsLog, identity, payload_type
 from windrow.engine.protocol import Input, Live, Merged, Table, Upkeep
 from windrow.engine.rows import cut_rows, rows_of
 from windrow.engine.slices import cut, messages_of, refuse_changes
 from windrow.engine.upkeep import DeltaRsUpkeep
-from windrow.entries import is_plain
 from windrow.errors import (
     DepotUnreadable,
     EngineUnavailable,
     FileRefused,
-    LedgerMoved,
-    TableRefused,
     WindrowError,
     first_line,
 )
@@ -39,10 +36,7 @@ from windrow.expressions import Mapping as ColumnMapping
 from windrow.expressions import recorded_text
 from windrow.locations import is_name
 from windrow.settings import Settings
-from windrow.storage import OPENED, UNTRIMMED, Seen, missing, open_table, reading, seen_table, writing
-
-BY_NAME = 2  # the reader version that brought column mapping
-HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}  # features that change no file's meaning
+from windrow.storage import UNTRIMMED, Seen, missing, open_table, reading, seen_table, writing
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +237,7 @@ class EmbeddedEngine:
 
     def live(self) -> Live:
         """Read the live rows; the handle stays at the version they are of."""
-        return live(self._ledger, self._parts)
+        return by_files.live(self._ledger, self._parts)
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
         """Give `handle` the versions after `after`, up to `upto`."""
@@ -258,58 +252,7 @@ class EmbeddedEngine:
 
     def merge(self, rows: pa.Table, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Replace the files that prime read, as far as their rows changed."""
-        return merge(self._ledger, rows, control, live, note)
-
-
-def live(location: str, parts: Parts) -> Live:
-    """Read the live rows of the ledger at a path; the handle is its files, at the version that the rows are of."""
-    seen = seen_table(location, "ledger")
-    files = parts.opened
-    if files is None or files.seen is not seen:
-        table = seen.table
-        if "state" not in table.metadata().partition_columns:
-            raise TableRefused(f"{location} is a Delta table, but no ledger", "Give the path of a ledger.")
-        columns = pa.schema(table.schema().to_arrow())
-        schema = ledger_schema_of(columns)
-        require_ledger(location, columns.names, schema)
-        beyond = beyond_files(table)
-        if beyond:
-            raise TableRefused(
-                f"the ledger at {location} has {beyond}, with which its files alone do not say what its rows are",
-                "Run it with --engine spark; a ledger as Windrow makes it has no such feature.",
-            )
-        files = parts.opened = LedgerFiles(location, seen, schema, parts)
-    return Live(files.rows, files, seen.version, str(seen.table.metadata().id), files)
-
-
-def merge(location: str, rows: pa.Table, control: pa.Table, live: Live, note: str) -> Merged:
-    """Commit to the ledger at a path what follows from its live rows: Delta's conflict check is the fence."""
-    new = pa.concat_tables([rows.drop_columns(["known"]), control])
-    files: LedgerFiles = live.handle
-    with commit_lock(location), OPENED.doubted(location), writing(location, "ledger"):
-        try:
-            return files.replace(new, {"userMetadata": note})
-        except CommitFailedError as error:
-            if DeltaTable(location).version() == live.table_version:
-                raise
-            raise LedgerMoved(
-                f"the ledger moved between prime and commit: {first_line(error)}",
-                "Another driver, tick or flush committed first. Nothing was written.",
-            ) from error
-
-
-def merges(rows: Any, live: Live) -> bool:
-    """Tell whether `merge` can commit the rows: they and the files are here, and the table asks for nothing else."""
-    files = live.handle
-    return isinstance(rows, pa.Table) and isinstance(files, LedgerFiles) and is_plain(files.seen.table)
-
-
-def beyond_files(table: DeltaTable) -> str:
-    """Name the features of a table with which a file's rows are not the table's: deleted beside it, or renamed."""
-    protocol = table.protocol()
-    if protocol.min_reader_version == BY_NAME:
-        return "columnMapping"
-    return ", ".join(sorted(set(protocol.reader_features or ()) - HARMLESS))
+        return by_files.merge(self._ledger, rows, control, live, note)
 
 
 def _path(location: str) -> str:

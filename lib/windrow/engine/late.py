@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from windrow.commits import Commit
-from windrow.engine import creation, embedded
+from windrow.engine import by_files, creation
 from windrow.engine.arrivals import Arrivals
 from windrow.engine.embedded import EmbeddedEngine
 from windrow.engine.log import DeltaRsLog
@@ -138,7 +138,7 @@ class LateSpark:
 
     def live(self) -> Live:
         """Read the live rows."""
-        beyond = embedded.beyond_files(seen_table(self._ledger, "ledger").table)
+        beyond = by_files.beyond_files(seen_table(self._ledger, "ledger").table)
         return self._spark.live() if beyond else self._looking.live()
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> pa.Table | None:
@@ -148,7 +148,7 @@ class LateSpark:
 
     def merge(self, rows: Any, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Commit the rows in one transaction; what the driver commits itself, such as a tick, needs no session."""
-        if self._settings.driver_commits and embedded.merges(rows, live):
+        if self._settings.driver_commits and by_files.can_merge(rows, live):
             return self._looking.merge(rows, control, live, token, note)
         return self._spark.merge(rows, control, live, token, note)
 

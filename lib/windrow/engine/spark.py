@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 from windrow import chunks, tables
 from windrow.arrow import plain
 from windrow.commits import CHANGE, FEED_COLUMNS, Commit
-from windrow.engine import catalog, creation, embedded
+from windrow.engine import by_files, catalog, creation
 from windrow.engine.arrivals import Arrivals
 from windrow.engine.configured import WHOLE_TIMES, configured
 from windrow.engine.conversion import Conversion
@@ -250,8 +250,8 @@ class SparkEngine:
         The version is read first: too low a number makes the second belt only tighter.
         """
         path = self._path(self._ledger)
-        if path is not None and not embedded.beyond_files(seen_table(str(path), "ledger").table):
-            return embedded.live(str(path), self._parts)
+        if path is not None and not by_files.beyond_files(seen_table(str(path), "ledger").table):
+            return by_files.live(str(path), self._parts)
         table = self.ledger()
         if table is None:
             raise missing(self._settings.ledger, "ledger")
@@ -319,8 +319,8 @@ class SparkEngine:
     def merge(self, rows: Any, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Commit the rows in one transaction: the driver does where it can, else Spark, fenced by the token."""
         path = self._path(self._ledger)
-        if path is not None and self._settings.driver_commits and embedded.merges(rows, live):
-            return embedded.merge(str(path), rows, control, live, note)
+        if path is not None and self._settings.driver_commits and by_files.can_merge(rows, live):
+            return by_files.merge(str(path), rows, control, live, note)
         try:
             with self._lock(self._ledger), OPENED.doubted(str(self._path(self._ledger))):
                 return self.commit(live, token, note).write(rows, control)
