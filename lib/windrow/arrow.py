@@ -93,8 +93,9 @@ def encoded(*columns: pa.ChunkedArray) -> pa.DictionaryArray:
 
 
 def where(table: pa.Table, mask: pa.Array | pa.ChunkedArray) -> pa.Table:
-    """Return the rows for which a mask holds; where it holds for all of them the table, without a copy."""
-    return table if pc.all(mask, skip_nulls=False).as_py() else table.filter(mask)
+    """Return the rows for which a mask holds; all of them, or none, without a copy."""
+    count = pc.sum(mask).as_py() or 0
+    return table.slice(0, count) if count in (0, table.num_rows) else table.filter(mask)
 
 
 def at_once(calls: Iterable[Callable[[], T]], rows: int) -> list[T]:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from windrow import clock, tables
 from windrow import messages as message_columns
-from windrow.arrow import text
+from windrow.arrow import text, where
 from windrow.engine.protocol import Engine, Live
 from windrow.errors import TableRefused
 from windrow.floors import Floors, Ints
@@ -128,7 +128,7 @@ def prime(engine: Engine, depot: str | None = None) -> Primed:
     """
     fence = engine.live()
     rows = fence.rows
-    control = rows.filter(pc.equal(rows["state"], text("progress")))
+    control = where(rows, pc.equal(rows["state"], text("progress")))
     whole = progress_row(control)
     position, by_source = _placed(control, whole, depot)
     _require_sound(rows, ((whole, WHOLE), (position, POSITION), (by_source, BY_SOURCE)))
@@ -142,7 +142,7 @@ def prime(engine: Engine, depot: str | None = None) -> Primed:
             microseconds(by_source["floor"]),
             microseconds(by_source["seen_at"]),
         ),
-        partial=rows.filter(pc.equal(rows["state"], text("partial"))),
+        partial=where(rows, pc.equal(rows["state"], text("partial"))),
         fence=fence,
         **whole.select(list(WHOLE)).to_pylist()[0],
         **reached,
@@ -171,7 +171,7 @@ def _placed(control: pa.Table, whole: pa.Table, depot: str | None) -> tuple[pa.T
             "Give each a table of its own; `windrow run MODULE:NAME` runs a topology.",
         )
     if depot is None:
-        return whole, control.filter(pc.not_equal(control["id"], text(tables.PROGRESS)))
+        return whole, control.select(["id", *BY_SOURCE]).filter(pc.not_equal(control["id"], text(tables.PROGRESS)))
     own = control.filter(pc.equal(control["depot"], text(depot)))
     is_position = pc.is_null(own["source"])
     return own.filter(is_position), own.filter(pc.invert(is_position))

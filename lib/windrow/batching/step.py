@@ -42,7 +42,7 @@ class Batching:
 
         batches = self._batches(work.live)
         if batches.num_rows and not work.flush:
-            batches = batches.filter(pa.array(self._concerned(batches, work)))
+            batches = where(batches, pa.array(self._concerned(batches, work)))
         version = work.messages["version"].to_numpy()
         decision = decide(
             work.messages,
@@ -88,4 +88,4 @@ class Batching:
 
     @staticmethod
     def _batches(live: pa.Table) -> pa.Table:
-        return live.filter(pc.equal(live["state"], text("open"))).select(tables.BATCH)
+        return where(live.select(tables.BATCH), pc.equal(live["state"], text("open")))

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 
 from windrow import tables
-from windrow.arrow import no_rows, plain
+from windrow.arrow import no_rows, plain, where
 from windrow.engine.encoding import repeating
 from windrow.engine.ledger_commit import LedgerCommit
 from windrow.engine.live_files import BY, File, files_after, files_of
@@ -112,10 +112,10 @@ class LedgerFiles:
         it is another one.
         """
         replaced = self._having(new["id"].combine_chunks())
-        written = new.filter(pc.not_equal(new[BY], tables.GONE))
+        written = where(new, pc.not_equal(new[BY], tables.GONE))
         changed = {path for path, mask in replaced.items() if pc.any(mask).as_py()}
         touched = self._touched(changed, set(written[BY].unique().to_pylist()))
-        kept = [self._read[file.path].filter(pc.invert(replaced[file.path])) for file in touched]
+        kept = [where(self._read[file.path], pc.invert(replaced[file.path])) for file in touched]
         added = list(self._written(pa.concat_tables([*kept, written])))
         LedgerCommit(self._location, self.seen, added, touched, note).make()
         matched = sum(pc.sum(mask).as_py() or 0 for mask in replaced.values())
