@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from contextlib import ExitStack
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,10 @@ from pyspark.sql import SparkSession
 import windrow
 from tests.benchmarks.peers import inputs
 from tests.benchmarks.turns import Run, in_turns, timed
+from windrow.api import opened
+from windrow.engine import open_engine
+from windrow.runner import Runner
+from windrow.wall import WallClock
 
 
 def settings(depot: Path, ledger: Path, spark: SparkSession | None = None, **more: Any) -> windrow.Settings:
@@ -23,6 +28,16 @@ def settings(depot: Path, ledger: Path, spark: SparkSession | None = None, **mor
 def ours(chosen: windrow.Settings, spark: SparkSession | None = None) -> Run:
     """Return what batches all that is new."""
     return partial(timed, partial(windrow.run, chosen, spark=spark))
+
+
+def staying(until: ExitStack, chosen: windrow.Settings, spark: SparkSession | None = None) -> Run:
+    """Return what batches all that is new in a run that goes on `until` the end, as `run --every` does in a round."""
+
+    @cache
+    def runner() -> Runner:
+        return until.enter_context(opened(open_engine(chosen, spark), chosen, WallClock()))
+
+    return partial(timed, lambda: runner().once())
 
 
 def one_by_one(

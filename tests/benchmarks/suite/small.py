@@ -1,13 +1,18 @@
-"""Warm microbatches of a thousand messages, next to an append of the rows: how long until they are batched."""
+"""Warm microbatches of a thousand messages, next to an append of the rows: how long until they are batched.
+
+Windrow's are runs that go on from one microbatch to the next, as that of a job which is up all day; on Spark each of
+their microbatches is a stream that starts and ends, as each append is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 
 from tests.benchmarks import append
 from tests.benchmarks.conditions import Conditions
-from tests.benchmarks.microbatches import one_by_one, ours, settings
+from tests.benchmarks.microbatches import one_by_one, settings, staying
 from tests.benchmarks.peers import inputs
 from tests.benchmarks.row import Row, at_most, times
 from tests.benchmarks.turns import timed
@@ -17,14 +22,16 @@ def measure(conditions: Conditions) -> Iterator[Row]:
     """Publish a thousand messages and let both engines and the append take them, again and again."""
     spark, here = conditions.spark(), conditions.directory
     size = conditions.size(1_000, 100)
-    runs = {
-        "Spark": ours(settings(here / "depot", here / "spark", spark), spark),
-        "Spark, its own commit": ours(settings(here / "depot", here / "own", spark, driver_commits=False), spark),
-        "embedded": ours(settings(here / "depot", here / "embedded")),
-        "plain append": partial(timed, partial(append.run, spark, here / "depot", here / "append")),
-    }
     messages = inputs.generated(size * conditions.size(60, 3))
-    taken = one_by_one(here / "depot", messages, size, runs, conditions.tell)
+    with ExitStack() as until:
+        run = partial(staying, until)
+        runs = {
+            "Spark": run(settings(here / "depot", here / "spark", spark), spark),
+            "Spark, its own commit": run(settings(here / "depot", here / "own", spark, driver_commits=False), spark),
+            "embedded": run(settings(here / "depot", here / "embedded")),
+            "plain append": partial(timed, partial(append.run, spark, here / "depot", here / "append")),
+        }
+        taken = one_by_one(here / "depot", messages, size, runs, conditions.tell)
     for engine, aim in (("Spark", at_most(1.5)), ("Spark, its own commit", None), ("embedded", at_most(0.1))):
         name = f"microbatch of {size:,}, {engine}"
         yield times(name, taken[engine], "plain append", taken["plain append"], aim)
