@@ -51,3 +51,13 @@ def test_reference() -> None:
     """
     assert locations.reference("main.`a``b`.t") == "`main`.`a``b`.`t`"
     assert locations.reference("/srv/o`dd") == "delta.`/srv/o``dd`"
+
+
+def test_for_spark() -> None:
+    """
+    A local path becomes an absolute one, and says that it is local where it said so before.
+    """
+    here = str(Path.cwd().resolve())
+    assert locations.for_spark("x") == f"{here}/x"
+    assert locations.for_spark("file:x") == f"file:{here}/x"
+    assert [locations.for_spark(place) for place in ("file:///x", "s3://b/x", "a.b")] == ["file:/x", "s3://b/x", "a.b"]

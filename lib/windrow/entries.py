@@ -26,6 +26,10 @@ from windrow.locations import local_path
 from windrow.version import VERSION
 
 PLAIN_VERSION = 4  # up to this writer version all that a table may want of a commit stands in schema and properties
+BY_FEATURES = 7  # the writer version that names what a table may want, so that Spark's catalogs give it to their tables
+PLAIN_FEATURES = {"appendOnly", "changeDataFeed", "invariants"}
+# More to be done at a commit or after it: values to check, manifests and other formats to write, files to put together.
+WORK = ("delta.constraints.", "delta.compatibility.", "delta.universalFormat.", "delta.autoOptimize.")
 USUAL_INTERVAL = 100  # commits between two checkpoints, where the table says nothing that makes sense
 LARGEST = 4_000_000  # octets of an entry that is read here
 NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}  # a log on another disk, a disk without links
@@ -136,11 +140,12 @@ def _linked(written: Path, number: Path) -> bool:
 
 def is_plain(table: DeltaTable) -> bool:
     """Tell whether a commit to a table is nothing but files and numbers of applications."""
-    properties = table.metadata().configuration
+    protocol = table.protocol()
+    named = protocol.min_writer_version == BY_FEATURES and set(protocol.writer_features or ()) <= PLAIN_FEATURES
     return (
-        table.protocol().min_writer_version <= PLAIN_VERSION
-        and not any(name.startswith("delta.constraints.") for name in properties)
-        and not any(field.metadata for field in table.schema().fields)
+        (named or protocol.min_writer_version <= PLAIN_VERSION)
+        and not any(name.startswith(WORK) for name in table.metadata().configuration)
+        and all(field.metadata.keys() <= {"comment"} for field in table.schema().fields)
     )
 
 

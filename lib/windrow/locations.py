@@ -45,3 +45,8 @@ def absolute(location: str) -> str:
     """Return a local path as one that means the same in another directory and in SQL; others as they are."""
     path = local_path(location)
     return location if path is None else str(path.resolve())
+
+
+def for_spark(location: str) -> str:
+    """Return a location as `absolute` does, but with `file:` where it had it: Spark may take other paths elsewhere."""
+    return f"file:{absolute(location)}" if location.startswith("file:") else absolute(location)

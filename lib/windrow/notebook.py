@@ -19,7 +19,7 @@ import pyarrow as pa
 from windrow import tables
 from windrow.batcher import recorded_rules
 from windrow.batching.rules import Rules
-from windrow.locations import absolute, local_path, reference
+from windrow.locations import for_spark, local_path, reference
 from windrow.settings import Settings
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Notebook:
 
     def views(self) -> None:
         """Make temporary views: `ledger` with all rows, and those of `docs/tables.md`, such as `closed_batches`."""
-        ledger = reference(absolute(self.settings.ledger))
+        ledger = reference(for_spark(self.settings.ledger))
         raw = tables.is_over_raw(self.spark.table(ledger).columns)
         for name, query in {"ledger": f"SELECT * FROM {ledger}", **tables.views(ledger, raw=raw)}.items():  # noqa: S608
             self.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {query}")
@@ -94,7 +94,7 @@ class Notebook:
         from windrow.messages import COLUMNS
 
         place, path = self.settings.depot, local_path(self.settings.depot)
-        log = SparkLog(self.spark, reference(absolute(place)))
+        log = SparkLog(self.spark, reference(for_spark(place)))
         begin = log.commits()[0].version  # the log may have been trimmed
         reader = self.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", begin)
         feed = reader.load(str(path.resolve())) if path else reader.table(place)
@@ -111,7 +111,7 @@ class Notebook:
         from windrow.engine.spark_log import SparkLog
 
         read = self._progress("depot_version")
-        log = SparkLog(self.spark, reference(absolute(self.settings.depot)))
+        log = SparkLog(self.spark, reference(for_spark(self.settings.depot)))
         commits = [one for one in log.commits(read) if one.version > read and one.rows != 0]
         columns = {
             "version": pa.array([one.version for one in commits], pa.int64()),
@@ -131,7 +131,7 @@ class Notebook:
 
     def _progress(self, column: str) -> Any:
         """Return a column of the ledger's progress row, read by Spark."""
-        ledger = reference(absolute(self.settings.ledger))
+        ledger = reference(for_spark(self.settings.ledger))
         return self.spark.sql(f"SELECT {column} FROM {ledger} WHERE id = '{tables.PROGRESS}'").collect()[0][0]  # noqa: S608
 
     def _show_picture(self, chart: Any, name: str) -> None:

@@ -127,3 +127,21 @@ def _is_other(found: str | None, known: str | None) -> bool:
     if found is None or known is None:
         return False
     return found.partition(":")[0] == known.partition(":")[0] and found != known
+
+
+@dataclass(slots=True)
+class Reading:
+    """How far a run knows an inlet to be read, and up to where it has looked at the depot without finding more.
+
+    `ahead` has the version behind which it looked, and the time of what comes next (microseconds).
+    """
+
+    inlet: Inlet
+    known: Reached
+    covered: int = -1
+    ahead: tuple[int, int] | None = None
+
+    def behind(self) -> bool:
+        """Tell whether the depot has versions that were not read yet. Raises as `require_depot` does."""
+        depot = require_depot(self.inlet.engine, self.known, self.inlet.settings)
+        return depot.version > max(self.known.version, self.covered)

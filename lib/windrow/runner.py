@@ -24,19 +24,21 @@ from windrow.errors import (
     LedgerMoved,
     MicrobatchFailed,
     Paused,
+    TableUnwritable,
     WindrowError,
     first_line,
 )
 from windrow.floors import FloorsByVersion
 from windrow.maintain import Maintained
 from windrow.microbatch import Committed, Microbatch, committed_in
-from windrow.opening import Inlet, open_ledger, require_depot
+from windrow.opening import Inlet, Reading, open_ledger
 from windrow.progress import Primed, Reached
 from windrow.settings import Settings
 
 FIRST_BACKOFF = 500_000
 LONGEST_BACKOFF = 30_000_000
 FAR = np.iinfo(np.int64).max
+NOWHERE = "", -1  # no token and version of a ledger
 
 
 @dataclass(slots=True)
@@ -51,24 +53,6 @@ class Summary:
     def total(self, name: str) -> int:
         """Return the sum of a count over all microbatches."""
         return sum(getattr(microbatch, name) for microbatch in self.microbatches)
-
-
-@dataclass(slots=True)
-class Reading:
-    """How far the runner knows an inlet to be read, and up to where it has looked at the depot without finding more.
-
-    `ahead` has the version behind which it looked, and the time of what comes next (microseconds).
-    """
-
-    inlet: Inlet
-    known: Reached
-    covered: int = -1
-    ahead: tuple[int, int] | None = None
-
-    def behind(self) -> bool:
-        """Tell whether the depot has versions that were not read yet. Raises as `require_depot` does."""
-        depot = require_depot(self.inlet.engine, self.known, self.inlet.settings)
-        return depot.version > max(self.known.version, self.covered)
 
 
 class Runner:
@@ -95,6 +79,7 @@ class Runner:
         self._algorithm, self._settings, self._clock = algorithm, settings, clock
         self._report, self._retrying, self._maintain = report, retrying, maintain
         self._attempt, self._planned, self._in_step = 1, (0, 0), in_step
+        self._primed_at = self._refused_at = NOWHERE
         self.summary = Summary(inlets[0].engine.name)
         primed = open_ledger(inlets, algorithm, clock.now())
         self._readings = [Reading(inlet, state.reached) for inlet, state in zip(inlets, primed, strict=True)]
@@ -272,7 +257,7 @@ class Runner:
                 )
             if reading.known.version != known:
                 continue
-            with suppress(LedgerMoved):
+            try:
                 if self._followed(reading, microbatch):
                     continue
                 latest = microbatch.started_at + self._settings.max_clock_skew
@@ -280,6 +265,8 @@ class Runner:
                 self._done(reading, microbatch.run_messages(arrived, latest))
                 if self._in_step:
                     return
+            except LedgerMoved:
+                self._refused_at = self._primed_at
 
     def _upto(self) -> int | None:
         """Return up to which version the next microbatch reads if it failed before: each attempt gets the same."""
@@ -333,6 +320,7 @@ class Runner:
         inlet = reading.inlet
         microbatch = Microbatch(inlet.engine, self._algorithm, self._clock, self._attempt, inlet.name)
         primed = microbatch.primed
+        self._require_moved(primed)
         if primed.depot_version < reading.known.version:
             reading.covered = -1
         if primed.microbatch != self._number:
@@ -341,6 +329,16 @@ class Runner:
         self._options = self._algorithm.options(primed)
         self.summary.paused = primed.paused
         return microbatch
+
+    def _require_moved(self, primed: Primed) -> None:
+        """Raise TableUnwritable for a ledger that stands where it refused a commit: it would refuse them for ever."""
+        refused_at, self._refused_at = self._refused_at, NOWHERE
+        self._primed_at = primed.token, primed.fence.table_version
+        if self._primed_at == refused_at:
+            raise TableUnwritable(
+                f"the ledger {self._settings.ledger} refuses a commit as if it had moved, but stands as it was primed",
+                "Nothing of it counts. See whether Spark looks at another state of it than the driver.",
+            )
 
     def _done(self, reading: Reading, committed: Committed) -> None:
         self._attempt = 1
@@ -361,10 +359,10 @@ class Runner:
         while True:
             try:
                 return work()
-            except (LedgerMoved, LedgerBehind):
+            except (LedgerMoved, LedgerBehind) as error:
+                self._refused_at = self._primed_at if isinstance(error, LedgerMoved) else NOWHERE
                 for reading in self._readings:
                     reading.covered = -1
-                continue
             except Exception as error:
                 if isinstance(error, WindrowError) and not error.retryable:
                     raise

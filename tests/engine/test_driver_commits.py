@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,10 @@ from tests.clocks import NOW
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import HOUR, log
+from windrow.api import batching_runner
+from windrow.engine import open_engine
 from windrow.engine.late import LateSpark
+from windrow.engine.session import bare_is_local
 from windrow.engine.spark import ON_DATABRICKS
 from windrow.settings import Settings
 
@@ -77,9 +81,48 @@ def test_not_on_databricks(started: World, local: EngineFactory, monkeypatch: py
     assert_result(started)
 
 
+def test_cached_ledger(started: World, local: EngineFactory) -> None:
+    """
+    What somebody cached of the ledger shows each commit, of the driver and of Spark, and stops neither.
+    """
+    cached = local.session.read.format("delta").load(started.ledger).cache()
+    try:
+        for setting in ({"max_messages": 30}, {"driver_commits": False, "max_messages": 30}):
+            cached.count()
+            started.publish(*log(versions=1, seed=len(setting), begin=NOW + len(setting) * HOUR))
+            started.runner(local, **setting).once()
+            assert (
+                local.session.read.format("delta").load(started.ledger).count()
+                == DeltaTable(started.ledger).to_pyarrow_table().num_rows
+            )
+    finally:
+        cached.unpersist()
+    started.assert_balanced()
+
+
+def test_not_on_another_file_system(world: World, local: EngineFactory, tmp_path: Path) -> None:
+    """
+    Where the session takes a path without a scheme for one of another file system, the ledger is made there.
+    """
+    world.publish(*log(versions=2))
+    here, there = tmp_path / "here", tmp_path / "there"
+    there.mkdir()
+    elsewhere = local.session.newSession()
+    elsewhere.conf.set("fs.defaultFS", "viewfs://elsewhere/")
+    elsewhere.conf.set(f"fs.viewfs.mounttable.elsewhere.link.{here}", f"file://{there}")
+    assert (bare_is_local(local.session), bare_is_local(elsewhere)) == (True, False)
+    places = {"depot": f"file:{world.depot}", "ledger": f"{here}/ledger", "checkpoints": f"file:{tmp_path}/checkpoints"}
+    settings = world.settings(local).model_copy(update=places)
+    batching_runner(open_engine(settings, elsewhere), settings, world.clock).once()
+    microbatches = elsewhere.read.format("delta").load(f"{here}/ledger").where("state = 'microbatch'").count()
+    assert (here.exists(), microbatches) == (False, 1)
+
+
 ASKS_FOR_MORE = {
     "a constraint": "ADD CONSTRAINT counted CHECK (microbatch IS NULL OR microbatch > 0)",
     "deletion vectors": "SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",
+    "manifests": "SET TBLPROPERTIES ('delta.compatibility.symlinkFormatManifest.enabled' = 'true')",
+    "files to be joined": "SET TBLPROPERTIES ('delta.autoOptimize.autoCompact' = 'true')",
     "columns by name": "SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
 }
 
@@ -95,6 +138,16 @@ def test_ledger_left_to_spark(started: World, local: EngineFactory, change: str)
     books = f"SELECT sum(messages_read) - sum(rejected) FROM delta.`{started.ledger}` WHERE state = 'microbatch'"
     held = f"SELECT sum(size(messages)) FROM delta.`{started.ledger}` WHERE state IN ('open', 'closed')"
     assert local.session.sql(books).first()[0] == local.session.sql(held).first()[0]
+
+
+def test_comment(started: World, local: EngineFactory) -> None:
+    """
+    A comment on a column asks for nothing.
+    """
+    local.session.sql(f"ALTER TABLE delta.`{started.ledger}` ALTER COLUMN id COMMENT 'of the row'")
+    started.runner(local).once()
+    assert committers(started)[0] == "windrow"
+    assert_result(started)
 
 
 def test_tick_without_a_session(started: World, local: EngineFactory) -> None:

@@ -11,7 +11,7 @@ from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.held import HeldCommit
 from tests.messages import HOUR, log
-from windrow.engine import spark_commit
+from windrow.engine import by_files, spark_commit
 from windrow.engine.configured import configured
 from windrow.engine.spark_commit import SparkCommit
 from windrow.errors import LedgerMoved, MicrobatchFailed
@@ -203,6 +203,27 @@ class TestRunner:
         with pytest.raises(MicrobatchFailed, match="append-only"):
             runner.once()
 
+    @pytest.mark.parametrize("published", [1, 0], ids=["messages", "tick"])
+    def test_moved_for_ever(self, world, embedded, published):
+        """
+        A commit that is refused as if the ledger had moved, though it stands as it was primed, is such a failure too:
+        so it is where an engine looks at an old copy.
+        """
+        world.publish(*log(versions=1))
+        world.runner(embedded).once()
+        world.publish(*log(versions=published, seed=7, begin=NOW + 12_000_000))
+        commits = iter(range(3))
+
+        def refuse(point):
+            if point is Point.BEFORE_COMMIT:
+                assert next(commits, None) is not None, "it is tried for ever"
+                raise LedgerMoved("so it looks", "It did not.")
+
+        runner = world.probed(embedded, refuse, retries=1)
+        with pytest.raises(MicrobatchFailed, match="stands as it was primed"):
+            runner.once() if published else runner.tick(to=NOW + HOUR)
+        assert next(commits) == 2
+
 
 @pytest.fixture(params=[spark_commit.OVERWRITTEN_BYTES, -1], ids=["overwriting", "merging"])
 def form(request, monkeypatch):
@@ -280,6 +301,41 @@ class TestSparksTwoBelts:
         with pytest.raises(LedgerMoved, match="between prime and commit"):
             commit_at(started, microbatch, NOW + 2 * HOUR)
         assert started.version() == version + 1
+
+    @pytest.mark.parametrize("columns", ["*", "token"], ids=["all of it", "its token"])
+    def test_moved_while_cached(self, started, spark, columns):
+        """
+        A token that somebody has cached is not taken for the one that stands there. A RESTORE leaves no transaction id.
+        """
+        started.runner(EngineFactory("spark", spark)).once()
+        rows = "" if columns == "*" else " WHERE state = 'progress' AND id = 'progress'"
+        cached = spark.sql(f"SELECT {columns} FROM delta.`{started.ledger}`{rows}").cache()
+        cached.count()
+        microbatch = started.microbatch(EngineFactory("spark", spark))
+        version = started.version()
+        DeltaTable(started.ledger).restore(version - 1)
+        try:
+            with pytest.raises(LedgerMoved, match="between prime and commit"):
+                commit_at(started, microbatch, NOW + 2 * HOUR)
+        finally:
+            cached.unpersist()
+        assert started.version() == version + 1
+
+    def test_primed_while_cached(self, started, spark, monkeypatch):
+        """
+        Nor are live rows that somebody has cached, where Spark reads them.
+        """
+        monkeypatch.setattr(by_files, "beyond_files", lambda table: "a feature")
+        factory = EngineFactory("spark", spark)
+        started.runner(factory).once()
+        cached = spark.read.format("delta").load(started.ledger).cache()
+        cached.count()
+        before = prime(started.engine(factory)).microbatch
+        DeltaTable(started.ledger).restore(started.version() - 1)
+        try:
+            assert prime(started.engine(factory)).microbatch == before - 1
+        finally:
+            cached.unpersist()
 
     def test_transaction_id_alone(self, started, spark):
         """

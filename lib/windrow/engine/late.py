@@ -148,7 +148,7 @@ class LateSpark:
 
     def merge(self, rows: Any, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Commit the rows in one transaction; what the driver commits itself, such as a tick, needs no session."""
-        if self._settings.driver_commits and by_files.can_merge(rows, live):
+        if self._started is None and self._settings.driver_commits and by_files.can_merge(rows, live):
             return self._looking.merge(rows, control, live, token, note)
         return self._spark.merge(rows, control, live, token, note)
 

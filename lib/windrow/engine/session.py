@@ -1,4 +1,4 @@
-"""A local Spark session with Delta, for laptops, tests and schedulers without a cluster."""
+"""A local Spark session with Delta, for laptops, tests and schedulers; and what a path means to a session."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
+from weakref import WeakKeyDictionary
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from windrow.engine import from_platform
@@ -76,6 +79,24 @@ def local_session(application: str = "windrow", master: str = "local[*]", catalo
     for name in LOUD:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     return session
+
+
+_BARE: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
+
+
+def bare_is_local(session: SparkSession) -> bool:
+    """Tell whether a path without a scheme means this machine's disk to a session, and not HDFS or the like.
+
+    Each session is asked once: by the name under which it misses a path where nothing is.
+    """
+    if session not in _BARE:
+        missed = ""
+        try:
+            session.read.text(f"/windrow-{uuid4()}")
+        except PySparkException as error:
+            missed = (error.getMessageParameters() or {}).get("path", "")
+        _BARE[session] = missed.startswith("file:")
+    return _BARE[session]
 
 
 # They print the whole trace of an error that is raised as well, and that we put into words.

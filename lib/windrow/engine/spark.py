@@ -35,7 +35,8 @@ from windrow.engine.files import Parts
 from windrow.engine.lock import commit_lock
 from windrow.engine.log import DeltaRsLog, Log, ledger_schema_of, require_ledger
 from windrow.engine.protocol import Input, Live, Merged, Table, Upkeep
-from windrow.engine.spark_commit import SparkCommit
+from windrow.engine.session import bare_is_local, find_session
+from windrow.engine.spark_commit import UNCACHED, SparkCommit
 from windrow.engine.spark_errors import translated
 from windrow.engine.spark_log import SparkLog, detail
 from windrow.engine.spark_upkeep import SparkUpkeep
@@ -44,7 +45,7 @@ from windrow.engine.upkeep import DeltaRsUpkeep
 from windrow.errors import ExpressionError, FileRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.expressions import recorded_text
-from windrow.locations import absolute, is_name, local_path, reference
+from windrow.locations import for_spark, is_name, local_path, reference
 from windrow.settings import Settings
 from windrow.storage import OPENED, missing, open_table, seen_table, unreadable, unwritable
 
@@ -68,13 +69,11 @@ class SparkEngine:
         With `rows` a depot that holds no messages is read as its rows are; `views` gives those of a topology.
         """
         if session is None:
-            from windrow.engine.session import find_session
-
             session = find_session(catalog=is_name(settings.depot) or is_name(settings.ledger))
         self._root = self._session = session
         self.remote = type(session).__module__.startswith("pyspark.sql.connect")
         self._settings, self._as_rows, self._views = settings, rows, views
-        self._depot, self._ledger = absolute(settings.depot), absolute(settings.ledger)
+        self._depot, self._ledger = for_spark(settings.depot), for_spark(settings.ledger)
         self._paths: dict[str, Path | None] = {}
         self._parts = Parts()
 
@@ -255,7 +254,7 @@ class SparkEngine:
         table = self.ledger()
         if table is None:
             raise missing(self._settings.ledger, "ledger")
-        whole = self._session.sql(f"SELECT * FROM {reference(self._ledger)}")
+        whole = self._session.sql(f"SELECT * FROM {reference(self._ledger)} WHERE {UNCACHED}")
         schema = ledger_schema_of(table.schema)
         require_ledger(self._ledger, whole.columns, schema)
         try:
@@ -320,7 +319,9 @@ class SparkEngine:
         """Commit the rows in one transaction: the driver does where it can, else Spark, fenced by the token."""
         path = self._path(self._ledger)
         if path is not None and self._settings.driver_commits and by_files.can_merge(rows, live):
-            return by_files.merge(str(path), rows, control, live, note)
+            merged = by_files.merge(str(path), rows, control, live, note)
+            self._session.catalog.refreshByPath(f"file:{path}")  # as Spark does with what is cached after its own
+            return merged
         try:
             with self._lock(self._ledger), OPENED.doubted(str(self._path(self._ledger))):
                 return self.commit(live, token, note).write(rows, control)
@@ -340,7 +341,7 @@ class SparkEngine:
         if self.remote or ON_DATABRICKS in os.environ:
             return None
         if not is_name(location):
-            return local_path(location)
+            return local_path(location) if location.startswith("file:") or bare_is_local(self._root) else None
         if location not in self._paths:
             found = detail(self._session, reference(location))
             if found is None:

@@ -35,6 +35,8 @@ SOURCE = "windrow_rows"
 NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 TXN_ID, TXN_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 BEYOND = {"spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false"}
+# What somebody has cached of a table answers queries of it, whatever version that was; nobody caches where rows lie.
+UNCACHED = "_metadata.file_path IS NOT NULL"
 MOVED = "raise_error('WINDROW-LEDGER-MOVED: the ledger moved between prime and commit')"
 
 
@@ -86,7 +88,10 @@ class SparkCommit:
             )
             frame = rows.where(f"state <> '{tables.GONE}'").drop("known").unionByName(frame_of(self.session, beside))
         self.stage(frame.coalesce(1) if small else frame)
-        stands = f"(SELECT token FROM {reference(self.ledger)} WHERE state = 'progress' AND id = '{tables.PROGRESS}')"
+        stands = (
+            f"(SELECT token FROM {reference(self.ledger)} "
+            f"WHERE state = 'progress' AND id = '{tables.PROGRESS}' AND {UNCACHED})"
+        )
         fenced = _fenced(f"NOT ({stands} <=> '{self.token}')")
         columns = ", ".join(fenced + " AS token" if name == "token" else f"s.{name}" for name in control.schema.names)
         write = self.session.sql(f"SELECT {columns} FROM {SOURCE} s").writeTo(reference(self.ledger))
