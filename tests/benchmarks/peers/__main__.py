@@ -54,7 +54,8 @@ def print_speed(spark: SparkSession, messages: int, rounds: int, directory: Path
     speed.seconds(spark, directory / "warm", directory / "out", 1)
     taken = speed.seconds(spark, directory / "backlog", directory / "out", rounds)
     head = ("peer", "ratio", *(f"round {number + 1}, s" for number in range(rounds)))
-    print_table(head, ((name, ratio, *map(round, taken[name])) for name, ratio in speed.ratios(taken).items()))
+    rounds = {name: [f"{seconds:.2f}" for seconds in taken[name]] for name in taken}
+    print_table(head, ((name, ratio, *rounds[name]) for name, ratio in speed.ratios(taken).items()))
 
 
 def count_row(name: str, counts: Counts) -> tuple[object, ...]:
