@@ -253,7 +253,7 @@ class TestWithout:
         [
             lambda table: table.alter.add_constraint({"c": "state <> ''"}),
             lambda table: table.alter.add_feature(
-                [TableFeatures.ChangeDataFeed], allow_protocol_versions_increase=True
+                [TableFeatures.CheckConstraints], allow_protocol_versions_increase=True
             ),
             lambda table: table.alter.set_table_properties({"delta.checkpointInterval": "1"}),
         ],
@@ -266,4 +266,15 @@ class TestWithout:
         change(DeltaTable(started.ledger))
         started.runner(embedded).once()
         assert writer(started) == "delta-rs"
+        assert started.canonical() == started.expected()
+
+    def test_named_features(self, started: World, embedded: EngineFactory) -> None:
+        """
+        A table that names its features, as Spark's catalogs make it, is as plain as one that has them by its version.
+        """
+        feed = [TableFeatures.ChangeDataFeed]
+        DeltaTable(started.ledger).alter.add_feature(feed, allow_protocol_versions_increase=True)
+        assert DeltaTable(started.ledger).protocol().min_writer_version == 7
+        started.runner(embedded).once()
+        assert writer(started) == "windrow"
         assert started.canonical() == started.expected()
