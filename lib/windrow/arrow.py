@@ -20,12 +20,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.dictionary import dictionary_encode
 from windrow.errors import require
 
 TIME = pa.timestamp("us", tz="UTC")
 MANY = 100_000  # rows from which threads pay
 
 T = TypeVar("T")
+Number = TypeVar("Number", bound=np.generic)
 
 
 def plain(table: pa.Table) -> pa.Table:
@@ -88,8 +90,15 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
 
 def encoded(*columns: pa.ChunkedArray) -> pa.DictionaryArray:
     """Return columns of strings, with dictionaries or without, one behind the other with one dictionary."""
-    chunks = [chunk.dictionary_encode() for column in columns for chunk in column.chunks]
+    chunks = [_with_dictionary(chunk) for column in columns for chunk in column.chunks if len(chunk)]
+    if len(chunks) == 1:
+        return chunks[0]
     return pa.chunked_array(chunks, pa.dictionary(pa.int32(), pa.string())).unify_dictionaries().combine_chunks()
+
+
+def _with_dictionary(texts: pa.Array) -> pa.DictionaryArray:
+    """Return texts with a dictionary; of few ones it is Arrow's, for which no compiler has to be loaded."""
+    return texts.dictionary_encode() if len(texts) < MANY or texts.type != pa.string() else dictionary_encode(texts)
 
 
 def where(table: pa.Table, mask: pa.Array | pa.ChunkedArray) -> pa.Table:
@@ -98,22 +107,37 @@ def where(table: pa.Table, mask: pa.Array | pa.ChunkedArray) -> pa.Table:
     return table.slice(0, count) if count in (0, table.num_rows) else table.filter(mask)
 
 
+def without(table: pa.Table, rows: npt.NDArray[np.int64]) -> tuple[pa.Table, npt.NDArray[np.int64]]:
+    """Return the other rows of a table, all of them without a copy, and where each of them stood."""
+    every = np.arange(table.num_rows)
+    if not rows.size:
+        return table, every
+    kept = np.delete(every, rows)
+    return table.take(pa.array(kept)), kept
+
+
 def at_once(calls: Iterable[Callable[[], T]], rows: int) -> list[T]:
-    """Return what the calls return; with many rows they run at the same time, as far as they leave Python to itself."""
+    """Return what the calls return; with many rows they run at the same time, as far as they leave Python to itself.
+
+    They take as many threads as Arrow does (`pyarrow.set_cpu_count`).
+    """
     if rows < MANY:
         return [call() for call in calls]
-    with ThreadPoolExecutor(thread_name_prefix="windrow-columns") as pool:
+    with ThreadPoolExecutor(pa.cpu_count(), "windrow-columns") as pool:
         return [call.result() for call in [pool.submit(call) for call in calls]]
 
 
 def taken(table: pa.Table, rows: npt.NDArray[np.integer]) -> pa.Table:
     """Return rows of a table in their order, what has a dictionary without it."""
     at = pa.array(rows)
-    columns = at_once([partial(_taken, column, at) for column in table.columns], rows.size)
+    columns = at_once([partial(take, column, at) for column in table.columns], rows.size)
     return pa.table(dict(zip(table.column_names, columns, strict=True)))
 
 
-def _taken(column: pa.ChunkedArray, at: pa.Array) -> pa.ChunkedArray:
+def take(column: pa.ChunkedArray, at: pa.Array) -> pa.ChunkedArray:
+    """Return values of a column, without a dictionary if it has one."""
+    if column.null_count == len(column):
+        return column.slice(0, len(at)).cast(plain_type(column.type))
     chosen = column.take(at)
     return chosen.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else chosen
 
@@ -124,13 +148,24 @@ def from_numpy(values: npt.NDArray[np.int64]) -> pa.Array:
 
 
 def to_numpy(values: pa.Array | pa.ChunkedArray, null: int | None = None) -> npt.NDArray[np.int64]:
-    """Return whole numbers, or times as such, as a copy in numpy. NULL is `null`; unless it is given there is none."""
+    """Return whole numbers, or times as such, for numpy to read. NULL is `null`; unless it is given there is none.
+
+    They are where Arrow has them if they are one array there.
+    """
     numbers = values.cast(pa.int64())
     if numbers.null_count and null is not None:
         numbers = pc.fill_null(numbers, from_numpy(np.array([null]))[0])
     require(not numbers.null_count, "a number that must be there is not NULL")
     chunks = numbers.chunks if isinstance(numbers, pa.ChunkedArray) else [numbers]
-    return np.concatenate([np.empty(0, np.int64), *map(_memory, chunks)])
+    parts = [_memory(chunk) for chunk in chunks if len(chunk)]
+    return parts[0] if len(parts) == 1 else read_only(np.concatenate([np.empty(0, np.int64), *parts]))
+
+
+def read_only(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
+    """Return a view that nobody may write to: what is compiled for that need not be compiled for the other kind."""
+    view = values.view()
+    view.flags.writeable = False
+    return view
 
 
 def _memory(numbers: pa.Array) -> npt.NDArray[np.int64]:

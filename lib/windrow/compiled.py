@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, wraps
+from threading import RLock
 from types import FunctionType
 from typing import Any
+
+_ONE_AT_A_TIME = RLock()
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -14,7 +17,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     The code is kept in NUMBA_CACHE_DIR, beside the source, or in the user's home. An executor may have none of them: a
     service user has no home and may not write to what is installed. It then compiles in every process. What is compiled
     can call by name what is `inlined`, `always_inlined` or `emitted`; of such a file, where it is another one, numba
-    sees no change.
+    sees no change. It leaves Python to other threads while it runs.
     """
     return _compiled(function)
 
@@ -34,13 +37,15 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any
 
         source = _knowing(function)
         try:
-            return njit(cache=True, **options)(source)
+            return njit(cache=True, nogil=True, **options)(source)
         except RuntimeError:  # numba finds no place that it can write to
-            return njit(**options)(source)
+            return njit(nogil=True, **options)(source)
 
     @wraps(function)
     def call(*values: Any) -> Any:
-        return machine_code()(*values)
+        with _ONE_AT_A_TIME:  # or two threads would compile the same
+            ready = machine_code()
+        return ready(*values)
 
     return call
 

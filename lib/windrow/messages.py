@@ -77,7 +77,7 @@ def times(values: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_] | None = N
 def faults(messages: pa.Table) -> pa.ChunkedArray:
     """Say for each message what makes it invalid (the first column that does), NULL for a good one."""
     if _all_good(messages):
-        return pa.chunked_array([pa.nulls(messages.num_rows, pa.string())])
+        return pa.chunked_array([pa.nulls(messages.num_rows)])
     fault: pa.ChunkedArray = pa.chunked_array([pa.nulls(messages.num_rows, pa.string())])
     for name in REQUIRED:
         fault = pc.coalesce(fault, _marked(pc.is_null(messages[name]), f"{name} is NULL"))
@@ -96,15 +96,9 @@ def _all_good(messages: pa.Table) -> bool:
     return all(bound["min"] >= EARLIEST and bound["max"] < LATEST for bound in bounds)
 
 
-def octets(types: pa.Array, payloads: pa.Array) -> npt.NDArray[np.int64]:
-    """Return what each message weighs: the octets of its type (a dictionary will do) and of its payload."""
-    return pc.add(_lengths(types), _lengths(payloads)).to_numpy()
-
-
-def _lengths(values: pa.Array) -> pa.Array:
-    if pa.types.is_dictionary(values.type):
-        return _lengths(values.dictionary).take(values.indices)
-    return pc.fill_null(pc.binary_length(values), 0).cast(pa.int64())
+def octets(values: pa.Array) -> npt.NDArray[np.int32]:
+    """Return what types or payloads weigh: their octets. NULL weighs nothing."""
+    return pc.fill_null(pc.binary_length(values), 0).to_numpy()
 
 
 def _marked(mask: pa.ChunkedArray, label: str) -> pa.ChunkedArray:
@@ -115,8 +109,8 @@ def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
     if name not in table.column_names:
         if name not in DEFAULTS:
             raise MessagesError(f"the messages have no column {name!r}", f"They have {table.column_names}.")
-        type_ = COLUMNS[name] or pa.string()
-        return pa.chunked_array([pa.array([DEFAULTS[name]], type_).take(np.zeros(table.num_rows, np.int64))])
+        default = pa.scalar(DEFAULTS[name], COLUMNS[name] or pa.string())
+        return pa.chunked_array([pa.repeat(default, table.num_rows)])
     try:
         return _converted(table[name], COLUMNS[name])
     except pa.ArrowException as error:
@@ -160,7 +154,7 @@ def refused(messages: pa.Table, latest: int) -> pa.Table:
         {
             "row": row,
             "reason": np.where(ahead, "clock_ahead", "invalid").astype(str),
-            "detail": fault.take(pa.array(row)),
+            "detail": fault.take(pa.array(row)).cast(pa.string()),
             "off_by_us": np.where(ahead, stamp[row] - latest, 0),
         }
     )

@@ -194,6 +194,37 @@ def ties(rows: Ints, keys: Sequence[npt.NDArray[np.generic]]) -> tuple[Ints, Int
     return run, np.flatnonzero(~(alone[:-1] & alone[1:])[: rows.size])
 
 
+def increasing(values: Ints) -> bool:
+    """Tell whether each value is greater than the one before."""
+    return bool(_increasing(values))
+
+
+@compiled_in_place
+def _increasing(values):  # type: ignore[no-untyped-def]
+    for row in range(1, values.size):
+        if values[row] <= values[row - 1]:
+            return False
+    return True
+
+
+def among(values: Ints, some: Ints) -> Ints:
+    """Return where those values stand that are among some; there is one at least."""
+    least, places = int(some.min()), int(np.ptp(some)) + 1
+    if not fits_a_table(places, values.size):
+        return np.flatnonzero(np.isin(values, some))
+    is_one, found = np.zeros(places, np.bool_), np.empty(values.size, np.bool_)
+    is_one[some - least] = True
+    _among(values, least, is_one, found)
+    return np.flatnonzero(found)
+
+
+@compiled_in_place
+def _among(values, least, is_one, found):  # type: ignore[no-untyped-def]
+    for row in range(values.size):
+        place = values[row] - least
+        found[row] = 0 <= place < is_one.size and is_one[place]
+
+
 def fits_a_table(places: int, rows: int) -> bool:
     """Tell whether to look rows up in a table of so many places costs less than to sort or hash them."""
     return places <= 4 * rows + 1024

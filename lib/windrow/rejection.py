@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import clock, order, tables
-from windrow.arrow import taken, whole
-from windrow.messages import COLUMNS, microseconds, times
+from windrow.arrow import taken, text, to_numpy, whole
+from windrow.messages import COLUMNS, microseconds, refused, times
 
 Ints = npt.NDArray[np.int64]
 
@@ -25,17 +25,25 @@ class Refusals:
     """
 
     row: Ints
-    reason: npt.NDArray[np.str_]
+    reason: pa.Array
     detail: pa.Array
     off_by: Ints
     processing_time: Ints
     processed: npt.NDArray[np.bool_]
 
     @classmethod
-    def unprocessed(cls, row: Ints, reason: str, detail: pa.Array, off_by: Ints | None = None) -> Refusals:
-        """Return refusals of messages that were never processed."""
+    def unprocessed(cls, row: Ints, reason: str | pa.Array, detail: pa.Array, off_by: Ints | None = None) -> Refusals:
+        """Return refusals of messages that were never processed, for one reason or for one each."""
         nothing = np.zeros(row.size, np.int64)
-        return cls(row, np.full(row.size, reason), detail, nothing if off_by is None else off_by, nothing, nothing != 0)
+        reasons = reason if isinstance(reason, pa.Array) else pa.repeat(text(reason), row.size)
+        return cls(row, reasons, detail, nothing if off_by is None else off_by, nothing, nothing != 0)
+
+    @classmethod
+    def unseen(cls, messages: pa.Table, latest: int) -> Refusals:
+        """Return the messages that no rule ever sees; `latest` as for `messages.refused`."""
+        found = refused(messages, latest)
+        row, off_by = (to_numpy(found[name]) for name in ("row", "off_by_us"))
+        return cls.unprocessed(row, whole(found["reason"]), whole(found["detail"]), off_by)
 
 
 def rejected(messages: pa.Table, version: Ints, refusals: list[Refusals], microbatch: int | None) -> pa.Table:
@@ -47,7 +55,7 @@ def rejected(messages: pa.Table, version: Ints, refusals: list[Refusals], microb
     row = np.concatenate([part.row for part in refusals])
     by_row = np.argsort(row)
     row = row[by_row]
-    reason = np.concatenate([part.reason for part in refusals])[by_row]
+    reason = pa.concat_arrays([part.reason for part in refusals]).take(pa.array(by_row))
     detail = pa.concat_arrays([part.detail.cast(pa.string()) for part in refusals]).take(pa.array(by_row))
     off_by = np.concatenate([part.off_by for part in refusals])[by_row]
     processing_time = np.concatenate([part.processing_time for part in refusals])[by_row]
@@ -57,7 +65,7 @@ def rejected(messages: pa.Table, version: Ints, refusals: list[Refusals], microb
     values: dict[str, object] = {name: content[name] for name in content.column_names}
     values |= {
         "id": _ids(content, version[row], _ordinals(messages, version, row)),
-        "reason": pa.array(reason),
+        "reason": reason,
         "detail": detail,
         "off_by_us": off_by,
         "raised_by_us": pa.array(raised_by, mask=~processed),
@@ -82,7 +90,7 @@ def _ordinals(messages: pa.Table, version: Ints, row: Ints) -> Ints:
     """
     if not row.size:
         return row
-    rows = np.flatnonzero(np.isin(version, np.unique(version[row])))
+    rows = order.among(version, version[row])
     among = messages.take(pa.array(rows)) if rows.size < version.size else messages
     asked = np.zeros(version.size, np.bool_)
     asked[row] = True

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from windrow import messages as message_columns
 from windrow import tables
+from windrow.arrow import without
 from windrow.errors import require
 from windrow.floors import Floors, FloorsByVersion, Ints
 from windrow.rejection import Refusals, rejected
@@ -97,19 +98,12 @@ class Task:
         `arrived` has the message columns and `version`, `live` the ledger's columns.
         """
         arrived = message_columns.with_dictionaries(arrived)
-        refused = message_columns.refused(arrived, self.latest)
-        good = np.delete(np.arange(arrived.num_rows), refused["row"].to_numpy())
-        valid = arrived.take(pa.array(good)) if good.size < arrived.num_rows else arrived
+        unseen = Refusals.unseen(arrived, self.latest)
+        valid, good = without(arrived, unseen.row)
         processing_time = self.floors.processing_times(valid)
         outcome = self.step(Work(valid, processing_time, live, self.floors.after, self.microbatch, self.flush))
-        never_seen = Refusals.unprocessed(
-            refused["row"].to_numpy(),
-            refused["reason"].to_numpy(),
-            refused["detail"].combine_chunks(),
-            refused["off_by_us"].to_numpy(),
-        )
         by_rules = replace(outcome.refusals, row=good[outcome.refusals.row])
-        rejections = rejected(arrived, arrived["version"].to_numpy(), [never_seen, by_rules], self.microbatch)
+        rejections = rejected(arrived, arrived["version"].to_numpy(), [unseen, by_rules], self.microbatch)
         return self._joined(outcome, rejections, live.schema), outcome.cuts
 
     @staticmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,9 @@ import pyarrow.compute as pc
 
 from windrow import messages as message_columns
 from windrow import tables
+from windrow.arrow import at_once, to_numpy, without
 from windrow.batching.decision import decide, refused
+from windrow.batching.listing import listed
 from windrow.batching.rules import Rules
 from windrow.floors import Floors, processing_times
 from windrow.moments import microseconds_of
@@ -53,24 +56,21 @@ def batch(
     """
     given = message_columns.with_dictionaries(by_version(message_columns.conform(messages)))
     before = state or _nothing(given)
-    version = given["version"].to_numpy()
-    fault = message_columns.faults(given).combine_chunks()
-    good = np.flatnonzero(fault.is_null())
-    valid = given.take(pa.array(good)) if good.size < given.num_rows else given
-    processing_time, floors = processing_times(valid, version[good], before.floors)
+    unseen = Refusals.unseen(given, message_columns.LATEST)
+    valid, good = without(given, unseen.row)
+    version_of_valid = to_numpy(valid["version"])
+    processing_time, floors = processing_times(valid, version_of_valid, before.floors)
     if now is not None:
         floors = floors.at_least(_microseconds(now))
-    decision = decide(valid, processing_time, version[good], before.open, rules, floors.of, flush=flush)
-    bad = np.flatnonzero(fault.is_valid())
-    refusals = [
-        Refusals.unprocessed(bad, "invalid", fault.take(pa.array(bad))),
-        refused(decision, good, processing_time),
-    ]
+    decision = decide(valid, processing_time, version_of_valid, before.open, rules, floors.of, flush=flush)
+    refusals = [unseen, refused(decision, good, processing_time)]
+    rejecting = partial(rejected, given, to_numpy(given["version"]), refusals, None)
+    listing, refused_messages = at_once([partial(listed, decision), rejecting], given.num_rows)
     return Batched(
-        batches=decision.batches,
-        rejected=rejected(given, version, refusals, None),
+        batches=listing.batches,
+        rejected=refused_messages,
         state=State(
-            open=decision.batches.filter(pc.equal(decision.batches["state"], "open")),
+            open=listing.batches.filter(pc.equal(listing.batches["state"], "open")),
             floors=floors.raised(decision.cuts.source, decision.cuts.floor),
         ),
     )

@@ -1,8 +1,14 @@
-"""From Arrow to the kernel's arrays: streams, types and times as numbers, rows in the order of processing."""
+"""From Arrow to the kernel's arrays: streams, types and times as numbers, rows in the order of processing.
+
+What needs all rows is done once and gives `Rows`, stream by stream. The rest is done in *shares*, runs of streams with
+some ten thousand rows: streams are independent, so several threads can take them, and what is made of a share is still
+in the caches of a processor when it is used next.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import order
-from windrow.arrow import encoded, whole
+from windrow.arrow import encoded, read_only, whole
 from windrow.batching.numbering import number
+from windrow.compiled import compiled_in_place
 from windrow.messages import microseconds, octets, with_dictionaries
 
 Ints = npt.NDArray[np.int64]
@@ -19,20 +26,66 @@ Numbers = npt.NDArray[np.int32]  # of rows and what is counted among them: half 
 
 
 CONTENT = ["type", "event_time", "received_at", "sequence", "payload"]
+SHARE = 100_000  # rows
+
+
+class Values(NamedTuple):
+    """What is to be known of messages, per row, and of their types, per entry of a dictionary."""
+
+    event_time: Ints
+    processing_time: Ints  # 0 for those of open batches
+    type: Numbers
+    payload_octets: Numbers
+    rank: Numbers  # the place of each type in their order, octet by octet
+    type_octets: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Messages as rows, those of open batches first, then the new ones; and which of them are of which stream."""
+
+    batches: pa.Table  # the open batches, sorted by stream and window start
+    content: pa.Table  # per row: type, event_time, received_at, sequence, payload
+    source: pa.Array  # per stream
+    key: pa.Array
+    open_begin: Ints  # per stream (S + 1): its open batches
+    open_sizes: Ints  # per open batch: its messages
+    held_begin: Ints  # per stream (S + 1): the rows of its open batches
+    new: Numbers  # the rows of the new messages, stream by stream
+    new_begin: Ints  # per stream (S + 1): its new messages
+    version: Ints  # per row; 0 for those of open batches
+    in_order: bool  # each new message has a version of its own, greater than the one before
+    values: Values
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return self.content.num_rows
+
+    @property
+    def open_rows(self) -> int:
+        """How many rows are those of open batches."""
+        return int(self.held_begin[-1])
+
+    def shares(self, size: int) -> list[tuple[int, int]]:
+        """Cut the streams into runs of about so many rows: the first stream of each, and the one behind its last."""
+        begin = self.new_begin + self.held_begin
+        count = max(1, round(begin[-1] / size))
+        cuts = np.searchsorted(begin, begin[-1] * np.arange(1, count) // count, side="right") - 1
+        first = np.unique([0, *cuts]).tolist()
+        return list(zip(first, [*first[1:], begin.size - 1], strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Rows (those of open batches first, then new messages) and their *slots*, as `kernel.decide` wants them.
+    """The rows of some streams and their *slots*, as `kernel.decide` wants them.
 
     The slots list the rows stream by stream: those of its open batches by window, then its new messages in the order
     of processing. So what the kernel takes one after the other lies one behind the other.
     """
 
-    batches: pa.Table  # the open batches, sorted by stream and window start
-    content: pa.Table  # per row: type, event_time, received_at, sequence, payload
-    stream_source: pa.Array
-    stream_key: pa.Array
+    rows: Rows
+    first: int  # the first of the streams; they, like slots, positions, lists and places, are counted from here on
     row_of: Numbers  # this and what follows per slot
     event_time: Ints
     processing_time: Ints
@@ -47,14 +100,13 @@ class Columns:
     time_at: Ints  # per position
     place_begin: Ints  # per list, and at the end: its places
     position_at: Numbers  # per place
-    open_rows: int
     open_begin: Ints  # per stream (S + 1): its open batches
-    open_sizes: Ints  # per open batch: its messages
 
     @property
-    def streams(self) -> int:
-        """How many streams there are."""
-        return self.begin.size - 1
+    def opened(self) -> slice:
+        """Which of all open batches are those of these streams."""
+        begin = int(self.rows.open_begin[self.first])
+        return slice(begin, begin + int(self.open_begin[-1]))
 
 
 def streams(sources: pa.DictionaryArray, keys: pa.DictionaryArray) -> tuple[Numbers, int]:
@@ -64,44 +116,78 @@ def streams(sources: pa.DictionaryArray, keys: pa.DictionaryArray) -> tuple[Numb
     )
 
 
-def encode(messages: pa.Table, processing_time: Ints, version: Ints, batches: pa.Table) -> Columns:
-    """Return the kernel's columns for new messages and open batches, in any order."""
+def by_stream(messages: pa.Table, processing_time: Ints, version: Ints, batches: pa.Table) -> Rows:
+    """Return the rows of new messages and open batches, in any order."""
     messages = with_dictionaries(messages)
     sources, keys = (encoded(batches[name], messages[name]) for name in ("source", "key"))
     stream, count = streams(sources, keys)
-    samples = np.zeros(count, np.int64)
-    samples[stream] = np.arange(stream.size)
     of_batch, of_new = stream[: batches.num_rows], stream[batches.num_rows :]
     by_window = np.lexsort((microseconds(batches["window_start"]), of_batch))
     batches = batches.take(pa.array(by_window))
-    open_begin = np.searchsorted(of_batch[by_window], np.arange(count + 1))
-
     content, sizes = _content(messages, batches)
-    row_of, begin, new_begin = _slots(*_visit(messages, version, processing_time, of_new, count), open_begin, sizes)
-    types = whole(content["type"])
-    event_time = order.gathered(microseconds(content["event_time"]), row_of)
-    kind = order.gathered(_ranks(types), row_of)
-    ranked = np.arange(row_of.size, dtype=np.int32)
-    order.sort_groups(ranked, begin, event_time, kind)
-    numbered = number(ranked, begin, event_time, kind, len(types.dictionary))
-    not_yet = np.zeros(content.num_rows - messages.num_rows, np.int64)
-    return Columns(
+    open_rows = content.num_rows - messages.num_rows
+    open_begin = np.searchsorted(of_batch[by_window], np.arange(count + 1))
+    new, new_begin = order.group(of_new, count)
+    samples = _samples(by_window, open_begin, new, new_begin)
+    return Rows(
         batches=batches,
         content=content,
-        stream_source=sources.take(pa.array(samples)).dictionary_decode(),
-        stream_key=keys.take(pa.array(samples)).dictionary_decode(),
+        source=sources.take(samples).dictionary_decode(),
+        key=keys.take(samples).dictionary_decode(),
+        open_begin=open_begin,
+        open_sizes=sizes,
+        held_begin=np.append(0, np.cumsum(sizes))[open_begin],
+        new=_behind(open_rows, new),
+        new_begin=new_begin,
+        version=_after(open_rows, version),
+        in_order=order.increasing(version),
+        values=_values(content, _after(open_rows, processing_time)),
+    )
+
+
+def columns(rows: Rows, first: int, last: int) -> Columns:
+    """Return what the kernel wants of the streams from `first` on, before `last`."""
+    row_of, begin, new_begin = _slots(rows, first, last)
+    event_time, processing_time, octets = np.empty((3, row_of.size), np.int64)
+    kind = np.empty(row_of.size, np.int32)
+    _look_up(rows.values, row_of, event_time, processing_time, kind, octets)
+    ranked = np.arange(row_of.size, dtype=np.int32)
+    order.sort_groups(ranked, begin, event_time, kind)
+    numbered = number(ranked, begin, event_time, kind, rows.values.rank.size)
+    return Columns(
+        rows=rows,
+        first=first,
         row_of=row_of,
         event_time=event_time,
-        processing_time=order.gathered(np.append(not_yet, processing_time), row_of),
-        octets=order.gathered(octets(types, whole(content["payload"])), row_of),
+        processing_time=processing_time,
+        octets=octets,
         ranked=ranked,
         **numbered._asdict(),
         begin=begin,
         new_begin=new_begin,
-        open_rows=not_yet.size,
-        open_begin=open_begin,
-        open_sizes=sizes,
+        open_begin=rows.open_begin[first : last + 1] - rows.open_begin[first],
     )
+
+
+def _samples(by_window: Ints, open_begin: Ints, new: Numbers, new_begin: Ints) -> pa.Array:
+    """Return a row of each stream, where those of open batches come first: of its first one, or its first message."""
+    samples = np.empty(open_begin.size - 1, np.int64)
+    has_open = open_begin[:-1] < open_begin[1:]
+    samples[has_open] = by_window[open_begin[:-1][has_open]]
+    samples[~has_open] = new[new_begin[:-1][~has_open]] + by_window.size
+    return pa.array(samples)
+
+
+@compiled_in_place
+def _look_up(values, row_of, event_time, processing_time, kind, octets):  # type: ignore[no-untyped-def]
+    """Fill what the kernel wants to know of each slot; `kind` numbers the types in their order."""
+    for slot in range(row_of.size):
+        row = row_of[slot]
+        event_time[slot] = values.event_time[row]
+        processing_time[slot] = values.processing_time[row]
+        one = values.type[row]
+        kind[slot] = values.rank[one]
+        octets[slot] = np.int64(values.type_octets[one]) + values.payload_octets[row]
 
 
 def _content(messages: pa.Table, batches: pa.Table) -> tuple[pa.Table, Ints]:
@@ -116,46 +202,56 @@ def _content(messages: pa.Table, batches: pa.Table) -> tuple[pa.Table, Ints]:
     return content, pc.list_value_length(held).to_numpy().astype(np.int64)
 
 
-def _slots(visit: Numbers, visit_begin: Ints, open_begin: Ints, sizes: Ints) -> tuple[Numbers, Ints, Ints]:
-    """Return the row of each slot, where the slots of each stream begin, and where those of its new messages do.
+def _after(open_rows: int, values: Ints) -> Ints:
+    """Return what is known of new messages per row."""
+    return read_only(np.append(np.zeros(open_rows, np.int64), values) if open_rows else values)
 
-    `visit` lists the new messages, cut by stream by `visit_begin`, and `open_begin` cuts the open batches, whose
-    messages are the first rows.
-    """
-    rows_before = np.append(0, np.cumsum(sizes))[open_begin]  # rows of open batches in earlier streams
-    if not rows_before[-1]:
+
+def _behind(open_rows: int, rows: Numbers) -> Numbers:
+    return rows + np.int32(open_rows) if open_rows else rows
+
+
+def _slots(rows: Rows, first: int, last: int) -> tuple[Numbers, Ints, Ints]:
+    """Return the row of each slot of some streams, where the slots of each begin, and those of its new messages."""
+    visit, visit_begin = _visit(rows, first, last)
+    held_begin = rows.held_begin[first : last + 1]
+    held = np.arange(held_begin[0], held_begin[-1])
+    rows_before = held_begin - held_begin[0]  # those of open batches in earlier streams
+    if not held.size:
         return visit, visit_begin, visit_begin[:-1]
-    row_of = np.empty(rows_before[-1] + visit.size, np.int32)
-    held = np.arange(rows_before[-1])
-    row_of[held + np.repeat(visit_begin[:-1], np.diff(rows_before))] = held
-    new = np.arange(visit.size)
-    row_of[new + np.repeat(rows_before[1:], np.diff(visit_begin))] = visit + rows_before[-1]
+    row_of = np.empty(held.size + visit.size, np.int32)
+    row_of[np.arange(held.size) + np.repeat(visit_begin[:-1], np.diff(rows_before))] = held
+    row_of[np.arange(visit.size) + np.repeat(rows_before[1:], np.diff(visit_begin))] = visit
     return row_of, rows_before + visit_begin, rows_before[1:] + visit_begin[:-1]
 
 
-def _visit(
-    messages: pa.Table, version: Ints, processing_time: Ints, stream: Numbers, count: int
-) -> tuple[Numbers, Ints]:
-    """List the new rows stream by stream in the order of processing, which is total but for equal rows.
+def _visit(rows: Rows, first: int, last: int) -> tuple[Numbers, Ints]:
+    """List the new rows of some streams in the order of processing, which is total but for equal rows.
 
     Only rows of one stream, version and processing time have to be compared any further.
     """
-    rows, begin = order.group(stream, count)
-    if order.sort_groups(rows, begin, version, processing_time):
-        slots = order.tied(rows, begin, version, processing_time)
-        run, _ = order.ties(rows[slots], (stream, version, processing_time))
-        tied = messages.take(pa.array(rows[slots]))
+    begin = rows.new_begin[first : last + 1]
+    visit = rows.new[begin[0] : begin[-1]].copy()
+    begin = begin - begin[0]
+    if rows.in_order:
+        return visit, begin
+    if order.sort_groups(visit, begin, rows.version, rows.values.processing_time):
+        slots = order.tied(visit, begin, rows.version, rows.values.processing_time)
+        stream = np.searchsorted(begin, slots, side="right")
+        at = visit[slots]
+        run, _ = order.ties(np.arange(slots.size), (stream, rows.version[at], rows.values.processing_time[at]))
+        tied = rows.content.take(pa.array(at))
         sequence = tied["sequence"]
         keys = (
             run,
             sequence.is_valid().to_numpy(),  # NULL comes before the least there is
             pc.fill_null(sequence, 0).to_numpy(),
-            microseconds(tied["event_time"]),
-            _ranks(whole(tied["type"])),
+            rows.values.event_time[at],
+            rows.values.rank[rows.values.type[at]],
             microseconds(tied["received_at"]),
         )
-        rows[slots] = rows[slots[_by_payload(np.lexsort(keys[::-1]), keys, tied["payload"].combine_chunks())]]
-    return rows, begin
+        visit[slots] = at[_by_payload(np.lexsort(keys[::-1]), keys, tied["payload"].combine_chunks())]
+    return visit, begin
 
 
 def _by_payload(rows: Ints, keys: tuple[npt.NDArray[np.generic], ...], payload: pa.Array) -> Ints:
@@ -168,8 +264,15 @@ def _by_payload(rows: Ints, keys: tuple[npt.NDArray[np.generic], ...], payload: 
     return rows
 
 
-def _ranks(values: pa.DictionaryArray) -> Numbers:
-    """Number strings so that the numbers have the order of the strings, octet by octet."""
-    rank = np.empty(len(values.dictionary), np.int32)
-    rank[pc.sort_indices(values.dictionary).to_numpy()] = np.arange(rank.size)
-    return order.gathered(rank, values.indices.to_numpy())
+def _values(content: pa.Table, processing_time: Ints) -> Values:
+    types = whole(content["type"])
+    rank = np.empty(len(types.dictionary), np.int32)
+    rank[pc.sort_indices(types.dictionary).to_numpy()] = np.arange(rank.size)
+    return Values(
+        event_time=microseconds(content["event_time"]),
+        processing_time=processing_time,
+        type=types.indices.to_numpy(),
+        payload_octets=octets(whole(content["payload"])),
+        rank=rank,
+        type_octets=octets(types.dictionary),
+    )

@@ -131,11 +131,10 @@ class Sets(NamedTuple):
 
 
 @compiled_in_place
-def decide(streams, slots, orders, given, limits, sets, windows, fate, off_by):  # type: ignore[no-untyped-def]
-    """Decide every new message and return how many windows there are; `windows`, `fate` and `off_by` are filled.
+def decide(streams, slots, orders, given, limits, sets, windows, fate):  # type: ignore[no-untyped-def]
+    """Decide every new message and return how many windows there are; `windows` and `fate` are filled.
 
-    Slots, positions, lists and places are counted over all streams. `sets` are empty, `fate` and `off_by` (per slot) 0
-    before.
+    Slots, positions, lists and places are counted over all streams. `sets` are empty, `fate` (per slot) ACCEPTED before.
     """
     count = given.start.size
     for stream in range(streams.begin.size - 1):
@@ -153,10 +152,10 @@ def decide(streams, slots, orders, given, limits, sets, windows, fate, off_by): 
             while now >= due:
                 head, due = _close(windows, sets, limits, head, due, high)
             if t < now - limits.max_delay:
-                fate[slot], off_by[slot] = TOO_OLD, now - limits.max_delay - t
+                fate[slot] = TOO_OLD
                 continue
             if t > now + limits.max_leap:
-                fate[slot], off_by[slot] = TOO_FUTURISTIC, t - now - limits.max_leap
+                fate[slot] = TOO_FUTURISTIC
                 continue
             p, q, one = slots.position[slot], slots.place[slot], slots.list_of[slot]
             left, right = NONE, NONE

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import clock, tables
-from windrow.arrow import encoded, from_numpy, text, where
+from windrow.arrow import encoded, from_numpy, text, to_numpy, where
 from windrow.batching.columns import streams
 from windrow.batching.rules import Rules
 from windrow.floors import Floors
@@ -22,7 +22,7 @@ from windrow.messages import microseconds
 from windrow.step import Outcome, Wanted, Work, no_streams
 
 if TYPE_CHECKING:
-    from windrow.batching.decision import Bools
+    from windrow.batching.share import Bools
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,12 @@ class Batching:
     def __call__(self, work: Work) -> Outcome:
         """Return the batches that changed and the messages that the rules refused."""
         from windrow.batching.decision import decide, refused
+        from windrow.batching.listing import listed
 
         batches = self._batches(work.live)
         if batches.num_rows and not work.flush:
             batches = where(batches, pa.array(self._concerned(batches, work)))
-        version = work.messages["version"].to_numpy()
+        version = to_numpy(work.messages["version"])
         decision = decide(
             work.messages,
             work.processing_time,
@@ -51,14 +52,13 @@ class Batching:
             batches,
             self.rules,
             work.floors.of,
-            microbatch=work.microbatch,
             flush=work.flush,
         )
-        changed = pa.array(decision.changed)
+        batches, changed, known = listed(decision, work.microbatch)
         rows = np.arange(work.messages.num_rows)
         return Outcome(
-            rows=where(decision.batches, changed),
-            known=pa.array(decision.known).filter(changed),
+            rows=where(batches, pa.array(changed)),
+            known=pa.array(known[changed]),
             refusals=refused(decision, rows, work.processing_time),
             cuts=decision.cuts,
         )

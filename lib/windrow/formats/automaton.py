@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from windrow.arrow import read_only
+from windrow.blocks import BLOCK
 from windrow.errors import SettingsError
-from windrow.formats.blocks import BLOCK
 from windrow.formats.kernel import ROW, follow, summarise
-from windrow.formats.texts import read_only
 
 Step = Callable[[Any, int], tuple[Hashable, bool]]
 Open = Callable[[Any], bool]

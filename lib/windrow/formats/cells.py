@@ -12,10 +12,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from windrow.arrow import read_only
+from windrow.blocks import BLOCK, lowest, same
 from windrow.compiled import compiled, inlined
-from windrow.formats.blocks import BLOCK, lowest, same
 from windrow.formats.records import Records
-from windrow.formats.texts import Flags, Ints, Octets, Texts, read_only
+from windrow.formats.texts import Flags, Ints, Octets, Texts
 
 Kinds = npt.NDArray[np.uint8]
 PLAIN, QUOTED, MIXED = 0, 1, 2

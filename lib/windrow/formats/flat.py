@@ -15,12 +15,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.arrow import read_only
+from windrow.blocks import BLOCK, below, lowest, same
 from windrow.compiled import always_inlined, compiled, inlined
-from windrow.formats.blocks import BLOCK, below, lowest, same
 from windrow.formats.conversion import read
 from windrow.formats.fields import RAW_JSON, Field
 from windrow.formats.records import Ints, Records
-from windrow.formats.texts import Flags, Octets, Texts, read_only
+from windrow.formats.texts import Flags, Octets, Texts
 
 # What a member is, and what fields take. ODD is what has to be looked at by others.
 ODD, NULL, TEXT, WHOLE, FRACTION, POWER, TRUTH, SHORT, RAW = 0, 1, 2, 4, 8, 16, 32, 64, 128

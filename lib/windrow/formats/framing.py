@@ -17,10 +17,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from windrow.arrow import read_only
 from windrow.formats.automaton import Automaton
 from windrow.formats.kernel import without
 from windrow.formats.records import Ints, Octets
-from windrow.formats.texts import read_only
 
 # What a span is: a record, or cut off because it is too long, open where the source ends, or behind or before octets
 # that never came.

@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from windrow.arrow import read_only
+from windrow.blocks import PIECE, copy_piece
 from windrow.compiled import compiled
 from windrow.errors import require
-from windrow.formats.blocks import PIECE, copy_piece
 
 Ints = npt.NDArray[np.int64]
 Octets = npt.NDArray[np.uint8]
@@ -69,13 +70,6 @@ class Texts:
         _copy(self.octets, self.begin, bounds, data)
         buffers = [bitmap(self.valid), pa.py_buffer(bounds), pa.py_buffer(data).slice(0, total)]
         return pa.Array.from_buffers(type_, self.count, buffers)
-
-
-def read_only(octets: Octets) -> Octets:
-    """Return a view that nobody may write to: what is compiled for that need not be compiled for the other kind."""
-    view = octets.view()
-    view.flags.writeable = False
-    return view
 
 
 def bitmap(valid: Flags) -> pa.Buffer | None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from windrow.blocks import eight
 from windrow.compiled import compiled
-from windrow.formats.blocks import eight
 from windrow.formats.records import Octets
 from windrow.formats.texts import read_only
 

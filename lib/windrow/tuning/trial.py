@@ -12,11 +12,13 @@ import pyarrow.compute as pc
 
 from windrow import messages as message_columns
 from windrow import tables
+from windrow.arrow import without
 from windrow.batching import kernel
 from windrow.batching.batched import by_version
-from windrow.batching.columns import Columns, Ints, encode
-from windrow.batching.decision import REASONS, emitted, run
+from windrow.batching.columns import Columns, Ints, by_stream, columns
+from windrow.batching.decision import REASONS
 from windrow.batching.rules import Rules
+from windrow.batching.share import decided
 from windrow.errors import NotFound
 from windrow.floors import Floors, processing_times
 from windrow.messages import LATEST, microseconds
@@ -51,8 +53,7 @@ class Trial:
         """
         given = by_version(message_columns.conform(messages))
         refused = message_columns.refused(given, LATEST if latest is None else latest)
-        good = np.delete(np.arange(given.num_rows), refused["row"].to_numpy())
-        valid = given.take(pa.array(good))
+        valid, _ = without(given, refused["row"].to_numpy())
         version = valid["version"].to_numpy()
         processing_time, floors = processing_times(valid, version, Floors.empty())
         asked = {name: value for name, value in (("key", key), ("source", source)) if value is not None}
@@ -61,12 +62,12 @@ class Trial:
             what = "".join(f" of {name} {value!r}" for name, value in asked.items())
             raise NotFound(f"there is no message{what} to batch", "Choose others, or a longer stretch.")
         chosen = valid.take(pa.array(rows))
-        columns = encode(chosen, processing_time[rows], version[rows], _no_batches(chosen))
+        by = by_stream(chosen, processing_time[rows], version[rows], _no_batches(chosen))
         unseen = refused.filter(pa.array(_has(given, asked)[refused["row"].to_numpy()]))
         return cls(
-            columns=columns,
-            received_at=microseconds(columns.content["received_at"]),
-            clock=floors.of(columns.stream_source),
+            columns=columns(by, 0, len(by.source)),
+            received_at=microseconds(by.content["received_at"]),
+            clock=floors.of(by.source),
             refused=dict(Counter(unseen["reason"].to_pylist())),
         )
 
@@ -87,12 +88,12 @@ class Trial:
 
     def outcome(self, rules: Rules) -> Row:
         """Return what the rules make of the messages; see `sweep` for the names."""
-        windows, fate, _ = run(self.columns, rules, self.clock)
-        members, begin, window, *_ = emitted(self.columns, windows, rules, fate)
-        sizes, closed_at = np.diff(begin), windows.closed_at[window]
+        share = decided(self.columns, rules, self.clock)
+        members, begin, window, *_ = share.emitted(rules)
+        sizes, closed_at = np.diff(begin), share.windows.closed_at[window]
         closes = np.repeat(closed_at, sizes)
         waited = (closes - self.received_at[members])[closes != kernel.NEVER]
-        by_rule = dict(zip(REASONS.tolist(), np.bincount(fate, minlength=REASONS.size).tolist(), strict=True))
+        by_rule = dict(zip(REASONS.to_pylist(), np.bincount(share.fate, minlength=len(REASONS)).tolist(), strict=True))
         kept = by_rule.pop("accepted")
         rejected = self.messages - kept
         return {

@@ -20,8 +20,8 @@ from tests.benchmarks.row import Row, at_least, rate
 from tests.benchmarks.turns import Run, in_turns, timed
 from windrow import tables
 from windrow.batching import Rules, kernel
-from windrow.batching.columns import encode
-from windrow.batching.decision import run
+from windrow.batching.columns import by_stream, columns
+from windrow.batching.share import decided
 from windrow.floors import Floors, processing_times
 from windrow.messages import conform
 
@@ -46,11 +46,12 @@ def deciding(messages: pa.Table) -> Run:
     version = np.arange(given.num_rows)
     processing_time, floors = processing_times(given, version, Floors.empty())
     nothing = pa.schema(tables.batch_fields(pa.string())).empty_table()
-    columns = encode(given, processing_time, version, nothing)
-    sweep = floors.of(columns.stream_source)
+    rows = by_stream(given, processing_time, version, nothing)
+    sweep = floors.of(rows.source)
+    all_streams = columns(rows, 0, len(rows.source))
     rules = Rules()
 
-    def decided() -> float:
+    def once() -> float:
         seconds: list[float] = []
         decide = kernel.decide
 
@@ -60,7 +61,7 @@ def deciding(messages: pa.Table) -> Run:
             return count[0]
 
         with patch.object(kernel, "decide", watched):
-            run(columns, rules, sweep)
+            decided(all_streams, rules, sweep)
         return sum(seconds)
 
-    return decided
+    return once
