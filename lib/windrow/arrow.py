@@ -158,7 +158,7 @@ def to_numpy(values: pa.Array | pa.ChunkedArray, null: int | None = None) -> npt
     require(not numbers.null_count, "a number that must be there is not NULL")
     chunks = numbers.chunks if isinstance(numbers, pa.ChunkedArray) else [numbers]
     parts = [_memory(chunk) for chunk in chunks if len(chunk)]
-    return parts[0] if len(parts) == 1 else read_only(np.concatenate([np.empty(0, np.int64), *parts]))
+    return read_only(parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts]))
 
 
 def read_only(values: npt.NDArray[Number]) -> npt.NDArray[Number]:

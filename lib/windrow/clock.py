@@ -18,6 +18,7 @@ import numpy.typing as npt
 from windrow.compiled import compiled
 
 Ints = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int32]
 
 UNKNOWN = np.iinfo(np.int64).min
 
@@ -38,14 +39,19 @@ class Clock(Protocol):
         ...
 
 
-@compiled
-def rise(source, version, stamp, floor):  # type: ignore[no-untyped-def]
+def rise(source: Numbers, version: Ints, stamp: Ints, floor: Ints) -> Ints:
     """Return each row's floor, and raise `floor` (by source, in place) to the clock after the last row.
 
     The rows are in the order of their depot versions; rows of one version do not see each other. `source` numbers
     the sources from 0; UNKNOWN is less than any time, so that a row with this stamp moves no clock.
     """
     before = np.empty(source.size, np.int64)
+    _rise(source, version, stamp, floor, before)
+    return before
+
+
+@compiled
+def _rise(source, version, stamp, floor, before):  # type: ignore[no-untyped-def]
     reached = floor.copy()
     current = np.full(floor.size, np.iinfo(np.int64).min, np.int64)
     for row in range(source.size):
@@ -57,7 +63,6 @@ def rise(source, version, stamp, floor):  # type: ignore[no-untyped-def]
         reached[s] = max(reached[s], stamp[row])
     for s in range(floor.size):
         floor[s] = reached[s]
-    return before
 
 
 def idle(clock: Ints, seen_at: Ints, now: int) -> Ints:

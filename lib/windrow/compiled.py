@@ -17,7 +17,8 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     The code is kept in NUMBA_CACHE_DIR, beside the source, or in the user's home. An executor may have none of them: a
     service user has no home and may not write to what is installed. It then compiles in every process. What is compiled
     can call by name what is `inlined`, `always_inlined` or `emitted`; of such a file, where it is another one, numba
-    sees no change. It leaves Python to other threads while it runs.
+    sees no change. It leaves Python to other threads while it runs. An index is unsigned where that pays: a signed
+    one is asked at each use whether it counts from the end.
     """
     return _compiled(function)
 

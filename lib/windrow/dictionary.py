@@ -23,6 +23,7 @@ Octets = npt.NDArray[np.uint8]
 
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 by the golden ratio
 HALF, ONE, ZERO = np.uint64(32), np.uint64(1), np.uint64(0)
+WORD = 8  # octets
 
 
 class Known(NamedTuple):
@@ -94,11 +95,11 @@ def _number(bounds, octets, known, places, number, first):  # type: ignore[no-un
 def _ends(octets, at, size):  # type: ignore[no-untyped-def]
     """Return the first octets of a text, up to eight, and the last eight where there are more."""
     head, tail = ZERO, ZERO
-    if size > 8:
-        head, tail = eight(octets, np.uint64(at)), eight(octets, np.uint64(at + size - 8))
-    elif at + 8 <= octets.size:
+    if size > WORD:
+        head, tail = eight(octets, np.uint64(at)), eight(octets, np.uint64(at + size - WORD))
+    elif at + WORD <= octets.size:
         head = eight(octets, np.uint64(at))
-        if size < 8:
+        if size < WORD:
             head &= (ONE << np.uint64(8 * size)) - ONE
     else:
         for place in range(size):
@@ -111,7 +112,7 @@ def _is(known, one, octets, at, size, head, tail):  # type: ignore[no-untyped-de
     """Tell whether what is known is this text."""
     equal = known.head[one] == head and known.tail[one] == tail and known.size[one] == size
     begin = known.begin[one]
-    for middle in range(8, size - 8, 8):
+    for middle in range(WORD, size - WORD, WORD):
         equal = equal and eight(octets, np.uint64(begin + middle)) == eight(octets, np.uint64(at + middle))
     return equal
 
@@ -120,7 +121,7 @@ def _is(known, one, octets, at, size, head, tail):  # type: ignore[no-untyped-de
 def _hash(octets, at, size, head, tail):  # type: ignore[no-untyped-def]
     """Return a number that is mostly another one for another text, and whose low bits depend on all of it."""
     mixed = _mixed(_mixed(np.uint64(size), head), tail)
-    for middle in range(8, size - 8, 8):
+    for middle in range(WORD, size - WORD, WORD):
         mixed = _mixed(mixed, eight(octets, np.uint64(at + middle)))
     return mixed
 

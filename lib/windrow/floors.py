@@ -56,7 +56,8 @@ def processing_times(messages: pa.Table, version: Ints, before: Floors) -> tuple
     source = encoded.indices.to_numpy()
     stamp = microseconds(messages["received_at"])
     floor = before.of(encoded.dictionary)
-    processing_time = np.maximum(clock.rise(source, version, stamp, floor), stamp)
+    processing_time = clock.rise(source, version, stamp, floor)
+    np.maximum(processing_time, stamp, out=processing_time)
     return processing_time, before.raised(encoded.dictionary, floor)
 
 

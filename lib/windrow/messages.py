@@ -57,8 +57,11 @@ def conform(table: pa.Table) -> pa.Table:
 
 def with_dictionaries(messages: pa.Table) -> pa.Table:
     """Return messages with a dictionary for what is compared again and again: source, key and type."""
-    columns = at_once([partial(encoded, messages[name]) for name in COMPARED], messages.num_rows)
-    for name, column in zip(COMPARED, columns, strict=True):
+    alike = messages["source"].equals(messages["key"])  # where each device has its own clock
+    names = [name for name in COMPARED if name != "source" or not alike]
+    made = at_once([partial(encoded, messages[name]) for name in names], messages.num_rows)
+    columns = dict(zip(names, made, strict=True))
+    for name, column in ({"source": columns["key"]} | columns).items():
         messages = messages.set_column(messages.column_names.index(name), name, column)
     return messages
 

@@ -52,7 +52,7 @@ def _gather(values, rows, taken):  # type: ignore[no-untyped-def]
         taken[index] = values[rows[index]]
 
 
-def sort_groups(rows: Numbers, begin: Ints, major: Ints, minor: Ints) -> bool:
+def sort_groups(rows: Numbers, begin: Ints, major: Ints, minor: Ints | Numbers) -> bool:
     """Sort the rows of each group in place by (major, minor), and tell whether any two of a group are equal in both.
 
     The sort is stable. Data that come nearly in order, as events do, cost a comparison a row.
@@ -71,7 +71,7 @@ def _sort_groups(rows, begin, major, minor, late):  # type: ignore[no-untyped-de
         low, high = begin[group], begin[group + 1]
         kept = low
         for at in range(low, high):
-            row = rows[at]
+            row = np.uint64(rows[at])
             if kept > low and _before(major, minor, row, rows[kept - 1]):
                 late[at - kept] = row
                 continue
@@ -196,15 +196,16 @@ def ties(rows: Ints, keys: Sequence[npt.NDArray[np.generic]]) -> tuple[Ints, Int
 
 def increasing(values: Ints) -> bool:
     """Tell whether each value is greater than the one before."""
-    return bool(_increasing(values))
+    return bool(_rising(values) >= values.size)
 
 
 @compiled_in_place
-def _increasing(values):  # type: ignore[no-untyped-def]
-    for row in range(1, values.size):
-        if values[row] <= values[row - 1]:
-            return False
-    return True
+def _rising(values):  # type: ignore[no-untyped-def]
+    """Return how many of the first values are each greater than the one before."""
+    row = 1
+    while row < values.size and values[row] > values[row - 1]:
+        row += 1
+    return row
 
 
 def among(values: Ints, some: Ints) -> Ints:

@@ -37,7 +37,7 @@ def insert(words, begins, position):  # type: ignore[no-untyped-def]
     """Add `position`; a level above needs a change only where the word was empty."""
     rest = position
     for level in range(LEVELS):
-        at = begins[level] + (rest >> 6)
+        at = uint64(begins[level] + (rest >> 6))
         before = words[at]
         words[at] = before | (_ONE << (uint64(rest) & _LOW))
         if before != 0:
@@ -50,7 +50,7 @@ def remove(words, begins, position):  # type: ignore[no-untyped-def]
     """Take `position` out; a level above needs a change only where the word became empty."""
     rest = position
     for level in range(LEVELS):
-        at = begins[level] + (rest >> 6)
+        at = uint64(begins[level] + (rest >> 6))
         words[at] &= ~(_ONE << (uint64(rest) & _LOW))
         if words[at] != 0:
             break

@@ -182,10 +182,10 @@ def _samples(by_window: Ints, open_begin: Ints, new: Numbers, new_begin: Ints) -
 def _look_up(values, row_of, event_time, processing_time, kind, octets):  # type: ignore[no-untyped-def]
     """Fill what the kernel wants to know of each slot; `kind` numbers the types in their order."""
     for slot in range(row_of.size):
-        row = row_of[slot]
+        row = np.uint64(row_of[slot])
         event_time[slot] = values.event_time[row]
         processing_time[slot] = values.processing_time[row]
-        one = values.type[row]
+        one = np.uint64(values.type[row])
         kind[slot] = values.rank[one]
         octets[slot] = np.int64(values.type_octets[one]) + values.payload_octets[row]
 

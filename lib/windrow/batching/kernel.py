@@ -101,7 +101,7 @@ class Windows(NamedTuple):
     opened_by: Ints
     closed_at: Ints
     changed: Bools
-    at: Ints
+    at: Numbers
 
 
 class Sets(NamedTuple):
@@ -116,8 +116,8 @@ class Sets(NamedTuple):
     heavy: Ints  # per position
 
     @classmethod
-    def empty(cls, orders: Orders) -> Sets:
-        """Return sets for all positions and places, with nothing in them."""
+    def empty(cls, orders: Orders, weighed: bool) -> Sets:
+        """Return sets for all positions and places, with nothing in them; `weighed` says whether octets are needed."""
         levels, held_levels = levels_of(orders.time_at.size), levels_of(orders.position_at.size)
         return cls(
             windows=np.zeros(levels[-1], np.uint64),
@@ -126,7 +126,7 @@ class Sets(NamedTuple):
             held=np.zeros(held_levels[-1], np.uint64),
             held_levels=held_levels,
             newest=np.full(orders.place_begin.size - 1, NEVER),
-            heavy=np.zeros(orders.time_at.size, np.int64),
+            heavy=np.zeros(orders.time_at.size if weighed else 0, np.int64),
         )
 
 
@@ -134,7 +134,8 @@ class Sets(NamedTuple):
 def decide(streams, slots, orders, given, limits, sets, windows, fate):  # type: ignore[no-untyped-def]
     """Decide every new message and return how many windows there are; `windows` and `fate` are filled.
 
-    Slots, positions, lists and places are counted over all streams. `sets` are empty, `fate` (per slot) ACCEPTED before.
+    Slots, positions, lists and places are counted over all streams. `sets` are empty, and `fate` (per slot) is ACCEPTED
+    before.
     """
     count = given.start.size
     for stream in range(streams.begin.size - 1):
@@ -365,10 +366,10 @@ def emit(  # type: ignore[no-untyped-def]
     """
     count, member, current, previous = 0, 0, NONE, NONE
     for index in range(ranked.size):
-        slot = ranked[index]
+        slot = np.uint64(ranked[index])
         if fate[slot] != ACCEPTED:
             continue
-        w = window_at[position[slot]]
+        w = window_at[np.uint64(position[slot])]
         if w != NONE and w != current and first[w] == position[slot]:
             current = w
         starts = current != previous

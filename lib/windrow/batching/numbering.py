@@ -17,6 +17,8 @@ from windrow.compiled import compiled_in_place
 Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
 
+ONE = np.uint64(1)
+
 
 class Numbered(NamedTuple):
     """The numbers of slots, and what they stand for."""
@@ -64,8 +66,8 @@ def _number(ranked, begin, event_time, kind, found, stream_here, list_here, late
     for stream in range(begin.size - 1):
         first_position, first_list = positions, lists
         for at in range(begin[stream], begin[stream + 1]):
-            slot = ranked[at]
-            t, k = event_time[slot], kind[slot]
+            slot = np.uint64(ranked[at])
+            t, k = event_time[slot], np.uint64(kind[slot])
             if positions == first_position or t != found.time_at[positions - 1]:
                 found.time_at[positions] = t
                 positions += 1
@@ -74,16 +76,16 @@ def _number(ranked, begin, event_time, kind, found, stream_here, list_here, late
                 stream_here[k], list_here[k] = stream, lists
                 found.place_begin[lists + 1] = 0
                 lists += 1
-            one = list_here[k]
-            if found.place_begin[one + 1] == 0 or t != latest[one]:
+            one = np.uint64(list_here[k])
+            if found.place_begin[one + ONE] == 0 or t != latest[one]:
                 latest[one] = t
-                found.place_begin[one + 1] += 1
+                found.place_begin[one + ONE] += 1
             found.list_of[slot] = one
-            found.place[slot] = found.place_begin[one + 1] - 1
+            found.place[slot] = found.place_begin[one + ONE] - 1
         found.position_begin[stream + 1] = positions
-        for one in range(first_list, lists):
-            found.place_begin[one + 1] += found.place_begin[one]
-        for slot in range(begin[stream], begin[stream + 1]):
-            q = found.place_begin[found.list_of[slot]] + found.place[slot]
-            found.place[slot], found.position_at[q] = q, found.position[slot]
+        for before in range(first_list, lists):
+            found.place_begin[before + 1] += found.place_begin[before]
+        for at in range(begin[stream], begin[stream + 1]):
+            q = found.place_begin[found.list_of[at]] + found.place[at]
+            found.place[at], found.position_at[q] = q, found.position[at]
     return lists

@@ -36,7 +36,7 @@ class Windows:
     opened_by: Ints
     closed_at: Ints
     changed: Bools
-    at: Ints  # per position: the window that begins there
+    at: Numbers  # per position: the window that begins there
     flushed: Bools
 
     @property
@@ -59,7 +59,7 @@ class Emitted(NamedTuple):
 class Refused(NamedTuple):
     """The new messages that the rules refused: their places among all that were given, why, and off by how much."""
 
-    message: Ints
+    message: Numbers
     fate: Fates
     off_by: Ints  # microseconds
 
@@ -98,7 +98,7 @@ class Share:
 def joined(parts: Iterable[Several]) -> Several:
     """Return columns of several shares as such of one."""
     each = list(parts)
-    return type(each[0])(*map(np.concatenate, zip(*each, strict=True)))
+    return each[0]._make(map(np.concatenate, zip(*each, strict=True)))
 
 
 def decided(columns: Columns, rules: Rules, sweep: Ints) -> Share:
@@ -132,7 +132,7 @@ def decided(columns: Columns, rules: Rules, sweep: Ints) -> Share:
         kernel.Limits(
             rules.window, rules.max_delay, rules.max_leap, rules.max_batch_bytes, rules.window_start == "arrival"
         ),
-        kernel.Sets.empty(orders),
+        kernel.Sets.empty(orders, weighed=0 < rules.max_batch_bytes < columns.octets.sum()),
         windows,
         fate,
     )
@@ -153,7 +153,7 @@ def _room(windows: int, positions: int) -> kernel.Windows:
     """Return room for as many windows as there can be: one for each open batch, and one for each position."""
     start, end, first, last, weight, opened_by, closed_at = np.empty((7, windows), np.int64)
     weighed, changed = np.empty((2, windows), np.bool_)
-    at = np.full(positions, kernel.NONE)
+    at = np.full(positions, kernel.NONE, np.int32)
     return kernel.Windows(start, end, first, last, weight, weighed, opened_by, closed_at, changed, at)
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from windrow.arrow import read_only
 from windrow.blocks import eight
 from windrow.compiled import compiled
 from windrow.formats.records import Octets
-from windrow.formats.texts import read_only
 
 PRIME_1, PRIME_2, PRIME_3, PRIME_4, PRIME_5 = (
     np.uint64(prime)

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.arrow import TIME
+from windrow.arrow import TIME, read_only
 from windrow.formats.framing import RECORD
 from windrow.formats.records import Ints, Octets
-from windrow.formats.texts import Texts, read_only
+from windrow.formats.texts import Texts
 from windrow.raw.segment import Segment
 from windrow.raw.source import BEGIN, Pieces, placed
 
