@@ -97,6 +97,16 @@ class TestConform:
         """
         assert conformed("key", pa.array(["k", "l", "k"]).dictionary_encode()).to_pylist() == ["k", "l", "k"]
 
+    @pytest.mark.parametrize("sources", [["k", "l", None], ["k", "k", "k"], ["l", "k", None]])
+    def test_dictionaries(self, sources: list[str | None]) -> None:
+        """
+        Source, key and type get dictionaries and keep their values, whether source and key are alike or not.
+        """
+        given = table([message(source=source, key=key) for source, key in zip(sources, ["k", "l", None], strict=True)])
+        coded = messages.with_dictionaries(given)
+        assert [pa.types.is_dictionary(coded[name].type) for name in NAMES] == [True] * 3 + [False] * 4
+        assert coded.to_pylist() == given.to_pylist()
+
     @pytest.mark.parametrize("zone", [None, "UTC", "Asia/Kolkata"])
     def test_nanoseconds_are_floored(self, zone: str | None) -> None:
         """

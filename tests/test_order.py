@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.order import dense, gathered, group, pairs, sort_groups, tied, ties
+from windrow.order import among, dense, gathered, group, increasing, pairs, sort_groups, tied, ties
 
 FEW = st.lists(st.tuples(st.integers(0, 4), st.integers(-5, 5), st.integers(0, 3)), max_size=120)
 
@@ -145,6 +145,23 @@ def test_dense_in_little_memory() -> None:
     Ids far apart are renumbered without room for all that lie between them.
     """
     assert dense(np.array([2**62, 7], np.int64), 2**62 + 1)[0].tolist() == [1, 0]
+
+
+@given(st.lists(st.integers(0, 3) | st.integers(2**60, 2**60 + 3), max_size=8))
+def test_increasing(values: list[int]) -> None:
+    """
+    Values increase when they are in order and each of them is there once, and when there is none to compare.
+    """
+    assert increasing(np.array(values, np.int64)) == (values == sorted(set(values)))
+
+
+@given(st.lists(st.integers(-9, 9)), st.lists(st.integers(-5, 5) | st.integers(2**62, 2**62 + 9), min_size=1))
+def test_among(values: list[int], some: list[int]) -> None:
+    """
+    Values that are among some are found where they stand, however far apart these are.
+    """
+    found = among(np.array(values, np.int64), np.array(some, np.int64))
+    assert found.tolist() == [row for row, value in enumerate(values) if value in some]
 
 
 @given(ROWS)

@@ -7,6 +7,7 @@ from datetime import timedelta
 from itertools import groupby, pairwise
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -37,6 +38,8 @@ from tests.batching.strategies import (
 )
 from tests.conftest import one_in
 from tests.oracle import Batch, Message, Oracle, OracleRules
+from windrow import arrow
+from windrow.batching import decision
 
 CONTENT = ("type", "event_time", "received_at", "sequence", "payload")
 STREAM = ("source", "key")
@@ -399,6 +402,18 @@ class TestCutting:
         whole, pieces = (windrow.batch(given, windrow_rules(log.rules)) for given in (messages, chunked))
         assert rows(whole.batches) == rows(pieces.batches)
         assert rows(whole.rejected) == rows(pieces.rejected)
+
+    @FEWER
+    @given(programs(), cuts(), st.integers(1, 8))
+    def test_any_shares(self, log, cuts, size):
+        """
+        Shares of streams, however large, that several threads take give what one share gives.
+        """
+        whole = Books().play(log, cuts)
+        with patch.object(decision, "SHARE", size), patch.object(arrow, "MANY", 0):
+            shared = Books().play(log, cuts)
+        assert shared.batches == whole.batches
+        assert shared.rejected == whole.rejected
 
     @FEWER
     @given(logs(), st.integers(0, 30))
