@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from windrow import clock, tables
 from windrow import messages as message_columns
-from windrow.arrow import text, where
+from windrow.arrow import text, to_numpy, where
 from windrow.engine.protocol import Engine, Live
 from windrow.errors import TableRefused
 from windrow.floors import Floors, Ints
@@ -151,9 +151,10 @@ def prime(engine: Engine, depot: str | None = None) -> Primed:
 
 def progress_row(rows: pa.Table) -> pa.Table:
     """Return the one progress row among the live rows of a ledger. Raises TableRefused."""
-    whole = rows.filter(pc.equal(rows["id"], text(tables.PROGRESS)))
-    if whole.num_rows != 1:
-        raise TableRefused(f"the ledger has {whole.num_rows} progress rows instead of one", DAMAGED)
+    found = np.flatnonzero(to_numpy(pc.equal(rows["id"], text(tables.PROGRESS)), null=0))
+    if found.size != 1:
+        raise TableRefused(f"the ledger has {found.size} progress rows instead of one", DAMAGED)
+    whole = rows.slice(int(found[0]), 1)
     version = whole["schema_version"][0].as_py()
     if version != tables.SCHEMA_VERSION:
         raise TableRefused(

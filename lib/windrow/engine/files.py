@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from uuid import uuid4
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -171,12 +172,13 @@ class LedgerFiles:
 
     def _written(self, rows: pa.Table) -> Iterator[AddAction]:
         """Write rows to files, states apart and live rows by id, and yield what the log is to say of each."""
-        for state in rows[BY].unique().to_pylist():
-            at, most = np.flatnonzero(pc.equal(rows[BY], state).to_numpy()), FINAL_BYTES
-            if state not in tables.FINAL:
-                at, most = at[pc.sort_indices(rows["id"].take(pa.array(at))).to_numpy()], OPEN_BYTES
-            for part in _cut(rows.take(pa.array(at)), most):
+        places = {state: _of_state(rows, state) for state in rows[BY].unique().to_pylist()}
+        ordered, begin = rows.take(pa.array(np.concatenate([*places.values()]))), 0
+        for state, at in places.items():
+            most = FINAL_BYTES if state in tables.FINAL else OPEN_BYTES
+            for part in _cut(ordered.slice(begin, at.size), most):
                 yield self._write(state, part)
+            begin += at.size
 
     def _write(self, state: str, rows: pa.Table) -> AddAction:
         filled = [name for name in rows.column_names if rows[name].null_count < rows.num_rows and name != BY]
@@ -189,6 +191,12 @@ class LedgerFiles:
         if state not in tables.FINAL:
             self._parts[path] = rows
         return AddAction(path, size, {BY: state}, now(), True, statistics(held))
+
+
+def _of_state(rows: pa.Table, state: str) -> npt.NDArray[np.int64]:
+    """Return where the rows of a state stand, those of a live one by id."""
+    at = np.flatnonzero(pc.equal(rows[BY], state).to_numpy())
+    return at if state in tables.FINAL else at[pc.sort_indices(rows["id"].take(pa.array(at))).to_numpy()]
 
 
 def _cut(rows: pa.Table, octets: int) -> Iterator[pa.Table]:
