@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import pyarrow as pa
+
 PACKAGES = ("windrow", "pyspark", "delta-spark", "deltalake", "pyarrow", "numpy", "numba")
 
 
@@ -23,6 +25,7 @@ def facts() -> dict[str, object]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "java": java(),
+        "arrow_memory": pa.default_memory_pool().backend_name,
         "java_options": os.environ.get("JAVA_TOOL_OPTIONS", ""),
         "packages": {name: installed(name) for name in PACKAGES},
     }

@@ -67,6 +67,23 @@ def test_loads(batched: Path, command: list[str], never: set[str]) -> None:
     assert loaded & never == set()
 
 
+@pytest.mark.parametrize(("told", "kind"), [(None, "system"), ("mimalloc", "mimalloc")])
+def test_memory(batched: Path, told: str | None, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A command takes Arrow's memory from the system, unless the environment says something else.
+    """
+    monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL", raising=False)
+    if told is not None:
+        monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", told)
+    asking = PROGRAM.replace(
+        'print("loaded"', 'import pyarrow\nprint(pyarrow.default_memory_pool().backend_name, "loaded"'
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", asking, "status", "--json"], cwd=batched, capture_output=True, text=True, check=True
+    )
+    assert kind in done.stdout.splitlines()[-1].split()
+
+
 def test_builds() -> None:
     """
     Of the commands only the one is built that is asked for, whichever it is; all of them when it is none.
