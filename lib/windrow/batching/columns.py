@@ -1,8 +1,8 @@
 """From Arrow to the kernel's arrays: streams, types and times as numbers, rows in the order of processing.
 
 What needs all rows is done once and gives `Rows`, stream by stream. The rest is done in *shares*, runs of streams with
-some ten thousand rows: streams are independent, so several threads can take them, and what is made of a share is still
-in the caches of a processor when it is used next.
+about a hundred thousand rows: streams are independent, so several threads can take them, and what is made of a share is
+still in the caches of a processor when it is used next.
 """
 
 from __future__ import annotations
@@ -129,6 +129,7 @@ def by_stream(messages: pa.Table, processing_time: Ints, version: Ints, batches:
     open_begin = np.searchsorted(of_batch[by_window], np.arange(count + 1))
     new, new_begin = order.group(of_new, count)
     samples = _samples(by_window, open_begin, new, new_begin)
+    new += np.int32(open_rows)
     return Rows(
         batches=batches,
         content=content,
@@ -137,7 +138,7 @@ def by_stream(messages: pa.Table, processing_time: Ints, version: Ints, batches:
         open_begin=open_begin,
         open_sizes=sizes,
         held_begin=np.append(0, np.cumsum(sizes))[open_begin],
-        new=_behind(open_rows, new),
+        new=new,
         new_begin=new_begin,
         version=_after(open_rows, version),
         in_order=order.increasing(version),
@@ -205,10 +206,6 @@ def _content(messages: pa.Table, batches: pa.Table) -> tuple[pa.Table, Ints]:
 def _after(open_rows: int, values: Ints) -> Ints:
     """Return what is known of new messages per row."""
     return read_only(np.append(np.zeros(open_rows, np.int64), values) if open_rows else values)
-
-
-def _behind(open_rows: int, rows: Numbers) -> Numbers:
-    return rows + np.int32(open_rows) if open_rows else rows
 
 
 def _slots(rows: Rows, first: int, last: int) -> tuple[Numbers, Ints, Ints]:
