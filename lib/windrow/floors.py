@@ -76,7 +76,7 @@ class FloorsByVersion:
         moving = summary.filter(pc.is_valid(summary["stamp"]))
         version = moving["version"].to_numpy()
         encoded = moving["source"].combine_chunks().dictionary_encode()
-        source = encoded.indices.to_numpy().astype(np.int64)
+        source = encoded.indices.to_numpy()
         floor = before.of(encoded.dictionary)
         at = clock.rise(source, version, microseconds(moving["stamp"]), floor)
         return cls(version, moving["source"].combine_chunks(), at, before.raised(encoded.dictionary, floor))
