@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -25,6 +26,7 @@ from windrow.errors import require
 
 TIME = pa.timestamp("us", tz="UTC")
 MANY = 100_000  # rows from which threads pay
+MOST_OCTETS = 2**30  # of texts in one array, whose places have 32 bits; half of what they reach
 
 T = TypeVar("T")
 Number = TypeVar("Number", bound=np.generic)
@@ -128,18 +130,29 @@ def at_once(calls: Iterable[Callable[[], T]], rows: int) -> list[T]:
 
 
 def taken(table: pa.Table, rows: npt.NDArray[np.integer]) -> pa.Table:
-    """Return rows of a table in their order, what has a dictionary without it."""
+    """Return rows of a table in their order, and in plain types."""
     at = pa.array(rows)
     columns = at_once([partial(take, column, at) for column in table.columns], rows.size)
     return pa.table(dict(zip(table.column_names, columns, strict=True)))
 
 
 def take(column: pa.ChunkedArray, at: pa.Array) -> pa.ChunkedArray:
-    """Return values of a column, without a dictionary if it has one."""
-    if column.null_count == len(column):
-        return column.slice(0, len(at)).cast(plain_type(column.type))
-    chosen = column.take(at)
-    return chosen.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else chosen
+    """Return values of a column in its plain type."""
+    chosen = column.slice(0, len(at)) if column.null_count == len(column) else column.take(at)
+    type_ = plain_type(column.type)
+    if chosen.type == type_:
+        return chosen
+    if pa.types.is_large_string(chosen.type) or pa.types.is_large_binary(chosen.type):
+        octets = pc.fill_null(pc.binary_length(chosen), 0).to_numpy()
+        parts = [column.take(at.slice(first, last - first)) for first, last in pieces(octets)]
+        return pa.chunked_array([chunk.cast(type_) for part in parts for chunk in part.chunks], type_)
+    return chosen.cast(type_)
+
+
+def pieces(octets: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Cut values of so many octets into runs that one array holds, and return where each begins and ends."""
+    begins = np.unique(np.cumsum(octets) // MOST_OCTETS, return_index=True)[1].tolist() or [0]
+    return list(pairwise([*begins, octets.size]))
 
 
 def from_numpy(values: npt.NDArray[np.int64]) -> pa.Array:

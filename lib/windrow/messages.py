@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import arrow
 from windrow.arrow import TIME, at_once, encoded, to_numpy
 from windrow.errors import MessagesError
 
@@ -64,6 +65,16 @@ def with_dictionaries(messages: pa.Table) -> pa.Table:
     for name, column in ({"source": columns["key"]} | columns).items():
         messages = messages.set_column(messages.column_names.index(name), name, column)
     return messages
+
+
+def with_room(messages: pa.Table) -> pa.Table:
+    """Return messages whose payloads are one array: those that are much need places of 64 bits for that."""
+    payload = messages["payload"]
+    if payload.nbytes < arrow.MOST_OCTETS:
+        return messages
+    large = pa.large_binary() if pa.types.is_binary(payload.type) else pa.large_string()
+    one = pa.chunked_array([payload.cast(large).combine_chunks()])
+    return messages.set_column(messages.column_names.index("payload"), "payload", one)
 
 
 def microseconds(times: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int64]:

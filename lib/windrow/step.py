@@ -97,7 +97,7 @@ class Task:
 
         `arrived` has the message columns and `version`, `live` the ledger's columns.
         """
-        arrived = message_columns.with_dictionaries(arrived)
+        arrived = message_columns.with_room(message_columns.with_dictionaries(arrived))
         unseen = Refusals.unseen(arrived, self.latest)
         valid, good = without(arrived, unseen.row)
         processing_time = self.floors.processing_times(valid)

@@ -416,6 +416,20 @@ class TestCutting:
         assert shared.rejected == whole.rejected
 
     @FEWER
+    @given(programs(), cuts(), st.integers(1, 8))
+    def test_any_octets(self, log, cuts, most):
+        """
+        Payloads that are more than one array of Arrow holds change nothing, not even the types of the columns.
+        """
+        messages, rules = table(log.messages, log), windrow_rules(log.rules)
+        few, whole = windrow.batch(messages, rules), Books().play(log, cuts)
+        with patch.object(arrow, "MOST_OCTETS", most):
+            many, apart = windrow.batch(messages, rules), Books().play(log, cuts)
+        assert (many.batches.schema, many.rejected.schema) == (few.batches.schema, few.rejected.schema)
+        assert apart.batches == whole.batches
+        assert apart.rejected == whole.rejected
+
+    @FEWER
     @given(logs(), st.integers(0, 30))
     def test_pure(self, log, position):
         """

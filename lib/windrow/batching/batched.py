@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from windrow import messages as message_columns
 from windrow import tables
-from windrow.arrow import at_once, to_numpy, without
+from windrow.arrow import at_once, plain_type, to_numpy, without
 from windrow.batching.decision import decide, refused
 from windrow.batching.listing import listed
 from windrow.batching.rules import Rules
@@ -54,7 +54,8 @@ def batch(
 
     Raises MessagesError when a column is missing or of another type.
     """
-    given = message_columns.with_dictionaries(by_version(message_columns.conform(messages)))
+    conforming = message_columns.with_room(message_columns.conform(messages))
+    given = message_columns.with_dictionaries(by_version(conforming))
     before = state or _nothing(given)
     unseen = Refusals.unseen(given, message_columns.LATEST)
     valid, good = without(given, unseen.row)
@@ -84,7 +85,7 @@ def by_version(messages: pa.Table) -> pa.Table:
 
 
 def _nothing(messages: pa.Table) -> State:
-    fields = tables.batch_fields(messages.schema.field("payload").type)
+    fields = tables.batch_fields(plain_type(messages.schema.field("payload").type))
     return State(open=pa.schema(fields).empty_table(), floors=Floors.empty())
 
 

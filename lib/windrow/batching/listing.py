@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import tables
-from windrow.arrow import at_once, take, texts, whole
+from windrow.arrow import at_once, pieces, plain_type, take, texts, whole
 from windrow.batching import kernel
-from windrow.batching.columns import Ints, Rows
+from windrow.batching.columns import Ints, Numbers, Rows
 from windrow.batching.decision import Decision
 from windrow.batching.rules import Rules
 from windrow.batching.share import OPENED_BY, Bools, Emitted, Share, joined
@@ -87,19 +87,27 @@ def _described(rows: Rows, share: Share, emitted: Emitted) -> Described:
 
 
 def _messages(rows: Rows, emitted: Sequence[Emitted]) -> pa.ChunkedArray:
-    """Return the messages of each batch, a chunk for each share."""
-    chosen = [pa.array(each.members) for each in emitted]
+    """Return the messages of each batch, in an array for each share, or several where those of one are too long."""
+    parts = [part for each in emitted for part in _parts(each)]
+    chosen = [pa.array(members) for members, _ in parts]
     calls = [partial(take, column, members) for members in chosen for column in rows.content.columns]
     columns = iter(at_once(calls, rows.count))
     names = rows.content.column_names
     return pa.chunked_array(
         [
             pa.ListArray.from_arrays(
-                pa.array(each.begin), pa.StructArray.from_arrays([whole(next(columns)) for _ in names], names)
+                pa.array(begin), pa.StructArray.from_arrays([whole(next(columns)) for _ in names], names)
             )
-            for each in emitted
+            for _, begin in parts
         ]
     )
+
+
+def _parts(emitted: Emitted) -> Iterator[tuple[Numbers, Ints]]:
+    """Yield rows and where each batch begins among them, as many batches at a time as one array holds."""
+    for first, last in pieces(emitted.octets):
+        begin = emitted.begin[first : last + 1]
+        yield emitted.members[begin[0] : begin[-1]], begin - begin[0]
 
 
 def _batches(
@@ -129,7 +137,7 @@ def _batches(
         "opened_in": _opened_in(rows, described.known_as, microbatch),
         "closed_in": pa.array(np.full(still_open.size, microbatch or 0), mask=still_open | (microbatch is None)),
     }
-    schema = pa.schema(tables.batch_fields(rows.content.schema.field("payload").type))
+    schema = pa.schema(tables.batch_fields(plain_type(rows.content.schema.field("payload").type)))
     return tables.rows(schema, values, still_open.size)
 
 

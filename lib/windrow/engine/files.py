@@ -15,17 +15,16 @@ A file holds no columns that are NULL in all of its rows: readers of Delta fill 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from uuid import uuid4
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 
-from windrow import tables
+from windrow import arrow, tables
 from windrow.arrow import no_rows, plain, where
 from windrow.engine.encoding import repeating
 from windrow.engine.ledger_commit import LedgerCommit
@@ -172,13 +171,10 @@ class LedgerFiles:
 
     def _written(self, rows: pa.Table) -> Iterator[AddAction]:
         """Write rows to files, states apart and live rows by id, and yield what the log is to say of each."""
-        places = {state: _of_state(rows, state) for state in rows[BY].unique().to_pylist()}
-        ordered, begin = rows.take(pa.array(np.concatenate([*places.values()]))), 0
-        for state, at in places.items():
-            most = FINAL_BYTES if state in tables.FINAL else OPEN_BYTES
-            for part in _cut(ordered.slice(begin, at.size), most):
-                yield self._write(state, part)
-            begin += at.size
+        states = rows[BY].unique().to_pylist()
+        for state, part in zip(states, _apart(rows, states), strict=True):
+            for piece in _cut(part, FINAL_BYTES if state in tables.FINAL else OPEN_BYTES):
+                yield self._write(state, piece)
 
     def _write(self, state: str, rows: pa.Table) -> AddAction:
         filled = [name for name in rows.column_names if rows[name].null_count < rows.num_rows and name != BY]
@@ -193,10 +189,24 @@ class LedgerFiles:
         return AddAction(path, size, {BY: state}, now(), True, statistics(held))
 
 
-def _of_state(rows: pa.Table, state: str) -> npt.NDArray[np.int64]:
-    """Return where the rows of a state stand, those of a live one by id."""
-    at = np.flatnonzero(pc.equal(rows[BY], state).to_numpy())
-    return at if state in tables.FINAL else at[pc.sort_indices(rows["id"].take(pa.array(at))).to_numpy()]
+def _apart(rows: pa.Table, states: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield the rows of each state, those of a live one by id; all are put in order by one copy of them.
+
+    Where they are more than an array of Arrow's texts holds, each state is copied as it lies, array by array.
+    """
+    masks = [pc.equal(rows[BY], state) for state in states]
+    if rows.nbytes >= arrow.MOST_OCTETS:
+        yield from (rows.filter(mask) for mask in masks)
+        return
+    places = [np.flatnonzero(mask.to_numpy()) for mask in masks]
+    for number, state in enumerate(states):
+        if state not in tables.FINAL:
+            ids = rows["id"].take(pa.array(places[number]))
+            places[number] = places[number][pc.sort_indices(ids).to_numpy()]
+    ordered, begin = rows.take(pa.array(np.concatenate(places))), 0
+    for at in places:
+        yield ordered.slice(begin, at.size)
+        begin += at.size
 
 
 def _cut(rows: pa.Table, octets: int) -> Iterator[pa.Table]:
