@@ -144,3 +144,24 @@ def test_spark_reads_what_was_written(many: World, spark: Any) -> None:
     assert theirs == sorted(
         many.rows("open", "closed", "rejected", "progress", "microbatch"), key=lambda row: row["id"]
     )
+
+
+class TestKept:
+    def test_live_rows_hold_no_others(self, world: World, embedded: EngineFactory) -> None:
+        """
+        The live rows that are kept for the next microbatch keep no closed batch in memory, whose payloads are larger.
+        """
+        payload = "x" * 100_000
+        world.publish([message(key=f"closed{number}", payload=payload) for number in range(50)])
+        world.publish([message(key="open", event_time=LATER, received_at=LATER)])
+        engine = world.engine(embedded, idle_grace="never")
+        world.runner(embedded, engine).once()
+        parts = engine._parts._rows.values()
+        held = {buffer.address: buffer.size for part in parts for column in part.columns for buffer in buffers(column)}
+        assert sum(part.num_rows for part in parts) >= 3
+        assert sum(held.values()) < 1_000_000
+
+
+def buffers(column: pa.ChunkedArray) -> list[pa.Buffer]:
+    """Return the memory that a column holds, whatever part of it is used."""
+    return [buffer for chunk in column.chunks for buffer in chunk.buffers() if buffer is not None]

@@ -6,6 +6,7 @@ from deltalake import DeltaTable
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import NOW, SECOND, Row, message
+from windrow.errors import MicrobatchFailed
 
 PAYLOAD = "x" * 5_000_000
 VERSIONS, IN_TIME, LATE = 6, 80, 20
@@ -37,3 +38,15 @@ def test_more_than_an_array_holds(world: World, embedded: EngineFactory) -> None
     assert sum(row["message_count"] for row in closed) == VERSIONS * IN_TIME
     assert sum(row["bytes"] for row in closed) == VERSIONS * IN_TIME * (len(PAYLOAD) + len("type0"))
     assert (refused.count("too_old"), refused.count("invalid")) == (VERSIONS * LATE, VERSIONS)
+
+
+@pytest.mark.slow
+def test_too_much_stays_open(world: World, embedded: EngineFactory) -> None:
+    """
+    Open batches with more than one array of Arrow holds, which no later microbatch could read, are not committed.
+    """
+    for number in range(VERSIONS):
+        world.publish([message(f"type{number}", key=f"key{key}", payload=PAYLOAD) for key in range(IN_TIME)])
+    with pytest.raises(MicrobatchFailed, match="offset overflow"):
+        world.runner(embedded, retries=0).once()
+    assert world.rows("open", "closed", "rejected", "microbatch") == []

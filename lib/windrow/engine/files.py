@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 
-from windrow import arrow, tables
+from windrow import tables
 from windrow.arrow import no_rows, plain, where
 from windrow.engine.encoding import repeating
 from windrow.engine.ledger_commit import LedgerCommit
@@ -190,23 +190,15 @@ class LedgerFiles:
 
 
 def _apart(rows: pa.Table, states: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield the rows of each state, those of a live one by id; all are put in order by one copy of them.
+    """Yield the rows of each state, those of a live one by id.
 
-    Where they are more than an array of Arrow's texts holds, each state is copied as it lies, array by array.
+    Rows are chosen array by array, so those of all states may be more than one array of Arrow's texts holds. Live rows
+    are then put together, as the next microbatch has to do: too many of them fail here, before anything is committed.
+    They are a copy of their own, because they are kept: a slice would keep the closed batches beside them in memory.
     """
-    masks = [pc.equal(rows[BY], state) for state in states]
-    if rows.nbytes >= arrow.MOST_OCTETS:
-        yield from (rows.filter(mask) for mask in masks)
-        return
-    places = [np.flatnonzero(mask.to_numpy()) for mask in masks]
-    for number, state in enumerate(states):
-        if state not in tables.FINAL:
-            ids = rows["id"].take(pa.array(places[number]))
-            places[number] = places[number][pc.sort_indices(ids).to_numpy()]
-    ordered, begin = rows.take(pa.array(np.concatenate(places))), 0
-    for at in places:
-        yield ordered.slice(begin, at.size)
-        begin += at.size
+    for state in states:
+        chosen = rows.filter(pc.equal(rows[BY], state))
+        yield chosen if state in tables.FINAL else chosen.take(pc.sort_indices(chosen["id"]))
 
 
 def _cut(rows: pa.Table, octets: int) -> Iterator[pa.Table]:
