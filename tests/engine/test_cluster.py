@@ -39,7 +39,7 @@ class Applications:
             self._driver.hear("ready")
         settings = {"depot": world.depot, "ledger": world.ledger, "engine": "spark", "idle_grace": "never"}
         order = {
-            "settings": settings | {"driver_messages": DRIVER_MESSAGES[path]},
+            "settings": settings | {"max_driver_messages": DRIVER_MESSAGES[path]},
             "hold": hold and (hold[0], asdict(hold[1])),
             "wait": wait,
             "executors": len(self._cluster.workers),

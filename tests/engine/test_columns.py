@@ -65,24 +65,24 @@ def mapped(row: dict[str, Any]) -> dict[str, Any]:
 
 
 class TestMapped:
-    @pytest.mark.parametrize("driver_messages", [500_000, pytest.param(0, marks=pytest.mark.slow_on_spark)])
+    @pytest.mark.parametrize("max_driver_messages", [500_000, pytest.param(0, marks=pytest.mark.slow_on_spark)])
     def test_equals_mapped_messages(
-        self, bronze: World, engine: EngineFactory, embedded: EngineFactory, tmp_path: Path, driver_messages: int
+        self, bronze: World, engine: EngineFactory, embedded: EngineFactory, tmp_path: Path, max_driver_messages: int
     ) -> None:
         """
         Batches and rejections over a bronze table are those over a depot of messages that hold the mapped values, on
         either engine and, on Spark, on the executors too; the messages are all accounted for.
         """
-        if engine.name == "embedded" and not driver_messages:
+        if engine.name == "embedded" and not max_driver_messages:
             pytest.skip("only Spark has executors")
         rows = log(versions=2)
         plain = World(tmp_path / "plain", bronze.clock)
         for part in rows:
             write_deltalake(bronze.depot, bronze_rows(part), mode="append")
         plain.publish(*([mapped(row) for row in part] for part in rows))
-        bronze.runner(engine, depot_columns=COLUMNS, driver_messages=driver_messages).once()
+        bronze.runner(engine, depot_columns=COLUMNS, max_driver_messages=max_driver_messages).once()
         plain.runner(embedded).once()
-        assert bronze.history()[0]["path"] == ("driver" if driver_messages else "executors")
+        assert bronze.history()[0]["path"] == ("driver" if max_driver_messages else "executors")
         assert bronze.canonical() == plain.canonical()
         bronze.assert_balanced()
         assert verify(bronze.depot, bronze.ledger, columns=COLUMNS).ok

@@ -46,9 +46,9 @@ class TestResult:
     @pytest.mark.slow
     @pytest.mark.parametrize("small_bytes", [0, 1 << 40], ids=["as code", "interpreted"])
     @pytest.mark.parametrize("overwritten_bytes", [-1, 1 << 40], ids=["merging", "overwriting"])
-    @pytest.mark.parametrize("driver_messages", [0, 1_000], ids=["executors", "driver"])
+    @pytest.mark.parametrize("max_driver_messages", [0, 1_000], ids=["executors", "driver"])
     def test_any_form_of_sparks_commit(
-        self, spark, world, monkeypatch, small_bytes, overwritten_bytes, driver_messages
+        self, spark, world, monkeypatch, small_bytes, overwritten_bytes, max_driver_messages
     ):
         """
         What Spark turns into code and what it interprets, what it merges and what it overwrites, gives the same.
@@ -56,7 +56,7 @@ class TestResult:
         monkeypatch.setattr(spark_commit, "SMALL_BYTES", small_bytes)
         monkeypatch.setattr(spark_commit, "OVERWRITTEN_BYTES", overwritten_bytes)
         world.publish(*log(versions=4))
-        world.runner(EngineFactory("spark", spark), max_messages=70, driver_messages=driver_messages).once()
+        world.runner(EngineFactory("spark", spark), max_messages=70, max_driver_messages=max_driver_messages).once()
         assert world.canonical() == world.expected()
         world.assert_balanced()
 
@@ -216,11 +216,11 @@ class TestProgress:
         What a run reports of a microbatch has the reasons of its rejections and how many batches are open after it,
         wherever it was processed, and whether or not any were open before.
         """
-        driver_messages = 1_000 if path == "driver" else 0
+        max_driver_messages = 1_000 if path == "driver" else 0
         for rows in log(versions=2, seed=6, size=60):
             world.publish(rows)
             engine = EngineFactory("spark", spark)
-            [committed] = world.runner(engine, driver_messages=driver_messages).once().microbatches
+            [committed] = world.runner(engine, max_driver_messages=max_driver_messages).once().microbatches
             number = committed.microbatch
             reasons = [row["reason"] for row in world.rows("rejected") if row["microbatch"] == number]
             assert (committed.path, committed.messages) == (path, 60)

@@ -60,7 +60,7 @@ def test_by_default(started: World, local: EngineFactory) -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", [{"driver_commits": False}, {"driver_messages": 0}], ids=["not asked for", "executors"]
+    "setting", [{"driver_commits": False}, {"max_driver_messages": 0}], ids=["not asked for", "executors"]
 )
 def test_not_the_drivers(started: World, local: EngineFactory, setting: dict[str, Any]) -> None:
     """

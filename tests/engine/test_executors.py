@@ -25,9 +25,9 @@ class TestExecutors:
         """
         versions = log(versions=3, size=60)
         world.publish(versions[0])
-        world.runner(spark_engine, driver_messages=500).once()
+        world.runner(spark_engine, max_driver_messages=500).once()
         world.publish(*versions[1:])
-        world.runner(spark_engine, driver_messages=0, max_messages=60).once()
+        world.runner(spark_engine, max_driver_messages=0, max_messages=60).once()
         assert [row["path"] for row in world.history()] == ["driver", "executors", "executors"]
         assert world.canonical() == world.expected()
         world.assert_balanced()
@@ -42,7 +42,7 @@ class TestExecutors:
         DeltaTable(world.depot).delete("key = 'k'")
         world.publish(log(versions=1, seed=7)[0])
         with pytest.raises(DepotChanged, match="version 3"):
-            world.runner(spark_engine, driver_messages=0).once()
+            world.runner(spark_engine, max_driver_messages=0).once()
         assert world.version() == before
 
     def test_missing_package(self, spark):

@@ -152,16 +152,16 @@ class TestPause:
 
 
 class TestDryRun:
-    @pytest.mark.parametrize("driver_messages", [pytest.param(500_000, marks=pytest.mark.slow_on_spark), 0])
-    def test_foretells(self, world: World, engine: EngineFactory, driver_messages: int) -> None:
+    @pytest.mark.parametrize("max_driver_messages", [pytest.param(500_000, marks=pytest.mark.slow_on_spark), 0])
+    def test_foretells(self, world: World, engine: EngineFactory, max_driver_messages: int) -> None:
         """
         A dry run reports, microbatch by microbatch, what the run after it does, and leaves no trace; without a ledger
         it makes none.
         """
-        if engine.name == "embedded" and not driver_messages:
+        if engine.name == "embedded" and not max_driver_messages:
             pytest.skip("only Spark has executors")
         world.publish(*log(versions=3))
-        values = {"max_messages": 60, "driver_messages": driver_messages, "idle_grace": "1s"}
+        values = {"max_messages": 60, "max_driver_messages": max_driver_messages, "idle_grace": "1s"}
         rehearsed = world.runner(engine, Rehearsal(world.engine(engine, **values)), **values).once()
         assert world.engine(engine).ledger() is None
         done = world.runner(engine, **values).once()

@@ -76,7 +76,7 @@ def test_a_backlog_is_read_once(world: World, spark_engine: EngineFactory, spark
             kept.append(len(spark.sparkContext._jsc.getPersistentRDDs()))
 
     before = len(spark.sparkContext._jsc.getPersistentRDDs())
-    world.probed(spark_engine, count, max_messages=30, driver_messages=40).once()
+    world.probed(spark_engine, count, max_messages=30, max_driver_messages=40).once()
     assert kept == [before + 1] * 3
     assert len(spark.sparkContext._jsc.getPersistentRDDs()) == before
     assert world.canonical() == world.expected()

@@ -30,7 +30,7 @@ FILES = {
     "half a message": (b"max_messages = 1.5", "max_messages = 1.5"),
     "many messages": (b'max_messages = "many"', "max_messages = 'many'"),
     "negative retries": (b"retries = -1", "retries = -1"),
-    "negative driver": (b"driver_messages = -1", "driver_messages = -1"),
+    "negative driver": (b"max_driver_messages = -1", "max_driver_messages = -1"),
     "no grace": (b'idle_grace = "forever"', "idle_grace = 'forever'"),
     "negative grace": (b"idle_grace = -1", "idle_grace = -1"),
     "negative skew": (b'max_clock_skew = "-5m"', "max_clock_skew = '-5m'"),

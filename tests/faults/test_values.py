@@ -291,8 +291,8 @@ class TestStrings:
         world.ledger += "-behind"
         assert world.runner(embedded, start_from="version:3").once().total("messages") == 1
 
-    @pytest.mark.parametrize("driver_messages", [pytest.param(500_000, marks=pytest.mark.slow_on_spark), 0])
-    def test_not_utf_8_on_spark(self, world: World, spark_engine: EngineFactory, driver_messages: int) -> None:
+    @pytest.mark.parametrize("max_driver_messages", [pytest.param(500_000, marks=pytest.mark.slow_on_spark), 0])
+    def test_not_utf_8_on_spark(self, world: World, spark_engine: EngineFactory, max_driver_messages: int) -> None:
         """
         Spark, which reads such text, does not bring it into the ledger, whether the driver or executors process it.
         """
@@ -300,7 +300,7 @@ class TestStrings:
         broken = rows.set_column(rows.schema.get_field_index("payload"), "payload", not_utf_8())
         write_deltalake(world.depot, broken, mode="append")
         with pytest.raises((DepotUnreadable, MicrobatchFailed), match="UTF8"):
-            world.runner(spark_engine, retries=0, driver_messages=driver_messages).once()
+            world.runner(spark_engine, retries=0, max_driver_messages=max_driver_messages).once()
         assert world.history() == []
 
     @pytest.mark.slow

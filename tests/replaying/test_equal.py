@@ -103,8 +103,8 @@ class TestEqual:
         What the embedded engine wrote, Spark plays to the same digest, on the driver and on the executors.
         """
         live(world, [("publish", 3), ("tick", 30), ("publish", 4), ("flush", 0), ("publish", 5), ("tick", 3)])
-        for driver_messages in (1_000, 0):
-            result = world.replayed(spark=spark, driver_messages=driver_messages)
+        for max_driver_messages in (1_000, 0):
+            result = world.replayed(spark=spark, max_driver_messages=max_driver_messages)
             assert result.equal, result.comparison
 
     def test_progress(self, world: World, embedded: EngineFactory) -> None:

@@ -110,12 +110,12 @@ class Conversion:
         columns = mapping.spark_select(self.payload) if mapping else [name for name in COLUMNS if name in frame.columns]
         return frame.selectExpr(*columns, f"{VERSION} AS version")
 
-    def spreads(self, rows: int, driver_messages: int) -> bool:
+    def spreads(self, rows: int, max_driver_messages: int) -> bool:
         """Tell whether Spark's executors process so many rows of the depot."""
         if self.verbatim:
             return False
         if self.format is None:
-            return rows > driver_messages
+            return rows > max_driver_messages
         from windrow.raw.spread import can_spread
 
         return rows >= self.format.executor_chunks and can_spread(self.format)

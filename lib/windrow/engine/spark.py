@@ -296,7 +296,7 @@ class SparkEngine:
                 mapped = conversion.mapped(frame)
                 known = conversion.counts(counts)
                 arrivals = SparkArrivals.of(
-                    mapped, known, octets, begin, chosen.on_depot_delete, chosen.driver_messages, conversion, kept
+                    mapped, known, octets, begin, chosen.on_depot_delete, chosen.max_driver_messages, conversion, kept
                 )
                 if arrivals.last is None:
                     return begin

@@ -38,7 +38,7 @@ class SparkArrivals:
     octets: Mapping[int, int]
     begin: int
     on_depot_delete: str
-    driver_messages: int
+    max_driver_messages: int
     last: int | None
     collected: pa.Table | None
     conversion: Conversion
@@ -52,7 +52,7 @@ class SparkArrivals:
         octets: Mapping[int, int],
         begin: int,
         on_depot_delete: str,
-        driver_messages: int,
+        max_driver_messages: int,
         conversion: Conversion,
         kept: ExitStack,
     ) -> SparkArrivals:
@@ -64,15 +64,15 @@ class SparkArrivals:
         """
         known = [count for count in counts.values() if count is not None]
         total = sum(known) if len(known) == len(counts) else frame.count()
-        fits = total <= conversion.most_rows(driver_messages) and conversion.fits(octets)
-        feed = _collected(frame, conversion) if fits and not conversion.spreads(total, driver_messages) else None
+        fits = total <= conversion.most_rows(max_driver_messages) and conversion.fits(octets)
+        feed = _collected(frame, conversion) if fits and not conversion.spreads(total, max_driver_messages) else None
         if feed is None:
             kept.enter_context(Kept()).keep(frame)
         last = frame.agg(F.max(VERSION)).collect()[0][0] if feed is None else pc.max(feed[VERSION]).as_py()
         new = {version: count for version, count in counts.items() if count != 0 and version <= (last or 0)}
         rows = None if feed is None else _rows_of(feed, on_depot_delete, conversion)
         parsed = kept.enter_context(Kept())
-        return cls(frame, new, octets, begin, on_depot_delete, driver_messages, last, rows, conversion, parsed)
+        return cls(frame, new, octets, begin, on_depot_delete, max_driver_messages, last, rows, conversion, parsed)
 
     def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
         """Return the next slice, or None when all is read."""
@@ -96,7 +96,7 @@ class SparkArrivals:
         rows = part.count() if unknown else sum(count or 0 for count in counts.values())
         if rows == 0:
             return None
-        if not self.conversion.spreads(rows, self.driver_messages):
+        if not self.conversion.spreads(rows, self.max_driver_messages):
             collected = _rows_of(_collected(part, self.conversion), self.on_depot_delete, self.conversion)
             return self._cut(collected, counts, list(counts))
         if self.on_depot_delete == "error":
