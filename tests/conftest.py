@@ -2,9 +2,9 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -45,18 +45,16 @@ FAST_JAVA = ("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 class EngineFactory:
     """Opens one of the engines by name; `session` is the Spark session, None without Spark.
 
-    Unless `driver_commits`, Spark makes all commits, as it does where the ledger is on no disk of the driver.
+    `more` are settings that are not the defaults, such as those with which Spark's executors process.
     """
 
     name: str
     session: Any = None
-    driver_commits: bool = False
+    more: Mapping[str, Any] = field(default_factory=dict)
 
     def settings(self, depot: str, ledger: str, **values: Any) -> Settings:
         """Return settings for this engine."""
-        return Settings(
-            depot=depot, ledger=ledger, engine=self.name, **{"driver_commits": self.driver_commits} | values
-        )
+        return Settings(depot=depot, ledger=ledger, engine=self.name, **{**self.more, **values})
 
     def open(self, depot: str, ledger: str, **values: Any) -> Engine:
         """Open the engine on two tables."""
@@ -64,6 +62,7 @@ class EngineFactory:
 
 
 EMBEDDED = EngineFactory("embedded")
+EXECUTORS = {"max_driver_messages": 0}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -126,10 +125,10 @@ def engine(request: pytest.FixtureRequest) -> EngineFactory:
 
 
 def factory_of(kind: str, request: pytest.FixtureRequest) -> EngineFactory:
-    """Return the factory of `embedded`, of `spark`, or of `local-spark`, on which the driver commits what it can."""
+    """Return the factory of `embedded`, of `spark`, or of `spark-executors`, which process whatever there is."""
     if kind == "embedded":
         return EMBEDDED
-    return EngineFactory("spark", request.getfixturevalue("spark"), driver_commits=kind == "local-spark")
+    return EngineFactory("spark", request.getfixturevalue("spark"), EXECUTORS if kind == "spark-executors" else {})
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import pyarrow as pa
 
@@ -17,7 +17,7 @@ from windrow.floors import Floors, FloorsByVersion
 if TYPE_CHECKING:
     from windrow.engine.arrivals import Slice
     from windrow.engine.processed import Processed
-    from windrow.engine.protocol import Table
+    from windrow.engine.protocol import Engine, Table
     from windrow.progress import Primed
 
 Kind = Literal["data", "tick", "flush", "rules", "pause", "resume", "rollback", "option"]
@@ -28,8 +28,7 @@ class Turn:
     """One turn of an algorithm: the state that was primed, what arrived (None: nothing was read), and the clocks.
 
     `latest` is the greatest stamp that is not ahead of the clock (microseconds), `now` the wall time at which the
-    attempt began, `session` Spark's session at work (None on the embedded engine). With `flush` all that is open is to
-    be finished.
+    attempt began, `engine` the one at work. With `flush` all that is open is to be finished.
     """
 
     primed: Primed
@@ -38,7 +37,7 @@ class Turn:
     latest: int
     now: int
     attempt: int
-    session: Any
+    engine: Engine
     flush: bool = False
 
     @property

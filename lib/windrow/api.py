@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from windrow.batcher import Batcher
 from windrow.caretaker import Caretaker
 from windrow.clock import Clock
-from windrow.engine import open_engine, when_started
+from windrow.engine import open_engine
 from windrow.engine.protocol import Engine, WholeEngine
 from windrow.engine.rehearsal import Rehearsal
+from windrow.idle import idle_run
 from windrow.microbatch import Committed
 from windrow.observing import Observer, Run, chosen, observed
 from windrow.opening import Inlet
@@ -40,9 +40,20 @@ def run(
     `observers` (see `windrow.observing`) hear of retries, of the start and of the end as well; one that raises stops
     nothing. Returns what was done. Raises the errors of `windrow.errors`; what was committed before stays.
     """
-    settings = settings or Settings.load()
-    with opened(open_engine(settings, spark), settings, clock or WallClock(), observers, report) as runner:
+    settings, clock = settings or Settings.load(), clock or WallClock()
+    if once and spark is None and (idle := idle_summary(settings, clock, observers)) is not None:
+        return idle
+    with opened(open_engine(settings, spark), settings, clock, observers, report) as runner:
         return runner.once() if once else runner.every(settings.run.every)
+
+
+def idle_summary(settings: Settings, clock: Clock, observers: Iterable[Observer] = ()) -> Summary | None:
+    """Return the summary of a run that has nothing to do, and tell `observers` of it; None where it may have."""
+    idle = idle_run(settings, batcher_of(settings), clock.now())
+    if idle is not None:
+        with observed(Run(idle.engine, settings, clock), [*chosen(settings.metrics), *observers]):
+            pass
+    return idle
 
 
 @contextmanager
@@ -81,7 +92,10 @@ def watched(
     """
     with ExitStack() as left:
         told = left.enter_context(observed(Run(name, settings, clock), [*chosen(settings.metrics), *observers]))
-        when_started(engine, partial(_listen, left))
+        if engine.session_at_work is not None:
+            from windrow.observing.spark import listening
+
+            left.enter_context(listening(engine.session_at_work))
 
         def committed(done: Committed) -> None:
             told.committed(done)
@@ -99,10 +113,3 @@ def batcher_of(settings: Settings) -> Batcher:
 def batching_runner(engine: Engine, settings: Settings, clock: Clock, **called: Any) -> Runner:
     """Return the runner that batches the messages of one depot; `called` is what `Runner` calls."""
     return Runner([Inlet(None, engine, settings)], batcher_of(settings), settings, clock, **called)
-
-
-def _listen(left: ExitStack, session: SparkSession) -> None:
-    """Listen to the queries of a session until the run is over."""
-    from windrow.observing.spark import listening
-
-    left.enter_context(listening(session))

@@ -11,12 +11,12 @@ from windrow import tables
 from windrow.algorithm import Options, Turn
 from windrow.batching.rules import Rules
 from windrow.batching.step import Batching
-from windrow.engine.processed import Counts, Processed
+from windrow.engine.processed import Processed
 from windrow.engine.protocol import Table
 from windrow.errors import MessagesError, TableRefused, UsageError
 from windrow.floors import Floors
 from windrow.progress import DAMAGED, Primed
-from windrow.step import Step, Task
+from windrow.step import Step, Task, no_streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +60,19 @@ class Batcher:
     def process(self, turn: Turn) -> Processed:
         """Batch what arrived together with the open batches that it can change."""
         task = Task(self.step, turn.floors, turn.latest, turn.microbatch, turn.flush)
-        after = turn.floors.after
-        if turn.arrived is not None:
-            return turn.arrived.process(task, turn.primed.live(self.step.wanted(after, turn.arrived.streams)))
-        live = turn.primed.live(None if turn.flush else self.step.wanted(after))
-        rows, cuts = task(turn.primed.no_messages(), live)
-        return Processed(rows, Counts.of(rows), cuts)
+        streams = no_streams if turn.arrived is None else turn.arrived.streams
+        wanted = None if turn.flush else self.step.wanted(turn.floors.after, streams)
+        return turn.engine.process(task, turn.arrived, turn.primed, wanted)
 
     def due(self, primed: Primed, now: int) -> Floors | None:
         """Return for each source the greatest timeout of an open batch that its idle clock has passed."""
         clocks = primed.sources.idle(now)
         idle = Floors(clocks.source, clocks.floor - self.idle_grace)
-        due = self.step.due(primed.live(self.step.wanted(idle)), idle)
-        return due if len(due.source) else None
+        passed = primed.open.ended(self.step.wanted(idle).passed)
+        if not len(passed.source):
+            return None
+        ended = primed.fence.open.ended(passed)
+        return self.step.due(ended) if len(ended.source) else None
 
     def follow(self, primed: Primed) -> Floors:
         """Return the floors with which what was too old before stays so under these rules."""

@@ -6,7 +6,7 @@ reads and writes; everything decided here is decided over Arrow tables.
 1. `prime` reads where the ledger stands, of one table version.
 2. `plan` counts what came, checks the count against the depot's own log, and computes the floors.
 3. `process` lets the algorithm decide, which reads of the same version what can change.
-4. `commit` writes all that changed in one MERGE, fenced by the token that was primed.
+4. `commit` writes all that changed in one transaction, fenced by the token that was primed.
 
 Failure before the commit leaves nothing; failure after it is found by the next `prime`.
 """
@@ -29,7 +29,7 @@ from windrow.clock import UNKNOWN, Clock
 from windrow.engine.arrivals import Arrived, Slice
 from windrow.engine.processed import Counts, Processed
 from windrow.engine.protocol import Engine, Merged
-from windrow.errors import LedgerMoved, PhaseTimeout, ShortRead, require
+from windrow.errors import PhaseTimeout, ShortRead, require
 from windrow.floors import Floors, FloorsByVersion
 from windrow.messages import SUMMARY, times
 from windrow.progress import Primed, Reached, Sources, control_rows, mark_of, prime
@@ -49,7 +49,6 @@ class Plan:
     floors: FloorsByVersion
     depot_version: int
     depot_mark: str | None
-    path: str = "driver"
     volume: Volume | None = None
 
     @property
@@ -80,6 +79,7 @@ class Committed:
     closed: int
     open_batches: int | None
     path: str
+    commit_form: str
     lag_ms: float | None
     prime_ms: float
     plan_ms: float
@@ -159,8 +159,7 @@ class Microbatch:
         return plan
 
     def _process(self, plan: Plan, arrived: Slice | None, latest: int, flush: bool = False) -> Processed:
-        session = self._engine.session_at_work
-        turn = Turn(self.primed, arrived, plan.floors, latest, self.started_at, self.attempt, session, flush)
+        turn = Turn(self.primed, arrived, plan.floors, latest, self.started_at, self.attempt, self._engine, flush)
         processed = self._algorithm.process(turn)
         self._phase("process_ms")
         return processed
@@ -181,13 +180,12 @@ class Microbatch:
             "rules": self._rules(plan),
         }
         reached = replace(self.primed.reached, version=plan.depot_version, mark=plan.depot_mark)
-        control = control_rows(self.primed, moved, advanced, reached)
-        history = self._history(plan, processed, moved, flushed_at, token)
+        control = control_rows(self.primed, moved, processed.open, advanced, reached)
+        form = self._engine.commit_form(processed)
+        history = self._history(plan, processed, form, moved, flushed_at, token)
         rows, note = pa.concat_tables([control, history]), _note(number, plan, counts)
-        merged = self._engine.merge(processed.rows, rows, self.primed.fence, self.primed.token, note)
-        if merged is None:
-            _require_token(self._engine, self.primed.depot, token)
-        else:
+        merged = self._engine.merge(processed, rows, self.primed.fence, self.primed.token, note)
+        if merged is not None:
             _require_expected(merged, counts, control, self.primed)
         self._phase("commit_ms")
         return Committed(
@@ -202,8 +200,9 @@ class Microbatch:
             reasons=counts.reasons,
             opened=counts.opened,
             closed=counts.closed,
-            open_batches=self.primed.fence.open.count + counts.opened - counts.closed,
-            path=plan.path,
+            open_batches=self.primed.open.total[0] + counts.opened - counts.closed,
+            path=processed.path,
+            commit_form=form,
             lag_ms=_lag(plan, self._clock.now()),
             **self._phases,
         )
@@ -213,7 +212,7 @@ class Microbatch:
         return self.primed.rules if plan.kind in KEEPS_RULES else self._algorithm.settings
 
     def _history(
-        self, plan: Plan, processed: Processed, moved: Sources, flushed_at: Floors | None, token: str
+        self, plan: Plan, processed: Processed, form: str, moved: Sources, flushed_at: Floors | None, token: str
     ) -> pa.Table:
         """Return the history row: what was read, decided and moved, under which rules, and how long it took.
 
@@ -239,7 +238,8 @@ class Microbatch:
             "columns": self._engine.columns,
             "format": self._engine.format,
             "engine": self._engine.name,
-            "path": plan.path,
+            "path": processed.path,
+            "commit_form": form,
             "token": token,
             "started_at": times(np.array([self.started_at])),
             **_octets(plan.volume),
@@ -272,7 +272,7 @@ def _plan(arrived: Slice, latest: int, primed: Primed, mark: str | None) -> Plan
                 "Nothing was written. If it stays so, the depot's files do not match its log.",
             )
     floors = FloorsByVersion.plan(summary, primed.sources.floors)
-    return Plan("data", summary, floors, max(arrived.expected), mark, arrived.path, arrived.volume)
+    return Plan("data", summary, floors, max(arrived.expected), mark, arrived.volume)
 
 
 def _octets(volume: Volume | None) -> dict[str, object]:
@@ -303,7 +303,7 @@ def _lag(plan: Plan, now: int) -> float | None:
 
 
 def _require_expected(merged: Merged, counts: Counts, control: pa.Table, primed: Primed) -> None:
-    """Compare what the MERGE says it did with what it had to do."""
+    """Compare what the commit says it did with what it had to do."""
     moved_before = pc.is_in(control["source"], primed.sources.source)
     known = counts.known + (1 if primed.depot is None else 2) + int(pc.sum(moved_before).as_py() or 0)
     new = counts.rows + control.num_rows + 1 - known
@@ -312,12 +312,6 @@ def _require_expected(merged: Merged, counts: Counts, control: pa.Table, primed:
         f"the commit replaced {merged.updated + merged.deleted} rows and added {merged.inserted}, "
         f"it had to replace {known} and add {new}",
     )
-
-
-def _require_token(engine: Engine, depot: str | None, token: str) -> None:
-    """Find out whether a commit without an answer took place: only then the progress row holds our token."""
-    if prime(engine, depot).token != token:
-        raise LedgerMoved("the commit was not taken", "Another driver committed first; it will be tried again.")
 
 
 def _per_version(summary: pa.Table) -> pa.Table:

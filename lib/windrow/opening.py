@@ -12,6 +12,7 @@ from windrow.algorithm import Algorithm
 from windrow.engine.processed import Processed
 from windrow.engine.protocol import Engine, Table
 from windrow.errors import DepotChanged, DepotUnreadable, LedgerMoved, OtherDepot, StartFromChanged
+from windrow.open_batches import OpenBatches
 from windrow.progress import Primed, Reached, control_rows, first_rows, mark_of, prime
 from windrow.settings import Settings
 from windrow.start import Start
@@ -79,8 +80,8 @@ def _move_start(inlet: Inlet, primed: Primed, now: int) -> None:
     When another driver committed first, nothing is done: the ledger has to be looked at again.
     """
     reached = _begin(inlet, now)
-    control = control_rows(primed, primed.sources, {"token": uuid4().hex}, reached)
-    nothing = Processed.nothing(control.schema).rows
+    control = control_rows(primed, primed.sources, OpenBatches.none(), {"token": uuid4().hex}, reached)
+    nothing = Processed.nothing(control.schema)
     note = {"depot": inlet.name, "start_from": reached.start_from}
     with suppress(LedgerMoved):
         inlet.engine.merge(nothing, control, primed.fence, primed.token, json.dumps(note))

@@ -21,12 +21,14 @@ from windrow.engine.protocol import Engine, Live
 from windrow.errors import TableRefused
 from windrow.floors import Floors, Ints
 from windrow.messages import microseconds, times
+from windrow.open_batches import OpenBatches
 from windrow.step import Wanted
 
 DAMAGED = "It was damaged from outside. RESTORE it to an earlier version, or replay the depot into a new ledger."
 WHOLE = ("token", "microbatch", "paused", "rules")
 POSITION = ("depot_version", "depot_id", "start_from")
 BY_SOURCE = ("source", "clock", "floor", "seen_at")
+OPEN = ("open_batches", "open_messages", "open_bytes", "next_window_end")
 NOWHERE = {"depot_version": -1, "depot_id": "", "start_from": "", "depot_mark": None}
 LIVE = ("source", "key", "part", "window_start", "window_end", "message_count", "messages")
 
@@ -59,6 +61,15 @@ class Sources:
         rows = np.flatnonzero(floor > self.floor)
         return Sources(self.source.take(pa.array(rows)), self.clock[rows], floor[rows], self.seen_at[rows])
 
+    def changed(self, moved: Sources, others: pa.Array) -> Sources:
+        """Return the rows of the sources that `moved`, as they are now, and of `others`, as they were."""
+        still = np.flatnonzero(~to_numpy(pc.is_in(others, moved.source)).astype(np.bool_))
+        source = others.take(pa.array(still))
+        at = to_numpy(pc.index_in(source, self.source))
+        rows = ((moved.clock, self.clock), (moved.floor, self.floor), (moved.seen_at, self.seen_at))
+        joined = (np.concatenate([new, known[at]]) for new, known in rows)
+        return Sources(pa.concat_arrays([moved.source, source]), *joined)
+
 
 @dataclass(frozen=True, slots=True)
 class Reached:
@@ -78,6 +89,7 @@ class Primed:
     depot: str | None  # its name, None for a ledger of one depot
     sources: Sources
     partial: pa.Table
+    open: OpenBatches
     fence: Live
     token: str
     microbatch: int
@@ -106,7 +118,7 @@ class Primed:
     def live(self, wanted: Wanted | None = None) -> pa.Table:
         """Read the open batches that are wanted, all for None. Raises TableRefused."""
         rows = self.fence.open.wanted(wanted)
-        _require_sound(rows, ((rows, LIVE),))
+        require_batches(rows)
         return rows
 
     def of_state(self, state: str) -> pa.Table:
@@ -142,6 +154,7 @@ def prime(engine: Engine, depot: str | None = None) -> Primed:
             microseconds(by_source["floor"]),
             microseconds(by_source["seen_at"]),
         ),
+        open=OpenBatches.of(by_source),
         partial=where(rows, pc.equal(rows["state"], text("partial"))),
         fence=fence,
         **whole.select(list(WHOLE)).to_pylist()[0],
@@ -172,7 +185,9 @@ def _placed(control: pa.Table, whole: pa.Table, depot: str | None) -> tuple[pa.T
             "Give each a table of its own; `windrow run MODULE:NAME` runs a topology.",
         )
     if depot is None:
-        return whole, control.select(["id", *BY_SOURCE]).filter(pc.not_equal(control["id"], text(tables.PROGRESS)))
+        return whole, control.select(["id", *BY_SOURCE, *OPEN]).filter(
+            pc.not_equal(control["id"], text(tables.PROGRESS))
+        )
     own = control.filter(pc.equal(control["depot"], text(depot)))
     is_position = pc.is_null(own["source"])
     return own.filter(is_position), own.filter(pc.invert(is_position))
@@ -189,14 +204,24 @@ def _require_sound(rows: pa.Table, parts: Iterable[tuple[pa.Table, tuple[str, ..
                 raise TableRefused(f"the row {empty!r} of the ledger has no {name}", DAMAGED)
 
 
+def require_batches(rows: pa.Table) -> None:
+    """Refuse open batches that Windrow cannot have written. Raises TableRefused."""
+    _require_sound(rows, ((rows, LIVE),))
+
+
 def mark_of(engine: Engine, version: int) -> str | None:
     """Return the mark of a commit of the depot, None for one that is not in its log any more, or not yet."""
     return next((commit.mark for commit in engine.depot_commits(version) if commit.version == version), None)
 
 
-def control_rows(primed: Primed, sources: Sources, advanced: dict[str, object], reached: Reached) -> pa.Table:
-    """Return the progress row with the `advanced` columns, how far the depot is read, and the sources that moved."""
-    schema = primed.progress.schema
+def control_rows(
+    primed: Primed, moved: Sources, opened: OpenBatches, advanced: dict[str, object], reached: Reached
+) -> pa.Table:
+    """Return the progress row with the `advanced` columns, how far the depot is read, and the sources that changed.
+
+    A source changed when its clock `moved` or other batches of it are open (`opened`).
+    """
+    schema, sources = primed.progress.schema, primed.sources.changed(moved, opened.source)
     kept: dict[str, object] = {name: primed.progress[name] for name in schema.names} | advanced
     if primed.depot is None:
         rows = [tables.rows(schema, kept | _position(reached), 1)]
@@ -204,7 +229,7 @@ def control_rows(primed: Primed, sources: Sources, advanced: dict[str, object], 
     else:
         rows = [tables.rows(schema, kept, 1), position_row(schema, primed.depot, reached)]
         id_ = tables.identifier("source", pa.repeat(primed.depot, len(sources.source)), sources.source)
-    moved: dict[str, object] = {
+    changed: dict[str, object] = {
         "id": id_,
         "state": "progress",
         "depot": primed.depot,
@@ -213,7 +238,9 @@ def control_rows(primed: Primed, sources: Sources, advanced: dict[str, object], 
         "floor": times(sources.floor),
         "seen_at": times(sources.seen_at),
     }
-    return pa.concat_tables([*rows, tables.rows(schema, moved, len(sources.source))])
+    if primed.depot is None:
+        changed |= primed.open.updated(opened).on(sources.source).columns()
+    return pa.concat_tables([*rows, tables.rows(schema, changed, len(sources.source))])
 
 
 def position_row(schema: pa.Schema, depot: str, reached: Reached) -> pa.Table:

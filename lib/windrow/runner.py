@@ -294,7 +294,7 @@ class Runner:
         primed = microbatch.primed
         idle = primed.sources.idle(microbatch.started_at)
         now = primed.sources.floors.raised(idle.source, idle.floor)
-        if primed.fence.open.count:
+        if primed.open.total[0]:
             self._done(reading, microbatch.run_tick(now, kind="flush", flush=True))
 
     def _follow_rules(self) -> None:

@@ -181,8 +181,9 @@ class Settings(BaseSettings):
     )
     start_from: str = Field("beginning", description="where a new ledger begins in the depot; see docs/settings.md")
     max_messages: Count = Field(1_000_000, description="messages of a microbatch, in whole depot versions")
-    max_driver_messages: int = Field(1_000_000, ge=0, description="messages, new and open; above it Spark executors process")
-    driver_commits: bool = Field(True, description="what it has it commits to its own disk without Spark")
+    max_driver_messages: int = Field(
+        1_000_000, ge=0, description="messages, new and open; above it Spark executors process"
+    )
     idle_grace: OrNever = Field("10s", description="how long a silent source keeps overdue batches open, or never")  # type: ignore[assignment]
     max_clock_skew: Duration = Field("5m", description="a stamp this far ahead of the wall clock is rejected")  # type: ignore[assignment]
     on_depot_delete: Literal["error", "ignore"] = Field("error", description="when the depot loses or changes rows")

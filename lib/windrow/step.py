@@ -17,13 +17,15 @@ from windrow.errors import require
 from windrow.floors import Floors, FloorsByVersion, Ints
 from windrow.rejection import Refusals, rejected
 
+CHANGED = "changed"
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """What a step gets: valid messages (with `version`), their processing times, live rows, and the clocks after all.
 
     Source, key and type of the messages have dictionaries.
-    With `flush` the step finishes everything that is open, at the clock of each source.
+    With `flush` the step finishes everything that is open, at the clock of each source; `last` is for `decide`.
     """
 
     messages: pa.Table
@@ -32,6 +34,7 @@ class Work:
     floors: Floors
     microbatch: int
     flush: bool
+    last: Floors | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +80,8 @@ class Step(Protocol):
         """Return which open batches can change at these floors, with messages of these streams."""
         ...
 
-    def due(self, live: pa.Table, now: Floors) -> Floors:
-        """Return the floors that a tick to `now` needs, for the sources in which it would finish something."""
+    def due(self, ended: Floors) -> Floors:
+        """Return the floors that a tick needs to close the batches whose windows end by `ended`."""
         ...
 
 
@@ -91,6 +94,16 @@ class Task:
     latest: int
     microbatch: int
     flush: bool = False
+    last: Floors | None = None
+
+    def with_unchanged(self, arrived: pa.Table, live: pa.Table) -> pa.Table:
+        """Return the ledger rows that change and those of `live` that stay, which `changed` tells apart."""
+        rows, _ = self(arrived, live)
+        stays = live.filter(pc.invert(pc.is_in(live["id"], rows["id"].combine_chunks())))
+        stays = stays.append_column("known", _booleans(True, stays.num_rows))
+        parts = [rows.append_column(CHANGED, _booleans(True, rows.num_rows))]
+        parts.append(stays.append_column(CHANGED, _booleans(False, stays.num_rows)))
+        return pa.concat_tables(parts)
 
     def __call__(self, arrived: pa.Table, live: pa.Table) -> tuple[pa.Table, Floors]:
         """Return ledger rows with a column `known`, and the floors a flush raised.
@@ -101,7 +114,9 @@ class Task:
         unseen = Refusals.unseen(arrived, self.latest)
         valid, good = without(arrived, unseen.row)
         processing_time = self.floors.processing_times(valid)
-        outcome = self.step(Work(valid, processing_time, live, self.floors.after, self.microbatch, self.flush))
+        outcome = self.step(
+            Work(valid, processing_time, live, self.floors.after, self.microbatch, self.flush, self.last)
+        )
         by_rules = replace(outcome.refusals, row=good[outcome.refusals.row])
         rejections = rejected(arrived, arrived["version"].to_numpy(), [unseen, by_rules], self.microbatch)
         return self._joined(outcome, rejections, live.schema), outcome.cuts

@@ -23,7 +23,7 @@ from windrow.arrow import TIME, text, texts
 from windrow.commits import FEED
 from windrow.durations import microseconds
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 FINAL = ("closed", "rejected", "microbatch")
 OPEN = "open"
 CONTROL = ("progress", "partial", "event", "option")  # of the live ones, those that every microbatch reads
@@ -87,7 +87,7 @@ HISTORY = [
     ("messages_read", pa.int64()), ("accepted", pa.int64()), ("rejected", pa.int64()), ("opened", pa.int64()),
     ("closed", pa.int64()), ("depot_version", pa.int64()), ("clocks", CLOCKS), ("rules", pa.string()),
     ("columns", pa.string()),
-    ("engine", pa.string()), ("path", pa.string()), ("started_at", TIME),
+    ("engine", pa.string()), ("path", pa.string()), ("commit_form", pa.string()), ("started_at", TIME),
     ("prime_ms", pa.float64()), ("plan_ms", pa.float64()), ("process_ms", pa.float64()),
 ]  # fmt: skip
 
@@ -107,6 +107,7 @@ PROGRESS_FIELDS = [
     ("depot_mark", pa.string()), ("schema_version", pa.int32()), ("microbatch", pa.int64()), ("token", pa.string()),
     ("paused", pa.bool_()), ("rules", pa.string()),
     ("source", pa.string()), ("clock", TIME), ("floor", TIME), ("seen_at", TIME),
+    ("open_batches", pa.int64()), ("open_messages", pa.int64()), ("open_bytes", pa.int64()), ("next_window_end", TIME),
 ]  # fmt: skip
 
 # What the ledger of a topology has beside: which depot a row is of, events, options, and what of them was used.

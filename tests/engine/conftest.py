@@ -41,9 +41,9 @@ def histories() -> type[Histories]:
     return BatcherHistories
 
 
-@pytest.fixture(params=["embedded", "spark", "local-spark"])
+@pytest.fixture(params=["embedded", "spark", "spark-executors"])
 def engine(request: pytest.FixtureRequest) -> EngineFactory:
-    """Each engine in turn, Spark with its own commits and with the driver's."""
+    """Each engine in turn, Spark with what its driver processes and with what its executors do."""
     return factory_of(request.param, request)
 
 
@@ -52,15 +52,15 @@ PAIRS = (
     "spark+spark",
     "embedded+spark",
     "spark+embedded",
-    "local-spark+local-spark",
-    "local-spark+spark",
-    "spark+local-spark",
+    "spark-executors+spark",
+    "spark+spark-executors",
+    "embedded+spark-executors",
 )
 
 
 @pytest.fixture(params=PAIRS)
 def drivers(request: pytest.FixtureRequest) -> Drivers:
-    """Two drivers on each pair of engines, and of the ways in which Spark's commits are made."""
+    """Two drivers on each pair of engines, and of the places where Spark processes."""
     return Drivers(*(factory_of(kind, request) for kind in request.param.split("+")))
 
 

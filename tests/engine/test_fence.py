@@ -11,7 +11,7 @@ from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.held import HeldCommit
 from tests.messages import HOUR, log
-from windrow.engine import by_files, spark_commit
+from windrow.engine import by_files, choice, spark_commit
 from windrow.engine.configured import configured
 from windrow.engine.spark_commit import SparkCommit
 from windrow.errors import LedgerMoved, MicrobatchFailed
@@ -225,7 +225,7 @@ class TestRunner:
         assert next(commits) == 2
 
 
-@pytest.fixture(params=[spark_commit.OVERWRITTEN_BYTES, -1], ids=["overwriting", "merging"])
+@pytest.fixture(params=[choice.LITTLE_BYTES, -1], ids=["overwriting", "merging"])
 def form(request, monkeypatch):
     """Both forms in which Spark commits."""
     monkeypatch.setattr(spark_commit, "OVERWRITTEN_BYTES", request.param)

@@ -44,11 +44,13 @@ def decide(
     rules: Rules,
     now: Now,
     flush: bool,
+    last: Floors | None = None,
 ) -> Decision:
     """Apply the rules of batching to `messages` (conforming and valid) and the open `batches`.
 
     `processing_time` and `version` are per message; `now` gives for sources the clock that sweeps their batches at
-    the end (microseconds). With `flush` what is open after that sweep is cut and closed at `now`.
+    the end (microseconds). With `flush` what is open after that sweep is cut and closed at `now`. Who has only some
+    streams of a source says what the `last` event time in all its open batches is after that sweep.
     """
     rows = by_stream(messages, processing_time, version, batches)
     sweep = now(rows.source)
@@ -57,7 +59,7 @@ def decide(
         return decided(columns(rows, first, last), rules, sweep[first:last])
 
     shares = at_once([partial(share, *streams) for streams in rows.shares(SHARE)], rows.count)
-    cuts = _flush(rows.source, shares, rules, sweep) if flush else Floors.empty()
+    cuts = _flush(rows.source, shares, rules, sweep, last) if flush else Floors.empty()
     return Decision(rows, shares, rules, joined(share.refused for share in shares), cuts)
 
 
@@ -74,7 +76,7 @@ def refused(decision: Decision, row: Ints, processing_time: Ints) -> Refusals:
     )
 
 
-def _flush(source_of_stream: pa.Array, shares: Sequence[Share], rules: Rules, now: Ints) -> Floors:
+def _flush(source_of_stream: pa.Array, shares: Sequence[Share], rules: Rules, now: Ints, last: Floors | None) -> Floors:
     """Cut and close the open windows; return the floor that each flushed source needs."""
     encoded = source_of_stream.dictionary_encode()
     source, sources = encoded.indices.to_numpy(), encoded.dictionary
@@ -82,6 +84,8 @@ def _flush(source_of_stream: pa.Array, shares: Sequence[Share], rules: Rules, no
     for share in shares:
         windows, still_open = share.windows, share.windows.open
         np.maximum.at(cut, source[windows.stream[still_open]], share.time_at[windows.last[still_open]] + 1)
+    if last is not None:
+        cut = np.where(cut == kernel.NEVER, cut, last.of(sources) + 1)
     for share in shares:
         windows, flushed = share.windows, np.flatnonzero(share.windows.open)
         stream = windows.stream[flushed]

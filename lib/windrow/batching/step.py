@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import clock, tables
-from windrow.arrow import encoded, from_numpy, text, to_numpy, where
+from windrow.arrow import encoded, text, to_numpy, where
 from windrow.batching.columns import streams
 from windrow.batching.rules import Rules
 from windrow.floors import Floors
@@ -53,6 +53,7 @@ class Batching:
             self.rules,
             work.floors.of,
             flush=work.flush,
+            last=work.last,
         )
         batches, changed, known = listed(decision, work.microbatch)
         rows = np.arange(work.messages.num_rows)
@@ -68,13 +69,9 @@ class Batching:
         ended = np.maximum(floors.floor, clock.UNKNOWN + self.rules.max_delay) - self.rules.max_delay
         return Wanted(streams, Floors(floors.source, ended))
 
-    def due(self, live: pa.Table, now: Floors) -> Floors:
-        """Return for each source the greatest timeout of an open batch that is at most `now`."""
-        batches = self._batches(live)
-        timeout = microseconds(batches["window_end"]) + self.rules.max_delay
-        source = batches["source"].combine_chunks()
-        overdue = np.flatnonzero(timeout <= now.of(source))
-        return Floors.empty().raised(source.take(from_numpy(overdue)), timeout[overdue])
+    def due(self, ended: Floors) -> Floors:
+        """Return the timeouts of the windows that end by `ended`."""
+        return Floors(ended.source, ended.floor + self.rules.max_delay)
 
     def _concerned(self, batches: pa.Table, work: Work) -> Bools:
         """Tell which open batches can change: their stream has messages, or the clock of their source passed them."""

@@ -84,7 +84,7 @@ def run(
         return runner.once() if every is None else runner.every(pause)
 
     if topology is None:
-        _run(chosen, work, json, config, dry_run)
+        _run(chosen, work, json, config, dry_run, may_idle=every is None and not dry_run)
         return
     refuse_tables(depot=depot, ledger=ledger, views=views)
     if dry_run:
@@ -180,8 +180,9 @@ def _run(
     config: str | None,
     dry_run: bool = False,
     nothing: str = "Nothing new, nothing overdue.",
+    may_idle: bool = False,
 ) -> None:
-    summary = done(settings, work, quiet=json, config=config, dry_run=dry_run)
+    summary = done(settings, work, quiet=json, config=config, dry_run=dry_run, may_idle=may_idle)
     if json:
         options.print_json(_document(summary) | ({"dry_run": True} if dry_run else {}))
         return
@@ -196,14 +197,15 @@ def done(
     quiet: bool,
     config: str | None = None,
     dry_run: bool = False,
+    may_idle: bool = False,
 ) -> Summary:
     """Do what a command does, with log, signals and, unless `quiet`, a progress bar on a terminal.
 
-    A dry run is in no metric: what it would commit is not committed.
+    A dry run is in no metric: what it would commit is not committed. With `may_idle` no engine is opened for nothing.
     """
-    from windrow.api import opened
+    from windrow.api import idle_summary, opened
     from windrow.cli.watching import stopping, waiting
-    from windrow.engine import open_engine, when_started
+    from windrow.engine import open_engine
     from windrow.observing.log import logging_to
     from windrow.settings import MetricsPart
     from windrow.wall import WallClock
@@ -216,8 +218,11 @@ def done(
         stopping(clock) as install,
         waiting(settings, quiet) as bar,
     ):
+        if may_idle and (idle := idle_summary(settings, clock, [bar])) is not None:
+            return idle
         engine = open_engine(settings)
-        when_started(engine, lambda session: install())  # once more: Spark puts a handler of its own in place
+        if engine.session_at_work is not None:
+            install()  # once more: Spark puts a handler of its own in place
         with opened(engine, settings, clock, [bar], dry_run=dry_run) as runner:
             if not dry_run:
                 options.note_paths(config, settings, engine)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from windrow.errors import EngineUnavailable, MissingExtra
 if TYPE_CHECKING:
     from windrow.settings import Settings
 
-__all__ = ["Engine", "choose", "open_engine", "when_started"]
+__all__ = ["Engine", "choose", "open_engine"]
 
 
 def choose(engine: str, session: Any = None) -> str:
@@ -28,28 +27,16 @@ def choose(engine: str, session: Any = None) -> str:
 def open_engine(settings: Settings, session: Any = None) -> WholeEngine:
     """Return the engine that the settings ask for. Raises MissingExtra or EngineUnavailable.
 
-    That Spark could not start is said at once, whether there is something to do or not: it should not wait for the
-    first message. Whether it does, turns out when it is needed (`engine/late.py`).
+    Whether a run has anything to do is asked before (`windrow.idle`): Spark's session starts here.
     """
     if choose(settings.engine, session) == "embedded":
         from windrow.engine.embedded import EmbeddedEngine
 
         return EmbeddedEngine(settings)
     require_spark(session)
-    if session is None and not from_platform():
-        from windrow.engine.late import LateSpark, may_wait
-
-        if may_wait(settings):
-            return LateSpark(settings)
     from windrow.engine.spark import SparkEngine
 
     return SparkEngine(settings, session)
-
-
-def when_started(engine: Engine, then: Callable[[Any], None]) -> None:
-    """Call `then` with the Spark session of an engine as soon as there is one: now, later, or never."""
-    if hasattr(engine, "when_started"):
-        engine.when_started(then)
 
 
 def require_spark(session: Any = None) -> None:

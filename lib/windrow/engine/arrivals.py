@@ -7,9 +7,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from windrow.engine.processed import Processed
 from windrow.raw.volume import Volume
-from windrow.step import Task
 
 
 class Arrived(Protocol):
@@ -33,7 +31,7 @@ class Slice(Arrived, Protocol):
 
     @property
     def path(self) -> str:
-        """Return where it is processed: `driver` or `executors`."""
+        """Return where its messages are: `driver` or `executors`."""
         ...
 
     @property
@@ -55,10 +53,6 @@ class Slice(Arrived, Protocol):
 
     def beside(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
         """Return the ledger rows that come of a raw depot beside messages, with `known`: rejects, partial rows."""
-        ...
-
-    def process(self, task: Task, live: pa.Table) -> Processed:
-        """Run the task over all its messages and the live rows."""
         ...
 
 

@@ -7,8 +7,6 @@ plain table on a disk of this machine: it takes a twentieth of the time of a com
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
@@ -17,8 +15,7 @@ from windrow.engine.files import LedgerFiles, Parts
 from windrow.engine.lock import commit_lock
 from windrow.engine.log import ledger_schema_of, require_ledger
 from windrow.engine.protocol import Live, Merged
-from windrow.entries import is_plain
-from windrow.errors import LedgerMoved, TableRefused, first_line
+from windrow.errors import BrokenPromise, LedgerMoved, TableRefused, first_line
 from windrow.storage import OPENED, seen_table, writing
 
 BY_NAME = 2  # the reader version that brought column mapping
@@ -43,13 +40,15 @@ def live(location: str, parts: Parts) -> Live:
                 "Run it with --engine spark; a ledger as Windrow makes it has no such feature.",
             )
         files = parts.opened = LedgerFiles(location, seen, schema, parts)
-    return Live(files.rows, files, seen.version, str(seen.table.metadata().id), files)
+    return Live(files.rows, files, seen.version)
 
 
 def merge(location: str, rows: pa.Table, control: pa.Table, live: Live, note: str) -> Merged:
     """Commit to the ledger at a path what follows from its live rows: Delta's conflict check is the fence."""
     new = pa.concat_tables([rows.drop_columns(["known"]), control])
-    files: LedgerFiles = live.handle
+    files = live.open
+    if not isinstance(files, LedgerFiles):
+        raise BrokenPromise("the live rows were read by their files")
     with commit_lock(location), OPENED.doubted(location), writing(location, "ledger"):
         try:
             return files.replace(new, {"userMetadata": note})
@@ -60,12 +59,6 @@ def merge(location: str, rows: pa.Table, control: pa.Table, live: Live, note: st
                 f"the ledger moved between prime and commit: {first_line(error)}",
                 "Another driver, tick or flush committed first. Nothing was written.",
             ) from error
-
-
-def can_merge(rows: Any, live: Live) -> bool:
-    """Tell whether `merge` can commit the rows: they and the files are here, and the table asks for nothing else."""
-    files = live.handle
-    return isinstance(rows, pa.Table) and isinstance(files, LedgerFiles) and is_plain(files.seen.table)
 
 
 def beyond_files(table: DeltaTable) -> str:

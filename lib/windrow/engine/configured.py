@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from pyspark.errors import PySparkException
@@ -43,13 +43,25 @@ def configured(session: SparkSession, settings: dict[str, str]) -> Iterator[None
         _restore(session, before)
 
 
+@contextmanager
+def without(session: SparkSession, names: Sequence[str]) -> Iterator[None]:
+    """Unset session settings for one statement, if somebody has set them."""
+    before = {name: value for name in names if (value := session.conf.get(name, None)) is not None}
+    for name in before:
+        session.conf.unset(name)
+    try:
+        yield
+    finally:
+        _restore(session, before)
+
+
 def takes(session: SparkSession, settings: dict[str, str]) -> bool:
     """Tell whether a session takes settings."""
     with configured(session, settings):
         return all(session.conf.get(name, None) == value for name, value in settings.items())
 
 
-def _restore(session: SparkSession, settings: dict[str, str | None]) -> None:
+def _restore(session: SparkSession, settings: Mapping[str, str | None]) -> None:
     for name, value in settings.items():
         if value is None:
             session.conf.unset(name)

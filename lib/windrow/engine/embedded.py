@@ -15,17 +15,20 @@ from windrow.arrow import plain
 from windrow.commits import CHANGE, FEED_COLUMNS, VERSION, Commit
 from windrow.engine import by_files
 from windrow.engine.appended import appended
-from windrow.engine.arrivals import Arrivals, Arrived
+from windrow.engine.arrivals import Arrivals, Arrived, Slice
+from windrow.engine.choice import TRANSACTION
 from windrow.engine.conversion import Conversion
 from windrow.engine.creation import add_columns, create_depot, create_ledger, create_raw_depot
 from windrow.engine.files import Parts
 from windrow.engine.lock import commit_lock
 from windrow.engine.log import DeltaRsLog, identity, payload_type
+from windrow.engine.processed import Processed, process_here
 from windrow.engine.protocol import Input, Live, Merged, Table, Upkeep
 from windrow.engine.rows import cut_rows, rows_of
 from windrow.engine.slices import cut, messages_of, refuse_changes
 from windrow.engine.upkeep import DeltaRsUpkeep
 from windrow.errors import (
+    BrokenPromise,
     DepotUnreadable,
     EngineUnavailable,
     FileRefused,
@@ -35,7 +38,9 @@ from windrow.errors import (
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.expressions import recorded_text
 from windrow.locations import is_name
+from windrow.progress import Primed
 from windrow.settings import Settings
+from windrow.step import Task, Wanted
 from windrow.storage import UNTRIMMED, Seen, missing, open_table, reading, seen_table, writing
 
 
@@ -250,9 +255,17 @@ class EmbeddedEngine:
             octets = conversion.octets(log, after, upto)
             handle(EmbeddedArrivals(seen, new, octets, after + 1, self._settings.on_depot_delete, conversion))
 
-    def merge(self, rows: pa.Table, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
+    def process(self, task: Task, arrived: Slice | None, state: Primed, wanted: Wanted | None) -> Processed:
+        """Run a task over what arrived, if anything did, and the open batches that are wanted (None: all)."""
+        return process_here(task, arrived, state, wanted)
+
+    def commit_form(self, processed: Processed) -> str:
+        """Return that it is one transaction of delta-rs."""
+        return TRANSACTION
+
+    def merge(self, processed: Processed, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Replace the files that prime read, as far as their rows changed."""
-        return by_files.merge(self._ledger, rows, control, live, note)
+        return by_files.merge(self._ledger, processed.rows, control, live, note)
 
 
 def _path(location: str) -> str:
@@ -299,13 +312,15 @@ class Counted:
 
 def _rows(given: Input, after: int | None) -> pa.RecordBatchReader:
     """Return the rows of an input; of a Delta table that was ingested before only the inserted ones since."""
-    if given.format == "parquet":
-        batches = given.handle.iter_batches()
-        return pa.RecordBatchReader.from_batches(given.schema, batches)
+    opened = given.handle
+    if isinstance(opened, ParquetFile):
+        return pa.RecordBatchReader.from_batches(given.schema, opened.iter_batches())
+    if not isinstance(opened, DeltaTable):
+        raise BrokenPromise("the embedded engine opens files and Delta tables")
     if after is None:
-        return given.handle.to_pyarrow_dataset().scanner().to_reader()
+        return opened.to_pyarrow_dataset().scanner().to_reader()
     try:
-        feed = plain(pa.table(given.handle.load_cdf(starting_version=after + 1)))
+        feed = plain(pa.table(opened.load_cdf(starting_version=after + 1)))
     except DeltaError as error:
         raise FileRefused(
             f"{given.file} has grown since version {after}, and its change feed cannot be read: {first_line(error)}",

@@ -1,9 +1,13 @@
-"""A slice of the depot spread over Spark's executors, by stream: nothing but counts and clocks comes to the driver."""
+"""A microbatch on Spark's executors: messages and open batches meet there by stream, and the rows stay there.
+
+Nothing but counts and clocks comes to the driver. Each task runs the same pure step that the driver runs, over some of
+the streams, and returns the open batches that do not change as well: whoever commits needs no look at them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,11 +21,17 @@ from windrow import tables
 from windrow.arrow import plain
 from windrow.engine.frames import frame_of
 from windrow.engine.processed import Counts, Processed
+from windrow.engine.protocol import OpenRows
 from windrow.engine.slices import require_text
+from windrow.engine.spark_open import SparkOpen
 from windrow.floors import Floors
-from windrow.step import Task
+from windrow.open_batches import SCHEMA, OpenBatches
+from windrow.progress import Primed, require_batches
+from windrow.step import CHANGED, Task, Wanted
 
 ROWS_OF_A_PARTITION = 200_000
+IN_ORDER = 2_000_000  # messages and open messages, from which on streams are put in order
+Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,33 +66,88 @@ class ExecutorsSlice:
         """Return nothing: all there is are messages."""
         return []
 
-    def process(self, task: Task, live: pa.Table) -> Processed:
-        """Run the task over the streams."""
-        return processed(self.rows_of(task, live))
+    @property
+    def frame(self) -> DataFrame:
+        """Return the messages."""
+        return self.messages
 
-    def rows_of(self, task: Task, live: pa.Table) -> DataFrame:
-        """Return what the task makes of each partition of the streams."""
-        both = _beside(self.messages, live)
-        spread = both.repartition(max(2, 1 + self.rows // ROWS_OF_A_PARTITION), "source", "key")
-        schema = live.schema.append(pa.field("known", pa.bool_()))
-        return spread.mapInArrow(_processing(task, live.schema), from_arrow_schema(schema))
+    def frames_beside(self, microbatch: int, schema: pa.Schema) -> list[DataFrame]:
+        """Return nothing: all there is are messages."""
+        return []
 
 
-def processed(rows: DataFrame) -> Processed:
-    """Keep rows for the ledger on the executors until the commit, and count them.
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """What the executors process: messages, how many, and what comes of a raw depot beside them."""
 
-    They are checkpointed locally, because counting and merging would otherwise compute them twice.
-    """
+    messages: DataFrame
+    rows: int
+    beside: list[DataFrame]
+
+
+def process_on_executors(task: Task, spread: Spread, state: Primed, wanted: Wanted | None) -> Processed:
+    """Run a task over what arrived and the open batches that are wanted (None: all)."""
+    opened = _on_executors(state.fence.open, spread, state)
+    streams = spread.messages.select("source", "key")
+    read = state.open if wanted is None else opened.counted(wanted, streams)
+    if task.flush:
+        last = opened.last_event_times(task.step.wanted(task.floors.after).passed)
+        task = replace(task, last=last)
+    batches = opened.frame(wanted, streams)
+    size = spread.rows + read.total[1]
+    rows = _stepped(task, spread.messages, batches, state.progress.schema, size)
+    for frame in spread.beside:
+        rows = rows.unionByName(frame.withColumn(CHANGED, F.lit(True)))
     kept = _kept(rows)
-    groups = kept.groupBy("state", "known", "reason").agg(F.count("*").alias("count_all")).toArrow()
-    return Processed(kept, Counts.combine(plain(groups)), Floors.empty())
+    counts, left = _counted(kept)
+    passed = Floors.empty() if wanted is None else wanted.passed
+    cuts = Floors.empty() if task.last is None else task.step.due(Floors(task.last.source, task.last.floor + 1))
+    return Processed(kept, counts, cuts, state.open.after(read, left, passed), "executors", whole=wanted is None)
 
 
-Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+def _on_executors(opened: OpenRows, spread: Spread, state: Primed) -> SparkOpen:
+    """Return the open batches for the executors; those of a dry run are in memory."""
+    if isinstance(opened, SparkOpen):
+        return opened
+    session, rows = spread.messages.sparkSession, opened.wanted(None)
+    return HeldOpen(session, "", 0, state.progress.schema, rows)
+
+
+@dataclass(slots=True)
+class HeldOpen(SparkOpen):
+    """Open batches that are in memory, as a frame."""
+
+    def _live(self, *columns: str) -> DataFrame:
+        rows = self.wanted(None).select(tables.BATCH)
+        return frame_of(self.session, rows).selectExpr(*[name.strip() for one in columns for name in one.split(",")])
+
+
+def _stepped(task: Task, messages: DataFrame, batches: DataFrame, schema: pa.Schema, size: int) -> DataFrame:
+    """Return what the task makes of each partition of the streams."""
+    both, parts = _together(messages, batches), max(2, 1 + size // ROWS_OF_A_PARTITION)
+    by_stream = both.repartitionByRange if size >= IN_ORDER else both.repartition
+    known = schema.append(pa.field("known", pa.bool_())).append(pa.field(CHANGED, pa.bool_()))
+    return by_stream(parts, "source", "key").mapInArrow(_processing(task, schema), from_arrow_schema(known))
+
+
+def _counted(rows: DataFrame) -> tuple[Counts, OpenBatches]:
+    """Count the rows to write, and what is open afterwards, in one aggregate."""
+    source = F.when(F.col("state") == tables.OPEN, F.col("source")).alias("source")
+    summed = [F.count("*"), F.sum("message_count"), F.sum("bytes"), F.min("window_end")]
+    groups = plain(rows.groupBy("state", "known", CHANGED, "reason", source).agg(*summed).toArrow())
+    names = ["state", "known", CHANGED, "reason", "source", "count_all", *SCHEMA.names[2:]]
+    groups = groups.rename_columns(names)
+    left = groups.filter(pc.equal(groups["state"], tables.OPEN)).rename_columns([*names[:5], *SCHEMA.names[1:]])
+    sums = [("open_batches", "sum"), ("open_messages", "sum"), ("open_bytes", "sum"), ("next_window_end", "min")]
+    totals = left.group_by("source").aggregate(sums).rename_columns(SCHEMA.names).cast(SCHEMA)
+    return Counts.combine(groups.filter(groups[CHANGED])), OpenBatches.of(totals)
 
 
 def _kept(rows: DataFrame) -> DataFrame:
-    """Keep rows on the executors; where nothing can be kept, as on serverless, they are computed again when needed."""
+    """Keep rows on the executors until the commit, because counting and writing would compute them twice.
+
+    Where nothing can be kept, as on serverless, they are computed again when needed.
+    """
     try:
         return rows.localCheckpoint()
     except PySparkException as error:
@@ -91,24 +156,18 @@ def _kept(rows: DataFrame) -> DataFrame:
         return rows
 
 
-def _beside(messages: DataFrame, live: pa.Table) -> DataFrame:
-    """Return one frame of messages and live rows, each with the stream that it belongs to, and NULL for the other.
+def _together(messages: DataFrame, batches: DataFrame) -> DataFrame:
+    """Return one frame of messages and open batches, each with the stream that it belongs to, and NULL for the other.
 
-    Of the live rows it has the columns that say something. Lists stand beside the struct and are empty in rows of
-    messages: Spark looks at the size of a batch after each row, and goes through all NULL lists of the batch to do so.
+    Lists stand beside the struct and are empty in rows of messages: Spark looks at the size of a batch after each row,
+    and goes through all NULL lists of the batch to do so.
     """
     message = F.struct(*[F.col(name) for name in messages.columns]).alias("message")
-    tagged = messages.select("source", "key", message)
-    if not live.num_rows:
-        return tagged
-    telling = live.select([name for name in live.column_names if live[name].null_count < live.num_rows])
-    lists = [
-        field.name for field in telling.schema if pa.types.is_list(field.type) and not telling[field.name].null_count
-    ]
-    rows = frame_of(messages.sparkSession, telling)
-    batch = F.struct(*[F.col(name) for name in telling.column_names if name not in lists]).alias("batch")
-    both = tagged.unionByName(rows.select("source", "key", batch, *lists), allowMissingColumns=True)
-    return both.withColumns({name: F.coalesce(name, F.array().cast(rows.schema[name].dataType)) for name in lists})
+    batch = F.struct(*[F.col(name) for name in batches.columns if name != "messages"]).alias("batch")
+    both = messages.select("source", "key", message).unionByName(
+        batches.select("source", "key", batch, "messages"), allowMissingColumns=True
+    )
+    return both.withColumn("messages", F.coalesce("messages", F.array().cast(batches.schema["messages"].dataType)))
 
 
 def _summarising(latest: int) -> Batches:
@@ -128,21 +187,18 @@ def _processing(task: Task, schema: pa.Schema) -> Batches:
             return
         both = pa.Table.from_batches(given)
         arrived = message_columns.conform(plain(_unpacked(both, "message")))
-        rows, _ = task(arrived, _live(both, schema))
-        yield from rows.combine_chunks().to_batches()
+        live = _live(both, schema)
+        require_batches(live)
+        yield from task.with_unchanged(arrived, live).combine_chunks().to_batches()
 
     return process
 
 
 def _live(both: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the live rows of `_beside`, with all columns of the ledger."""
-    if "batch" not in both.column_names:
-        return schema.empty_table()
+    """Return the open batches of `_together`, with all columns of the ledger."""
     batch, beside = plain(_unpacked(both, "batch")), plain(both.filter(pc.is_valid(both["batch"])))
-    told = {name: beside[name] for name in beside.column_names} | {name: batch[name] for name in batch.column_names}
-    columns: dict[str, object] = {
-        name: told[name].cast(schema.field(name).type) for name in schema.names if name in told
-    }
+    told = {"messages": beside["messages"]} | {name: batch[name] for name in batch.column_names}
+    columns: dict[str, object] = {name: column.cast(schema.field(name).type) for name, column in told.items()}
     return tables.rows(schema, columns, batch.num_rows)
 
 

@@ -29,16 +29,16 @@ from windrow.arrow import no_rows, plain, where
 from windrow.engine.encoding import repeating
 from windrow.engine.ledger_commit import LedgerCommit
 from windrow.engine.live_files import BY, File, files_after, files_of
-from windrow.engine.protocol import Merged
+from windrow.engine.protocol import Merged, ended_in
 from windrow.engine.pruning import Reach
 from windrow.engine.statistics import statistics
 from windrow.entries import now
 from windrow.errors import first_line
-from windrow.step import Wanted
+from windrow.floors import Floors
+from windrow.step import Wanted, no_streams
 from windrow.storage import Seen, reading
 
 OPEN_BYTES = 4_000_000  # in memory
-IN_MEMORY = 4  # octets for each on disk, about
 SMALL_BYTES = 100_000  # on disk
 FINAL_BYTES = 256_000_000
 KEPT_BYTES = 128_000_000
@@ -82,17 +82,6 @@ class LedgerFiles:
         self._read: dict[str, pa.Table] = {}
         self.rows = self._rows(file for file in self.files if file.state in tables.CONTROL)
 
-    @property
-    def count(self) -> int:
-        """Return how many batches are open."""
-        said = (file.extent.rows if file.extent.rows is not None else self._part(file).num_rows for file in self._open)
-        return sum(said)
-
-    @property
-    def octets(self) -> int:
-        """Return about how much memory the open batches take: Parquet holds a few times as much as it is long."""
-        return IN_MEMORY * sum(file.size for file in self._open)
-
     def wanted(self, wanted: Wanted | None) -> pa.Table:
         """Return the open batches that are wanted, all for None; those that lie beside them come along."""
         files = self._open
@@ -104,6 +93,10 @@ class LedgerFiles:
     def of_state(self, state: str) -> pa.Table:
         """Return the rows of one state."""
         return self._rows(file for file in self._open if file.state == state)
+
+    def ended(self, passed: Floors) -> Floors:
+        """Return the last end of a window that a clock has passed, of the sources that have one."""
+        return ended_in(self.wanted(Wanted(no_streams, passed)), passed)
 
     def replace(self, new: pa.Table, note: Mapping[str, str]) -> Merged:
         """Commit `new` in place of the rows with the same ids that were read; the state `gone` only removes.

@@ -32,6 +32,10 @@ class Log(Protocol):
         """Return the table's identity and latest version, None when there is no table."""
         ...
 
+    def version(self) -> int | None:
+        """Return the table's latest version, None when there is no table."""
+        ...
+
     def rows_added(self, after: int, upto: int) -> dict[int, int | None]:
         """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say."""
         ...
@@ -58,6 +62,13 @@ class DeltaRsLog:
         except TableMissing:
             return None
         return identity(seen.table, seen.version)
+
+    def version(self) -> int | None:
+        """Return the table's latest version, None when there is no table."""
+        try:
+            return seen_table(self.location, "table").version
+        except TableMissing:
+            return None
 
     def rows_added(self, after: int, upto: int) -> dict[int, int | None]:
         """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say."""

@@ -1,15 +1,29 @@
-"""What processing gave: the ledger rows of a microbatch, and the counts of them that the commit has to confirm."""
+"""What a microbatch made: the ledger rows to write, how many of what they are, and what is open afterwards."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias, Union
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import tables
+from windrow.arrow import text
 from windrow.floors import Floors
+from windrow.open_batches import OpenBatches, summarise
+from windrow.step import Task, Wanted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from windrow.engine.arrivals import Slice
+    from windrow.progress import Primed
+
+# Rows for the ledger, with `known` (the row replaces a live one): on the driver, or where Spark's executors hold them,
+# there with `changed` as well, which is False of open batches that stay as they are.
+Rows: TypeAlias = Union[pa.Table, "DataFrame"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +66,19 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Processed:
-    """The ledger rows of a microbatch, in whatever form the engine merges, and what is in them.
+    """The ledger rows of a microbatch, and what is in them.
 
-    `history` has what the algorithm adds to the row of the history, by column.
+    `open` has the totals of the sources whose open batches changed, `path` says where it was processed. With `whole`
+    all open batches were read, and so all live rows are known to whoever commits. `history` has what the algorithm
+    adds to the row of the history, by column.
     """
 
-    rows: Any
+    rows: Rows
     counts: Counts
     cuts: Floors
+    open: OpenBatches = field(default_factory=OpenBatches.none)
+    path: str = "driver"
+    whole: bool = False
     history: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
@@ -67,3 +86,24 @@ class Processed:
         """Return that nothing changes, in the columns of a ledger."""
         rows = schema.append(pa.field("known", pa.bool_())).empty_table()
         return cls(rows, Counts.of(rows), Floors.empty())
+
+
+def process_here(task: Task, arrived: Slice | None, state: Primed, wanted: Wanted | None) -> Processed:
+    """Run a task over what arrived, if anything did, and the open batches that are wanted (None: all)."""
+    messages = state.no_messages() if arrived is None else arrived.table()
+    live = state.live(wanted)
+    rows, cuts = task(messages, live)
+    beside = [] if arrived is None else arrived.beside(task.microbatch, live.schema)
+    read, left = OpenBatches.of(summarise(live)), OpenBatches.of(summarise(_left(live, rows)))
+    whole = int(read.batches.sum()) == state.open.total[0]
+    opened = state.open.after(read, left, Floors.empty() if wanted is None else wanted.passed)
+    rows = pa.concat_tables([rows, *beside])
+    return Processed(rows, Counts.of(rows), cuts, opened, whole=whole)
+
+
+def _left(live: pa.Table, rows: pa.Table) -> pa.Table:
+    """Return what is open afterwards, as far as it was read: what stays, and what was written."""
+    columns = ["id", "source", "window_end", "message_count", "bytes"]
+    stays = live.select(columns).filter(pc.invert(pc.is_in(live["id"], rows["id"].combine_chunks())))
+    written = rows.select(columns).filter(pc.equal(rows["state"], text(tables.OPEN)))
+    return pa.concat_tables([stays, written])

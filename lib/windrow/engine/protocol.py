@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias, Union
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,24 +15,31 @@ from windrow.arrow import text, texts
 from windrow.commits import Commit
 from windrow.engine.arrivals import Arrivals
 from windrow.expressions import Mapping as ColumnMapping
-from windrow.step import Wanted
+from windrow.floors import Floors
+from windrow.messages import microseconds
+from windrow.step import Task, Wanted
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyarrow.parquet import ParquetFile
+    from pyspark.sql import DataFrame, SparkSession
+
+    from windrow.engine.arrivals import Slice
+    from windrow.engine.processed import Processed
+    from windrow.progress import Primed
+
+Source: TypeAlias = Union["DeltaTable", "ParquetFile", "DataFrame"]  # what an engine has opened to ingest
 
 
-class Open(Protocol):
+class OpenRows(Protocol):
     """What is open in the ledger at one version, batches or the states of a topology, read when it is asked for."""
-
-    @property
-    def count(self) -> int:
-        """Return how many there are."""
-        ...
-
-    @property
-    def octets(self) -> int:
-        """Return about how much memory they take."""
-        ...
 
     def wanted(self, wanted: Wanted | None) -> pa.Table:
         """Return what is wanted, all for None; others may come along."""
+        ...
+
+    def ended(self, passed: Floors) -> Floors:
+        """Return the last end of a window that a clock has passed, of the sources that have one."""
         ...
 
     def of_state(self, state: str) -> pa.Table:
@@ -45,16 +53,6 @@ class Held:
 
     rows: pa.Table
 
-    @property
-    def count(self) -> int:
-        """Return how many there are."""
-        return int(self.rows.num_rows)
-
-    @property
-    def octets(self) -> int:
-        """Return how much memory they take."""
-        return int(self.rows.nbytes)
-
     def wanted(self, wanted: Wanted | None) -> pa.Table:
         """Return all of them."""
         return self.rows
@@ -63,30 +61,39 @@ class Held:
         """Return the rows of one state."""
         return self.rows.filter(pc.equal(self.rows["state"], text(state)))
 
+    def ended(self, passed: Floors) -> Floors:
+        """Return the last end of a window that a clock has passed, of the sources that have one."""
+        return ended_in(self.rows, passed)
+
+
+def ended_in(batches: pa.Table, passed: Floors) -> Floors:
+    """Return of open batches the last end of a window that a clock has passed, by source."""
+    source, end = batches["source"].combine_chunks(), microseconds(batches["window_end"])
+    rows = np.flatnonzero(end <= passed.of(source))
+    return Floors.empty().raised(source.take(pa.array(rows)), end[rows])
+
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """The live rows of the ledger, all of one table version, the table's id, and the engine's handle on that version.
+    """The live rows of the ledger, all of one table version.
 
     `rows` are those that every microbatch needs, all but what is open.
     """
 
     rows: pa.Table
-    open: Open
+    open: OpenRows
     table_version: int
-    table_id: str
-    handle: Any = None
 
     @classmethod
-    def held(cls, rows: pa.Table, table_version: int, table_id: str) -> Live:
+    def held(cls, rows: pa.Table, table_version: int) -> Live:
         """Return live rows that are all in memory already."""
         control = pc.is_in(rows["state"], texts(tables.CONTROL))
-        return cls(rows.filter(control), Held(rows.filter(pc.invert(control))), table_version, table_id)
+        return cls(rows.filter(control), Held(rows.filter(pc.invert(control))), table_version)
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a MERGE says it did."""
+    """What a commit says it did."""
 
     updated: int
     deleted: int
@@ -124,7 +131,7 @@ class Input:
     format: str
     schema: pa.Schema
     table: Table | None
-    handle: Any
+    handle: Source
 
 
 class Engine(Protocol):
@@ -133,7 +140,7 @@ class Engine(Protocol):
     name: str
 
     @property
-    def session_at_work(self) -> Any:
+    def session_at_work(self) -> SparkSession | None:
         """Return the Spark session that a microbatch is to work on, None where there is no Spark."""
         ...
 
@@ -189,11 +196,19 @@ class Engine(Protocol):
         """
         ...
 
-    def merge(self, rows: Any, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
-        """Commit the rows in one MERGE, unless the live rows changed since `live` was read with `token`.
+    def process(self, task: Task, arrived: Slice | None, state: Primed, wanted: Wanted | None) -> Processed:
+        """Run a task over what arrived, if anything did, and the open batches that are wanted (None: all)."""
+        ...
 
-        `note` becomes the commit's user metadata, which DESCRIBE HISTORY shows.
-        Returns None when the table does not say whether it committed. Raises LedgerMoved.
+    def commit_form(self, processed: Processed) -> str:
+        """Return how `merge` will commit what was processed, as the history records it."""
+        ...
+
+    def merge(self, processed: Processed, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
+        """Commit what was processed in one transaction, unless the live rows changed since they were read.
+
+        `token` is the one that was read with them. `note` becomes the commit's user metadata, which DESCRIBE HISTORY
+        shows. Returns None when the table does not say how many rows it replaced. Raises LedgerMoved.
         """
         ...
 

@@ -21,9 +21,8 @@ from windrow.chunks import FIRST, RAW
 from windrow.commits import VERSION
 from windrow.engine.configured import configured
 from windrow.engine.conversion import Conversion
-from windrow.engine.executors import Batches, ExecutorsSlice, processed
+from windrow.engine.executors import Batches, ExecutorsSlice
 from windrow.engine.frames import Kept, frame_of
-from windrow.engine.processed import Processed
 from windrow.engine.raw_slices import FormattedSlice, RawSlice, beside, refused_rows, require_whole, with_rejected
 from windrow.formats.format import Format
 from windrow.raw.arrived import REQUIRED
@@ -31,7 +30,6 @@ from windrow.raw.passes import Bodies, Rests, number_name, parse_bodies, parsed_
 from windrow.raw.spread import SUMMARIES, Plan, summarise
 from windrow.raw.stage import REJECTS, Staged, stage
 from windrow.raw.volume import Volume
-from windrow.step import Task
 
 CHUNKS = pa.schema([*RAW, ("version", pa.int64())])
 FEW_ROWS = {"spark.sql.execution.arrow.maxRecordsPerBatch": "4"}  # a chunk has up to 256 MiB
@@ -143,15 +141,25 @@ class FormattedExecutorsSlice:
         refused = _arrow(_mapped(self.rejects, _refusing(microbatch, schema), known)).cast(known)
         return [refused, *beside(self.staged, microbatch, schema)]
 
-    def process(self, task: Task, live: pa.Table) -> Processed:
-        """Run the task over the streams, and keep its rows on the executors with what was rejected there."""
-        rows = self.messages.rows_of(task, live)
-        schema = live.schema.append(pa.field("known", pa.bool_()))
-        refusing = _refusing(task.microbatch, live.schema)
-        rows = rows.unionByName(_mapped(self.rejects, refusing, schema))
-        for table in beside(self.staged, task.microbatch, schema):
-            rows = rows.unionByName(frame_of(rows.sparkSession, table)) if table.num_rows else rows
-        return processed(rows)
+    def frames_beside(self, microbatch: int, schema: pa.Schema) -> list[DataFrame]:
+        """Return the same as frames: rejects stay on the executors."""
+        known = schema.append(pa.field("known", pa.bool_()))
+        here = (table for table in beside(self.staged, microbatch, schema) if table.num_rows)
+        session = self.rejects.sparkSession
+        return [
+            _mapped(self.rejects, _refusing(microbatch, schema), known),
+            *(frame_of(session, table) for table in here),
+        ]
+
+    @property
+    def rows(self) -> int:
+        """Return how many messages there are."""
+        return self.messages.rows
+
+    @property
+    def frame(self) -> DataFrame:
+        """Return the messages."""
+        return self.messages.messages
 
 
 def _mapped(frame: DataFrame, function: Batches, schema: pa.Schema) -> DataFrame:

@@ -16,14 +16,12 @@ from windrow.arrow import where
 from windrow.chunks import RAW
 from windrow.commits import VERSION
 from windrow.engine.conversion import ToMessages
-from windrow.engine.processed import Counts, Processed
 from windrow.engine.slices import refuse_changes
 from windrow.errors import ShortRead
 from windrow.formats.format import Format
 from windrow.messages import SUMMARY
 from windrow.raw.stage import Staged, stage
 from windrow.raw.volume import Volume
-from windrow.step import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +78,6 @@ class FormattedSlice:
     def beside(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
         """Return rejects and partial rows."""
         return beside(self.staged, microbatch, schema)
-
-    def process(self, task: Task, live: pa.Table) -> Processed:
-        """Run the task here."""
-        rows, cuts = task(self.messages, live)
-        rows = pa.concat_tables([rows, *self.beside(task.microbatch, rows.schema)])
-        return Processed(rows, Counts.of(rows), cuts)
 
 
 def require_whole(counted: Mapping[int, int], expected: Mapping[int, int | None]) -> None:

@@ -7,7 +7,7 @@ as they are.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,9 +15,15 @@ import pyarrow.compute as pc
 from windrow import tables
 from windrow.arrow import plain
 from windrow.commits import Commit
-from windrow.engine.arrivals import Arrivals
+from windrow.engine.arrivals import Arrivals, Slice
+from windrow.engine.processed import Processed, Rows
 from windrow.engine.protocol import Engine, Live, Merged, Table
 from windrow.errors import EngineUnavailable
+from windrow.progress import Primed
+from windrow.step import Task, Wanted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Rehearsal:
@@ -35,7 +41,7 @@ class Rehearsal:
         self._live: pa.Table | None = None
 
     @property
-    def session_at_work(self) -> Any:
+    def session_at_work(self) -> SparkSession | None:
         """Return the session that microbatches work on."""
         return self._engine.session_at_work
 
@@ -71,16 +77,25 @@ class Rehearsal:
         if self._live is None:
             live = self._engine.live()
             self._live = pa.concat_tables([live.rows, live.open.wanted(None)])
-        return Live.held(self._live, 0, "")
+        return Live.held(self._live, 0)
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
         """Read the depot."""
         self._engine.read(after, upto, handle)
 
-    def merge(self, rows: Any, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
+    def process(self, task: Task, arrived: Slice | None, state: Primed, wanted: Wanted | None) -> Processed:
+        """Process with the engine."""
+        return self._engine.process(task, arrived, state, wanted)
+
+    def commit_form(self, processed: Processed) -> str:
+        """Return how the engine would commit."""
+        return self._engine.commit_form(processed)
+
+    def merge(self, processed: Processed, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Keep what would be live."""
+        rows = processed.rows
         written = rows if isinstance(rows, pa.Table) else _live_part(rows)
-        written = pa.concat_tables([written.drop_columns(["known"]).cast(control.schema), control])
+        written = pa.concat_tables([written.select(control.schema.names).cast(control.schema), control])
         before = self._live if self._live is not None else self.live().rows
         kept = before.filter(pc.invert(pc.is_in(before["id"], written["id"].combine_chunks())))
         still = written.filter(tables.are_live(written["state"], written.column_names))
@@ -88,6 +103,6 @@ class Rehearsal:
         return None
 
 
-def _live_part(rows: Any) -> pa.Table:
+def _live_part(rows: Rows) -> pa.Table:
     """Return of a Spark frame the rows that are live or were."""
     return plain(rows.where(f"known OR {tables.live_states(rows.columns)}").toArrow())

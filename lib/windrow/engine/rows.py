@@ -14,11 +14,8 @@ import pyarrow.compute as pc
 from windrow import tables
 from windrow.arrow import text, where
 from windrow.commits import FEED_COLUMNS, VERSION
-from windrow.engine.processed import Processed
 from windrow.engine.slices import refuse_changes
-from windrow.errors import BrokenPromise
 from windrow.messages import SUMMARY
-from windrow.step import Task
 
 LEDGER_COLUMNS = {"id", "state", "token"}
 
@@ -53,10 +50,6 @@ class RowsSlice:
     def beside(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
         """Return that nothing of them goes to the ledger as it is."""
         return []
-
-    def process(self, task: Task, live: pa.Table) -> Processed:
-        """Refuse to batch them."""
-        raise BrokenPromise("rows that are no messages are not batched")
 
 
 def is_ledger(columns: pa.Schema) -> bool:

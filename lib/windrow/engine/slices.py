@@ -11,10 +11,8 @@ import pyarrow.compute as pc
 from windrow import messages as message_columns
 from windrow.arrow import where
 from windrow.commits import FEED_COLUMNS, VERSION
-from windrow.engine.processed import Counts, Processed
 from windrow.errors import DepotChanged, DepotUnreadable, ExpressionError, first_line
 from windrow.expressions import Mapping as ColumnMapping
-from windrow.step import Task
 
 TIMES = ("event_time", "received_at")
 
@@ -47,11 +45,6 @@ class ArrowSlice:
     def beside(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
         """Return nothing: all there is are messages."""
         return []
-
-    def process(self, task: Task, live: pa.Table) -> Processed:
-        """Run the task here."""
-        rows, cuts = task(self.messages, live)
-        return Processed(rows, Counts.of(rows), cuts)
 
 
 def messages_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str) -> pa.Table:

@@ -1,12 +1,11 @@
-"""The Spark engine: the depot's change feed as a stream, and commits by Spark or by files. Public APIs only.
+"""The Spark engine: the depot's change feed as a stream, and commits by Spark. Public APIs only.
 
 Inside `foreachBatch` everything happens on the session of the batch, which is a clone of the one that started the
 stream: a MERGE through the parent would not see its settings. On Spark Connect `foreachBatch` runs in a process of the
 server; what it did is read from the ledger's history.
 
-Tables are paths or catalog names. What lies on a disk of this machine is looked at and created by delta-rs as well,
-which takes milliseconds, and what the driver processed is committed there by files (`engine/files.py`), in a twentieth
-of the time; everything else is asked of Spark.
+Tables are paths or catalog names, and Spark writes all of them. The log of one on a disk of this machine is read with
+delta-rs, which takes milliseconds; elsewhere Spark is asked.
 """
 
 from __future__ import annotations
@@ -14,31 +13,38 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from windrow import chunks, tables
-from windrow.arrow import plain
+from windrow.arrow import plain, texts
 from windrow.commits import CHANGE, FEED_COLUMNS, Commit
-from windrow.engine import by_files, catalog, creation
-from windrow.engine.arrivals import Arrivals
-from windrow.engine.configured import WHOLE_TIMES, configured
+from windrow.engine import catalog, creation
+from windrow.engine.arrivals import Arrivals, Slice
+from windrow.engine.choice import MERGE, OVERWRITE, fits_driver, reads_all
+from windrow.engine.configured import WHOLE_TIMES, configured, takes
 from windrow.engine.conversion import Conversion
 from windrow.engine.embedded import added_rows
-from windrow.engine.files import Parts
+from windrow.engine.executors import Spread, process_on_executors
+from windrow.engine.frames import frame_of
 from windrow.engine.lock import commit_lock
 from windrow.engine.log import DeltaRsLog, Log, ledger_schema_of, require_ledger
+from windrow.engine.processed import Processed, Rows, process_here
 from windrow.engine.protocol import Input, Live, Merged, Table, Upkeep
 from windrow.engine.session import bare_is_local, find_session
-from windrow.engine.spark_commit import UNCACHED, SparkCommit
+from windrow.engine.spark_commit import BEYOND, SparkCommit
 from windrow.engine.spark_errors import translated
 from windrow.engine.spark_log import SparkLog, detail
+from windrow.engine.spark_open import UNCACHED, SparkOpen
 from windrow.engine.spark_upkeep import SparkUpkeep
 from windrow.engine.stream import SparkArrivals, Take, failure_in
 from windrow.engine.upkeep import DeltaRsUpkeep
@@ -46,8 +52,10 @@ from windrow.errors import ExpressionError, FileRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.expressions import recorded_text
 from windrow.locations import for_spark, is_name, local_path, reference
+from windrow.progress import Primed
 from windrow.settings import Settings
-from windrow.storage import OPENED, missing, open_table, seen_table, unreadable, unwritable
+from windrow.step import Task, Wanted
+from windrow.storage import missing, open_table, unreadable, unwritable
 
 EVERY_FILE = 2_147_483_647  # a rate limit would split commits, and what is read by version would lose the second half
 
@@ -75,11 +83,12 @@ class SparkEngine:
         self._settings, self._as_rows, self._views = settings, rows, views
         self._depot, self._ledger = for_spark(settings.depot), for_spark(settings.ledger)
         self._paths: dict[str, Path | None] = {}
-        self._parts = Parts()
+        self._known: Live | None = None
+        self._takes_settings: bool | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the sessions behind: in another process the batch brings its own."""
-        return self.__dict__ | {"_root": None, "_session": None}
+        return self.__dict__ | {"_root": None, "_session": None, "_known": None}
 
     @property
     def session(self) -> SparkSession:
@@ -90,10 +99,6 @@ class SparkEngine:
     def session_at_work(self) -> SparkSession:
         """Return the session of the batch that is handled, else the one on which streams start."""
         return self._session
-
-    def when_started(self, then: Callable[[SparkSession], None]) -> None:
-        """Call `then` with the session."""
-        then(self._root)
 
     def depot(self) -> Table:
         """Return the depot's identity, latest version and columns."""
@@ -112,10 +117,6 @@ class SparkEngine:
 
     def create_depot(self, payload: pa.DataType, keep: str) -> None:
         """Create an empty depot unless it exists."""
-        path = self._new_path(self._depot)
-        if path is not None:
-            creation.create_depot(str(path), payload, keep)
-            return
         empty = tables.depot_schema(payload).empty_table()
         properties = tables.PROPERTIES | tables.retention(keep)
         catalog.create_table(self._session, self._depot, empty, properties, tables.DEPOT_COMMENT)
@@ -124,10 +125,6 @@ class SparkEngine:
 
     def create_raw_depot(self, keep: str) -> None:
         """Create an empty raw depot unless it exists."""
-        path = self._new_path(self._depot)
-        if path is not None:
-            creation.create_raw_depot(str(path), keep)
-            return
         properties = tables.PROPERTIES | tables.retention(keep)
         catalog.create_table(self._session, self._depot, chunks.RAW.empty_table(), properties, chunks.COMMENT)
         if (table := self._log(self._depot).table()) is not None:
@@ -135,10 +132,6 @@ class SparkEngine:
 
     def create_ledger(self, first: pa.Table, keep: str) -> None:
         """Create the ledger with its first rows in one commit, and the views over it, unless it exists."""
-        path = self._new_path(self._ledger)
-        if path is not None:
-            creation.create_ledger(str(path), first, keep)
-            return
         properties = tables.PROPERTIES | tables.retention(keep)
         views = self._settings.views
         catalog.require_free(self._session, self._ledger, views, self._views)
@@ -163,12 +156,8 @@ class SparkEngine:
 
     def add_columns(self, columns: pa.Schema) -> None:
         """Add columns to the ledger, and to the views over it."""
-        path = self._path(self._ledger)
         with self._lock(self._ledger):
-            if path is not None:
-                creation.add_columns(str(path), columns)
-            else:
-                catalog.add_columns(self._session, self._ledger, columns)
+            catalog.add_columns(self._session, self._ledger, columns)
         self.create_views()
 
     def path_of(self, table: str) -> str | None:
@@ -236,32 +225,34 @@ class SparkEngine:
     def _rows(self, given: Input, after: int | None) -> DataFrame:
         """Return the rows of an input; of a Delta table that was ingested before only the inserted ones since."""
         if after is None:
-            frame: DataFrame = given.handle
-            return frame
+            return cast("DataFrame", given.handle)
         reader = self._root.read.format("delta").option("readChangeFeed", "true").option("startingVersion", after + 1)
         feed = reader.load(_file(given.file))
         added_rows(plain(feed.where(F.col(CHANGE) != "insert").limit(1).toArrow()), given.file)
         return feed.drop(*FEED_COLUMNS)
 
     def live(self) -> Live:
-        """Read the live rows, where the files lie here without a job of Spark.
+        """Read the control rows of the latest version; what is open is read when it is asked for.
 
-        The version is read first: too low a number makes the second belt only tighter.
+        After a commit of this engine they are known, as long as nobody else made one.
         """
-        path = self._path(self._ledger)
-        if path is not None and not by_files.beyond_files(seen_table(str(path), "ledger").table):
-            return by_files.live(str(path), self._parts)
-        table = self.ledger()
-        if table is None:
+        version = self._log(self._ledger).version()
+        if version is None:
             raise missing(self._settings.ledger, "ledger")
-        whole = self._session.sql(f"SELECT * FROM {reference(self._ledger)} WHERE {UNCACHED}")
-        schema = ledger_schema_of(table.schema)
-        require_ledger(self._ledger, whole.columns, schema)
+        known = self._known
+        if known is not None and known.table_version == version and isinstance(known.open, SparkOpen):
+            return replace(known, open=replace(known.open, session=self._session))
+        whole = self._session.sql(f"SELECT * FROM {reference(self._ledger)} VERSION AS OF {version} WHERE {UNCACHED}")
+        columns = to_arrow_schema(whole.schema, timezone="UTC")
+        schema = ledger_schema_of(columns)
+        require_ledger(self._ledger, columns.names, schema)
         try:
-            rows = plain(whole.where(tables.live_states(whole.columns)).toArrow())
+            rows = plain(whole.where(F.col("state").isin(*tables.CONTROL)).toArrow())
         except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
             raise unreadable(self._ledger, "ledger", error) from error
-        return Live.held(rows.select(schema.names).cast(schema).combine_chunks(), table.version, table.id)
+        control = rows.select(schema.names).cast(schema).combine_chunks()
+        opened = SparkOpen(self._session, reference(self._ledger), version, schema)
+        return Live(control, opened, version)
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> pa.Table | None:
         """Stream what the depot added after `after`, with a fresh checkpoint: the ledger is the checkpoint."""
@@ -315,22 +306,53 @@ class SparkEngine:
         )
         return plain(rows.select([name for name, _ in tables.HISTORY]).toArrow())
 
-    def merge(self, rows: Any, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
-        """Commit the rows in one transaction: the driver does where it can, else Spark, fenced by the token."""
-        path = self._path(self._ledger)
-        if path is not None and self._settings.driver_commits and by_files.can_merge(rows, live):
-            merged = by_files.merge(str(path), rows, control, live, note)
-            self._session.catalog.refreshByPath(f"file:{path}")  # as Spark does with what is cached after its own
-            return merged
+    def process(self, task: Task, arrived: Slice | None, state: Primed, wanted: Wanted | None) -> Processed:
+        """Run a task over what arrived, if anything did, and the open batches that are wanted: `choice.py` says where.
+
+        `wanted` is None for all of them.
+        """
+        here = arrived is None or arrived.path == "driver"
+        messages = _rows(arrived)
+        asked = None if wanted is None or reads_all(state.open, messages) else wanted
+        most, opened = self._settings.max_driver_messages, state.fence.open
+        fits = fits_driver(messages, state.open.total[1], most)
+        if here and not fits and asked is not None and isinstance(opened, SparkOpen):
+            fits = fits_driver(messages, opened.counted(asked).total[1], most)
+        if here and fits:
+            return replace(process_here(task, arrived, state, asked), whole=asked is None)
+        return process_on_executors(task, self._spread(arrived, state), state, asked)
+
+    def _spread(self, arrived: Slice | None, state: Primed) -> Spread:
+        """Return what arrived as frames."""
+        schema, microbatch = state.progress.schema, state.microbatch + 1
+        if arrived is not None and arrived.path == "executors":
+            there = cast("FramesArrived", arrived)
+            return Spread(there.frame, there.rows, there.frames_beside(microbatch, schema))
+        messages = state.no_messages() if arrived is None else arrived.table()
+        beside = [] if arrived is None else [rows for rows in arrived.beside(microbatch, schema) if rows.num_rows]
+        frames = [frame_of(self._session, rows) for rows in beside]
+        return Spread(frame_of(self._session, messages), messages.num_rows, frames)
+
+    def commit_form(self, processed: Processed) -> str:
+        """Return how `merge` will commit what was processed: an overwrite writes all that is open, so it was read."""
+        if self._takes_settings is None:
+            self._takes_settings = takes(self._session, BEYOND)
+        return OVERWRITE if processed.whole and self._takes_settings else MERGE
+
+    def merge(self, processed: Processed, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
+        """Commit what was processed in one transaction of Spark, fenced by the token."""
+        self._known = None
         try:
-            with self._lock(self._ledger), OPENED.doubted(str(self._path(self._ledger))):
-                return self.commit(live, token, note).write(rows, control)
+            with self._lock(self._ledger):
+                merged = self.commit(live, token, note, self.commit_form(processed)).write(processed.rows, control)
         except PySparkException as error:
             raise translated(error) from error
+        self._known = _after(live, processed.rows, control)
+        return merged
 
-    def commit(self, live: Live, token: str, note: str) -> SparkCommit:
+    def commit(self, live: Live, token: str, note: str, form: str) -> SparkCommit:
         """Return how to commit what follows from the live rows."""
-        return SparkCommit(self._session, self._ledger, live, token, note)
+        return SparkCommit(self._session, self._ledger, live, token, note, form)
 
     def _log(self, location: str) -> Log:
         path = self._path(location)
@@ -349,14 +371,58 @@ class SparkEngine:
             self._paths[location] = local_path(found["location"])
         return self._paths[location]
 
-    def _new_path(self, location: str) -> Path | None:
-        """Return where to make a table without Spark: only a path can be."""
-        return None if is_name(location) else self._path(location)
-
     def _lock(self, location: str) -> AbstractContextManager[None]:
         """Hold the lock of a table whose files lie on a disk of this machine, through whatever Spark writes them."""
         path = self._path(location) or (local_path(location) if self.remote else None)
         return commit_lock(str(path)) if path is not None and path.parent.is_dir() else nullcontext()
+
+
+class FramesArrived(Slice, Protocol):
+    """A slice whose messages the executors have."""
+
+    @property
+    def frame(self) -> DataFrame:
+        """Return the messages."""
+        ...
+
+    @property
+    def rows(self) -> int:
+        """Return how many there are."""
+        ...
+
+    def frames_beside(self, microbatch: int, schema: pa.Schema) -> list[DataFrame]:
+        """Return the ledger rows that come of a raw depot beside messages, with `known`."""
+        ...
+
+
+def _rows(arrived: Slice | None) -> int:
+    """Return how many messages arrived."""
+    if arrived is None:
+        return 0
+    if arrived.path == "executors":
+        return cast("FramesArrived", arrived).rows
+    return int(arrived.table().num_rows)
+
+
+def _after(live: Live, rows: Rows, control: pa.Table) -> Live | None:
+    """Return the live rows after a commit, None where the driver does not know them."""
+    here, opened, names = isinstance(rows, pa.Table), live.open, control.schema.names
+    if not isinstance(opened, SparkOpen) or (not here and tables.is_over_raw(names)):
+        return None
+    new = pa.concat_tables([rows.select(names), control]) if here else control
+    ids, is_control = new["id"].combine_chunks(), pc.is_in(new["state"], texts(tables.CONTROL))
+
+    def stay(table: pa.Table) -> pa.Table:
+        return table.filter(pc.invert(pc.is_in(table["id"], ids)))
+
+    known = None
+    if here and opened.rows is not None:
+        is_open = pc.and_not(tables.are_live(new["state"], names), is_control)
+        is_open = pc.and_(is_open, pc.not_equal(new["state"], tables.GONE))
+        known = pa.concat_tables([stay(opened.rows), new.filter(is_open)]).combine_chunks()
+    version = live.table_version + 1
+    next_open = SparkOpen(opened.session, opened.reference, version, opened.schema, known)
+    return Live(pa.concat_tables([stay(live.rows), new.filter(is_control)]).combine_chunks(), next_open, version)
 
 
 ON_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"  # there a path without a scheme is none of the local disk

@@ -1,22 +1,19 @@
-"""A commit of Spark: the rows of a microbatch into the ledger, in one transaction, in one of two forms.
+"""A commit of Spark: what was processed into the ledger, in one transaction, in one of two forms.
 
-**Overwriting.** The partitions of live rows are replaced by what is live afterwards, and final rows are added, in one
-write: no join, and every row is written once. It takes a fraction of a MERGE's time, as long as there is not much open
-that does not change.
+**MERGE.** Live rows are matched with the new ones, and files in which some change are written again.
 
-**MERGE.** Where more is open than `OVERWRITTEN_BYTES`, or the session takes no settings (an overwrite needs one, as it
-also adds rows outside the partitions that it replaces), live rows are matched with the new ones.
+**Overwrite.** The partitions of live rows are replaced by what is live afterwards, and final rows are added, in one
+write: no join, and every live row is written once. `choice.py` says when which form is taken.
 
 The fence is the same in both: on its way into the table the token of the progress row is compared with the one that
-stands there, inside the transaction, and another one than the primed one raises, so nothing is written. The transaction
-id, the ledger's version at prime, is the second belt: Delta passes in silence over what it has taken before.
+stands there, inside the transaction, and another one than the primed one raises, so nothing is written.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,46 +22,51 @@ from pyspark.sql import functions as F
 
 from windrow import tables
 from windrow.engine import encoding
-from windrow.engine.configured import INTERPRETED, SMALL_BYTES, WHOLE_TIMES, configured, takes
+from windrow.engine.choice import OVERWRITE
+from windrow.engine.configured import INTERPRETED, SMALL_BYTES, WHOLE_TIMES, configured, without
 from windrow.engine.frames import frame_of
+from windrow.engine.processed import Rows
 from windrow.engine.protocol import Live, Merged
+from windrow.engine.spark_open import UNCACHED
+from windrow.errors import LedgerMoved
 from windrow.locations import reference
+from windrow.step import CHANGED
 
-OVERWRITTEN_BYTES = 32_000_000  # of open batches
 SOURCE = "windrow_rows"
 NOTE = "spark.databricks.delta.commitInfo.userMetadata"
-TXN_ID, TXN_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
+# Of a session whose user writes with transaction ids of his own Delta would pass over our commit in silence.
+TRANSACTION_ID = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
 BEYOND = {"spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false"}
-# What somebody has cached of a table answers queries of it, whatever version that was; nobody caches where rows lie.
-UNCACHED = "_metadata.file_path IS NOT NULL"
 MOVED = "raise_error('WINDROW-LEDGER-MOVED: the ledger moved between prime and commit')"
+FILE_ROWS = 20_000  # a MERGE that changes a row writes its file again
+BY_ID = 100  # rows, up to which a MERGE is told which ids they have: it looks at no file without them
 
 
 @dataclass(frozen=True, slots=True)
 class SparkCommit:
-    """What every commit needs to know: the session and ledger, the live rows as they were primed, token and note."""
+    """What every commit needs to know: session and ledger, its live rows as they were primed, token, note and form."""
 
     session: SparkSession
     ledger: str
     live: Live
     token: str
     note: str
+    form: str
 
-    def write(self, rows: Any, control: pa.Table) -> Merged | None:
-        """Commit the rows (Arrow, or a frame of the executors) and the control rows; None when Spark does not say.
+    def write(self, rows: Rows, control: pa.Table) -> Merged | None:
+        """Commit the rows and the control rows; None where Spark does not say how many it replaced.
 
-        Raises what Spark raises.
+        Raises LedgerMoved, and what Spark raises.
         """
-        belt = {TXN_ID: tables.application(self.live.table_id), TXN_VERSION: str(self.live.table_version)}
-        small = isinstance(rows, pa.Table) and rows.nbytes + self.live.open.octets <= SMALL_BYTES
-        overwrites = self.live.open.octets <= OVERWRITTEN_BYTES and takes(self.session, BEYOND)
+        small = isinstance(rows, pa.Table) and self._bytes(rows) <= SMALL_BYTES
+        set_for_it = {NOTE: self.note, "spark.sql.files.maxRecordsPerFile": str(FILE_ROWS)} | WHOLE_TIMES
         try:
             with (
-                configured(self.session, belt),
-                configured(self.session, {NOTE: self.note} | WHOLE_TIMES | _encodings(rows)),
+                without(self.session, TRANSACTION_ID),
+                configured(self.session, set_for_it | _encodings(rows)),
                 configured(self.session, INTERPRETED) if small else nullcontext(),
             ):
-                if not overwrites:
+                if self.form != OVERWRITE:
                     return self._merge(rows, control)
                 self._overwrite(rows, control, small)
                 return None
@@ -75,18 +77,28 @@ class SparkCommit:
         """Give the rows to write a name for SQL."""
         frame.createOrReplaceTempView(SOURCE)
 
-    def _overwrite(self, rows: Any, control: pa.Table, small: bool) -> None:
-        """Replace the live rows by what is live afterwards; a small commit writes one file a partition."""
-        live = pa.concat_tables([self.live.rows, self.live.open.wanted(None)])
+    def _bytes(self, rows: pa.Table) -> int:
+        """Return about how much is written."""
+        return int(rows.nbytes + (self.live.open.wanted(None).nbytes if self.form == OVERWRITE else 0))
+
+    def _merge(self, rows: Rows, control: pa.Table) -> Merged:
+        """Match live rows with the new ones. The literal states keep the MERGE away from final rows' files."""
+        names, ids = control.schema.names, None
         if isinstance(rows, pa.Table):
-            new = pa.concat_tables([rows.drop_columns(["known"]), control])
-            frame = frame_of(self.session, pa.concat_tables([_without(live, new["id"]), _remaining(new)]))
+            new = pa.concat_tables([rows.select(names), control])
+            frame, ids = frame_of(self.session, new), new["id"].to_pylist()
         else:
-            known = rows.where("known").select("id").toArrow()["id"].cast(pa.string())
-            beside = pa.concat_tables(
-                [_without(live, pa.chunked_array([*known.chunks, *control["id"].chunks])), control]
-            )
-            frame = rows.where(f"state <> '{tables.GONE}'").drop("known").unionByName(frame_of(self.session, beside))
+            frame = rows.where(CHANGED).select(names).unionByName(frame_of(self.session, control))
+        self.stage(frame)
+        counts = self.session.sql(_merge_sql(reference(self.ledger), names, self.token, ids)).collect()
+        if not counts:
+            raise LedgerMoved("the commit was not taken", "Another driver committed first; it will be tried again.")
+        done = counts[0].asDict()
+        return Merged(done["num_updated_rows"], done["num_deleted_rows"], done["num_inserted_rows"])
+
+    def _overwrite(self, rows: Rows, control: pa.Table, small: bool) -> None:
+        """Replace the live rows by what is live afterwards; a small commit writes one file a partition."""
+        frame = self._on_driver(rows, control) if isinstance(rows, pa.Table) else self._on_executors(rows, control)
         self.stage(frame.coalesce(1) if small else frame)
         stands = (
             f"(SELECT token FROM {reference(self.ledger)} "
@@ -98,22 +110,29 @@ class SparkCommit:
         with configured(self.session, BEYOND):
             write.overwrite(F.expr(tables.live_states(control.schema.names)))
 
-    def _merge(self, rows: Any, control: pa.Table) -> Merged | None:
-        """Match live rows with the new ones. The literal states keep the MERGE away from final rows' files."""
-        frame = (
-            frame_of(self.session, pa.concat_tables([rows.drop_columns(["known"]), control]))
-            if isinstance(rows, pa.Table)
-            else rows.drop("known").unionByName(frame_of(self.session, control))
-        )
-        self.stage(frame)
-        counts = self.session.sql(_merge_sql(reference(self.ledger), control.schema.names, self.token)).collect()
-        if not counts:
-            return None
-        done = counts[0].asDict()
-        return Merged(done["num_updated_rows"], done["num_deleted_rows"], done["num_inserted_rows"])
+    def _on_driver(self, rows: pa.Table, control: pa.Table) -> DataFrame:
+        """Return what is live afterwards, and final rows."""
+        new = pa.concat_tables([rows.select(control.schema.names), control])
+        stays = _without(pa.concat_tables([self.live.rows, self.live.open.wanted(None)]), new["id"])
+        return frame_of(self.session, pa.concat_tables([stays, new.filter(pc.not_equal(new["state"], tables.GONE))]))
+
+    def _on_executors(self, rows: DataFrame, control: pa.Table) -> DataFrame:
+        """Return what is live afterwards, and final rows; the open batches that do not change are among `rows`."""
+        written = pa.chunked_array([*control["id"].chunks, *self._partial(rows).chunks])
+        beside = pa.concat_tables([_without(self.live.rows, written), control])
+        left = rows.where(F.col("state") != tables.GONE).select(control.schema.names)
+        in_order = left.sortWithinPartitions("state", "id")  # a file then holds a range of ids, which Delta knows
+        return in_order.unionByName(frame_of(self.session, beside))
+
+    def _partial(self, rows: DataFrame) -> pa.ChunkedArray:
+        """Return the ids of the partial rows among `rows`: in the ledger of messages there are none."""
+        if not pc.any(pc.equal(self.live.rows["state"], "partial")).as_py():
+            return pa.chunked_array([], pa.string())
+        found = rows.where("known AND state NOT IN ('open', 'closed')").select("id").toArrow()["id"]
+        return found.cast(pa.string())
 
 
-def _encodings(rows: Any) -> dict[str, str]:
+def _encodings(rows: Rows) -> dict[str, str]:
     """Return the settings that write columns of messages without a dictionary."""
     names = encoding.plain(rows if isinstance(rows, pa.Table) else None)
     return {f"parquet.enable.dictionary#{name}": "false" for name in names}
@@ -124,22 +143,24 @@ def _without(live: pa.Table, ids: pa.ChunkedArray) -> pa.Table:
     return live.filter(pc.invert(pc.is_in(live["id"], ids.combine_chunks())))
 
 
-def _remaining(new: pa.Table) -> pa.Table:
-    return new.filter(pc.not_equal(new["state"], tables.GONE))
-
-
 def _fenced(moved: str) -> str:
     """Return the token to write, which for the progress row raises when the ledger moved."""
     return f"CASE WHEN s.id = '{tables.PROGRESS}' AND {moved} THEN {MOVED} ELSE s.token END"
 
 
-def _merge_sql(ledger: str, columns: list[str], token: str) -> str:
+def _merge_sql(ledger: str, columns: list[str], token: str, ids: Sequence[str] | None) -> str:
     fenced, absent = _fenced(f"NOT (t.token <=> '{token}')"), _fenced("true")
     update = ", ".join(f"{name} = {fenced if name == 'token' else f's.{name}'}" for name in columns)
     insert = ", ".join(absent if name == "token" else f"s.{name}" for name in columns)
+    among = f"AND ({' OR '.join(f't.id = {_literal(one)}' for one in ids)}) " if ids and len(ids) <= BY_ID else ""
     return (
-        f"MERGE INTO {ledger} t USING {SOURCE} s ON t.{tables.live_states(columns)} AND t.id = s.id "
+        f"MERGE INTO {ledger} t USING {SOURCE} s ON t.{tables.live_states(columns)} {among}AND t.id = s.id "
         f"WHEN MATCHED AND s.state = '{tables.GONE}' THEN DELETE "
         f"WHEN MATCHED THEN UPDATE SET {update} "
         f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)}) VALUES ({insert})"
     )
+
+
+def _literal(text: str) -> str:
+    """Return a text as a literal of Spark SQL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -33,6 +33,15 @@ class SparkLog:
         feed = found["properties"].get(FEED) == "true"
         return Table(found["id"], version, schema, payload_type(schema), feed, chunks.is_raw(schema))
 
+    def version(self) -> int | None:
+        """Return the table's latest version, None when there is no table."""
+        try:
+            return int(self._history("version", limit=1)[0]["version"])
+        except AnalysisException as error:
+            if error.getCondition() in NO_TABLE:
+                return None
+            raise
+
     def rows_added(self, after: int, upto: int) -> dict[int, int | None]:
         """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say."""
         latest = self._history("version", limit=1)[0]["version"]

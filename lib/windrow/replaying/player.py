@@ -63,9 +63,9 @@ class Chosen:
         """Return which open batches can change."""
         return self.step.wanted(floors, streams)
 
-    def due(self, live: pa.Table, now: Floors) -> Floors:
-        """Return the floors that a tick to `now` needs."""
-        return self.step.due(live, now)
+    def due(self, ended: Floors) -> Floors:
+        """Return the floors that a tick needs to close the batches whose windows end by `ended`."""
+        return self.step.due(ended)
 
 
 class Player:

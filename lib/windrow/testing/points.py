@@ -18,7 +18,6 @@ from windrow.opening import Inlet
 from windrow.raw.volume import Volume
 from windrow.runner import Runner
 from windrow.settings import Settings
-from windrow.step import Task
 
 
 class Point(Enum):
@@ -61,10 +60,10 @@ class Probed:
         finally:
             self._reading = False
 
-    def merge(self, rows: Any, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
+    def merge(self, processed: Processed, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Commit, between two points."""
         self.at(Point.BEFORE_COMMIT)
-        merged = self._engine.merge(rows, control, live, token, note)
+        merged = self._engine.merge(processed, control, live, token, note)
         self.at(Point.AFTER_COMMIT)
         return merged
 
@@ -92,23 +91,15 @@ class ProbedArrivals:
 class ProbedSlice:
     """A slice with a point after its summary."""
 
+    path: str
+    expected: Mapping[int, int | None]
+    volume: Volume | None
+
     def __init__(self, arrived: Slice, at: At) -> None:
         self._arrived, self._at = arrived, at
 
-    @property
-    def path(self) -> str:
-        """Return where it is processed."""
-        return self._arrived.path
-
-    @property
-    def expected(self) -> Mapping[int, int | None]:
-        """Return what the log says of its versions."""
-        return self._arrived.expected
-
-    @property
-    def volume(self) -> Volume | None:
-        """Return how many octets it has."""
-        return self._arrived.volume
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._arrived, name)
 
     def formatted(self, partial: pa.Table) -> Slice:
         """Make messages of it, with the same points."""
@@ -119,22 +110,6 @@ class ProbedSlice:
         summary = self._arrived.summarise(latest)
         self._at(Point.AFTER_PLAN)
         return summary
-
-    def streams(self) -> pa.Table | None:
-        """Return its streams."""
-        return self._arrived.streams()
-
-    def table(self) -> pa.Table:
-        """Return its messages."""
-        return self._arrived.table()
-
-    def beside(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
-        """Return what comes of it beside messages."""
-        return self._arrived.beside(microbatch, schema)
-
-    def process(self, task: Task, live: pa.Table) -> Processed:
-        """Process it."""
-        return self._arrived.process(task, live)
 
 
 class ProbedAlgorithm:

@@ -76,7 +76,7 @@ class Functions:
         history: dict[str, object] = {"options_used": recorded_options(primed)}
         if fired:
             history["events_fired"] = pa.array([list(fired)], pa.list_(pa.string()))
-        return Processed(joined, Counts.of(joined), Floors.empty(), history)
+        return Processed(joined, Counts.of(joined), Floors.empty(), history=history)
 
     def due(self, primed: Primed, now: int) -> Floors | None:
         """Return the floors as they are when an event is due, or not scheduled yet; None when there is none."""
@@ -107,7 +107,7 @@ class Functions:
                 states=topology.states,
                 read=reads.columns,
             )
-            returned = self._called(state, microbatch, turn.session)
+            returned = self._called(state, microbatch, turn.engine.session_at_work)
             changed.append(state.changes(returned, reads.rows(state.name), primed.progress.schema))
         return changed
 

@@ -66,7 +66,7 @@ def changed(primed: Primed, name: str, value: str) -> Processed:
     }
     row = tables.rows(primed.progress.schema, columns, 1).append_column("known", pa.array([known]))
     rows = row if known or value != UNSET else row.slice(0, 0)
-    return Processed(rows, Counts.of(rows), Floors.empty(), {"options_used": json.dumps({name: value})})
+    return Processed(rows, Counts.of(rows), Floors.empty(), history={"options_used": json.dumps({name: value})})
 
 
 def _recorded(rows: pa.Table) -> dict[str, str]:

@@ -1,0 +1,59 @@
+"""Whether a run has anything to do, asked before an engine is chosen, so that it starts no JVM where it has not.
+
+Most runs that a scheduler starts find nothing new, and a JVM takes longer to start than all of them together. Tables on
+a disk of this machine can be read without one.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from windrow.algorithm import Algorithm
+from windrow.engine import choose, from_platform
+from windrow.engine.by_files import beyond_files
+from windrow.engine.embedded import EmbeddedEngine
+from windrow.engine.log import DeltaRsLog
+from windrow.locations import absolute, local_path
+from windrow.opening import require_depot
+from windrow.progress import prime
+from windrow.runner import Summary
+from windrow.settings import Settings
+from windrow.storage import seen_table
+
+
+def idle_run(settings: Settings, algorithm: Algorithm, now: int) -> Summary | None:
+    """Return the summary of a run that has nothing to do at wall time `now` (microseconds).
+
+    None where there is something to do, or where only the engine can tell. Raises what opening the ledger would raise.
+    """
+    if not _may_look(settings):
+        return None
+    depot, ledger = absolute(settings.depot), absolute(settings.ledger)
+    engine = EmbeddedEngine(settings.model_copy(update={"depot": depot, "ledger": ledger}))
+    if engine.ledger() is None or beyond_files(seen_table(ledger, "ledger").table):
+        return None
+    state = prime(engine)
+    found = require_depot(engine, state.reached, settings)
+    algorithm.require(state, found)
+    if "start_from" in settings.model_fields_set and settings.start_from != state.start_from:
+        return None
+    if state.paused:
+        return Summary("spark", paused=True)
+    if state.rules != algorithm.settings:
+        return None
+    added = DeltaRsLog(depot).rows_added(state.depot_version, found.version)
+    if any(count != 0 for count in added.values()):
+        return None
+    is_due = settings.idle_grace is not None and algorithm.due(state, now) is not None
+    return None if is_due else Summary("spark")
+
+
+def _may_look(settings: Settings) -> bool:
+    """Tell whether Spark would run, does not yet, and its tables are on a disk of this machine."""
+    local = all(local_path(table) is not None for table in (settings.depot, settings.ledger))
+    return local and choose(settings.engine) == "spark" and not from_platform() and not _session_runs()
+
+
+def _session_runs() -> bool:
+    sql = sys.modules.get("pyspark.sql")
+    return sql is not None and sql.SparkSession.getActiveSession() is not None
