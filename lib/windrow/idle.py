@@ -35,17 +35,14 @@ def idle_run(settings: Settings, algorithm: Algorithm, now: int) -> Summary | No
     state = prime(engine)
     found = require_depot(engine, state.reached, settings)
     algorithm.require(state, found)
-    if "start_from" in settings.model_fields_set and settings.start_from != state.start_from:
-        return None
     if state.paused:
         return Summary("spark", paused=True)
-    if state.rules != algorithm.settings:
+    begins_elsewhere = "start_from" in settings.model_fields_set and settings.start_from != state.start_from
+    if begins_elsewhere or state.rules != algorithm.settings:
         return None
     added = DeltaRsLog(depot).rows_added(state.depot_version, found.version)
-    if any(count != 0 for count in added.values()):
-        return None
     is_due = settings.idle_grace is not None and algorithm.due(state, now) is not None
-    return None if is_due else Summary("spark")
+    return None if is_due or set(added.values()) - {0} else Summary("spark")
 
 
 def _may_look(settings: Settings) -> bool:

@@ -192,5 +192,6 @@ DAMAGES: dict[str, Damage] = {
     "versions_sum": relist,
     "versions_in_order": reread,
     "version_once": reread,
+    "source_open": setting("progress", lambda row: row["clock"], open_batches=plus("open_batches", 1)),
     "source_clock": setting("progress", lambda row: row["clock"], floor=lambda row: row["clock"] - SECOND),
 }

@@ -98,11 +98,11 @@ def process_on_executors(task: Task, spread: Spread, state: Primed, wanted: Want
     rows = _stepped(task, spread.messages, batches, state.progress.schema, size)
     for frame in spread.beside:
         rows = rows.unionByName(frame.withColumn(CHANGED, F.lit(True)))
-    kept = _kept(rows)
-    counts, left = _counted(kept)
+    held = kept(rows)
+    counts, left = _counted(held)
     passed = Floors.empty() if wanted is None else wanted.passed
     cuts = Floors.empty() if task.last is None else task.step.due(Floors(task.last.source, task.last.floor + 1))
-    return Processed(kept, counts, cuts, state.open.after(read, left, passed), "executors", whole=wanted is None)
+    return Processed(held, counts, cuts, state.open.after(read, left, passed), "executors", whole=wanted is None)
 
 
 def _on_executors(opened: OpenRows, spread: Spread, state: Primed) -> SparkOpen:
@@ -143,7 +143,7 @@ def _counted(rows: DataFrame) -> tuple[Counts, OpenBatches]:
     return Counts.combine(groups.filter(groups[CHANGED])), OpenBatches.of(totals)
 
 
-def _kept(rows: DataFrame) -> DataFrame:
+def kept(rows: DataFrame) -> DataFrame:
     """Keep rows on the executors until the commit, because counting and writing would compute them twice.
 
     Where nothing can be kept, as on serverless, they are computed again when needed.

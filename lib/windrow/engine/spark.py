@@ -320,9 +320,9 @@ class SparkEngine:
             fits = fits_driver(messages, opened.counted(asked).total[1], most)
         if here and fits:
             return replace(process_here(task, arrived, state, asked), whole=asked is None)
-        return process_on_executors(task, self._spread(arrived, state), state, asked)
+        return process_on_executors(task, self.spread(arrived, state), state, asked)
 
-    def _spread(self, arrived: Slice | None, state: Primed) -> Spread:
+    def spread(self, arrived: Slice | None, state: Primed) -> Spread:
         """Return what arrived as frames."""
         schema, microbatch = state.progress.schema, state.microbatch + 1
         if arrived is not None and arrived.path == "executors":
@@ -407,7 +407,7 @@ def _rows(arrived: Slice | None) -> int:
 def _after(live: Live, rows: Rows, control: pa.Table) -> Live | None:
     """Return the live rows after a commit, None where the driver does not know them."""
     here, opened, names = isinstance(rows, pa.Table), live.open, control.schema.names
-    if not isinstance(opened, SparkOpen) or (not here and tables.is_over_raw(names)):
+    if not isinstance(opened, SparkOpen) or (not here and (tables.is_over_raw(names) or tables.is_of_topology(names))):
         return None
     new = pa.concat_tables([rows.select(names), control]) if here else control
     ids, is_control = new["id"].combine_chunks(), pc.is_in(new["state"], texts(tables.CONTROL))

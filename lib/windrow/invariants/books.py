@@ -112,6 +112,15 @@ BOOKS = (
     _of(VERSION, "version_once", "A depot version is read once.", "version, microbatch, another, times", "times = 1"),
     _of(
         SOURCE,
+        "source_open",
+        "The progress has how much is open of each source, and no open window ends before the next one that it names.",
+        "source, open_batches, found_batches, open_messages, found_messages, open_bytes, found_bytes, "
+        "next_window_end, first_window_end",
+        "open_batches = found_batches AND open_messages = found_messages AND open_bytes = found_bytes AND "
+        "(next_window_end IS NULL) = (found_batches = 0) AND coalesce(next_window_end <= first_window_end, true)",
+    ),
+    _of(
+        SOURCE,
         "source_clock",
         "The progress has the clock and the floor of each source as the history recorded them last.",
         "source, id, clock, recorded_clock, floor, recorded_floor, microbatch",

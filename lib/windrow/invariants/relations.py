@@ -136,8 +136,16 @@ SOURCE = Relation(
     "source",
     """
     SELECT coalesce(s.source, c.source) AS source, s.id, s.clock, s.floor,
-        c.clock AS recorded_clock, c.floor AS recorded_floor, c.microbatch
+        c.clock AS recorded_clock, c.floor AS recorded_floor, c.microbatch,
+        s.open_batches, s.open_messages, s.open_bytes, s.next_window_end, o.first_window_end,
+        coalesce(o.found_batches, 0) AS found_batches, coalesce(o.found_messages, 0) AS found_messages,
+        coalesce(o.found_bytes, 0) AS found_bytes
     FROM {sources} AS s
+    LEFT JOIN (
+        SELECT source, count(*) AS found_batches, sum(message_count) AS found_messages, sum(bytes) AS found_bytes,
+            min(window_end) AS first_window_end
+        FROM {batches} WHERE state = 'open' GROUP BY source
+    ) AS o ON o.source = s.source
     FULL OUTER JOIN (
         SELECT source, clock, floor, microbatch,
             row_number() OVER (PARTITION BY source ORDER BY microbatch DESC) AS latest

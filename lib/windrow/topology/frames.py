@@ -1,27 +1,46 @@
-"""A state in the hands of a function of Spark's frames."""
+"""A state in the hands of a function of Spark's frames, and what it returned as rows of the ledger.
+
+Everything stays on the executors: the rows of the state are a frame of the table, and what a function returns becomes
+rows of the ledger where it is. To the driver come counts.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import reduce
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
+from windrow import tables
 from windrow.arrow import plain
+from windrow.engine.executors import kept
 from windrow.engine.frames import frame_of
+from windrow.engine.processed import Counts, Processed
+from windrow.engine.spark_open import SparkOpen
+from windrow.errors import BrokenPromise, TopologyRefused
+from windrow.floors import Floors
+from windrow.step import CHANGED
 from windrow.topology.state import DELETED, State
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
+
+    from windrow.algorithm import Turn
+    from windrow.engine.spark import SparkEngine
+    from windrow.topology.functions import Changes
+    from windrow.topology.microbatch import Microbatch
 
 
 class FrameState:
     """The rows of a state before the microbatch as a frame, and helpers for what a function returns."""
 
-    def __init__(self, session: SparkSession, state: State, rows: pa.Table) -> None:
+    def __init__(self, state: State, rows: DataFrame) -> None:
         """Hold the rows, in the columns of the state."""
-        self._state = state
-        self.rows: DataFrame = frame_of(session, rows)
+        self._state, self.rows = state, rows
 
     def upsert(self, new: DataFrame, **columns: Column) -> DataFrame:
         """Return rows to write: for each row of `new`, by key, the values that it has.
@@ -34,9 +53,9 @@ class FrameState:
         keys = self._state.keys.names
         same = [F.col(f"old.`{name}`") == F.col(f"new.`{name}`") for name in keys]
         joined = new.alias("new").join(self.rows.alias("old"), same, "left")
-        kept = [F.col(f"new.`{name}`").alias(name) for name in keys]
+        kept_keys = [F.col(f"new.`{name}`").alias(name) for name in keys]
         return joined.select(
-            *kept, *[columns.get(name, F.col(f"new.`{name}`")).alias(name) for name in self._state.values.names]
+            *kept_keys, *[columns.get(name, F.col(f"new.`{name}`")).alias(name) for name in self._state.values.names]
         )
 
     def delete(self, keys: DataFrame) -> DataFrame:
@@ -45,6 +64,101 @@ class FrameState:
         return keys.select(*self._state.keys.names, *nothing, F.lit(True).alias(DELETED))
 
 
-def collected(returned: DataFrame) -> pa.Table:
-    """Return the rows that a function of frames returned."""
-    return plain(returned.toArrow())
+def changed_rows(state: State, returned: DataFrame, live: DataFrame, schema: pa.Schema) -> DataFrame:
+    """Return what a function returned as ledger rows with `known` and `changed`; `live` are the rows of the state.
+
+    A key that goes and is not there is nothing. Raises TopologyRefused for other columns than declared, or a type that
+    cannot become the declared one.
+    """
+    named = _named(state, returned)
+    ids = pa.schema([pa.field("id", pa.string()), *state.columns, pa.field(DELETED, pa.bool_())])
+    identified = named.mapInArrow(_identifying(state), from_arrow_schema(ids))
+    known = live.select("id").withColumn("known", F.lit(True))
+    joined = identified.join(known, "id", "left").withColumn("known", F.coalesce("known", F.lit(False)))
+    joined = joined.where(f"known OR NOT {DELETED}")
+    own = set(state.columns.names)
+    types = from_arrow_schema(schema)
+    columns = [F.col(f"`{name}`") if name in own else F.lit(None).cast(types[name].dataType).alias(name)
+               for name in schema.names if name not in {"id", "state"}]  # fmt: skip
+    written = F.when(F.col(DELETED), tables.GONE).otherwise(F.lit(state.name)).alias("state")
+    rows = joined.select("id", written, *columns, "known", F.lit(True).alias(CHANGED))
+    return rows.select([*schema.names, "known", CHANGED])
+
+
+def changed(state: State, microbatch: Microbatch, turn: Turn) -> DataFrame:
+    """Call the function of a state with frames, and return what it changes as ledger rows."""
+    engine, live = cast("SparkEngine", turn.engine), turn.primed.fence.open
+    if not isinstance(live, SparkOpen):
+        raise BrokenPromise("the states of a topology on Spark are read by Spark")
+
+    def read(name: str) -> DataFrame:
+        return live.frame_of_state(name).select(microbatch.states[name].columns.names)
+
+    messages = engine.spread(turn.arrived, turn.primed).messages
+    returned = state.function(replace(microbatch, messages=messages, read=read, wrap=FrameState))
+    return changed_rows(state, returned, live.frame_of_state(state.name), turn.primed.progress.schema)
+
+
+def processed(
+    changes: Changes, here: pa.Table, states: dict[str, State], turn: Turn, history: dict[str, object]
+) -> Processed:
+    """Return what functions of frames changed, with the rows that the driver has (`here`)."""
+    engine = cast("SparkEngine", turn.engine)
+    beside = [frame_of(engine.session_at_work, here)] if here.num_rows else []
+    if turn.arrived is not None:
+        beside += engine.spread(turn.arrived, turn.primed).beside
+    frames = [*changes.frames, *(frame.withColumn(CHANGED, F.lit(True)) for frame in beside)]
+    rows, counts = counted(reduce(lambda one, other: one.unionByName(other), frames), states)
+    return Processed(rows, counts, Floors.empty(), path="executors", history=history)
+
+
+def counted(rows: DataFrame, states: dict[str, State]) -> tuple[DataFrame, Counts]:
+    """Keep rows on the executors until the commit, and count them.
+
+    Raises TopologyRefused for a key that stands twice, or has NULL in it.
+    """
+    held = kept(rows)
+    groups = held.groupBy("state", "known", "reason").agg(F.count("*").alias("count_all"))
+    twice = held.groupBy("id").agg(F.count("*").alias("times"), F.first("state").alias("state")).where("times > 1")
+    if found := twice.limit(1).collect():
+        raise TopologyRefused(
+            f"the function of the state {found[0]['state']} returned a key twice",
+            "Return one row for each key: group by the key first.",
+        )
+    for state in states.values():
+        null = " OR ".join(f"`{name}` IS NULL" for name in state.keys.names)
+        if held.where((F.col("state") == state.name) & F.expr(null)).limit(1).count():
+            raise TopologyRefused(
+                f"the function of the state {state.name} returned a row whose key is NULL",
+                "Give it a value, or leave it out.",
+            )
+    return held, Counts.combine(plain(groups.toArrow()))
+
+
+def _named(state: State, returned: DataFrame) -> DataFrame:
+    """Return the columns of a state, cast to their types, and `deleted`."""
+    absent = [name for name in state.columns.names if name not in returned.columns]
+    unknown = [name for name in returned.columns if name not in (*state.columns.names, DELETED)]
+    if absent or unknown:
+        raise TopologyRefused(
+            f"the function of the state {state.name} returned the columns {', '.join(returned.columns)}",
+            f"Return {', '.join(state.columns.names)}.",
+        )
+    types = from_arrow_schema(state.columns)
+    cast = [F.col(f"`{name}`").cast(types[name].dataType).alias(name) for name in state.columns.names]
+    gone = F.coalesce(F.col(DELETED).cast("boolean"), F.lit(False)) if DELETED in returned.columns else F.lit(False)
+    return returned.select(*cast, gone.alias(DELETED))
+
+
+def _identifying(state: State) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return what puts the id of the ledger before the columns of a state."""
+    keys, name, columns = state.keys, state.name, state.columns
+
+    def identifying(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = plain(pa.table(batch))
+            parts = [rows[field.name].cast(field.type).combine_chunks() for field in keys]
+            ids = tables.identifier("state", pa.array([name] * rows.num_rows, pa.string()), *parts)
+            yield from rows.select([*columns.names, DELETED]).add_column(0, "id", ids).to_batches()
+
+    return identifying

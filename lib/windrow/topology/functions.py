@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -20,6 +20,9 @@ from windrow.topology.microbatch import Microbatch
 from windrow.topology.options import options_of, recorded_options
 from windrow.topology.state import State
 from windrow.topology.topology import Topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +67,20 @@ class Functions:
         due = scheduled(primed.fence.rows)
         events = self.topology.events.values()
         fired = tuple(event.name for event in events if event.name in due and event.fires(due[event.name], turn.now))
-        rows = [Processed.nothing(schema).rows]
-        if turn.arrived is not None or fired:
-            rows += self._changed(turn, fired)
-            if turn.arrived is not None:
-                rows += turn.arrived.beside(turn.microbatch, schema)
+        changes = self._changed(turn, fired) if turn.arrived is not None or fired else Changes([], [])
         moved = {event.name: event.next(due.get(event.name, turn.now), turn.now) for event in events}
         moved = {name: at for name, at in moved.items() if due.get(name) != at}
-        rows.append(event_rows(schema, moved, due))
-        joined = pa.concat_tables(rows)
+        here = [Processed.nothing(schema).rows, *changes.tables, event_rows(schema, moved, due)]
         history: dict[str, object] = {"options_used": recorded_options(primed)}
         if fired:
             history["events_fired"] = pa.array([list(fired)], pa.list_(pa.string()))
+        if changes.frames:
+            from windrow.topology.frames import processed
+
+            return processed(changes, pa.concat_tables(here), self.topology.states, turn, history)
+        if turn.arrived is not None:
+            here += turn.arrived.beside(turn.microbatch, schema)
+        joined = pa.concat_tables(here)
         return Processed(joined, Counts.of(joined), Floors.empty(), history=history)
 
     def due(self, primed: Primed, now: int) -> Floors | None:
@@ -87,13 +92,11 @@ class Functions:
         """Return the floors as they are."""
         return primed.sources.floors
 
-    def _changed(self, turn: Turn, fired: tuple[str, ...]) -> list[pa.Table]:
+    def _changed(self, turn: Turn, fired: tuple[str, ...]) -> Changes:
         """Return what each function changes, as ledger rows with `known`."""
         primed, topology = turn.primed, self.topology
-        reads = Reads(primed, topology)
-        messages = None if turn.arrived is None else turn.arrived.table()
+        reads, changes = Reads(primed, topology), Changes([], [])
         depot = primed.depot if turn.arrived is not None else None
-        changed = []
         for state in topology.states.values():
             if state.depot is not None and state.depot != depot:
                 continue
@@ -101,40 +104,49 @@ class Functions:
                 id=turn.microbatch,
                 attempt=turn.attempt,
                 depot=depot,
-                messages=primed.no_messages() if messages is None else messages,
+                messages=None,
                 events=fired,
                 clock=datetime.fromtimestamp(turn.now / 1_000_000, UTC),
                 states=topology.states,
                 read=reads.columns,
             )
-            returned = self._called(state, microbatch, turn.engine.session_at_work)
-            changed.append(state.changes(returned, reads.rows(state.name), primed.progress.schema))
-        return changed
+            if state.form == "spark":
+                changes.frames.append(_called_with_frames(state, microbatch, turn))
+            else:
+                messages = primed.no_messages() if turn.arrived is None else turn.arrived.table()
+                returned = _called(state, replace(microbatch, messages=messages))
+                changes.tables.append(state.changes(returned, reads.rows(state.name), primed.progress.schema))
+        return changes
 
-    def _called(self, state: State, microbatch: Microbatch, session: Any) -> pa.Table:
-        """Call the function of a state with tables of its form."""
-        if state.form == "spark":
-            return self._called_with_frames(state, microbatch, session)
-        returned = state.function(microbatch)
-        if not isinstance(returned, pa.Table):
-            raise TopologyRefused(
-                f"the function of the state {state.name} returned {type(returned).__name__}", "Return a pa.Table."
-            )
-        return returned
 
-    def _called_with_frames(self, state: State, microbatch: Microbatch, session: Any) -> pa.Table:
-        if session is None:
-            raise TopologyRefused(
-                f"the function of the state {state.name} works with Spark's frames, which this engine does not have",
-                "Run it with --engine spark, or have it work with Arrow tables (-> pa.Table).",
-            )
-        from functools import partial
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The ledger rows that functions change: of those of Arrow tables with `known`, of those of frames as frames."""
 
-        from windrow.engine.frames import frame_of
-        from windrow.topology.frames import FrameState, collected
+    tables: list[pa.Table]
+    frames: list[DataFrame]
 
-        frames = replace(microbatch, messages=frame_of(session, microbatch.messages), wrap=partial(FrameState, session))
-        return collected(state.function(frames))
+
+def _called(state: State, microbatch: Microbatch) -> pa.Table:
+    """Call the function of a state with Arrow tables."""
+    returned = state.function(microbatch)
+    if not isinstance(returned, pa.Table):
+        raise TopologyRefused(
+            f"the function of the state {state.name} returned {type(returned).__name__}", "Return a pa.Table."
+        )
+    return returned
+
+
+def _called_with_frames(state: State, microbatch: Microbatch, turn: Turn) -> DataFrame:
+    """Call the function of a state with Spark's frames."""
+    if turn.engine.session_at_work is None:
+        raise TopologyRefused(
+            f"the function of the state {state.name} works with Spark's frames, which this engine does not have",
+            "Run it with --engine spark, or have it work with Arrow tables (-> pa.Table).",
+        )
+    from windrow.topology.frames import changed
+
+    return changed(state, microbatch, turn)
 
 
 class Reads:

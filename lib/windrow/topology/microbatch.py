@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from windrow.errors import TopologyRefused
 from windrow.topology.arrow_state import ArrowState
 
@@ -34,8 +32,8 @@ class Microbatch:
     events: tuple[str, ...]
     clock: datetime
     states: Mapping[str, State] = field(repr=False)
-    read: Callable[[str], pa.Table] = field(repr=False)
-    wrap: Callable[[State, pa.Table], Any] = field(default=ArrowState, repr=False)
+    read: Callable[[str], Any] = field(repr=False)
+    wrap: Callable[[State, Any], Any] = field(default=ArrowState, repr=False)
 
     def state(self, name: str) -> Any:
         """Return a state as it was before the microbatch: `ArrowState`, or `FrameState` in a function of frames."""

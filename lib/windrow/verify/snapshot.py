@@ -24,6 +24,7 @@ BATCH = (
 )
 REJECTED = "id, reason, detail, off_by_us, raised_by_us, processing_time, microbatch, " + ", ".join(MESSAGE)
 PROGRESS = ", ".join(Progress.__dataclass_fields__)
+SOURCES = "id, source, clock, floor, open_batches, open_messages, open_bytes, next_window_end"
 HISTORY = (
     "id, microbatch, kind, versions, messages_read, accepted, rejected, opened, closed, depot_version, clocks, rules, "
     "started_at"
@@ -80,7 +81,7 @@ def read_snapshot(location: str, version: int) -> Snapshot:
     with _readable(ledger):
         controls = _controls(ledger)
         progress = _progress(controls, ledger)
-        sources = ledger.rows("progress", "id, source, clock, floor", "id <> 'progress'")
+        sources = ledger.rows("progress", SOURCES, "id <> 'progress'")
         history = ledger.rows("microbatch", HISTORY, rest="ORDER BY microbatch")
         batches = ledger.rows(("open", "closed"), BATCH + ", messages")
         names = ", ".join([REJECTED, *(f'"{name}"' for name in RAW_REJECTED)]) if ledger.raw else REJECTED
