@@ -34,7 +34,6 @@ from windrow.producer import Ack, Producer, State, writer
 from windrow.producer.batch import Batch
 from windrow.storage import open_table
 
-pytestmark = pytest.mark.usefixtures("way")
 NEVER = 3_600_000
 
 

@@ -17,9 +17,8 @@ from windrow.engine.files import LedgerFiles, Parts
 from windrow.engine.lock import commit_lock
 from windrow.engine.log import ledger_schema_of, require_ledger
 from windrow.engine.protocol import Live, Merged
-from windrow.entries import is_plain
 from windrow.errors import LedgerMoved, TableRefused, first_line
-from windrow.storage import OPENED, seen_table, writing
+from windrow.storage import latest_snapshot, writing
 
 BY_NAME = 2  # the reader version that brought column mapping
 HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}  # features that change no file's meaning
@@ -27,10 +26,10 @@ HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}  # features t
 
 def live(location: str, parts: Parts) -> Live:
     """Read the live rows of the ledger at a path; the handle is its files, at the version that the rows are of."""
-    seen = seen_table(location, "ledger")
     files = parts.opened
-    if files is None or files.seen is not seen:
-        table = seen.table
+    snapshot = latest_snapshot(location, "ledger", None if files is None else files.snapshot)
+    table = snapshot.table
+    if files is None or files.snapshot is not snapshot:
         if "state" not in table.metadata().partition_columns:
             raise TableRefused(f"{location} is a Delta table, but no ledger", "Give the path of a ledger.")
         columns = pa.schema(table.schema().to_arrow())
@@ -42,15 +41,15 @@ def live(location: str, parts: Parts) -> Live:
                 f"the ledger at {location} has {beyond}, with which its files alone do not say what its rows are",
                 "Run it with --engine spark; a ledger as Windrow makes it has no such feature.",
             )
-        files = parts.opened = LedgerFiles(location, seen, schema, parts)
-    return Live(files.rows, files, seen.version, str(seen.table.metadata().id), files)
+        files = parts.opened = LedgerFiles(snapshot, schema, parts)
+    return Live(files.rows, files, snapshot.version, str(table.metadata().id), files)
 
 
 def merge(location: str, rows: pa.Table, control: pa.Table, live: Live, note: str) -> Merged:
     """Commit to the ledger at a path what follows from its live rows: Delta's conflict check is the fence."""
     new = pa.concat_tables([rows.drop_columns(["known"]), control])
     files: LedgerFiles = live.handle
-    with commit_lock(location), OPENED.doubted(location), writing(location, "ledger"):
+    with commit_lock(location), writing(location, "ledger"):
         try:
             return files.replace(new, {"userMetadata": note})
         except CommitFailedError as error:
@@ -63,9 +62,8 @@ def merge(location: str, rows: pa.Table, control: pa.Table, live: Live, note: st
 
 
 def can_merge(rows: Any, live: Live) -> bool:
-    """Tell whether `merge` can commit the rows: they and the files are here, and the table asks for nothing else."""
-    files = live.handle
-    return isinstance(rows, pa.Table) and isinstance(files, LedgerFiles) and is_plain(files.seen.table)
+    """Tell whether `merge` can commit the rows: they and the files are here."""
+    return isinstance(rows, pa.Table) and isinstance(live.handle, LedgerFiles)
 
 
 def beyond_files(table: DeltaTable) -> str:

@@ -21,7 +21,7 @@ from windrow.engine.protocol import Input, Live, Merged, Table, Upkeep
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.locations import absolute, is_name, local_path
 from windrow.settings import Settings
-from windrow.storage import seen_table
+from windrow.storage import latest_table
 
 if TYPE_CHECKING:
     from windrow.engine.spark import SparkEngine
@@ -138,7 +138,7 @@ class LateSpark:
 
     def live(self) -> Live:
         """Read the live rows."""
-        beyond = by_files.beyond_files(seen_table(self._ledger, "ledger").table)
+        beyond = by_files.beyond_files(latest_table(self._ledger, "ledger"))
         return self._spark.live() if beyond else self._looking.live()
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> pa.Table | None:

@@ -47,7 +47,7 @@ from windrow.expressions import Mapping as ColumnMapping
 from windrow.expressions import recorded_text
 from windrow.locations import for_spark, is_name, local_path, reference
 from windrow.settings import Settings
-from windrow.storage import OPENED, missing, open_table, seen_table, unreadable, unwritable
+from windrow.storage import latest_table, missing, open_table, unreadable, unwritable
 
 EVERY_FILE = 2_147_483_647  # a rate limit would split commits, and what is read by version would lose the second half
 
@@ -249,7 +249,7 @@ class SparkEngine:
         The version is read first: too low a number makes the second belt only tighter.
         """
         path = self._path(self._ledger)
-        if path is not None and not by_files.beyond_files(seen_table(str(path), "ledger").table):
+        if path is not None and not by_files.beyond_files(latest_table(str(path), "ledger")):
             return by_files.live(str(path), self._parts)
         table = self.ledger()
         if table is None:
@@ -323,7 +323,7 @@ class SparkEngine:
             self._session.catalog.refreshByPath(f"file:{path}")  # as Spark does with what is cached after its own
             return merged
         try:
-            with self._lock(self._ledger), OPENED.doubted(str(self._path(self._ledger))):
+            with self._lock(self._ledger):
                 return self.commit(live, token, note).write(rows, control)
         except PySparkException as error:
             raise translated(error) from error
