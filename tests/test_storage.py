@@ -225,7 +225,7 @@ def same(table: str) -> None:
     followed, opened = latest_table(table, "depot"), DeltaTable(table)
     for said in (
         DeltaTable.version,
-        DeltaTable.metadata,
+        lambda one: (one.metadata().id, sorted(one.metadata().configuration.items())),
         DeltaTable.protocol,
         DeltaTable.schema,
         lambda one: sorted(one.file_uris()),

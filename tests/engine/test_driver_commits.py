@@ -55,7 +55,7 @@ def test_by_default(started: World, local: EngineFactory) -> None:
     """
     assert Settings.model_fields["driver_commits"].default is True
     started.runner(local, max_messages=30).once()
-    assert committers(started) == ["windrow", "windrow"]
+    assert committers(started) == ["delta-rs", "delta-rs"]
     assert_result(started)
 
 
@@ -118,38 +118,6 @@ def test_not_on_another_file_system(world: World, local: EngineFactory, tmp_path
     assert (here.exists(), microbatches) == (False, 1)
 
 
-ASKS_FOR_MORE = {
-    "a constraint": "ADD CONSTRAINT counted CHECK (microbatch IS NULL OR microbatch > 0)",
-    "deletion vectors": "SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",
-    "manifests": "SET TBLPROPERTIES ('delta.compatibility.symlinkFormatManifest.enabled' = 'true')",
-    "files to be joined": "SET TBLPROPERTIES ('delta.autoOptimize.autoCompact' = 'true')",
-    "columns by name": "SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
-}
-
-
-@pytest.mark.parametrize("change", ASKS_FOR_MORE.values(), ids=ASKS_FOR_MORE)
-def test_ledger_left_to_spark(started: World, local: EngineFactory, change: str) -> None:
-    """
-    Spark commits to a table of which each commit has to do or to check something that files alone do not.
-    """
-    local.session.sql(f"ALTER TABLE delta.`{started.ledger}` {change}")
-    read = started.runner(local).once().total("messages")
-    assert (set(committers(started)), read) == ({"Apache-Spark"}, 60)
-    books = f"SELECT sum(messages_read) - sum(rejected) FROM delta.`{started.ledger}` WHERE state = 'microbatch'"
-    held = f"SELECT sum(size(messages)) FROM delta.`{started.ledger}` WHERE state IN ('open', 'closed')"
-    assert local.session.sql(books).first()[0] == local.session.sql(held).first()[0]
-
-
-def test_comment(started: World, local: EngineFactory) -> None:
-    """
-    A comment on a column asks for nothing.
-    """
-    local.session.sql(f"ALTER TABLE delta.`{started.ledger}` ALTER COLUMN id COMMENT 'of the row'")
-    started.runner(local).once()
-    assert committers(started)[0] == "windrow"
-    assert_result(started)
-
-
 def test_tick_without_a_session(started: World, local: EngineFactory) -> None:
     """
     What needs no reading needs no session of Spark: a tick closes batches, and none was started.
@@ -158,5 +126,5 @@ def test_tick_without_a_session(started: World, local: EngineFactory) -> None:
     engine = LateSpark(started.settings(local))
     started.runner(local, engine).tick(to=NOW + HOUR)
     assert engine.session_at_work is None
-    assert (committers(started)[0], started.rows("open")) == ("windrow", [])
+    assert (committers(started)[0], started.rows("open")) == ("delta-rs", [])
     started.assert_balanced()
