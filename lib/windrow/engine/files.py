@@ -87,11 +87,13 @@ class Parts:
 class LedgerFiles:
     """The live rows of a ledger at one version, in the files they lie in; what was read of them can be replaced."""
 
-    def __init__(self, snapshot: Snapshot, schema: pa.Schema, parts: Parts) -> None:
-        """Read all but the open batches. Raises TableUnreadable."""
+    def __init__(
+        self, snapshot: Snapshot, schema: pa.Schema, parts: Parts, files: Sequence[File] | None = None
+    ) -> None:
+        """Read all but the open batches, from `files` if it is known which these are. Raises TableUnreadable."""
         self._location, self.snapshot, self._schema, self._parts = snapshot.location, snapshot, schema, parts
         self._store = table_files(self._location, snapshot.table)
-        self.files = list(live_files(snapshot.table, schema.names))
+        self.files = list(live_files(snapshot.table, schema.names) if files is None else files)
         self._open = [file for file in self.files if file.state not in tables.CONTROL]
         parts.only(file.path for file in self.files)
         self._read: dict[str, pa.Table] = {}
@@ -130,8 +132,9 @@ class LedgerFiles:
         changed = {path for path, mask in replaced.items() if pc.any(mask).as_py()}
         touched = self._touched(changed, set(written[BY].unique().to_pylist()))
         kept = [where(self._read[file.path], pc.invert(replaced[file.path])) for file in touched]
-        added = list(self._written(pa.concat_tables([*kept, written])))
-        self._commit(added, touched, note)
+        written_files = list(self._written(pa.concat_tables([*kept, written])))
+        self._commit([action for action, _ in written_files], touched, note)
+        self._follow([file for _, file in written_files if file is not None], touched)
         matched = sum(pc.sum(mask).as_py() or 0 for mask in replaced.values())
         gone = new.num_rows - written.num_rows
         return Merged(matched - gone, gone, new.num_rows - matched)
@@ -159,6 +162,13 @@ class LedgerFiles:
             commit_properties=CommitProperties(custom_metadata=dict(note)),
             post_commithook_properties=UNTRIMMED,
         )
+
+    def _follow(self, added: Sequence[File], removed: Sequence[File]) -> None:
+        """Remember the live files behind the commit, unless another one came with it: to list them reads all files."""
+        snapshot = self.snapshot.latest()
+        if snapshot.table is self.snapshot.table and snapshot.version == self.snapshot.version + 1:
+            left = [file for file in self.files if file not in removed]
+            self._parts.opened = LedgerFiles(snapshot, self._schema, self._parts, [*left, *added])
 
     def _rows(self, files: Iterable[File]) -> pa.Table:
         parts = [self._part(file) for file in files]
@@ -191,14 +201,14 @@ class LedgerFiles:
         small = {file.path for file in self.files if file.size < SMALL_BYTES and file.state in written}
         return [file for file in self.files if file.path in changed | (small & self._read.keys())]
 
-    def _written(self, rows: pa.Table) -> Iterator[AddAction]:
-        """Write rows to files, states apart and live rows by id, and yield what the log is to say of each."""
+    def _written(self, rows: pa.Table) -> Iterator[tuple[AddAction, File | None]]:
+        """Write rows to files, states apart and live rows by id; yield what the log says of each, and the live ones."""
         states = rows[BY].unique().to_pylist()
         for state, part in zip(states, _apart(rows, states), strict=True):
             for piece in _cut(part, FINAL_BYTES if state in tables.FINAL else OPEN_BYTES):
                 yield self._write(state, piece)
 
-    def _write(self, state: str, rows: pa.Table) -> AddAction:
+    def _write(self, state: str, rows: pa.Table) -> tuple[AddAction, File | None]:
         filled = [name for name in rows.column_names if rows[name].null_count < rows.num_rows and name != BY]
         held, directory = rows.select(filled), f"{BY}={state}"
         path = f"{directory}/part-{uuid4()}.snappy.parquet"
@@ -206,9 +216,11 @@ class LedgerFiles:
         with self._store.open_output_stream(path) as opened:
             pq.write_table(held, opened, use_dictionary=repeating(held))
             size = opened.tell()
+        live = None
         if state not in tables.FINAL:
             self._parts[path] = rows
-        return AddAction(path, size, {BY: state}, _now(), True, statistics(held))
+            live = File(path, state, size, Extent.held(rows))
+        return AddAction(path, size, {BY: state}, _now(), True, statistics(held)), live
 
 
 def live_files(table: DeltaTable, columns: Sequence[str]) -> Iterator[File]:
