@@ -1,7 +1,7 @@
 """Commits by files: on whatever others did to the ledger since prime, and to whatever ledger it is."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ from tests.faults.mishaps import age
 from tests.messages import HOUR, log, message
 from windrow import tables
 from windrow.batcher import Batcher
-from windrow.engine import by_files
-from windrow.engine.files import live_files
+from windrow.engine import by_files, files
+from windrow.engine.files import File, live_files
 from windrow.errors import LedgerMoved
 from windrow.microbatch import Microbatch
 from windrow.storage import Snapshot, latest_snapshot
@@ -208,6 +208,30 @@ class TestOthers:
         same(started, snapshot)
         started.runner(embedded).flush()
         same(started, snapshot)
+
+    def test_behind_its_own_commits(self, started: World, embedded: EngineFactory, monkeypatch: Any) -> None:
+        """
+        An engine lists the files of a ledger once: behind its own commits it knows them, behind those of others it
+        looks again, and what it knows of each is what the log says.
+        """
+        engine = started.engine(embedded)
+        listed: list[int] = []
+
+        def counting(table: DeltaTable, columns: Sequence[str]) -> Iterator[File]:
+            listed.append(table.version())
+            return live_files(table, columns)
+
+        monkeypatch.setattr(files, "live_files", counting)
+        begun = started.version()
+        for number in range(3):
+            started.publish(log(versions=1, seed=number, begin=NOW + (number + 2) * 10_000_000)[0])
+            started.runner(embedded, engine).once()
+            assert {*engine.live().handle.files} == {*live_files(DeltaTable(started.ledger), COLUMNS)}
+        assert listed == [begun]
+        started.runner(embedded).tick(to=NOW + HOUR)
+        started.runner(embedded, engine).flush()
+        assert {*engine.live().handle.files} == {*live_files(DeltaTable(started.ledger), COLUMNS)}
+        started.assert_balanced()
 
     @pytest.mark.spark
     def test_whatever_spark_wrote(self, started: World, embedded: EngineFactory, spark: Any) -> None:
