@@ -161,11 +161,6 @@ def live_states(columns: Iterable[str]) -> str:
     return f"state IN ({', '.join(map(repr, (OPEN, *CONTROL)))})"
 
 
-def is_live(state: str | None, columns: Iterable[str]) -> bool:
-    """Tell whether a state is that of live rows, in a ledger with these columns."""
-    return state not in FINAL if is_of_topology(columns) else state in (OPEN, *CONTROL)
-
-
 def are_live(states: pa.Array | pa.ChunkedArray, columns: Iterable[str]) -> Any:
     """Tell which states are those of live rows, in a ledger with these columns."""
     if is_of_topology(columns):
