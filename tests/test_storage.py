@@ -1,8 +1,7 @@
-"""What the log of a table says of its commits, and tables that are followed by it."""
+"""What the log of a table says of its commits, and tables that are followed while they are open."""
 
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,9 +9,8 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Field, TableFeatures, Transaction, write_deltalake
 from deltalake.schema import PrimitiveType
 
-from windrow import entries, storage
-from windrow.errors import TableUnreadable
-from windrow.storage import OPENED, history, seen_table
+from windrow.errors import TableMissing, TableUnreadable
+from windrow.storage import OpenTables, history, latest_snapshot, latest_table
 
 
 @pytest.fixture
@@ -71,160 +69,171 @@ class TestHistory:
             assert {name: ours.get(name) for name in names} == {name: theirs.get(name) for name in names}
 
 
-class TestSeen:
-    def test_the_same_until_it_changes(self, table: str) -> None:
-        """
-        Whoever asks for a table gets the same object, until a commit of anybody moves it on; who has it keeps it as it
-        was.
-        """
-        first = seen_table(table, "depot")
-        assert seen_table(table, "depot") is first
-        append(table, 3)
-        assert seen_table(table, "depot").version == 3
-        assert first.version == 2
-
-    def test_another_table_in_its_place(self, table: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-        """
-        A table that was made anew, or brought back from a copy, with as many versions as before is not the one before.
-        """
-        seen_table(table, "depot")
-        other = tmp_path_factory.mktemp("other")
-        for version in (7, 8, 9):
-            append(str(other), version)
-        shutil.rmtree(table)
-        shutil.copytree(other, table)
-        assert seen_table(table, "depot").table.metadata().id == DeltaTable(table).metadata().id
-
-    def test_another_table_that_has_grown(self, table: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-        """
-        Nor is one with more versions taken for what came to the one before.
-        """
-        seen_table(table, "depot")
-        other = tmp_path_factory.mktemp("other")
-        for version in (7, 8, 9, 10):
-            append(str(other), version)
-        shutil.rmtree(table)
-        shutil.copytree(other, table)
-        found = seen_table(table, "depot")
-        assert (found.table.metadata().id, found.since) == (DeltaTable(table).metadata().id, ())
-
-    def test_doubted(self, table: str) -> None:
-        """
-        A table is opened anew when what was tried with it failed, though nothing tells that it changed.
-        """
-        first = seen_table(table, "depot")
-        with OPENED.doubted(table):
-            pass
-        assert seen_table(table, "depot") is first
-        with suppress(RuntimeError), OPENED.doubted(table):
-            raise RuntimeError
-        assert seen_table(table, "depot") is not first
-
-    def test_a_log_put_back(self, table: str) -> None:
-        """
-        A table whose last commits were taken away is opened at the version that is left.
-        """
-        seen_table(table, "depot")
-        (Path(table) / "_delta_log" / f"{2:020}.json").unlink()
-        assert seen_table(table, "depot").version == 1
+CHANGES = {
+    "append": lambda table: append(table, 3),
+    "properties": lambda table: DeltaTable(table).alter.set_table_properties({"delta.appendOnly": "true"}),
+    "restore": lambda table: DeltaTable(table).restore(1),
+    "columns": lambda table: DeltaTable(table).alter.add_columns([Field("more", PrimitiveType("string"))]),
+    "protocol": lambda table: DeltaTable(table).alter.add_feature(
+        TableFeatures.DeletionVectors, allow_protocol_versions_increase=True
+    ),
+    "overwritten": lambda table: write_deltalake(
+        table, pa.table({"other": [1]}), mode="overwrite", schema_mode="overwrite"
+    ),
+    "compacted": lambda table: DeltaTable(table).optimize.compact(),
+    "number": lambda table: numbered(table, "p", 8),
+}
 
 
 class TestFollowed:
-    def test_not_opened_again(self, table: str) -> None:
+    @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+    def test_whatever_changes(self, table: str, change: Callable[[str], object]) -> None:
         """
-        What comes to a table is read from its log, entry by entry: appends, a compaction; a checkpoint changes nothing
-        of that.
+        A table that is followed is what it is for one who opens it, whatever was changed, also behind a checkpoint.
         """
-        first = seen_table(table, "depot")
-        append(table, 3)
-        DeltaTable(table).optimize.compact()
+        numbered(table, "p", 7)
+        first = latest_table(table, "depot")
+        change(table)
+        same(table)
         DeltaTable(table).create_checkpoint()
-        append(table, 5)
-        found = seen_table(table, "depot")
-        assert found.table is first.table
-        assert [entry.version for entry in found.since] == [3, 4, 5]
-        assert found.version == DeltaTable(table).version()
+        DeltaTable(table).alter.set_table_properties({"delta.logRetentionDuration": "interval 1 days"})
+        same(table)
+        assert latest_table(table, "depot") is first
 
-    @pytest.mark.parametrize(
-        "changed",
-        [
-            lambda table: table.alter.set_table_properties({"delta.appendOnly": "true"}),
-            lambda table: table.restore(1),
-            lambda table: table.alter.add_columns([Field("more", PrimitiveType("string"))]),
-            lambda table: table.alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True),
-        ],
-        ids=["properties", "restore", "columns", "protocol"],
-    )
-    def test_more_than_files(self, table: str, changed: Callable[[DeltaTable], None]) -> None:
+    def test_snapshot(self, table: str) -> None:
         """
-        A table of which more changed than its files is opened anew, and is what it is now.
+        A snapshot is the same until the table changes; then it says that its version is no longer the handle's.
         """
-        first = seen_table(table, "depot")
-        changed(DeltaTable(table))
-        found = seen_table(table, "depot")
-        assert found.table is not first.table
-        assert (found.version, found.since) == (3, ())
+        first = latest_snapshot(table, "ledger")
+        assert latest_snapshot(table, "ledger", first) is first
+        append(table, 3)
+        assert first.stands()
+        second = latest_snapshot(table, "ledger", first)
+        assert (second.version, second.table is first.table) == (3, True)
+        assert (first.version, first.stands(), second.stands()) == (2, False, True)
 
-    def test_a_log_cleaned_up_behind_it(self, table: str) -> None:
+    def test_handles_of_their_own(self, table: str) -> None:
         """
-        Where the entry that was seen last is gone, though the table has grown, it is opened anew at its checkpoint.
+        Whoever asks for a snapshot has a handle that nobody else moves on: a commit that rests on it is compared with
+        all that came since.
         """
-        seen_table(table, "depot")
+        mine = latest_snapshot(table, "ledger")
+        append(table, 3)
+        assert latest_table(table, "ledger").version() == latest_snapshot(table, "ledger").version == 3
+        assert (mine.table.version(), mine.stands()) == (2, True)
+
+    def test_few_are_kept(self, table: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+        """
+        Of many tables the ones asked for last stay open.
+        """
+        others = [str(tmp_path_factory.mktemp("other")) for _ in range(2)]
+        for other in others:
+            append(other, 0)
+        tables = OpenTables(2)
+        first = tables.latest(table)
+        assert tables.latest(others[0]) is not first
+        assert tables.latest(table) is first
+        tables.latest(others[1])
+        assert tables.latest(table) is first
+        assert tables.latest(others[0]).version() == 0
+        tables.latest(others[1])
+        assert tables.latest(table) is not first
+
+
+class TestAnotherTable:
+    """A table that is not the one that was opened is opened anew, and nothing is added to it as if it were."""
+
+    @pytest.mark.parametrize("versions", [2, 3, 4], ids=["shorter", "as long", "longer"])
+    @pytest.mark.parametrize("copied", [shutil.copytree, shutil.move], ids=["copied", "moved"])
+    def test_in_its_place(
+        self, table: str, tmp_path_factory: pytest.TempPathFactory, versions: int, copied: Callable[[str, str], object]
+    ) -> None:
+        """
+        So is one that was made anew or brought back from a copy, whether it has fewer versions, as many, or more.
+        """
+        first, known = latest_snapshot(table, "ledger"), latest_table(table, "depot")
+        other = str(tmp_path_factory.mktemp("other") / "table")
+        for version in range(versions):
+            write_deltalake(other, pa.table({"m": [version]}), mode="append")
+        shutil.rmtree(table)
+        copied(other, table)
+        assert not first.stands()
+        same(table)
+        found = latest_snapshot(table, "ledger", first)
+        assert (found.table.metadata().id, found.version) == (DeltaTable(table).metadata().id, versions - 1)
+        assert latest_table(table, "depot") is not known
+
+    def test_set_back(self, table: str) -> None:
+        """
+        So is one whose last commit was taken away, and one in which another commit took its number.
+        """
+        first = latest_snapshot(table, "ledger")
+        latest_table(table, "depot")
+        last = Path(table, "_delta_log", f"{2:020}.json")
+        last.unlink()
+        assert not first.stands()
+        assert latest_table(table, "depot").version() == latest_snapshot(table, "ledger", first).version == 1
+        numbered(table, "p", 7)
+        numbered(table, "p", 8)
+        assert not first.stands()
+        found = latest_snapshot(table, "ledger", first)
+        assert (found.version, found.table.transaction_version("p")) == (3, 8)
+
+    def test_log_cleaned_up_behind_it(self, table: str) -> None:
+        """
+        Where the entry that was seen last is gone, though the table has grown, it is opened anew at its checkpoint; so
+        it is where the last entry is gone.
+        """
+        latest_table(table, "depot")
         append(table, 3)
         DeltaTable(table).create_checkpoint()
         for version in range(3):
             Path(table, "_delta_log", f"{version:020}.json").unlink()
-        found = seen_table(table, "depot")
-        assert (found.version, found.since) == (3, ())
+        same(table)
+        Path(table, "_delta_log", f"{3:020}.json").unlink()
+        same(table)
+        checkpoint_only = latest_snapshot(table, "ledger")
+        assert (checkpoint_only.entry, checkpoint_only.stands()) == (None, True)
+        assert latest_snapshot(table, "ledger", checkpoint_only) is not checkpoint_only
 
-    @pytest.mark.parametrize("content", ["", '{"add": {"pa', "[]"])
+    def test_gone(self, table: str) -> None:
+        """
+        A table that was removed while it was open is missing.
+        """
+        first = latest_snapshot(table, "ledger")
+        latest_table(table, "depot")
+        shutil.rmtree(table)
+        assert not first.stands()
+        with pytest.raises(TableMissing):
+            latest_table(table, "depot")
+        with pytest.raises(TableMissing):
+            latest_snapshot(table, "ledger", first)
+
+    @pytest.mark.parametrize("content", ['{"add": {"pa', "[]"])
     def test_an_entry_that_is_none(self, table: str, content: str) -> None:
         """
-        A file that is no entry is left to delta-rs, which says what is the matter with the table.
+        With a file that is no entry a table that was open is as unreadable as one that was not.
         """
-        seen_table(table, "depot")
+        latest_table(table, "depot")
         Path(table, "_delta_log", f"{3:020}.json").write_text(content)
-        with suppress(TableUnreadable):
-            assert seen_table(table, "depot").since == ()
+        with pytest.raises(TableUnreadable):
+            latest_table(table, "depot")
 
-    def test_large_entries_and_many(self, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        Entries that are large, or more than a number, are not kept: the table is opened anew.
-        """
-        monkeypatch.setattr(storage, "MOST_FOLLOWED", 2)
-        first = seen_table(table, "depot")
-        for version in (3, 4):
-            append(table, version)
-        assert seen_table(table, "depot").table is first.table
-        append(table, 5)
-        assert seen_table(table, "depot").since == ()
-        monkeypatch.setattr(entries, "LARGEST", 100)
-        append(table, 6)
-        assert seen_table(table, "depot").since == ()
 
-    def test_numbers_of_applications(self, table: str) -> None:
-        """
-        The number of an application is the last one that the log has, in what came since or in what was there before.
-        """
-        numbered(table, "p", 7)
-        seen_table(table, "depot")
-        assert seen_table(table, "depot").transaction("p") == 7
-        numbered(table, "p", 8)
-        numbered(table, "q", 1)
-        append(table, 6)
-        found = seen_table(table, "depot")
-        assert len(found.since) == 3
-        assert [found.transaction(name) for name in ("p", "q", "r")] == [8, 1, None]
-
-    def test_history(self, table: str) -> None:
-        """
-        What the log says of commits reaches over what came since and what was there before, each under its version.
-        """
-        first = seen_table(table, "depot")
-        append(table, 3)
-        found = seen_table(table, "depot").history(1)
-        assert [(commit["version"], commit["says"]) for commit in found] == [(3, "3"), (2, "2"), (1, "1")]
-        assert [commit["version"] for commit in first.history()] == [2, 1, 0]
+def same(table: str) -> None:
+    """Compare a table that was followed with one that is opened."""
+    followed, opened = latest_table(table, "depot"), DeltaTable(table)
+    for said in (
+        DeltaTable.version,
+        lambda one: (one.metadata().id, sorted(one.metadata().configuration.items())),
+        DeltaTable.protocol,
+        DeltaTable.schema,
+        lambda one: sorted(one.file_uris()),
+        lambda one: one.transaction_version("p"),
+        lambda one: pa.table(one.get_add_actions(flatten=True)).sort_by("path").to_pylist(),
+        lambda one: [commit["version"] for commit in history(one)],
+    ):
+        assert str(said(followed)) == str(said(opened))
 
 
 def numbered(table: str, application: str, version: int) -> None:

@@ -15,7 +15,8 @@ from windrow.engine.processed import Processed
 from windrow.engine.protocol import Table
 from windrow.errors import MessagesError, TableRefused, UsageError
 from windrow.floors import Floors
-from windrow.progress import DAMAGED, Primed
+from windrow.progress import Primed
+from windrow.soundness import DAMAGED
 from windrow.step import Step, Task, no_streams
 
 
@@ -62,7 +63,7 @@ class Batcher:
         task = Task(self.step, turn.floors, turn.latest, turn.microbatch, turn.flush)
         streams = no_streams if turn.arrived is None else turn.arrived.streams
         wanted = None if turn.flush else self.step.wanted(turn.floors.after, streams)
-        return turn.engine.process(task, turn.arrived, turn.primed, wanted)
+        return turn.engine.process(task, turn.arrived, turn.primed.fence, wanted)
 
     def due(self, primed: Primed, now: int) -> Floors | None:
         """Return for each source the greatest timeout of an open batch that its idle clock has passed."""

@@ -18,7 +18,7 @@ from windrow.opening import require_depot
 from windrow.progress import prime
 from windrow.runner import Summary
 from windrow.settings import Settings
-from windrow.storage import seen_table
+from windrow.storage import latest_table
 
 
 def idle_run(settings: Settings, algorithm: Algorithm, now: int) -> Summary | None:
@@ -30,7 +30,7 @@ def idle_run(settings: Settings, algorithm: Algorithm, now: int) -> Summary | No
         return None
     depot, ledger = absolute(settings.depot), absolute(settings.ledger)
     engine = EmbeddedEngine(settings.model_copy(update={"depot": depot, "ledger": ledger}))
-    if engine.ledger() is None or beyond_files(seen_table(ledger, "ledger").table):
+    if engine.ledger() is None or beyond_files(latest_table(ledger, "ledger")):
         return None
     state = prime(engine)
     found = require_depot(engine, state.reached, settings)

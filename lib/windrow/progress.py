@@ -6,7 +6,7 @@ each, and the clocks of a depot's sources bear its name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -15,22 +15,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import clock, tables
-from windrow import messages as message_columns
 from windrow.arrow import text, to_numpy, where
-from windrow.engine.protocol import Engine, Live
+from windrow.engine.protocol import Engine, Live, no_messages
 from windrow.errors import TableRefused
 from windrow.floors import Floors, Ints
 from windrow.messages import microseconds, times
 from windrow.open_batches import OpenBatches
+from windrow.soundness import DAMAGED, require_sound
 from windrow.step import Wanted
 
-DAMAGED = "It was damaged from outside. RESTORE it to an earlier version, or replay the depot into a new ledger."
 WHOLE = ("token", "microbatch", "paused", "rules")
 POSITION = ("depot_version", "depot_id", "start_from")
 BY_SOURCE = ("source", "clock", "floor", "seen_at")
-OPEN = ("open_batches", "open_messages", "open_bytes", "next_window_end")
 NOWHERE = {"depot_version": -1, "depot_id": "", "start_from": "", "depot_mark": None}
-LIVE = ("source", "key", "part", "window_start", "window_end", "message_count", "messages")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +114,17 @@ class Primed:
 
     def live(self, wanted: Wanted | None = None) -> pa.Table:
         """Read the open batches that are wanted, all for None. Raises TableRefused."""
-        rows = self.fence.open.wanted(wanted)
-        require_batches(rows)
-        return rows
+        return self.fence.wanted(wanted)
 
     def of_state(self, state: str) -> pa.Table:
         """Read the rows of one state of a topology. Raises TableRefused."""
         rows = self.fence.open.of_state(state)
-        _require_sound(rows, ())
+        require_sound(rows, ())
         return rows
 
     def no_messages(self) -> pa.Table:
         """Return an empty table of messages with their version, in the ledger's types."""
-        return message_columns.schema(self.payload).append(pa.field("version", pa.int64())).empty_table()
+        return no_messages(self.progress.schema)
 
 
 def prime(engine: Engine, depot: str | None = None) -> Primed:
@@ -143,7 +138,7 @@ def prime(engine: Engine, depot: str | None = None) -> Primed:
     control = where(rows, pc.equal(rows["state"], text("progress")))
     whole = progress_row(control)
     position, by_source = _placed(control, whole, depot)
-    _require_sound(rows, ((whole, WHOLE), (position, POSITION), (by_source, BY_SOURCE)))
+    require_sound(rows, ((whole, WHOLE), (position, POSITION), (by_source, BY_SOURCE)))
     [reached] = position.select([*POSITION, "depot_mark"]).to_pylist() or [NOWHERE]
     return Primed(
         progress=whole,
@@ -154,7 +149,7 @@ def prime(engine: Engine, depot: str | None = None) -> Primed:
             microseconds(by_source["floor"]),
             microseconds(by_source["seen_at"]),
         ),
-        open=OpenBatches.of(by_source),
+        open=fence.totals,
         partial=where(rows, pc.equal(rows["state"], text("partial"))),
         fence=fence,
         **whole.select(list(WHOLE)).to_pylist()[0],
@@ -185,28 +180,10 @@ def _placed(control: pa.Table, whole: pa.Table, depot: str | None) -> tuple[pa.T
             "Give each a table of its own; `windrow run MODULE:NAME` runs a topology.",
         )
     if depot is None:
-        return whole, control.select(["id", *BY_SOURCE, *OPEN]).filter(
-            pc.not_equal(control["id"], text(tables.PROGRESS))
-        )
+        return whole, control.select(["id", *BY_SOURCE]).filter(pc.not_equal(control["id"], text(tables.PROGRESS)))
     own = control.filter(pc.equal(control["depot"], text(depot)))
     is_position = pc.is_null(own["source"])
     return own.filter(is_position), own.filter(pc.invert(is_position))
-
-
-def _require_sound(rows: pa.Table, parts: Iterable[tuple[pa.Table, tuple[str, ...]]]) -> None:
-    """Refuse live rows that Windrow cannot have written: an id twice, or nothing where there is always something."""
-    if pc.count_distinct(rows["id"]).as_py() != rows.num_rows:
-        raise TableRefused("an id stands twice among the open batches and clocks of the ledger", DAMAGED)
-    for part, filled in parts:
-        for name in filled:
-            if part[name].null_count:
-                empty = part.filter(pc.is_null(part[name]))["id"][0].as_py()
-                raise TableRefused(f"the row {empty!r} of the ledger has no {name}", DAMAGED)
-
-
-def require_batches(rows: pa.Table) -> None:
-    """Refuse open batches that Windrow cannot have written. Raises TableRefused."""
-    _require_sound(rows, ((rows, LIVE),))
 
 
 def mark_of(engine: Engine, version: int) -> str | None:

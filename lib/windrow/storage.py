@@ -1,4 +1,4 @@
-"""Tables opened, and what goes wrong with them on disk, in words of our own: contexts around reading and writing.
+"""Delta tables as delta-rs opens and follows them, what their logs say of commits, and errors in our own words.
 
 Whatever delta-rs, Arrow or the operating system raise inside becomes TableUnreadable or TableUnwritable with the place
 and the cause. Our own errors pass.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from io import TextIOWrapper
 from typing import Any, TypeVar
 
@@ -20,7 +20,6 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import PostCommitHookProperties
 from pyarrow.fs import FileSystem, FileType, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
-from windrow.entries import Entries, Entry, Identity
 from windrow.errors import TableMissing, TableUnreadable, TableUnwritable, first_line
 from windrow.locations import local_path
 
@@ -28,8 +27,6 @@ FAULTS = (DeltaError, pa.ArrowException, OSError)
 # After a commit: a checkpoint now and then, as the table's properties say, but nothing of the log is deleted. What is
 # old in a depot may be unread still; only maintenance knows how far the ledger has come.
 UNTRIMMED = PostCommitHookProperties(cleanup_expired_logs=False)
-FOLLOWED = {"add", "remove", "cdc", "txn", "commitInfo"}  # actions that change nothing but which files a table has
-MOST_FOLLOWED = 200  # entries
 Found = TypeVar("Found")
 
 
@@ -72,12 +69,20 @@ def open_table(location: str, role: str) -> DeltaTable:
     return _opened(DeltaTable, location, role)
 
 
-def seen_table(location: str, role: str) -> Seen:
-    """Return a table at a path as it is now, the same object to all who ask until it changes.
+def latest_table(location: str, role: str) -> DeltaTable:
+    """Return a table at a path as it is now, for reading: all who ask share the handle, which moves on with the table.
 
     Raises TableMissing, TableUnreadable.
     """
-    return _opened(OPENED.get, location, role)
+    return _opened(OPEN_TABLES.latest, location, role)
+
+
+def latest_snapshot(location: str, role: str, known: Snapshot | None = None) -> Snapshot:
+    """Return a table at a path as it is now, on a handle of the caller's own: that of `known`, which moves on.
+
+    Raises TableMissing, TableUnreadable.
+    """
+    return _opened(Snapshot.opened if known is None else lambda _: known.latest(), location, role)
 
 
 def _opened(opening: Callable[[str], Found], location: str, role: str) -> Found:
@@ -90,121 +95,108 @@ def _opened(opening: Callable[[str], Found], location: str, role: str) -> Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A table as it is at a version: as it was opened, and what its log says since.
+class Snapshot:
+    """An open table at a version, and the file that is the version's log entry: its time and size, None if it is gone.
 
-    Nobody may write through `table`, which others have as well and which knows nothing of what came since. `log`,
-    `identity` (the file of the version's entry) and `changed` (the log's directory before it was read) are None for a
-    table elsewhere than on a disk of this machine.
+    The handle `table` moves on when somebody asks for the latest snapshot. Whoever needs this version, such as a commit
+    that rests on it, asks `stands` first.
     """
 
+    location: str
     table: DeltaTable
     version: int
-    log: Entries | None = None
-    identity: Identity | None = None
-    changed: Identity | None = None
-    since: tuple[Entry, ...] = ()
+    entry: tuple[int, int] | None
 
     @classmethod
-    def at(cls, location: str) -> Seen:
+    def opened(cls, location: str) -> Snapshot:
         """Open a table. Raises what delta-rs raises."""
-        log = Entries.at(location)
-        changed = None if log is None else log.changed()
-        table = DeltaTable(location)
+        return cls.of(location, DeltaTable(location))
+
+    @classmethod
+    def of(cls, location: str, table: DeltaTable) -> Snapshot:
+        """Return an open table at the version of its handle. Raises what delta-rs raises."""
         version = table.version()
-        return cls(table, version, log, None if log is None else log.identity(version), changed)
+        return cls(location, table, version, _entry_file(table, version))
 
-    def transaction(self, application: str) -> int | None:
-        """Return the version that the log recorded for a transaction id."""
-        for entry in reversed(self.since):
-            for number in entry.of("txn"):
-                if number["appId"] == application:
-                    return int(number["version"])
-        return self.table.transaction_version(application)
-
-    @property
-    def files(self) -> FileSystem:
-        """Return the files of the table, by their paths in it."""
-        if self.log is None:
-            return PyFileSystem(DeltaStorageHandler(self.table.table_uri))
-        return SubTreeFileSystem(str(self.log.root.resolve()), LocalFileSystem())
-
-    def history(self, since: int = 0, *, octets: bool = False) -> Iterator[dict[str, Any]]:
-        """Yield what the log says of each commit, as `history` does of a table."""
-        return _history(self.files, self.version, since, octets)
-
-    def followed(self) -> Seen | None:
-        """Return the table as it is now, None where it has to be opened anew.
-
-        That is so when the entry of the version is gone or another file, as in a table that was made anew, brought
-        back from a copy or cut off; when something happened to the log and there is no next entry, as where one is
-        missing; when more changed than files; and now and then, to forget what came long ago.
-        """
-        if self.log is None or self.identity is None:
-            return None
-        since, changed = [*self.since], self.log.changed()
+    def stands(self) -> bool:
+        """Tell whether the handle is still at this version, and the log is seen to have the same entry for it."""
         try:
-            while (entry := self.log.read(self.table.version() + len(since) + 1)) is not None:
-                since.append(entry)
-                if len(since) > MOST_FOLLOWED or not entry.kinds <= FOLLOWED:
-                    return None
-        except (OSError, ValueError):
-            return None
-        if not self.log.holds(self.version, self.identity):
-            return None
-        if len(since) == len(self.since):
-            return self if changed == self.changed else None
-        last = since[-1]
-        return replace(self, version=last.version, identity=last.identity, changed=changed, since=tuple(since))
+            return self.table.version() == self.version and _entry_file(self.table, self.version) == self.entry
+        except FAULTS:
+            return False
+
+    def latest(self) -> Snapshot:
+        """Return the table as it is now, this snapshot if nothing changed. Raises what delta-rs raises.
+
+        delta-rs reads only the new log entries, so the time does not grow with the log. But it goes by version numbers:
+        a table that was deleted and made again would keep the columns and files of the old one. So a table whose entry
+        of this version is another file now is opened again. delta-rs is asked only if there is a next entry.
+        """
+        try:
+            if self.stands() and self.entry is not None and _entry_file(self.table, self.version + 1) is None:
+                return self
+            self.table.update_incremental()
+            found = self.of(self.location, self.table)
+            if self.entry is not None and _entry_file(self.table, self.version) == self.entry:
+                return self if found.version == self.version else found
+        except FAULTS:  # as where the log ends before this version: opening it says what is wrong, if anything is
+            pass
+        return Snapshot.opened(self.location)
 
 
-class Opened:
-    """Tables that were opened lately: to open one costs the more, the longer its log is and the more was ever removed.
-
-    So one on a disk of this machine is followed from then on, entry by entry.
-    """
+class OpenTables:
+    """Tables that were read lately: following one that is open takes a third of the time of opening it."""
 
     def __init__(self, most: int = 8) -> None:
         """Keep `most` tables at most."""
         self._most = most
-        self._kept: dict[str, Seen] = {}
+        self._kept: dict[str, Snapshot] = {}
 
-    def get(self, location: str) -> Seen:
-        """Return the table as it is now. Raises what delta-rs raises."""
+    def latest(self, location: str) -> DeltaTable:
+        """Return a table as it is now. Raises what delta-rs raises."""
         kept = self._kept.pop(location, None)
-        seen = (None if kept is None else kept.followed()) or Seen.at(location)
+        snapshot = Snapshot.opened(location) if kept is None else kept.latest()
         while len(self._kept) >= self._most:
             self._kept.pop(next(iter(self._kept)), None)
-        self._kept[location] = seen
-        return seen
+        self._kept[location] = snapshot
+        return snapshot.table
 
-    @contextmanager
-    def doubted(self, location: str) -> Iterator[None]:
-        """Open a table anew when it is asked for next if what is tried fails: it may not be what it looks like."""
-        try:
-            yield
-        except BaseException:
-            self._kept.pop(location, None)
-            raise
+    def clear(self) -> None:
+        """Forget all tables."""
+        self._kept.clear()
 
 
-OPENED = Opened()
+OPEN_TABLES = OpenTables()
+
+
+def table_files(location: str, table: DeltaTable) -> FileSystem:
+    """Return the files of a table, by their paths in it."""
+    path = local_path(location)
+    if path is None:
+        return PyFileSystem(DeltaStorageHandler(table.table_uri))
+    return SubTreeFileSystem(str(path.resolve()), LocalFileSystem())
+
+
+def _entry_file(table: DeltaTable, version: int) -> tuple[int, int] | None:
+    found = PyFileSystem(DeltaStorageHandler(table.table_uri)).get_file_info(_entry_path(version))
+    return None if found.type == FileType.NotFound else (found.mtime_ns, found.size)
+
+
+def _entry_path(version: int) -> str:
+    return f"_delta_log/{version:020}.json"
 
 
 def history(table: DeltaTable, since: int = 0, *, octets: bool = False) -> Iterator[dict[str, Any]]:
     """Yield what the log says of each commit, the last first, back to version `since` or where the log begins.
 
-    `version` is the number of the log's own file. `DeltaTable.history` counts back from the version at which the table
-    was opened, and begins with the newest that there is: one commit in between, and each has the number of another. A
-    commit that says nothing of itself has the time of its file. With `octets` it says how many its files have. Raises
+    `version` is the number of the log's own file. `DeltaTable.history` counts back from the version of the handle, and
+    begins with the newest commit that there is: one commit in between, and each has the number of another. A commit
+    that says nothing of itself has the time of its file. With `octets` it says how many bytes its files have. Raises
     OSError for an empty file.
     """
-    return _history(PyFileSystem(DeltaStorageHandler(table.table_uri)), table.version(), since, octets)
-
-
-def _history(store: FileSystem, latest: int, since: int, octets: bool) -> Iterator[dict[str, Any]]:
-    for version in range(latest, since - 1, -1):
-        place = f"_delta_log/{version:020}.json"
+    store = PyFileSystem(DeltaStorageHandler(table.table_uri))
+    for version in range(table.version(), since - 1, -1):
+        place = _entry_path(version)
         found = store.get_file_info(place)
         if found.type == FileType.NotFound:
             return

@@ -162,11 +162,6 @@ def live_states(columns: Iterable[str]) -> str:
     return f"state IN ({', '.join(map(repr, (OPEN, *CONTROL)))})"
 
 
-def is_live(state: str | None, columns: Iterable[str]) -> bool:
-    """Tell whether a state is that of live rows, in a ledger with these columns."""
-    return state not in FINAL if is_of_topology(columns) else state in (OPEN, *CONTROL)
-
-
 def are_live(states: pa.Array | pa.ChunkedArray, columns: Iterable[str]) -> Any:
     """Tell which states are those of live rows, in a ledger with these columns."""
     if is_of_topology(columns):
@@ -192,11 +187,6 @@ def reached_of(rows: Iterable[Any], depot_id: str) -> int:
     """Return up to which version a depot was read, of what `reached` found; -1 for not at all."""
     found = [row["reached"] for row in rows if row["depot_id"] == depot_id and row["reached"] is not None]
     return int(found[0]) if found else -1
-
-
-def application(ledger_id: str) -> str:
-    """Return the name under which commits of microbatches stand among the transaction ids of a ledger."""
-    return f"windrow:{ledger_id}"
 
 
 def rows(schema: pa.Schema, columns: dict[str, object], count: int) -> pa.Table:

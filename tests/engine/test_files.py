@@ -83,18 +83,6 @@ class TestOpenBatches:
         assert world.canonical() == world.expected()
 
 
-def test_transaction_id(world: World, embedded: EngineFactory) -> None:
-    """
-    A commit records the version it rests on under the ledger's transaction id, which Spark's second belt looks at.
-    """
-    world.publish([message()])
-    runner = world.runner(embedded)
-    before = world.version()
-    runner.once()
-    table = DeltaTable(world.ledger)
-    assert table.transaction_version(f"windrow:{table.metadata().id}") == before
-
-
 class TestColumns:
     def test_what_is_null_everywhere_is_not_there(self, many: World, embedded: EngineFactory) -> None:
         """

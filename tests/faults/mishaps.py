@@ -143,7 +143,7 @@ def assert_sound(world: World) -> None:
 
 def forget_tables() -> None:
     """Forget which tables this process has open: what comes next opens them, as another process would."""
-    storage.OPENED._kept.clear()
+    storage.OPEN_TABLES.clear()
 
 
 @contextmanager

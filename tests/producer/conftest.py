@@ -12,7 +12,6 @@ from deltalake import DeltaTable
 
 from windrow.arrow import plain
 from windrow.producer import Producer
-from windrow.producer.tail import Tail
 from windrow.producer.writer import DepotWriter, Entry
 
 REALLY_WRITE = DepotWriter._write
@@ -72,14 +71,6 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
 
     monkeypatch.setattr(DepotWriter, "_write", write)
     return found
-
-
-@pytest.fixture(params=["entry", "delta-rs"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How commits are made: an entry of our own behind the last one, or by delta-rs."""
-    if request.param == "delta-rs":
-        monkeypatch.setattr(Tail, "of", lambda table, location: None)
-    return request.param
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from windrow.errors import TableRefused
 from windrow.producer import batch
 from windrow.producer.batch import Batch
 
-pytestmark = pytest.mark.usefixtures("way")
 SENDERS, EACH = 4, 60
 
 

@@ -17,8 +17,6 @@ from windrow.ingest import ingest
 from windrow.maintain import maintain
 from windrow.wall import WallClock
 
-pytestmark = pytest.mark.usefixtures("way")
-
 
 @pytest.fixture
 def world(tmp_path: Path, clock: ManualClock) -> World:

@@ -34,7 +34,6 @@ from windrow.producer import Ack, Producer, State, writer
 from windrow.producer.batch import Batch
 from windrow.storage import open_table
 
-pytestmark = pytest.mark.usefixtures("way")
 NEVER = 3_600_000
 
 
@@ -244,21 +243,25 @@ class TestOthers:
                 assert isinstance(producer.send(key="k", type="t").exception(60), TableRefused)
             assert empty(producer)
 
-    @pytest.mark.parametrize("replaced", [True, False])
+    @pytest.mark.parametrize("replaced", [False, 0, 3], ids=["removed", "replaced", "replaced by a longer one"])
     def test_removed(self, depot, replaced):
         """
-        When the depot is removed, or another one is put in its place, messages fail and none is acknowledged.
+        When the depot is removed, or another one is put in its place, messages fail and none is acknowledged. One with
+        more versions would look to delta-rs as if others had added to the one before.
         """
         with Producer(depot, "p") as producer:
             producer.send(key="k", type="t").result(60)
             shutil.rmtree(depot)
-            if replaced:
+            if replaced is not False:
                 create_depot(depot, pa.string(), "90d")
+                other = pa.table([pa.nulls(1, field.type) for field in schema()], schema())
+                for _ in range(replaced):
+                    really_write(depot, other, mode="append")
             for _ in range(2):
                 error = producer.send(key="k", type="t").exception(60)
-                assert isinstance(error, TableRefused if replaced else TableMissing)
+                assert isinstance(error, TableMissing if replaced is False else TableRefused)
             assert empty(producer)
-        assert not DeltaTable.is_deltatable(depot) or DeltaTable(depot).version() == 0
+        assert not DeltaTable.is_deltatable(depot) or DeltaTable(depot).version() == (replaced or 0)
 
     def test_asked(self, depot):
         """

@@ -35,7 +35,7 @@ def contents(depot: str) -> dict[str, list[tuple[int, bytes, bool]]]:
 
 
 class TestSend:
-    def test_arrives(self, depot: str, way: str) -> None:
+    def test_arrives(self, depot: str) -> None:
         """
         Each buffer is a chunk, numbered from 1 and acknowledged with its number; the last one ends the source.
         """
@@ -129,7 +129,7 @@ class TestSend:
 
 
 class TestGoesOn:
-    def test_after_a_restart(self, depot: str, way: str) -> None:
+    def test_after_a_restart(self, depot: str) -> None:
         """
         Numbers go on behind those in the depot.
         """
@@ -154,7 +154,7 @@ class TestGoesOn:
                 again.finish()
         assert contents(depot) == {"socket": [(1, b"x", True)]}
 
-    def test_lost_reply(self, depot: str, faults: Faults, way: str) -> None:
+    def test_lost_reply(self, depot: str, faults: Faults) -> None:
         """
         A commit whose reply was lost counts, and its chunks are there once.
         """
@@ -232,7 +232,7 @@ class TestGoesOn:
 
 
 class TestFence:
-    def test_second_process(self, depot: str, way: str) -> None:
+    def test_second_process(self, depot: str) -> None:
         """
         Of two processes that send one source, the one that commits later is told, and writes nothing.
         """
@@ -285,7 +285,7 @@ class TestFence:
             list(ingest(depot, [str(file)], lambda: NOW, raw_source="socket"))
         assert contents(depot) == {"file": [(1, b"content", True)], "socket": [(1, b"x", False)]}
 
-    def test_while_a_file_is_read(self, depot: str, tmp_path: Path, way: str) -> None:
+    def test_while_a_file_is_read(self, depot: str, tmp_path: Path) -> None:
         """
         A file that is ingested while a producer of the same source is open makes it stop.
         """

@@ -25,7 +25,6 @@ from windrow.commits import rows_added
 from windrow.engine.creation import create_depot, create_raw_depot
 from windrow.errors import FileRefused, TableRefused, TableUnwritable
 from windrow.formats.codecs import Codec, decode, encode
-from windrow.producer.tail import Tail
 from windrow.rawfiles import Coded, RawIngested, ingest, parts
 from windrow.rawfiles import depot as raw_depot
 from windrow.storage import history
@@ -47,14 +46,6 @@ def into(depot: str) -> Ingest:
         return list(ingest(depot, [str(file) for file in files], lambda: NOW, **options))
 
     return run
-
-
-@pytest.fixture(params=["tail", "delta-rs"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each way in which an entry of the log is written."""
-    if request.param == "delta-rs":
-        monkeypatch.setattr(Tail, "of", lambda table, location: None)
-    return str(request.param)
 
 
 def written(path: Path, content: bytes) -> Path:
@@ -88,7 +79,7 @@ def named(depot: str) -> set[str]:
 
 
 class TestContent:
-    def test_comes_through(self, into: Ingest, depot: str, tmp_path: Path, way: str) -> None:
+    def test_comes_through(self, into: Ingest, depot: str, tmp_path: Path) -> None:
         """
         Chunks put together are the file, whatever octets it has; each has the time at which reading began.
         """
@@ -150,20 +141,20 @@ class TestContent:
         feed = pa.table(table.load_cdf(starting_version=1))
         assert feed["_change_type"].to_pylist() == ["insert"] * 3
 
-    def test_checkpoints(self, into: Ingest, depot: str, tmp_path: Path, way: str) -> None:
+    def test_checkpoints(self, into: Ingest, depot: str, tmp_path: Path) -> None:
         """
-        A checkpoint is written as often as the table says, whoever writes the entries.
+        A checkpoint is written as often as the table says.
         """
         files = [written(tmp_path / str(number), bytes([number])) for number in range(21)]
         into(*files)
         [checkpoint] = (Path(depot) / "_delta_log").glob("*.checkpoint.parquet")
-        assert int(checkpoint.name[:20]) in {19, 20}  # delta-rs writes it one commit before
+        assert int(checkpoint.name[:20]) == 19
         assert into(*files)[-1].known
         assert len(contents(depot)) == 21
 
 
 class TestOnce:
-    def test_again(self, into: Ingest, depot: str, tmp_path: Path, way: str) -> None:
+    def test_again(self, into: Ingest, depot: str, tmp_path: Path) -> None:
         """
         A file that was ingested adds nothing when it is again, also under another name, and leaves no file behind.
         """
@@ -203,7 +194,7 @@ class TestOnce:
         assert (files_of(depot), DeltaTable(depot).version()) == (before, 1)
 
     def test_between_reading_and_commit(
-        self, into: Ingest, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+        self, into: Ingest, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """
         Another writer that commits between the look at the log and the entry does not make a file come in twice.
@@ -212,12 +203,12 @@ class TestOnce:
         into(written(tmp_path / "before", b"1"))
         real = raw_depot.RawDepot._added
 
-        def second(self: Any, table: DeltaTable, given: Any, begin: str | None, behind_last: bool) -> int:
+        def second(self: Any, table: DeltaTable, given: Any, begin: str | None) -> int:
             monkeypatch.setattr(raw_depot.RawDepot, "_added", real)
             taken = [Transaction(name, number) for name, number in given.numbers(begin).items()]
             other = chunks.rows(str(file), [Chunk(1, b"abc", last=True)], NOW)
             write_deltalake(depot, other, mode="append", commit_properties=CommitProperties(app_transactions=taken))
-            return real(self, table, given, begin, behind_last)
+            return real(self, table, given, begin)
 
         monkeypatch.setattr(raw_depot.RawDepot, "_added", second)
         [done] = into(file)
@@ -226,7 +217,7 @@ class TestOnce:
         assert files_of(depot) == named(depot)
 
     def test_replaced_between_reading_and_commit(
-        self, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+        self, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """
         A file of which other content came in while it was read is refused, and no number is taken twice.
@@ -243,7 +234,7 @@ class TestOnce:
         assert files_of(depot) == named(depot)
 
     def test_another_writer_in_between(
-        self, into: Ingest, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+        self, into: Ingest, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """
         Another raw source that came in between is no conflict: both are there.
@@ -252,10 +243,10 @@ class TestOnce:
         create_raw_depot(depot)
         real = raw_depot.RawDepot._added
 
-        def second(self: Any, table: DeltaTable, given: Any, begin: str | None, behind_last: bool) -> int:
+        def second(self: Any, table: DeltaTable, given: Any, begin: str | None) -> int:
             monkeypatch.setattr(raw_depot.RawDepot, "_added", real)
             write_deltalake(depot, chunks.rows("socket", [Chunk(1, b"x", last=True)], NOW), mode="append")
-            return real(self, table, given, begin, behind_last)
+            return real(self, table, given, begin)
 
         monkeypatch.setattr(raw_depot.RawDepot, "_added", second)
         assert [(one.known, one.depot_version) for one in into(file)] == [(False, 2)]
@@ -265,13 +256,13 @@ class TestOnce:
         """
         A commit that failed after its entry was written counts, and its files stay.
         """
-        real = Tail.add
+        real = DeltaTable.create_write_transaction
 
-        def lost(self: Tail, *given: Any) -> int | None:
-            real(self, *given)
+        def lost(self: DeltaTable, *given: Any, **options: Any) -> None:
+            real(self, *given, **options)
             raise OSError(errno.EIO, "lost")
 
-        monkeypatch.setattr(Tail, "add", lost)
+        monkeypatch.setattr(DeltaTable, "create_write_transaction", lost)
         [done] = into(written(tmp_path / "file", b"abc"))
         assert (done.known, done.depot_version) == (False, 1)
         assert contents(depot) == {str(tmp_path / "file"): b"abc"}
@@ -288,7 +279,6 @@ class TestOnce:
             real(self, *given, **options)
             real(self, *given, **options)
 
-        monkeypatch.setattr(Tail, "of", lambda table, location: None)
         monkeypatch.setattr(DeltaTable, "create_write_transaction", repeated)
         [done] = into(written(tmp_path / "file", b"abc"))
         assert (done.known, done.depot_version) == (False, 1)
@@ -299,11 +289,11 @@ class TestOnce:
         A commit that failed leaves neither rows nor files, and again it succeeds.
         """
 
-        def full(self: Tail, *given: Any) -> int | None:
+        def full(self: DeltaTable, *given: Any, **options: Any) -> None:
             raise OSError(errno.ENOSPC, "full")
 
         with monkeypatch.context() as patched:
-            patched.setattr(Tail, "add", full)
+            patched.setattr(DeltaTable, "create_write_transaction", full)
             with pytest.raises(TableUnwritable):
                 into(written(tmp_path / "file", b"abc"))
         assert (files_of(depot), DeltaTable(depot).version()) == (set(), 0)

@@ -17,7 +17,6 @@ from windrow.chunks import Chunk
 from windrow.engine.creation import create_raw_depot
 from windrow.errors import FileRefused, TableUnwritable
 from windrow.formats.codecs import decode, encode
-from windrow.producer.tail import Tail
 from windrow.rawfiles import Coded, RawIngested, ingest
 from windrow.rawfiles import depot as raw_depot
 
@@ -28,14 +27,6 @@ CONTENT = random.Random(3).randbytes(500_000)
 @pytest.fixture
 def depot(tmp_path: Path) -> str:
     return str(tmp_path / "depot")
-
-
-@pytest.fixture(params=["tail", "delta-rs"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each way in which an entry of the log is written."""
-    if request.param == "delta-rs":
-        monkeypatch.setattr(Tail, "of", lambda table, location: None)
-    return str(request.param)
 
 
 @pytest.fixture
@@ -84,7 +75,7 @@ def versions(depot: str) -> list[int]:
 
 class TestVersions:
     @pytest.mark.parametrize("size", [99_999, 100_000, 100_001, 200_000, 457_000])
-    def test_bounded(self, into: Into, depot: str, tmp_path: Path, size: int, way: str) -> None:
+    def test_bounded(self, into: Into, depot: str, tmp_path: Path, size: int) -> None:
         """
         A version adds as many whole chunks as fit into `commit_bytes`; all together they are the file.
         """
@@ -144,9 +135,7 @@ class TestVersions:
 
 
 class TestGoesOn:
-    def test_behind_what_is_there(
-        self, into: Into, depot: str, tmp_path: Path, left: Callable[[Path], None], way: str
-    ) -> None:
+    def test_behind_what_is_there(self, into: Into, depot: str, tmp_path: Path, left: Callable[[Path], None]) -> None:
         """
         A file of which two versions are there goes on with the third, is read once, and each chunk is there once.
         """
@@ -203,13 +192,13 @@ class TestGoesOn:
         """
         A commit that failed after its entry was written counts, whichever of a file it is.
         """
-        real = Tail.add
+        real = DeltaTable.create_write_transaction
 
-        def lost(self: Tail, *given: Any) -> int | None:
-            real(self, *given)
+        def lost(self: DeltaTable, *given: Any, **options: Any) -> None:
+            real(self, *given, **options)
             raise OSError("lost")
 
-        monkeypatch.setattr(Tail, "add", lost)
+        monkeypatch.setattr(DeltaTable, "create_write_transaction", lost)
         file = written(tmp_path / "file", CONTENT)
         assert into(file).versions == 5
         assert contents(depot) == {str(file): CONTENT}
@@ -237,7 +226,7 @@ class TestCopies:
         assert into(grown).versions == 6
         assert contents(depot)[str(grown)] == CONTENT + b"more"
 
-    def test_at_the_same_time(self, into: Into, depot: str, tmp_path: Path, way: str) -> None:
+    def test_at_the_same_time(self, into: Into, depot: str, tmp_path: Path) -> None:
         """
         A copy that another process takes in between two commits of a file waits, and is known at its end.
         """
@@ -255,7 +244,7 @@ class TestCopies:
 
 
 class TestSomebodyElse:
-    def test_same_file(self, into: Into, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    def test_same_file(self, into: Into, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """
         Of two processes that ingest one file, each finds what the other committed, and each chunk is there once.
         """

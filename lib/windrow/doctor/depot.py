@@ -55,7 +55,7 @@ def check_columns(depot: OpenDepot) -> Iterator[Finding]:
 def _raw(depot: OpenDepot) -> Finding:
     """A raw depot needs a format, and a mapping of its fields that the engine can run."""
     try:
-        conversion = Conversion.of(depot.settings, identity(depot.table, depot.table.version()))
+        conversion = Conversion.of(depot.settings, identity(depot.table))
         if depot.engine == "embedded":
             conversion.require_embedded()
     except WindrowError as refused:

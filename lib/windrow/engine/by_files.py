@@ -16,7 +16,7 @@ from windrow.engine.lock import commit_lock
 from windrow.engine.log import ledger_schema_of, require_ledger
 from windrow.engine.protocol import Live, Merged
 from windrow.errors import BrokenPromise, LedgerMoved, TableRefused, first_line
-from windrow.storage import OPENED, seen_table, writing
+from windrow.storage import latest_snapshot, writing
 
 BY_NAME = 2  # the reader version that brought column mapping
 HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}  # features that change no file's meaning
@@ -24,10 +24,10 @@ HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}  # features t
 
 def live(location: str, parts: Parts) -> Live:
     """Read the live rows of the ledger at a path; the handle is its files, at the version that the rows are of."""
-    seen = seen_table(location, "ledger")
     files = parts.opened
-    if files is None or files.seen is not seen:
-        table = seen.table
+    snapshot = latest_snapshot(location, "ledger", None if files is None else files.snapshot)
+    table = snapshot.table
+    if files is None or files.snapshot is not snapshot:
         if "state" not in table.metadata().partition_columns:
             raise TableRefused(f"{location} is a Delta table, but no ledger", "Give the path of a ledger.")
         columns = pa.schema(table.schema().to_arrow())
@@ -39,8 +39,8 @@ def live(location: str, parts: Parts) -> Live:
                 f"the ledger at {location} has {beyond}, with which its files alone do not say what its rows are",
                 "Run it with --engine spark; a ledger as Windrow makes it has no such feature.",
             )
-        files = parts.opened = LedgerFiles(location, seen, schema, parts)
-    return Live(files.rows, files, seen.version)
+        files = parts.opened = LedgerFiles(snapshot, schema, parts)
+    return Live(files.rows, files, snapshot.version)
 
 
 def merge(location: str, rows: pa.Table, control: pa.Table, live: Live, note: str) -> Merged:
@@ -49,7 +49,7 @@ def merge(location: str, rows: pa.Table, control: pa.Table, live: Live, note: st
     files = live.open
     if not isinstance(files, LedgerFiles):
         raise BrokenPromise("the live rows were read by their files")
-    with commit_lock(location), OPENED.doubted(location), writing(location, "ledger"):
+    with commit_lock(location), writing(location, "ledger"):
         try:
             return files.replace(new, {"userMetadata": note})
         except CommitFailedError as error:

@@ -9,19 +9,19 @@ from windrow import chunks, tables
 from windrow.engine.lock import commit_lock
 from windrow.errors import TableRefused
 from windrow.locations import local_path
-from windrow.storage import seen_table, writing
+from windrow.storage import latest_table, writing
 
 
 def create_depot(location: str, payload: pa.DataType, keep: str = "90d") -> None:
     """Create an empty depot at a path unless it exists. Raises TableRefused for a raw one."""
     if not _created(location, tables.depot_schema(payload), tables.DEPOT_COMMENT, keep):
-        require_messages(pa.schema(seen_table(location, "depot").table.schema().to_arrow()), location)
+        require_messages(pa.schema(latest_table(location, "depot").schema().to_arrow()), location)
 
 
 def create_raw_depot(location: str, keep: str = "90d") -> None:
     """Create an empty raw depot at a path unless it exists. Raises TableRefused for a depot of something else."""
     if not _created(location, chunks.RAW, chunks.COMMENT, keep):
-        require_raw(pa.schema(seen_table(location, "depot").table.schema().to_arrow()), location)
+        require_raw(pa.schema(latest_table(location, "depot").schema().to_arrow()), location)
 
 
 def _created(location: str, columns: pa.Schema, comment: str, keep: str) -> bool:

@@ -14,7 +14,6 @@ from pyarrow.parquet import ParquetFile
 from windrow.arrow import plain
 from windrow.commits import CHANGE, FEED_COLUMNS, VERSION, Commit
 from windrow.engine import by_files
-from windrow.engine.appended import appended
 from windrow.engine.arrivals import Arrivals, Arrived, Slice
 from windrow.engine.choice import TRANSACTION
 from windrow.engine.conversion import Conversion
@@ -38,17 +37,16 @@ from windrow.errors import (
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.expressions import recorded_text
 from windrow.locations import is_name
-from windrow.progress import Primed
 from windrow.settings import Settings
 from windrow.step import Task, Wanted
-from windrow.storage import UNTRIMMED, Seen, missing, open_table, reading, seen_table, writing
+from windrow.storage import UNTRIMMED, latest_table, missing, open_table, reading, writing
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedArrivals:
     """New versions of the depot; each slice is one read of its own versions."""
 
-    depot: Seen
+    depot: DeltaTable
     counts: Mapping[int, int | None]
     octets: Mapping[int, int]
     begin: int
@@ -75,8 +73,8 @@ class EmbeddedArrivals:
 
     def _require_feed(self, version: int) -> None:
         """Refuse a version that did more than append while the feed was off: rows it kept would look like new ones."""
-        with reading(self.depot.table.table_uri, "depot"):
-            properties = DeltaTable(self.depot.table.table_uri, version=version).metadata().configuration
+        with reading(self.depot.table_uri, "depot"):
+            properties = DeltaTable(self.depot.table_uri, version=version).metadata().configuration
         if properties.get("delta.enableChangeDataFeed") != "true":
             raise DepotUnreadable(
                 f"depot version {version} changed rows while its change feed was off: what it added cannot be told",
@@ -97,11 +95,8 @@ class EmbeddedArrivals:
         return cut_chunks(rows, counts, filled, format_, self.conversion.apply)
 
     def _feed(self, first: int, last: int) -> pa.Table:
-        found = appended(self.depot, first, last)
-        if found is not None:
-            return found
         try:
-            return plain(pa.table(self.depot.table.load_cdf(starting_version=first, ending_version=last)))
+            return plain(pa.table(self.depot.load_cdf(starting_version=first, ending_version=last)))
         except (DeltaError, pa.ArrowException, OSError) as error:
             raise DepotUnreadable(
                 f"the change feed of depot versions {first} to {last} cannot be read: {first_line(error)}",
@@ -207,7 +202,7 @@ class EmbeddedEngine:
 
     def transaction(self, application: str) -> int | None:
         """Return the version that the depot's log recorded for a transaction id."""
-        return seen_table(self._depot, "depot").transaction(application)
+        return latest_table(self._depot, "depot").transaction_version(application)
 
     def append(
         self,
@@ -246,18 +241,18 @@ class EmbeddedEngine:
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
         """Give `handle` the versions after `after`, up to `upto`."""
-        seen = seen_table(self._depot, "depot")
+        table = latest_table(self._depot, "depot")
         log = DeltaRsLog(self._depot)
         added = log.rows_added(after, upto)
         if any(count != 0 for count in added.values()):
-            conversion = Conversion.of(self._settings, identity(seen.table, seen.version), self._as_rows)
+            conversion = Conversion.of(self._settings, identity(table), self._as_rows)
             new = {version: count for version, count in conversion.counts(added).items() if count != 0}
             octets = conversion.octets(log, after, upto)
-            handle(EmbeddedArrivals(seen, new, octets, after + 1, self._settings.on_depot_delete, conversion))
+            handle(EmbeddedArrivals(table, new, octets, after + 1, self._settings.on_depot_delete, conversion))
 
-    def process(self, task: Task, arrived: Slice | None, state: Primed, wanted: Wanted | None) -> Processed:
+    def process(self, task: Task, arrived: Slice | None, live: Live, wanted: Wanted | None) -> Processed:
         """Run a task over what arrived, if anything did, and the open batches that are wanted (None: all)."""
-        return process_here(task, arrived, state, wanted)
+        return process_here(task, arrived, live, wanted)
 
     def commit_form(self, processed: Processed) -> str:
         """Return that it is one transaction of delta-rs."""

@@ -21,12 +21,12 @@ from windrow import tables
 from windrow.arrow import plain
 from windrow.engine.frames import frame_of
 from windrow.engine.processed import Counts, Processed
-from windrow.engine.protocol import OpenRows
+from windrow.engine.protocol import Live
 from windrow.engine.slices import require_text
 from windrow.engine.spark_open import SparkOpen
 from windrow.floors import Floors
 from windrow.open_batches import SCHEMA, OpenBatches
-from windrow.progress import Primed, require_batches
+from windrow.soundness import require_batches
 from windrow.step import CHANGED, Task, Wanted
 
 ROWS_OF_A_PARTITION = 200_000
@@ -85,32 +85,32 @@ class Spread:
     beside: list[DataFrame]
 
 
-def process_on_executors(task: Task, spread: Spread, state: Primed, wanted: Wanted | None) -> Processed:
+def process_on_executors(task: Task, spread: Spread, live: Live, wanted: Wanted | None) -> Processed:
     """Run a task over what arrived and the open batches that are wanted (None: all)."""
-    opened = _on_executors(state.fence.open, spread, state)
+    opened = _on_executors(live, spread)
     streams = spread.messages.select("source", "key")
-    read = state.open if wanted is None else opened.counted(wanted, streams)
+    totals = live.totals
+    read = totals if wanted is None else opened.counted(wanted, streams)
     if task.flush:
         last = opened.last_event_times(task.step.wanted(task.floors.after).passed)
         task = replace(task, last=last)
     batches = opened.frame(wanted, streams)
     size = spread.rows + read.total[1]
-    rows = _stepped(task, spread.messages, batches, state.progress.schema, size)
+    rows = _stepped(task, spread.messages, batches, live.schema, size)
     for frame in spread.beside:
         rows = rows.unionByName(frame.withColumn(CHANGED, F.lit(True)))
     held = kept(rows)
     counts, left = _counted(held)
     passed = Floors.empty() if wanted is None else wanted.passed
     cuts = Floors.empty() if task.last is None else task.step.due(Floors(task.last.source, task.last.floor + 1))
-    return Processed(held, counts, cuts, state.open.after(read, left, passed), "executors", whole=wanted is None)
+    return Processed(held, counts, cuts, totals.after(read, left, passed), "executors", whole=wanted is None)
 
 
-def _on_executors(opened: OpenRows, spread: Spread, state: Primed) -> SparkOpen:
+def _on_executors(live: Live, spread: Spread) -> SparkOpen:
     """Return the open batches for the executors; those of a dry run are in memory."""
-    if isinstance(opened, SparkOpen):
-        return opened
-    session, rows = spread.messages.sparkSession, opened.wanted(None)
-    return HeldOpen(session, "", 0, state.progress.schema, rows)
+    if isinstance(live.open, SparkOpen):
+        return live.open
+    return HeldOpen(spread.messages.sparkSession, "", 0, live.schema, live.open.wanted(None))
 
 
 @dataclass(slots=True)
@@ -181,20 +181,20 @@ def _summarising(latest: int) -> Batches:
 
 
 def _processing(task: Task, schema: pa.Schema) -> Batches:
-    def process(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        given = list(batches)
+    def process(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        given = list(parts)
         if not given:
             return
         both = pa.Table.from_batches(given)
         arrived = message_columns.conform(plain(_unpacked(both, "message")))
-        live = _live(both, schema)
-        require_batches(live)
-        yield from task.with_unchanged(arrived, live).combine_chunks().to_batches()
+        batches = _batches(both, schema)
+        require_batches(batches)
+        yield from task.with_unchanged(arrived, batches).combine_chunks().to_batches()
 
     return process
 
 
-def _live(both: pa.Table, schema: pa.Schema) -> pa.Table:
+def _batches(both: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the open batches of `_together`, with all columns of the ledger."""
     batch, beside = plain(_unpacked(both, "batch")), plain(both.filter(pc.is_valid(both["batch"])))
     told = {"messages": beside["messages"]} | {name: batch[name] for name in batch.column_names}

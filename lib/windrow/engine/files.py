@@ -1,10 +1,12 @@
 """The ledger file by file: which live rows lie in which file, and a commit that replaces just the files it touches.
 
 A MERGE has a query engine join all live rows with the new ones, to find out what a microbatch knows already: which rows
-it replaces, and since it read them where they lie. So new files are written with Arrow, and one transaction adds them
-and removes those whose rows changed; rows of these files that did not change are written again. Every commit replaces
-the file of the progress row, and Delta refuses a second removal of a file: that is the fence. The transaction id, the
-version at prime, is there for commits of Spark that rest on an older one.
+it replaces, and since it read them where they lie. So new files are written with Arrow, and one transaction of delta-rs
+adds them and removes those whose rows changed; rows of these files that did not change are written again.
+
+The fence: every commit replaces the file of the progress row, and delta-rs refuses to remove a file that a commit since
+prime has removed. It compares with the version of the handle. So the handle belongs to one engine, and where it has
+moved on since prime, or the log has another entry for that version, nothing is committed.
 
 Open batches are kept in files of about `OPEN_BYTES` in the order of their ids, and so of their streams. What the log
 says of a file tells whether a stream can be in it, and when its first window ends: a microbatch that touches few of
@@ -15,33 +17,46 @@ A file holds no columns that are NULL in all of its rows: readers of Delta fill 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake.transaction import AddAction
+from deltalake import CommitProperties, DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
 
 from windrow import tables
-from windrow.arrow import no_rows, plain, where
+from windrow.arrow import counted, no_rows, plain, where
 from windrow.engine.encoding import repeating
-from windrow.engine.ledger_commit import LedgerCommit
-from windrow.engine.live_files import BY, File, files_after, files_of
 from windrow.engine.protocol import Merged, ended_in
-from windrow.engine.pruning import Reach
+from windrow.engine.pruning import SAID, Extent, Reach
 from windrow.engine.statistics import statistics
-from windrow.entries import now
-from windrow.errors import first_line
+from windrow.errors import LedgerMoved, first_line
 from windrow.floors import Floors
 from windrow.step import Wanted, no_streams
-from windrow.storage import Seen, reading
+from windrow.storage import UNTRIMMED, Snapshot, reading, table_files
+
+BY = "state"
+STATE = f"partition.{BY}"  # in what delta-rs says of a file
 
 OPEN_BYTES = 4_000_000  # in memory
 SMALL_BYTES = 100_000  # on disk
 FINAL_BYTES = 256_000_000
 KEPT_BYTES = 128_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of the table as the log has it: its size in bytes, and what it can hold."""
+
+    path: str
+    state: str
+    size: int
+    extent: Extent
 
 
 class Parts:
@@ -72,11 +87,13 @@ class Parts:
 class LedgerFiles:
     """The live rows of a ledger at one version, in the files they lie in; what was read of them can be replaced."""
 
-    def __init__(self, location: str, seen: Seen, schema: pa.Schema, parts: Parts) -> None:
-        """Read all but the open batches. Raises TableUnreadable."""
-        self._location, self.seen, self._schema, self._parts = location, seen, schema, parts
-        self._store = seen.files
-        self.files = self._live()
+    def __init__(
+        self, snapshot: Snapshot, schema: pa.Schema, parts: Parts, files: Sequence[File] | None = None
+    ) -> None:
+        """Read all but the open batches, from `files` if it is known which these are. Raises TableUnreadable."""
+        self._location, self.snapshot, self._schema, self._parts = snapshot.location, snapshot, schema, parts
+        self._store = table_files(self._location, snapshot.table)
+        self.files = list(live_files(snapshot.table, schema.names) if files is None else files)
         self._open = [file for file in self.files if file.state not in tables.CONTROL]
         parts.only(file.path for file in self.files)
         self._read: dict[str, pa.Table] = {}
@@ -101,16 +118,16 @@ class LedgerFiles:
     def replace(self, new: pa.Table, note: Mapping[str, str]) -> Merged:
         """Commit `new` in place of the rows with the same ids that were read; the state `gone` only removes.
 
-        Raises CommitFailedError when a file was removed or the table changed since it was seen, and LedgerMoved when
-        it is another one.
+        Raises CommitFailedError for what others committed since prime, LedgerMoved where that cannot be compared.
         """
         replaced = self._having(new["id"].combine_chunks())
         written = where(new, pc.not_equal(new[BY], tables.GONE))
         changed = {path for path, mask in replaced.items() if pc.any(mask).as_py()}
         touched = self._touched(changed, set(written[BY].unique().to_pylist()))
         kept = [where(self._read[file.path], pc.invert(replaced[file.path])) for file in touched]
-        added = list(self._written(pa.concat_tables([*kept, written])))
-        LedgerCommit(self._location, self.seen, added, touched, note).make()
+        written_files = list(self._written(pa.concat_tables([*kept, written])))
+        self._commit([action for action, _ in written_files], touched, note)
+        self._follow([file for _, file in written_files if file is not None], touched)
         matched = sum(pc.sum(mask).as_py() or 0 for mask in replaced.values())
         gone = new.num_rows - written.num_rows
         return Merged(matched - gone, gone, new.num_rows - matched)
@@ -122,14 +139,29 @@ class LedgerFiles:
         begins = np.cumsum([0, *map(len, held)])
         return {path: found.slice(begins[at], len(held[at])) for at, path in enumerate(self._read)}
 
-    def _live(self) -> list[File]:
-        """Return the files of live rows, from those of the version before on where that was seen."""
-        before, since, columns = self._parts.opened, self.seen.since, self._schema.names
-        if before is not None and before.seen.table is self.seen.table:
-            known = len(before.seen.since)
-            if since[:known] == before.seen.since:
-                return files_after(before.files, since[known:], columns)
-        return files_after(files_of(self.seen.table, columns), since, columns)
+    def _commit(self, added: Sequence[AddAction], removed: Sequence[File], note: Mapping[str, str]) -> None:
+        """Add and remove files on the handle of prime: what was committed since is compared with what that one read."""
+        if not self.snapshot.stands():
+            raise LedgerMoved(
+                f"the ledger at {self._location} was set back, made anew or read again since prime read it",
+                "Nothing was written.",
+            )
+        table, at = self.snapshot.table, _now()
+        table.create_write_transaction(
+            [*added, *(RemoveAction(file.path, True, at, file.size, {BY: file.state}) for file in removed)],
+            "append",
+            table.schema(),
+            partition_by=[BY],
+            commit_properties=CommitProperties(custom_metadata=dict(note)),
+            post_commithook_properties=UNTRIMMED,
+        )
+
+    def _follow(self, added: Sequence[File], removed: Sequence[File]) -> None:
+        """Remember the live files behind the commit, unless another one came with it: to list them reads all files."""
+        snapshot = self.snapshot.latest()
+        if snapshot.table is self.snapshot.table and snapshot.version == self.snapshot.version + 1:
+            left = [file for file in self.files if file not in removed]
+            self._parts.opened = LedgerFiles(snapshot, self._schema, self._parts, [*left, *added])
 
     def _rows(self, files: Iterable[File]) -> pa.Table:
         parts = [self._part(file) for file in files]
@@ -162,14 +194,14 @@ class LedgerFiles:
         small = {file.path for file in self.files if file.size < SMALL_BYTES and file.state in written}
         return [file for file in self.files if file.path in changed | (small & self._read.keys())]
 
-    def _written(self, rows: pa.Table) -> Iterator[AddAction]:
-        """Write rows to files, states apart and live rows by id, and yield what the log is to say of each."""
+    def _written(self, rows: pa.Table) -> Iterator[tuple[AddAction, File | None]]:
+        """Write rows to files, states apart and live rows by id; yield what the log says of each, and the live ones."""
         states = rows[BY].unique().to_pylist()
         for state, part in zip(states, _apart(rows, states), strict=True):
             for piece in _cut(part, FINAL_BYTES if state in tables.FINAL else OPEN_BYTES):
                 yield self._write(state, piece)
 
-    def _write(self, state: str, rows: pa.Table) -> AddAction:
+    def _write(self, state: str, rows: pa.Table) -> tuple[AddAction, File | None]:
         filled = [name for name in rows.column_names if rows[name].null_count < rows.num_rows and name != BY]
         held, directory = rows.select(filled), f"{BY}={state}"
         path = f"{directory}/part-{uuid4()}.snappy.parquet"
@@ -177,9 +209,20 @@ class LedgerFiles:
         with self._store.open_output_stream(path) as opened:
             pq.write_table(held, opened, use_dictionary=repeating(held))
             size = opened.tell()
+        live = None
         if state not in tables.FINAL:
             self._parts[path] = rows
-        return AddAction(path, size, {BY: state}, now(), True, statistics(held))
+            live = File(path, state, size, Extent.held(rows))
+        return AddAction(path, size, {BY: state}, _now(), True, statistics(held)), live
+
+
+def live_files(table: DeltaTable, columns: Sequence[str]) -> Iterator[File]:
+    """Yield the files of live rows; `columns` are those of the ledger, which say what is live in it."""
+    added = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
+    live = added.filter(tables.are_live(added[STATE], columns))
+    wanted = [name for name in ("path", STATE, "size_bytes", *SAID) if name in live.column_names]
+    for said in counted(live.select(wanted)).to_pylist():
+        yield File(said["path"], said[STATE], said["size_bytes"], Extent.of(said))
 
 
 def _apart(rows: pa.Table, states: Sequence[str]) -> Iterator[pa.Table]:
@@ -199,3 +242,8 @@ def _cut(rows: pa.Table, octets: int) -> Iterator[pa.Table]:
     size = -(-rows.num_rows // max(1, -(-rows.nbytes // octets)))
     for begin in range(0, rows.num_rows, size):
         yield rows.slice(begin, size)
+
+
+def _now() -> int:
+    """Return the time of the log in milliseconds."""
+    return time.time_ns() // 1_000_000

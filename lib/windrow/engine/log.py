@@ -20,7 +20,7 @@ from windrow.arrow import plain_type
 from windrow.commits import FEED, OCTETS, Commit, rows_added
 from windrow.engine.protocol import Table
 from windrow.errors import DepotUnreadable, TableMissing, TableRefused
-from windrow.storage import reading, seen_table
+from windrow.storage import history, latest_table, reading
 
 SAID = ("timestamp", "operation", "operationMetrics", "engineInfo", "txnId")
 
@@ -58,39 +58,38 @@ class DeltaRsLog:
     def table(self) -> Table | None:
         """Return the table's identity and latest version, None when there is no table."""
         try:
-            seen = seen_table(self.location, "table")
+            return identity(latest_table(self.location, "table"))
         except TableMissing:
             return None
-        return identity(seen.table, seen.version)
 
     def version(self) -> int | None:
         """Return the table's latest version, None when there is no table."""
         try:
-            return seen_table(self.location, "table").version
+            return int(latest_table(self.location, "table").version())
         except TableMissing:
             return None
 
     def rows_added(self, after: int, upto: int) -> dict[int, int | None]:
         """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say."""
-        table = seen_table(self.location, "depot")
+        table = latest_table(self.location, "depot")
         with reading(self.location, "depot"):
-            return added(table.history(after + 1), after, upto)
+            return added(history(table, after + 1), after, upto)
 
     def octets_added(self, after: int, upto: int) -> dict[int, int]:
         """Return for versions of a raw depot how many octets each added: as its writer says, or as its files have."""
-        table = seen_table(self.location, "depot")
+        table = latest_table(self.location, "depot")
         with reading(self.location, "depot"):
             return {
                 int(commit["version"]): int(commit.get(OCTETS, commit["octets"]))
-                for commit in table.history(after + 1, octets=True)
+                for commit in history(table, after + 1, octets=True)
                 if commit["version"] <= upto
             }
 
     def commits(self, since: int | None = None) -> list[Commit]:
         """Return what the log says of its commits in order, all of them or those from version `since` on."""
-        table = seen_table(self.location, "depot")
+        table = latest_table(self.location, "depot")
         with reading(self.location, "depot"):
-            return commits(table.history(since or 0), lambda stamp: int(stamp) * 1_000, SAID, "log")
+            return commits(history(table, since or 0), lambda stamp: int(stamp) * 1_000, SAID, "log")
 
 
 def require_ledger(location: str, columns: Iterable[str], schema: pa.Schema) -> None:
@@ -105,13 +104,13 @@ def require_ledger(location: str, columns: Iterable[str], schema: pa.Schema) -> 
         )
 
 
-def identity(table: DeltaTable, version: int) -> Table:
-    """Return a table's identity, its version as it was seen, and its columns."""
+def identity(table: DeltaTable) -> Table:
+    """Return a table's identity, its version and its columns."""
     schema = pa.schema(table.schema().to_arrow())
     metadata = table.metadata()
     return Table(
         str(metadata.id),
-        version,
+        table.version(),
         schema,
         payload_type(schema),
         metadata.configuration.get(FEED) == "true",

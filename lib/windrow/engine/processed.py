@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from windrow import tables
 from windrow.arrow import text
+from windrow.engine.protocol import Live, no_messages
 from windrow.floors import Floors
 from windrow.open_batches import OpenBatches, summarise
 from windrow.step import Task, Wanted
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from windrow.engine.arrivals import Slice
-    from windrow.progress import Primed
 
 # Rows for the ledger, with `known` (the row replaces a live one): on the driver, or where Spark's executors hold them,
 # there with `changed` as well, which is False of open batches that stay as they are.
@@ -88,15 +88,15 @@ class Processed:
         return cls(rows, Counts.of(rows), Floors.empty())
 
 
-def process_here(task: Task, arrived: Slice | None, state: Primed, wanted: Wanted | None) -> Processed:
+def process_here(task: Task, arrived: Slice | None, live: Live, wanted: Wanted | None) -> Processed:
     """Run a task over what arrived, if anything did, and the open batches that are wanted (None: all)."""
-    messages = state.no_messages() if arrived is None else arrived.table()
-    live = state.live(wanted)
-    rows, cuts = task(messages, live)
+    messages = no_messages(live.schema) if arrived is None else arrived.table()
+    batches, totals = live.wanted(wanted), live.totals
+    rows, cuts = task(messages, batches)
     beside = [] if arrived is None else arrived.beside(task.microbatch, live.schema)
-    read, left = OpenBatches.of(summarise(live)), OpenBatches.of(summarise(_left(live, rows)))
-    whole = int(read.batches.sum()) == state.open.total[0]
-    opened = state.open.after(read, left, Floors.empty() if wanted is None else wanted.passed)
+    read, left = OpenBatches.of(summarise(batches)), OpenBatches.of(summarise(_left(batches, rows)))
+    whole = int(read.batches.sum()) == totals.total[0]
+    opened = totals.after(read, left, Floors.empty() if wanted is None else wanted.passed)
     rows = pa.concat_tables([rows, *beside])
     return Processed(rows, Counts.of(rows), cuts, opened, whole=whole)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import messages as message_columns
 from windrow import tables
 from windrow.arrow import text, texts
 from windrow.commits import Commit
@@ -17,6 +18,8 @@ from windrow.engine.arrivals import Arrivals
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.floors import Floors
 from windrow.messages import microseconds
+from windrow.open_batches import OpenBatches
+from windrow.soundness import require_batches
 from windrow.step import Task, Wanted
 
 if TYPE_CHECKING:
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
 
     from windrow.engine.arrivals import Slice
     from windrow.engine.processed import Processed
-    from windrow.progress import Primed
 
 Source: TypeAlias = Union["DeltaTable", "ParquetFile", "DataFrame"]  # what an engine has opened to ingest
 
@@ -84,11 +86,36 @@ class Live:
     open: OpenRows
     table_version: int
 
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the columns of the ledger."""
+        return self.rows.schema
+
+    @property
+    def totals(self) -> OpenBatches:
+        """Return how much is open of each source; in the ledger of a topology nothing is."""
+        if tables.is_of_topology(self.schema.names):
+            return OpenBatches.none()
+        is_source = pc.and_(pc.equal(self.rows["state"], "progress"), pc.not_equal(self.rows["id"], tables.PROGRESS))
+        return OpenBatches.of(self.rows.filter(is_source))
+
+    def wanted(self, wanted: Wanted | None) -> pa.Table:
+        """Read the open batches that are wanted, all for None. Raises TableRefused for damaged ones."""
+        rows = self.open.wanted(wanted)
+        require_batches(rows)
+        return rows
+
     @classmethod
     def held(cls, rows: pa.Table, table_version: int) -> Live:
         """Return live rows that are all in memory already."""
         control = pc.is_in(rows["state"], texts(tables.CONTROL))
         return cls(rows.filter(control), Held(rows.filter(pc.invert(control))), table_version)
+
+
+def no_messages(schema: pa.Schema) -> pa.Table:
+    """Return an empty table of messages with their version, in the types of a ledger."""
+    columns = message_columns.schema(schema.field("payload").type)
+    return columns.append(pa.field("version", pa.int64())).empty_table()
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +223,7 @@ class Engine(Protocol):
         """
         ...
 
-    def process(self, task: Task, arrived: Slice | None, state: Primed, wanted: Wanted | None) -> Processed:
+    def process(self, task: Task, arrived: Slice | None, live: Live, wanted: Wanted | None) -> Processed:
         """Run a task over what arrived, if anything did, and the open batches that are wanted (None: all)."""
         ...
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import clock, tables
@@ -38,6 +39,18 @@ class Extent:
             _bounds(said, "source") if said.get("null_count.source") == 0 else None,
             said.get("min.window_end"),
         )
+
+    @classmethod
+    def held(cls, rows: pa.Table) -> Extent:
+        """Return the extent of a file with these rows."""
+        said: dict[str, Any] = {"num_records": rows.num_rows}
+        for name in ("id", "source", "window_end"):
+            if name in rows.column_names:
+                column = rows[name].cast(pa.int64()) if name == "window_end" else rows[name]
+                bounds = pc.min_max(column)
+                said |= {f"{bound}.{name}": bounds[bound].as_py() for bound in ("min", "max")}
+                said[f"null_count.{name}"] = column.null_count
+        return cls.of(said)
 
 
 class Reach:

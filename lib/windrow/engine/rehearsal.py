@@ -19,7 +19,6 @@ from windrow.engine.arrivals import Arrivals, Slice
 from windrow.engine.processed import Processed, Rows
 from windrow.engine.protocol import Engine, Live, Merged, Table
 from windrow.errors import EngineUnavailable
-from windrow.progress import Primed
 from windrow.step import Task, Wanted
 
 if TYPE_CHECKING:
@@ -83,9 +82,9 @@ class Rehearsal:
         """Read the depot."""
         self._engine.read(after, upto, handle)
 
-    def process(self, task: Task, arrived: Slice | None, state: Primed, wanted: Wanted | None) -> Processed:
+    def process(self, task: Task, arrived: Slice | None, live: Live, wanted: Wanted | None) -> Processed:
         """Process with the engine."""
-        return self._engine.process(task, arrived, state, wanted)
+        return self._engine.process(task, arrived, live, wanted)
 
     def commit_form(self, processed: Processed) -> str:
         """Return how the engine would commit."""

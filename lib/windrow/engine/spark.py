@@ -39,7 +39,7 @@ from windrow.engine.frames import frame_of
 from windrow.engine.lock import commit_lock
 from windrow.engine.log import DeltaRsLog, Log, ledger_schema_of, require_ledger
 from windrow.engine.processed import Processed, Rows, process_here
-from windrow.engine.protocol import Input, Live, Merged, Table, Upkeep
+from windrow.engine.protocol import Input, Live, Merged, Table, Upkeep, no_messages
 from windrow.engine.session import bare_is_local, find_session
 from windrow.engine.spark_commit import BEYOND, SparkCommit
 from windrow.engine.spark_errors import translated
@@ -52,7 +52,6 @@ from windrow.errors import ExpressionError, FileRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.expressions import recorded_text
 from windrow.locations import for_spark, is_name, local_path, reference
-from windrow.progress import Primed
 from windrow.settings import Settings
 from windrow.step import Task, Wanted
 from windrow.storage import missing, open_table, unreadable, unwritable
@@ -306,29 +305,28 @@ class SparkEngine:
         )
         return plain(rows.select([name for name, _ in tables.HISTORY]).toArrow())
 
-    def process(self, task: Task, arrived: Slice | None, state: Primed, wanted: Wanted | None) -> Processed:
+    def process(self, task: Task, arrived: Slice | None, live: Live, wanted: Wanted | None) -> Processed:
         """Run a task over what arrived, if anything did, and the open batches that are wanted: `choice.py` says where.
 
         `wanted` is None for all of them.
         """
         here = arrived is None or arrived.path == "driver"
-        messages = _rows(arrived)
-        asked = None if wanted is None or reads_all(state.open, messages) else wanted
-        most, opened = self._settings.max_driver_messages, state.fence.open
-        fits = fits_driver(messages, state.open.total[1], most)
+        messages, totals, opened = _rows(arrived), live.totals, live.open
+        asked = None if wanted is None or reads_all(totals, messages) else wanted
+        most = self._settings.max_driver_messages
+        fits = fits_driver(messages, totals.total[1], most)
         if here and not fits and asked is not None and isinstance(opened, SparkOpen):
             fits = fits_driver(messages, opened.counted(asked).total[1], most)
         if here and fits:
-            return replace(process_here(task, arrived, state, asked), whole=asked is None)
-        return process_on_executors(task, self.spread(arrived, state), state, asked)
+            return replace(process_here(task, arrived, live, asked), whole=asked is None)
+        return process_on_executors(task, self.spread(arrived, live.schema, task.microbatch), live, asked)
 
-    def spread(self, arrived: Slice | None, state: Primed) -> Spread:
-        """Return what arrived as frames."""
-        schema, microbatch = state.progress.schema, state.microbatch + 1
+    def spread(self, arrived: Slice | None, schema: pa.Schema, microbatch: int) -> Spread:
+        """Return what arrived as frames, for the ledger with some columns."""
         if arrived is not None and arrived.path == "executors":
             there = cast("FramesArrived", arrived)
             return Spread(there.frame, there.rows, there.frames_beside(microbatch, schema))
-        messages = state.no_messages() if arrived is None else arrived.table()
+        messages = no_messages(schema) if arrived is None else arrived.table()
         beside = [] if arrived is None else [rows for rows in arrived.beside(microbatch, schema) if rows.num_rows]
         frames = [frame_of(self._session, rows) for rows in beside]
         return Spread(frame_of(self._session, messages), messages.num_rows, frames)

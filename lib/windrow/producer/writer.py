@@ -1,14 +1,12 @@
 """The depot as its one committer writes it: fenced appends, each with the number up to which its producer has come.
 
-A commit is an entry behind the last one (`tail`), where an append needs no more than that, else delta-rs makes it.
-Neither passes over what was committed before. So the number that the log records is compared before each commit; and a
-commit of another process in between takes the number of the entry, or is a conflict.
+delta-rs does not skip a commit that was made before. So the number that the log records is compared before each commit,
+and delta-rs compares it again, on the same handle: where another process has written it since, that is a conflict.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,14 +23,12 @@ from windrow.commits import FEED, OCTETS
 from windrow.engine.creation import create_depot, create_raw_depot
 from windrow.engine.lock import commit_lock
 from windrow.engine.log import payload_type
-from windrow.errors import ProducerFenced, TableRefused, first_line
+from windrow.errors import ProducerFenced, TableRefused
 from windrow.locations import local_path
 from windrow.producer.delivery import Position
-from windrow.producer.tail import Tail
-from windrow.storage import UNTRIMMED, history, open_table, reading, writing
+from windrow.storage import UNTRIMMED, Snapshot, history, open_table, reading, writing
 
-LOG = logging.getLogger("windrow.producer")
-RELOADED_EVERY = 50  # commits: an older handle makes each commit slower
+REOPENED_EVERY = 20  # commits: each one through the same handle is slower than the one before
 NOTE = "windrow.batch"
 # Times and numbers hardly repeat: a dictionary that is begun and given up took a third of the time, and room.
 WRITTEN = WriterProperties(
@@ -69,16 +65,14 @@ class DepotWriter:
     def __init__(self, location: str, *, raw: bool = False) -> None:
         """Open the depot, one of chunks if it is `raw`. Raises TableRefused, TableMissing, TableUnreadable."""
         self._location, self.raw = location, raw
-        self._table = open_table(location, "depot")
+        self._open()
         self._commits = 0
         self._failed = False
         self._doubts: dict[str, tuple[Entry, int, int]] = {}  # with the number after it, and the version before
         self._own: dict[str, int] = {}  # the numbers up to which this process has come
-        self._since: dict[str, int] = {}  # the numbers in entries behind the table as it was opened
         self._acknowledged = self._table.version()
         self._identity = self._table.metadata().id
         self.schema, self._others = _required(self._table, location, raw)
-        self._tail = self._opened()
 
     @classmethod
     def made(cls, location: str, schema: pa.Schema, keep: str) -> DepotWriter:
@@ -104,7 +98,7 @@ class DepotWriter:
         Raises ProducerFenced when another process has written as this producer, TableUnwritable, TableUnreadable,
         TableLocked.
         """
-        if self._failed or (self._tail is None and self._commits % RELOADED_EVERY == 0):
+        if self._failed or self._commits % REOPENED_EVERY == 0 or not self._snapshot.stands():
             self._reload()
         self._failed = True
         version = self._committed(entry)
@@ -117,7 +111,6 @@ class DepotWriter:
         self._failed = False
         self._doubts.pop(entry.name, None)
         self._own[entry.name] = entry.before + rows.num_rows
-        self._look_after()
         return version
 
     def reached(self, name: str, sequence: int, note: str) -> int:
@@ -160,19 +153,9 @@ class DepotWriter:
             return version
 
     def _write(self, rows: pa.Table, entry: Entry) -> int:
-        """Add messages behind the last entry if that is still the last one, else behind what others added."""
         numbers, said = entry.numbers(rows.num_rows), entry.said
         if self.raw:
             said |= {OCTETS: str(pc.sum(pc.binary_length(rows["bytes"])).as_py())}
-        for _ in range(2):  # the second time behind what others added, who wait for the lock now
-            if self._tail is None:
-                break
-            if (version := self._tail.append(rows, numbers, said)) is not None:
-                self._since |= numbers
-                return version
-            self._reload()
-            if (found := self._committed(entry)) is not None:
-                return found
         for field in self._others:
             rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
         write_deltalake(
@@ -185,34 +168,15 @@ class DepotWriter:
             ),
             post_commithook_properties=UNTRIMMED,
         )
-        self._tail = self._opened()
-        return self._table.version()
-
-    def _opened(self) -> Tail | None:
-        """Go on from the table as it is open now, and return its tail."""
-        self._since = {}
-        return None if self._others else Tail.of(self._table, self._location)
-
-    def _look_after(self) -> None:
-        """Write a checkpoint when it is time, as delta-rs does by itself. One that fails is written another time."""
-        if self._tail is None or not self._since or not self._tail.wants_checkpoint:
-            return
-        try:
-            self._reload().create_checkpoint()
-        except Exception as error:  # noqa: BLE001 - the messages are in the depot, and no reader needs a checkpoint
-            LOG.warning("no checkpoint was written for the depot at %s: %s", self._location, first_line(error))
-
-    def _number(self, name: str) -> int:
-        """Return up to which number a producer has come, as this process knows the log."""
-        return self._since.get(application(name), _sequence(self._table, name))
+        self._snapshot = Snapshot.of(self._location, self._table)
+        return self._snapshot.version
 
     def _committed(self, entry: Entry) -> int | None:
         """Return the version that holds a commit already, None when it is still to be made. Raises ProducerFenced."""
         with reading(self._location, "depot"):
-            if self._number(entry.name) == entry.before:
+            if _sequence(self._table, entry.name) == entry.before:
                 return None
-            self._reload()
-            if self._number(entry.name) == entry.before:
+            if _sequence(self._reload(), entry.name) == entry.before:
                 return None
             doubt, _, before = self._doubts.get(entry.name, (None, 0, 0))
             known = before if doubt is not None and doubt.note == entry.note else self._acknowledged
@@ -223,7 +187,7 @@ class DepotWriter:
 
     def _reload(self) -> DeltaTable:
         """Open the depot anew, as others have left it. Raises TableRefused when it is another one."""
-        table = open_table(self._location, "depot")
+        table = self._open()
         if table.metadata().id != self._identity:
             raise TableRefused(
                 f"the depot at {self._location} is another table than the one this producer opened",
@@ -236,9 +200,13 @@ class DepotWriter:
                 f"the payloads of the depot at {self._location} are of another type now, {kind}",
                 "Open the producer again.",
             )
-        self._table = table
-        self._tail = self._opened()
         return table
+
+    def _open(self) -> DeltaTable:
+        self._table = open_table(self._location, "depot")
+        with reading(self._location, "depot"):
+            self._snapshot = Snapshot.of(self._location, self._table)
+        return self._table
 
     def _flush(self, version: int) -> None:
         """Have the disk keep the files of a commit before it is acknowledged."""

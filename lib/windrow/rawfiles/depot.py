@@ -7,7 +7,6 @@ before it say how far the raw source has come and what it was till there, the fi
 
 from __future__ import annotations
 
-import logging
 import time
 
 import pyarrow as pa
@@ -18,16 +17,14 @@ from deltalake.transaction import AddAction
 from windrow.commits import FEED, OCTETS
 from windrow.engine.creation import require_raw
 from windrow.engine.lock import commit_lock
-from windrow.errors import FileRefused, TableRefused, first_line
+from windrow.errors import FileRefused, TableRefused
 from windrow.locations import local_path
-from windrow.producer.tail import Tail
 from windrow.producer.writer import application
 from windrow.rawfiles import portion as known
 from windrow.rawfiles.parts import discard
 from windrow.rawfiles.portion import Portion
-from windrow.storage import FAULTS, UNTRIMMED, history, open_table, seen_table, unwritable
+from windrow.storage import FAULTS, UNTRIMMED, history, open_table, table_files, unwritable
 
-LOG = logging.getLogger("windrow.rawfiles")
 NOTE = "windrow.ingest"
 ATTEMPTS = 5
 
@@ -39,8 +36,9 @@ class RawDepot:
         """Open the depot. Raises TableRefused, TableMissing, TableUnreadable."""
         self.location = location
         self._root = local_path(location)
-        self.store = seen_table(location, "depot").files
-        self._seen = self._open().version()  # what was committed by this object came later
+        table = self._open()
+        self.store = table_files(location, table)
+        self._seen = table.version()  # what was committed by this object came later
 
     def recorded(self, raw_source: str) -> int | None:
         """Return of how many octets a raw source is, None for one that the depot does not have to its end."""
@@ -88,17 +86,6 @@ class RawDepot:
         """Remove what was written of a portion."""
         discard(self.store, [file.path for file in given.added])
 
-    def look_after(self, version: int) -> None:
-        """Write a checkpoint when one is due, as delta-rs does by itself. One that fails is written another time."""
-        table = self._open()
-        tail = Tail.of(table, self.location)
-        if tail is None or version % tail.checkpoint_every:
-            return
-        try:
-            table.create_checkpoint()
-        except Exception as error:  # noqa: BLE001 - the file is in the depot, and no reader needs a checkpoint
-            LOG.warning("no checkpoint was written for the depot at %s: %s", self.location, first_line(error))
-
     def _committed(self, given: Portion, latest: Portion) -> tuple[int, bool] | None:
         left = ATTEMPTS
         while True:
@@ -113,18 +100,15 @@ class RawDepot:
             if not given.start and _may_be_another(table, latest):
                 return None
             try:
-                return self._added(table, given, latest.begin, behind_last=left == ATTEMPTS - 1), False
+                return self._added(table, given, latest.begin), False
             except CommitFailedError:
                 if not left:
                     raise
 
-    def _added(self, table: DeltaTable, given: Portion, begin: str | None, behind_last: bool) -> int:
-        """Write an entry behind the last one where that can be done, else let delta-rs find the place."""
-        said = {NOTE: given.name, OCTETS: str(given.octets - given.start)}
+    def _added(self, table: DeltaTable, given: Portion, begin: str | None) -> int:
+        metrics = {"num_added_files": len(given.added), "num_removed_files": 0, "num_added_rows": given.rows}
+        said = {NOTE: given.name, OCTETS: str(given.octets - given.start), "operationMetrics": metrics}
         numbers = given.numbers(begin)
-        tail = Tail.of(table, self.location) if behind_last else None
-        if tail is not None and (version := tail.add(given.added, numbers, said)) is not None:
-            return version
         now = time.time_ns() // 1_000_000
         table.create_write_transaction(
             [AddAction(file.path, file.octets, {}, now, True, file.statistics) for file in given.added],

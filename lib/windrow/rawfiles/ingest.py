@@ -86,7 +86,6 @@ def _committed(depot: RawDepot, portions: Iterator[Portion]) -> RawIngested:
             while held and (done := depot.commit(held[0], latest)) is not None:
                 version, known = done
                 if not known:
-                    depot.look_after(version)
                     added.append(held[0])
                 del held[0]
             if latest.last:

@@ -15,7 +15,7 @@ from pyarrow.fs import FileSystem
 from windrow import chunks
 from windrow.chunks import Chunk
 from windrow.engine.statistics import statistics
-from windrow.producer.tail import Added
+from windrow.rawfiles.portion import Added
 
 FILE_BYTES = 134_217_728  # on disk, about
 GROUP_BYTES = 8_388_608  # in memory: readers hold a row group at a time as well

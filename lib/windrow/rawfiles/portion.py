@@ -11,8 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from windrow.producer.lane import ENDED
-from windrow.producer.tail import Added
 from windrow.producer.writer import application, marks
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A file that a commit adds: its path in the table, its bytes, its rows, what the log says of them."""
+
+    path: str
+    octets: int
+    rows: int
+    statistics: str
 
 
 @dataclass(frozen=True, slots=True)
