@@ -69,7 +69,7 @@ def mark(spark: SparkSession) -> int:
     context, name = spark.sparkContext, f"mark-{uuid4()}"
     context.setJobGroup(name, name)
     try:
-        spark.range(1).foreachPartition(_nothing)
+        spark.range(1).collect()
     finally:
         for setting in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
             context.setLocalProperty(setting, None)
@@ -88,10 +88,6 @@ def stages(spark: SparkSession, jobs: Sequence[int]) -> int:
     numbers = {stage for job in known if job is not None for stage in job.stageIds}
     found = [tracker.getStageInfo(number) for number in numbers]
     return sum(stage is not None and stage.numCompletedTasks > 0 for stage in found)
-
-
-def _nothing(rows: Iterator[Any]) -> None:
-    """Take rows and do nothing."""
 
 
 @contextmanager

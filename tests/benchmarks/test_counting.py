@@ -76,9 +76,8 @@ class TestSpark:
         """
         What a call has Spark run counts, however many jobs came before it.
         """
-        spark.range(7).repartition(2).rdd.count()
-        once = counted(spark, [tmp_path], spark.range(7).rdd.count)
-        assert (once.jobs, once.stages, once.rows) == (1, 1, 0)
-        frame = spark.range(7).repartition(2)
-        assert counted(spark, [tmp_path], frame.rdd.count).stages == 2
+        spark.range(7).repartition(2).collect()
+        once = counted(spark, [tmp_path], spark.range(7).collect)
+        assert (once.jobs, once.stages, once.rows) == (1, 1, 7)
+        assert counted(spark, [tmp_path], spark.range(7).repartition(2).collect).stages == 2
         assert counted(spark, [tmp_path], lambda: None).jobs == 0

@@ -24,7 +24,8 @@ class TestRun:
         """
         What a command starts counts among all, and not as its own.
         """
-        starting = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {HOLDING!r}])"
+        holding = f"for _ in range(5): held = b'x' * {HELD}; del held"
+        starting = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {holding!r}])"
         done = processes.run([sys.executable, "-c", starting])
         assert 0 < done.own_peak_octets < HELD < done.peak_octets
 

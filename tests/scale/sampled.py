@@ -45,11 +45,8 @@ def sampled(spark: SparkSession, depot: Path, ledger: Path, sources: Sequence[st
 
 
 def _octets(batches: pa.Table, rejected: pa.Table) -> set[bytes]:
-    told = [(batches, canonical.batches), (rejected, _rejections)]
+    """Return each row in its canonical form; rejections of `windrow.batch` do not say that they are some."""
+    refused = rejected.drop_columns(["state"]) if "state" in rejected.column_names else rejected
+    refused = refused.append_column("state", pa.repeat(pa.scalar("rejected"), refused.num_rows))
+    told = [(batches, canonical.batches), (refused, canonical.rejections)]
     return {row for table, how in told for part in table.combine_chunks().to_batches() for row in how(part).to_pylist()}
-
-
-def _rejections(rows: pa.RecordBatch) -> pa.Array:
-    return canonical.rejections(
-        pa.RecordBatch.from_arrays([rows[name] for name in canonical.REJECTED], canonical.REJECTED)
-    )

@@ -3,17 +3,20 @@
 None of it may grow with what is open or with what was: rows through the driver, Spark's jobs and stages, entries of
 Delta's logs that are read, files that are opened, directories that are listed (how: `tests/benchmarks/counting.py`).
 The messages are of a hundred devices. With much open, all of them are on the executors' way, on either ledger, and the
-open batches are those of other streams. Behind a long history the settings are the default. Counts are medians over as
-many microbatches as a checkpoint of the log is written in, so that each of its ages is among them.
+open batches are those of other streams. A history is as many versions of a message each, in a depot that a producer
+made, and as many microbatches of the embedded engine; behind it the settings are the default. Counts are medians over
+as many microbatches as lie between two checkpoints of a log, so that each age of a checkpoint is among them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from statistics import median
+
+import pyarrow as pa
 
 import windrow
 from tests.benchmarks import ledgers
@@ -22,6 +25,7 @@ from tests.benchmarks.counting import Counts, counted
 from tests.benchmarks.microbatches import settings
 from tests.benchmarks.peers import inputs
 from tests.benchmarks.row import Row, at_most
+from windrow.messages import conform
 
 WARM_UP = 2
 CHECKPOINT = 20  # commits, as in a ledger's properties
@@ -56,26 +60,29 @@ def by_state(conditions: Conditions) -> Iterator[Row]:
 
 
 def by_history(conditions: Conditions) -> Iterator[Row]:
-    """Count with the default settings, behind few and behind many versions of depot and ledger.
-
-    The history is made with the embedded engine, a message a version; the ledgers of both are of one table each.
-    """
+    """Count with the default settings, behind few and behind many versions of depot and ledger."""
     short, long = conditions.size(10, 2), conditions.size(600, 24)
     spark = conditions.spark()
     taken = {}
     for count in (short, long):
         depot, ledger = (conditions.directory / f"{kind}-behind-{count}" for kind in ("depot", "ledger"))
-        once = settings(depot, ledger, max_messages=1)
-        for number in range(count):
-            inputs.write(depot, inputs.generated(1, first=number), 1)
         conditions.tell(f"{count:,} versions")
-        windrow.run(once)
-        taken[count] = microbatches(conditions, settings(depot, ledger, spark), f"behind {count:,}")
+        with windrow.Producer(str(depot), "history") as producer:
+            for number in range(count):
+                producer.send_many(conform(inputs.generated(1, first=number))).result()
+        windrow.run(settings(depot, ledger, max_messages=1, idle_grace="never"))
+        chosen = settings(depot, ledger, spark, idle_grace="never")
+        taken[count] = microbatches(conditions, chosen, f"behind {count:,}", conform)
     yield from compared(taken[long], f"behind {long:,} versions", taken[short], f"behind {short:,} versions")
 
 
-def microbatches(conditions: Conditions, chosen: windrow.Settings, told: str) -> list[Counts]:
-    """Return what each of some microbatches asks for."""
+def microbatches(
+    conditions: Conditions,
+    chosen: windrow.Settings,
+    told: str,
+    shaped: Callable[[pa.Table], pa.Table] = lambda messages: messages,
+) -> list[Counts]:
+    """Return what each of some microbatches asks for; messages are `shaped` as the depot has them."""
     spark, size = conditions.spark(), conditions.size(1_000, 50)
     warm_up, rounds = conditions.size(WARM_UP, 1), conditions.size(CHECKPOINT, 2)
     places = (Path(chosen.depot), Path(chosen.ledger))
@@ -83,7 +90,7 @@ def microbatches(conditions: Conditions, chosen: windrow.Settings, told: str) ->
     found = []
     for number in range(warm_up + rounds):
         conditions.tell(f"{told}: microbatch {number + 1} of {warm_up + rounds}")
-        inputs.write(places[0], inputs.generated(size, first=10_000 + number * size), 1)
+        inputs.write(places[0], shaped(inputs.generated(size, first=10_000 + number * size)), 1)
         found.append(counted(spark, places, run))
     return found[warm_up:]
 
