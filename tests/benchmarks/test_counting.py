@@ -76,8 +76,12 @@ class TestSpark:
         """
         What a call has Spark run counts, however many jobs came before it.
         """
+
+        def seven() -> None:
+            spark.range(7).collect()
+
         spark.range(7).repartition(2).collect()
-        once = counted(spark, [tmp_path], spark.range(7).collect)
+        once = counted(spark, [tmp_path], seven)
         assert (once.jobs, once.stages, once.rows) == (1, 1, 7)
         assert counted(spark, [tmp_path], spark.range(7).repartition(2).collect).stages == 2
         assert counted(spark, [tmp_path], lambda: None).jobs == 0
