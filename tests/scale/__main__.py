@@ -6,6 +6,7 @@ Says what it finds, and ends with 1 and the reason if that is not as it should b
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -30,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module.arguments(one)
     asked = parser.parse_args(arguments)
     begin = time.perf_counter()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # not without ending what was started
     with tempfile.TemporaryDirectory(prefix=f"windrow-{asked.name}-", dir=asked.directory) as directory:
         try:
             SCENARIOS[asked.name].run(Path(directory), asked)
