@@ -82,7 +82,7 @@ def killing(directory: Path, asked: Namespace, cluster: Cluster, spark: SparkSes
     say(f"{killed} of {asked.kills} kills hit a process")
     telling.tell_peaks()
     checks.require_way(telling.paths, "executors")
-    sources = [f"gateway-{number}" for number in random.sample(range(GATEWAYS), SOURCES_TO_COMPARE)]
+    sources = [f"gateway-{number}" for number in random.sample(range(min(GATEWAYS, asked.batches)), SOURCES_TO_COMPARE)]
     checks.require_sample(spark, depot, ledger, sources, windrow.Rules(**RULES))
     checks.require_balance(spark, depot, ledger)
     checks.require_verified(depot, ledger, asked.batches * TYPES)
