@@ -28,10 +28,14 @@ PROC = Path("/proc")
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What a command took: wall time, most octets of resident memory, the names of the programs it ran."""
+    """What a command took: wall time, most octets of resident memory, the names of the programs it ran.
+
+    `own_peak_octets` is the memory of the process itself, without what it started.
+    """
 
     seconds: float
     peak_octets: int
+    own_peak_octets: int
     programs: frozenset[str]
 
 
@@ -57,7 +61,7 @@ def run(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
             raise RuntimeError(f"{command} ended with {process.returncode}: {said.read().decode()}")
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # what a process was before it became the command counts
     peak = used.ru_maxrss * 1024 if used.ru_maxrss > own else 0
-    return Finished(seconds, max(watch.peak.octets, peak), frozenset(watch.programs))
+    return Finished(seconds, max(watch.peak.octets, peak), watch.own_peak.octets, frozenset(watch.programs))
 
 
 class Watch:
@@ -65,7 +69,7 @@ class Watch:
 
     def __init__(self, process: int) -> None:
         """Begin to look."""
-        self.peak = Peak()
+        self.peak, self.own_peak = Peak(), Peak()
         self.programs: set[str] = set()
         self._process, self._over = process, threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
@@ -80,6 +84,7 @@ class Watch:
         while not self._over.wait(PAUSE):
             found = {process: status(process) for process in family(self._process)}
             self.peak.look({process: octets for process, (_, octets) in found.items()})
+            self.own_peak.look({self._process: found[self._process][1]})
             self.programs |= {name for name, octets in found.values() if octets}
 
 

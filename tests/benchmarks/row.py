@@ -38,7 +38,7 @@ def at_most(bound: float, own: bool = False) -> Aim:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measurement. `ratio` is of times (ours by theirs) or of speeds (theirs by ours in time), as `of` says."""
+    """One measurement. `ratio` is ours by theirs, or of speeds (theirs by ours in time), as `of` says."""
 
     what: str
     ours: float
@@ -46,7 +46,7 @@ class Row:
     against: str = ""
     theirs: float | None = None
     ratio: float | None = None
-    of: Literal["time", "speed"] = "time"
+    of: Literal["time", "speed", "memory", "count"] = "time"
     aim: Aim | None = None
 
     @property

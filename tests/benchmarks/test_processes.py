@@ -20,6 +20,15 @@ class TestRun:
         assert idle.peak_octets < HELD < done.peak_octets < 2 * HELD
         assert done.seconds > 0
 
+    def test_own_peak(self) -> None:
+        """
+        What a command starts counts among all, and not as its own.
+        """
+        holding = f"for _ in range(5): held = b'x' * {HELD}; del held"
+        starting = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {holding!r}])"
+        done = processes.run([sys.executable, "-c", starting])
+        assert 0 < done.own_peak_octets < HELD < done.peak_octets
+
     def test_failure(self) -> None:
         """
         A command that fails raises an error with what it said.

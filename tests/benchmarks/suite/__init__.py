@@ -10,6 +10,7 @@ from tests.benchmarks.row import Row
 from tests.benchmarks.suite import (
     backlog,
     batch,
+    counts,
     extremes,
     formats,
     growth,
@@ -19,6 +20,7 @@ from tests.benchmarks.suite import (
     small,
     soak,
     start,
+    state,
 )
 
 
@@ -31,10 +33,25 @@ class Benchmark:
     measure: Callable[[Conditions], Iterator[Row]]
 
 
+SUITES = (kernel, batch, backlog, small, growth, extremes, state, counts, memory, start, producer, formats, soak)
 BENCHMARKS = {
     one.name: one
     for one in (
         Benchmark(module.__name__.rpartition(".")[2], (module.__doc__ or "").splitlines()[0], module.measure)
-        for module in (kernel, batch, backlog, small, growth, extremes, memory, start, producer, formats, soak)
+        for module in (
+            kernel,
+            batch,
+            backlog,
+            small,
+            growth,
+            extremes,
+            state,
+            counts,
+            memory,
+            start,
+            producer,
+            formats,
+            soak,
+        )
     )
 }

@@ -2,7 +2,7 @@
 
 A million messages in four depot versions, each time into new tables. The append is the least that a stream can do, so
 it says what of the time is Spark's and Delta's; windows and state batch, as docs/comparison.md tells. Windrow on Spark
-runs twice: as it is on a local disk, where the driver commits, and with Spark's own commit, as everywhere else.
+runs twice: as it comes, where the driver processes a million messages, and with every message on the executors.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def measure(conditions: Conditions) -> Iterator[Row]:
     """Measure both engines against three streams of Spark."""
     spark, depot, out = conditions.spark(), conditions.directory / "depot", conditions.directory / "out"
     inputs.write(depot, inputs.generated(conditions.size(ALL, 2_000)), 4)
-    itself = partial(settings, driver_commits=False)
+    executors = partial(settings, spark=spark, max_driver_messages=0)
     runs = {
         "Spark": lambda into: windrow_itself.run(spark, depot, into, ALL),
-        "Spark, its own commit": lambda into: ours(itself(depot, into / "ledger", spark), spark)(),
+        "Spark's executors": lambda into: ours(executors(depot, into / "ledger"), spark)(),
         "embedded": lambda into: windrow_itself.run(None, depot, into, ALL),
         "plain append": lambda into: append.run(spark, depot, into),
         "transformWithStateInPandas": lambda into: stateful.run(spark, depot, into, ALL),
@@ -41,9 +41,9 @@ def measure(conditions: Conditions) -> Iterator[Row]:
     )
     for own, other, aim in (
         ("Spark", "plain append", at_least(0.6)),
-        ("Spark, its own commit", "plain append", None),
+        ("Spark's executors", "plain append", at_least(0.5)),
         ("embedded", "plain append", at_least(1)),
-        ("Spark", "transformWithStateInPandas", at_least(3)),
+        ("Spark", "transformWithStateInPandas", at_least(3.5)),
         ("Spark", "window, collect_list", at_least(1.2)),
     ):
         yield speeds(f"backlog, {own}", taken[own], other, taken[other], aim)
