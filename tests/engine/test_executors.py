@@ -10,9 +10,9 @@ from deltalake import DeltaTable
 from pyspark.errors import PythonException
 
 from tests.clocks import NOW
+from tests.engine.forms import have_spark
 from tests.faults.mishaps import forget_tables
 from tests.messages import HOUR, SECOND, log
-from windrow.engine import spark_commit
 from windrow.engine.spark_errors import translated
 from windrow.errors import DepotChanged, EngineUnavailable
 
@@ -79,7 +79,7 @@ class TestMerge:
         """
         A microbatch opens no file of final rows. Holds the literal condition on the partition column.
         """
-        monkeypatch.setattr(spark_commit, "OVERWRITTEN_BYTES", -1)
+        have_spark("merging", monkeypatch)
         world.publish(*log(versions=2))
         world.runner(embedded).once()
         world.runner(embedded).tick(to=NOW + 8 * SECOND)
