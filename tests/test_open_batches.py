@@ -34,7 +34,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Step:
-    """A microbatch: how far the clocks had come, which of the batches that had not ended it read and kept, and new ones.
+    """A microbatch: how far the clocks had come, what it read of the batches that had not ended and kept, and new ones.
 
     `picks` are bits: of each batch whether it is read though it has not ended, and whether one that was read stays.
     """

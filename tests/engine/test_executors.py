@@ -10,9 +10,10 @@ from deltalake import DeltaTable
 from pyspark.errors import PythonException
 
 from tests.clocks import NOW
-from tests.engine.forms import have_spark
+from tests.engine.forms import FORMS, have_spark
 from tests.faults.mishaps import forget_tables
-from tests.messages import HOUR, SECOND, log
+from tests.messages import HOUR, SECOND, log, message
+from windrow.engine import choice
 from windrow.engine.spark_errors import translated
 from windrow.errors import DepotChanged, EngineUnavailable
 
@@ -60,6 +61,168 @@ class TestExecutors:
         assert isinstance(error, EngineUnavailable)
         assert "'nowhere_installed'" in error.message
         assert not error.retryable
+
+
+SOURCES, KEYS = 3, 100
+FEW = 30  # rows that come to the driver or go from it at a time: sources by versions, clocks, counts, the history
+
+
+def many(versions, begin=NOW, keys=KEYS):
+    """Return versions with one message of each of many streams."""
+    return [
+        [
+            message("a", begin + at * SECOND, begin + at * SECOND, source=f"s{source}", key=f"k{key}", payload="#")
+            for source in range(SOURCES)
+            for key in range(keys)
+        ]
+        for at in range(versions)
+    ]
+
+
+class Crossings:
+    """Counts the rows that come from Spark to the driver, or go to it."""
+
+    def __init__(self, session, monkeypatch):
+        self.rows = []
+        frame, created = type(session.range(1)), session.createDataFrame
+        for name in ("toArrow", "collect", "toPandas", "toLocalIterator"):
+            monkeypatch.setattr(frame, name, self._counting(getattr(frame, name)))
+        monkeypatch.setattr(type(session), "createDataFrame", self._counting_given(type(created.__self__), created))
+
+    def _counting(self, method):
+        def counted(frame, *given):
+            found = method(frame, *given)
+            self.rows.append(found.num_rows if hasattr(found, "num_rows") else len(found))
+            return found
+
+        return counted
+
+    def _counting_given(self, kind, created):
+        method = kind.createDataFrame
+
+        def counted(session, data, *given, **named):
+            self.rows.append(data.num_rows if hasattr(data, "num_rows") else len(data))
+            return method(session, data, *given, **named)
+
+        return counted
+
+
+class TestRowsStayThere:
+    @pytest.mark.parametrize("form", FORMS)
+    def test_counted(self, world, spark_engine, form, monkeypatch):
+        """
+        On the executors' way neither a message nor an open batch passes through the driver, whatever a microbatch does:
+        what does are summaries, clocks, counts and control rows, though hundreds of batches are open.
+        """
+        have_spark(form, monkeypatch)
+        settings = {"max_driver_messages": 0, "rules": {"window": "10s", "max_delay": "5s"}}
+        world.publish(*many(1))
+        world.runner(spark_engine, **settings).once()
+        assert len(world.rows("open")) == SOURCES * KEYS
+        crossings = Crossings(spark_engine.session, monkeypatch)
+        begin = NOW + SECOND
+        for act, opened in (
+            (lambda runner: (world.publish(*many(2, begin)), runner.once()), SOURCES * KEYS),
+            (lambda runner: runner.tick(to=NOW + 30 * SECOND), 0),
+            (lambda runner: (world.publish(*many(1, NOW + 31 * SECOND)), runner.once()), SOURCES * KEYS),
+            (lambda runner: runner.flush(), 0),
+        ):
+            crossings.rows.clear()
+            act(world.runner(spark_engine, **settings))
+            assert 0 < max(crossings.rows) <= FEW
+            assert len(world.rows("open")) == opened
+        assert [row["path"] for row in world.history()] == ["executors"] * 5
+        monkeypatch.undo()
+        world.assert_balanced()
+
+    def test_the_count_sees_them(self, world, spark_engine, monkeypatch):
+        """
+        On the driver's way they pass, so the count would tell.
+        """
+        world.publish(*many(1))
+        crossings = Crossings(spark_engine.session, monkeypatch)
+        world.runner(spark_engine).once()
+        assert max(crossings.rows) >= SOURCES * KEYS
+
+
+class TestOneAmongMany:
+    def test_by_the_driver_and_merged(self, world, spark_engine):
+        """
+        One message for one of many open batches is processed by the driver and merged, though more messages are open
+        than the driver may hold; a batch that does not change is not written again.
+        """
+        streams = [message("a", key=f"k{number}", payload=f"{number:05}" * 10_000) for number in range(400)]
+        world.publish(streams)
+        world.runner(spark_engine, max_driver_messages=100).once()
+        before = {row["id"]: row for row in world.rows("open")}
+        assert sum(row["bytes"] for row in before.values()) > choice.LITTLE_BYTES
+        world.publish([message("a", NOW + SECOND, NOW + SECOND, key="k7", payload="one")])
+        world.runner(spark_engine, max_driver_messages=100).once()
+        ways = [(row["path"], row["commit_form"]) for row in world.history()]
+        assert ways == [("executors", "overwrite"), ("driver", "merge")]
+        after = {row["id"]: row for row in world.rows("open")}
+        assert [row["key"] for row in after.values() if row != before[row["id"]]] == ["k7"]
+        assert world.canonical() == world.expected()
+        world.assert_balanced()
+
+
+WAYS = ("kind", "versions", "messages_read", "accepted", "rejected", "opened", "closed", "clocks", "rules")
+TOTALS = ("source", "clock", "floor", "open_batches", "open_messages", "open_bytes")
+
+
+class TestSameAsDriver:
+    @pytest.mark.parametrize("form", FORMS)
+    @pytest.mark.parametrize("max_driver_messages", [0, 500_000], ids=["executors", "driver"])
+    def test_each_kind(self, world, spark_engine, embedded, form, max_driver_messages, monkeypatch):
+        """
+        Microbatches, ticks that close some and all, other rules and a flush leave after each step what the embedded
+        engine leaves, of several sources with several streams each: batches, rejections, clocks, totals and history.
+        """
+        have_spark(form, monkeypatch)
+        twin = type(world)(Path(world.depot).parent, world.clock, ledger="twin")
+        late = {"rules": {"max_delay": "8s"}}
+        versions = log(versions=3, size=60)
+        more = log(versions=1, size=60, seed=9, begin=NOW + HOUR)
+        for act, rows, rules in (
+            (lambda runner: runner.once(), versions[:1], {}),
+            (lambda runner: runner.tick(to=NOW + 9 * SECOND), [], {}),
+            (lambda runner: runner.once(), versions[1:], {}),
+            (lambda runner: runner.once(), [], late),
+            (lambda runner: runner.tick(to=NOW + HOUR), [], late),
+            (lambda runner: runner.once(), more, late),
+            (lambda runner: runner.flush(), [], late),
+        ):
+            world.publish(*rows)
+            act(world.runner(spark_engine, max_driver_messages=max_driver_messages, **rules))
+            act(twin.runner(embedded, **rules))
+            assert world.canonical() == twin.canonical()
+            assert picked(world.history(), WAYS) == picked(twin.history(), WAYS)
+            assert picked(world.rows("progress"), TOTALS) == picked(twin.rows("progress"), TOTALS)
+        assert world.kinds() == ["data", "tick", "data", "rules", "tick", "data", "flush"]
+        assert world.rows("open") == []
+        assert len({(row["source"], row["key"]) for row in world.rows("closed")}) >= 9
+        world.assert_balanced()
+
+    @pytest.mark.parametrize("form", FORMS)
+    def test_flush_is_one_call(self, world, spark_engine, form, monkeypatch):
+        """
+        A flush on the executors, which compute its cut for each source beforehand, gives what one call of
+        `windrow.batch` with a flush gives, of several sources with several streams each.
+        """
+        have_spark(form, monkeypatch)
+        world.publish(*log(versions=3, size=60))
+        runner = world.runner(spark_engine, max_driver_messages=0)
+        runner.once()
+        assert len({(row["source"], row["key"]) for row in world.rows("open")}) >= 6
+        runner.flush()
+        assert [row["path"] for row in world.history()] == ["executors"] * 2
+        assert world.canonical() == world.expected(flush=True)
+        world.assert_balanced()
+
+
+def picked(rows, names):
+    """Return some columns of rows."""
+    return [{name: row[name] for name in names} for row in rows]
 
 
 @contextmanager
