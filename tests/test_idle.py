@@ -178,6 +178,13 @@ class TestIdle:
         world.publish([message()])
         assert asked(world) is None
 
+    def test_deletion(self, world: World) -> None:
+        """
+        So is a deletion in the depot, which stops a run.
+        """
+        DeltaTable(world.depot).delete("key = 'k'")
+        assert asked(world) is None
+
     def test_due_batch(self, world: World) -> None:
         """
         So is an open batch that is overdue for the idle grace, which a run without idle ticks leaves alone.
@@ -205,8 +212,8 @@ class TestIdle:
         """
         Another `start_from` than the ledger's is the engine's to take or to refuse; its own is none.
         """
-        assert asked(world, start_from="earliest") == Summary("spark")
-        assert asked(world, start_from="latest") is None
+        assert asked(world, start_from="beginning") == Summary("spark")
+        assert asked(world, start_from="end") is None
 
     def test_no_ledger(self, world: World) -> None:
         """
@@ -267,6 +274,15 @@ class TestWhereItLooks:
         Where a platform gives the session there is no JVM to save.
         """
         monkeypatch.setenv(name, "1")
+        assert asked(world) is None
+
+    def test_session_that_runs(self, world: World, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        Where a session of Spark runs in this process already there is none to save either.
+        """
+        assert asked(world) == Summary("spark")
+        monkeypatch.setitem(sys.modules, "pyspark.sql", sys.modules["pyspark"].sql)
+        assert spark.getActiveSession() is not None
         assert asked(world) is None
 
     def test_paths_of_all_kinds(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
