@@ -81,7 +81,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator[Any]:
     """The one Spark session of a process; its JVM compiles fast, because no test runs long enough for fast code.
 
-    With TEST_SPARK_REMOTE it is a Spark Connect session of that server, such as local[2].
+    With TEST_SPARK_REMOTE it is a Spark Connect session of that server, such as local[2]; with TEST_SPARK_MASTER one of
+    that cluster, such as local-cluster[2,1,1024].
     """
     home = os.environ.get("JAVA_HOME")
     if not (shutil.which("java") or (home and shutil.which("java", path=f"{home}/bin"))):
@@ -90,7 +91,8 @@ def spark() -> Iterator[Any]:
 
     os.environ.setdefault(*FAST_JAVA)
     remote = os.environ.get("TEST_SPARK_REMOTE")
-    session = connected(remote) if remote else local_session("windrow-tests", master="local[2]")
+    master = os.environ.get("TEST_SPARK_MASTER", "local[2]")
+    session = connected(remote) if remote else local_session("windrow-tests", master=master)
     yield session
     session.stop()
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.engine.arrivals import Arrivals, Slice
-from windrow.engine.protocol import Live, Merged
+from windrow.engine.protocol import Live
 from windrow.testing.points import Probed, ProbedArrivals
 
 
@@ -18,17 +18,6 @@ class Mute(Probed):
     def merge(self, rows: Any, control: pa.Table, live: Live, token: str, note: str) -> None:
         """Commit, and return nothing."""
         self._engine.merge(rows, control, live, token, note)
-
-
-class Deaf(Probed):
-    """An engine that loses its third commit, and does not say so."""
-
-    commits = 0
-
-    def merge(self, *given: Any) -> Merged | None:
-        """Commit, or only say nothing."""
-        self.commits += 1
-        return None if self.commits == 3 else self._engine.merge(*given)
 
 
 class Lossy(Probed):
@@ -44,4 +33,7 @@ class LossyArrivals(ProbedArrivals):
     def after(self, version: int, max_messages: int, upto: int | None = None) -> Slice | None:
         """Return the next slice without its first row."""
         arrived = self._arrivals.after(version, max_messages, upto)
-        return arrived and replace(arrived, messages=arrived.messages.slice(1))
+        if arrived is None:
+            return None
+        messages = arrived.messages
+        return replace(arrived, messages=messages.slice(1) if isinstance(messages, pa.Table) else messages.offset(1))

@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 
 import windrow
 from tests.conftest import EngineFactory
+from tests.engine.forms import FORMS, RECORDED, have_spark
 from tests.engine.world import World
 from tests.messages import log, message, table
 from windrow.engine import spark_commit
@@ -45,18 +46,17 @@ class TestResult:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("small_bytes", [0, 1 << 40], ids=["as code", "interpreted"])
-    @pytest.mark.parametrize("overwritten_bytes", [-1, 1 << 40], ids=["merging", "overwriting"])
+    @pytest.mark.parametrize("form", FORMS)
     @pytest.mark.parametrize("max_driver_messages", [0, 1_000], ids=["executors", "driver"])
-    def test_any_form_of_sparks_commit(
-        self, spark, world, monkeypatch, small_bytes, overwritten_bytes, max_driver_messages
-    ):
+    def test_any_form_of_sparks_commit(self, spark, world, monkeypatch, small_bytes, form, max_driver_messages):
         """
         What Spark turns into code and what it interprets, what it merges and what it overwrites, gives the same.
         """
         monkeypatch.setattr(spark_commit, "SMALL_BYTES", small_bytes)
-        monkeypatch.setattr(spark_commit, "OVERWRITTEN_BYTES", overwritten_bytes)
+        have_spark(form, monkeypatch)
         world.publish(*log(versions=4))
         world.runner(EngineFactory("spark", spark), max_messages=70, max_driver_messages=max_driver_messages).once()
+        assert {row["commit_form"] for row in world.history()} == {RECORDED[form]}
         assert world.canonical() == world.expected()
         world.assert_balanced()
 
@@ -160,6 +160,17 @@ class TestProgress:
         world.publish(log(versions=1, seed=5)[0])
         world.runner(engine).once()
         assert [row["versions"] for row in world.history()][1:] == [[{"version": 5, "messages": 30}]]
+
+    @pytest.mark.slow_on_spark
+    def test_tokens(self, engine, world):
+        """
+        Each microbatch has a token of its own, which its row in the history shares with the progress row that it wrote.
+        """
+        world.publish(*log(versions=3))
+        world.runner(engine, max_messages=30).once()
+        tokens = [row["token"] for row in world.history()]
+        assert len(set(tokens)) == 3
+        assert [prime(world.engine(engine)).token] == tokens[-1:]
 
     def test_whole_versions(self, embedded, world):
         """

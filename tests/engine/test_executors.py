@@ -10,9 +10,10 @@ from deltalake import DeltaTable
 from pyspark.errors import PythonException
 
 from tests.clocks import NOW
+from tests.engine.forms import FORMS, have_spark
 from tests.faults.mishaps import forget_tables
-from tests.messages import HOUR, SECOND, log
-from windrow.engine import spark_commit
+from tests.messages import HOUR, SECOND, log, message
+from windrow.engine import choice
 from windrow.engine.spark_errors import translated
 from windrow.errors import DepotChanged, EngineUnavailable
 
@@ -62,6 +63,173 @@ class TestExecutors:
         assert not error.retryable
 
 
+SOURCES, KEYS = 3, 100
+FEW = 30  # rows that come to the driver or go from it at a time: sources by versions, clocks, counts, the history
+
+
+def many(*moments):
+    """Return a version for each moment, with one message of each of many streams, of a type of its own."""
+    return [
+        [
+            message(f"t{at}", at, at, source=f"s{source}", key=f"k{key}", payload="#")
+            for source in range(SOURCES)
+            for key in range(KEYS)
+        ]
+        for at in moments
+    ]
+
+
+class Crossings:
+    """Counts the rows that come from Spark to the driver, or go to it."""
+
+    def __init__(self, session, monkeypatch):
+        self.rows = []
+        frame, created = type(session.range(1)), session.createDataFrame
+        for name in ("toArrow", "collect", "toPandas", "toLocalIterator"):
+            monkeypatch.setattr(frame, name, self._counting(getattr(frame, name)))
+        monkeypatch.setattr(type(session), "createDataFrame", self._counting_given(type(created.__self__), created))
+
+    def _counting(self, method):
+        def counted(frame, *given):
+            found = method(frame, *given)
+            self.rows.append(found.num_rows if hasattr(found, "num_rows") else len(found))
+            return found
+
+        return counted
+
+    def _counting_given(self, kind, created):
+        method = kind.createDataFrame
+
+        def counted(session, data, *given, **named):
+            self.rows.append(data.num_rows if hasattr(data, "num_rows") else len(data))
+            return method(session, data, *given, **named)
+
+        return counted
+
+
+class TestRowsStayThere:
+    @pytest.mark.parametrize("form", FORMS)
+    def test_counted(self, world, spark_engine, form, monkeypatch):
+        """
+        On the executors' way neither a message nor an open batch passes through the driver, whatever a microbatch does:
+        what does are summaries, clocks, counts and control rows, though hundreds of batches are open.
+        """
+        have_spark(form, monkeypatch)
+        settings = {"max_driver_messages": 0, "rules": {"window": "10s", "max_delay": "5s"}}
+        world.publish(*many(NOW))
+        world.runner(spark_engine, **settings).once()
+        assert len(world.rows("open")) >= SOURCES * KEYS
+        crossings = Crossings(spark_engine.session, monkeypatch)
+        for moments, act, are_open in (
+            ((NOW + SECOND, NOW + 2 * SECOND), "once", True),
+            ((), "tick", False),
+            ((NOW + HOUR,), "once", True),
+            ((), "flush", False),
+        ):
+            world.publish(*many(*moments))
+            world.clock.set(max(moments, default=world.clock.now()))
+            crossings.rows.clear()
+            runner = world.runner(spark_engine, **settings)
+            runner.tick(to=NOW + 30 * SECOND) if act == "tick" else getattr(runner, act)()
+            assert 0 < max(crossings.rows) <= FEW
+            left = len(world.rows("open"))
+            assert left >= SOURCES * KEYS if are_open else left == 0
+        assert [row["path"] for row in world.history()] == ["executors"] * 5
+        monkeypatch.undo()
+        world.assert_balanced()
+
+    def test_the_count_sees_them(self, world, spark_engine, monkeypatch):
+        """
+        On the driver's way they pass, so the count would tell.
+        """
+        world.publish(*many(NOW))
+        crossings = Crossings(spark_engine.session, monkeypatch)
+        world.runner(spark_engine).once()
+        assert max(crossings.rows) >= SOURCES * KEYS
+
+
+class TestOneAmongMany:
+    def test_by_the_driver_and_merged(self, world, spark_engine):
+        """
+        One message for one of many open batches is processed by the driver and merged, though more messages are open
+        than the driver may hold; a batch that does not change is not written again.
+        """
+        streams = [message("a", key=f"k{number}", payload=f"{number:05}" * 10_000) for number in range(400)]
+        world.publish(streams)
+        world.runner(spark_engine, max_driver_messages=100).once()
+        before = {row["id"]: row for row in world.rows("open")}
+        assert sum(row["bytes"] for row in before.values()) > choice.LITTLE_BYTES
+        world.publish([message("b", NOW + SECOND, NOW + SECOND, key="k7", payload="one")])
+        world.runner(spark_engine, max_driver_messages=100).once()
+        ways = [(row["path"], row["commit_form"]) for row in world.history()]
+        assert ways == [("executors", "overwrite"), ("driver", "merge")]
+        after = {row["id"]: row for row in world.rows("open")}
+        assert [row["key"] for row in after.values() if row != before[row["id"]]] == ["k7"]
+        assert len(after) == len(before)
+        assert world.canonical() == world.expected()
+        world.assert_balanced()
+
+
+WAYS = ("kind", "versions", "messages_read", "accepted", "rejected", "opened", "closed", "clocks", "rules")
+TOTALS = ("source", "clock", "floor", "open_batches", "open_messages", "open_bytes")
+
+
+class TestSameAsDriver:
+    @pytest.mark.parametrize("form", FORMS)
+    @pytest.mark.parametrize("max_driver_messages", [0, 500_000], ids=["executors", "driver"])
+    def test_each_kind(self, world, spark_engine, embedded, form, max_driver_messages, monkeypatch):
+        """
+        Microbatches, ticks that close some and all, other rules and a flush leave after each step what the embedded
+        engine leaves, of several sources with several streams each: batches, rejections, clocks, totals and history.
+        """
+        have_spark(form, monkeypatch)
+        twin = type(world)(Path(world.depot).parent, world.clock, ledger="twin")
+        late = {"rules": {"max_delay": "8s"}}
+        versions = log(versions=3, size=60)
+        more = log(versions=1, size=60, seed=9, begin=NOW + HOUR)
+        for act, rows, rules in (
+            (lambda runner: runner.once(), versions[:1], {}),
+            (lambda runner: runner.tick(to=NOW + 9 * SECOND), [], {}),
+            (lambda runner: runner.once(), versions[1:], {}),
+            (lambda runner: runner.once(), [], late),
+            (lambda runner: runner.tick(to=NOW + HOUR), [], late),
+            (lambda runner: runner.once(), more, late),
+            (lambda runner: runner.flush(), [], late),
+        ):
+            world.clock.set(NOW + HOUR if rows is more else world.clock.now())
+            world.publish(*rows)
+            act(world.runner(spark_engine, max_driver_messages=max_driver_messages, **rules))
+            act(twin.runner(embedded, **rules))
+            assert world.canonical() == twin.canonical()
+            assert picked(world.history(), WAYS) == picked(twin.history(), WAYS)
+            assert picked(world.rows("progress"), TOTALS) == picked(twin.rows("progress"), TOTALS)
+        assert world.kinds() == ["data", "tick", "data", "rules", "tick", "data", "flush"]
+        assert world.rows("open") == []
+        assert len({(row["source"], row["key"]) for row in world.rows("closed")}) >= 9
+        world.assert_balanced()
+
+    @pytest.mark.parametrize("form", FORMS)
+    def test_flush_is_one_call(self, world, spark_engine, form, monkeypatch):
+        """
+        A flush on the executors, which compute its cut for each source beforehand, gives what one call of
+        `windrow.batch` with a flush gives, of several sources with several streams each.
+        """
+        have_spark(form, monkeypatch)
+        world.publish(*log(versions=3, size=60))
+        runner = world.runner(spark_engine, max_driver_messages=0)
+        runner.once()
+        assert len({(row["source"], row["key"]) for row in world.rows("open")}) >= 6
+        runner.flush()
+        assert [row["path"] for row in world.history()] == ["executors"] * 2
+        assert world.canonical() == world.expected(flush=True)
+        world.assert_balanced()
+
+
+def picked(rows, names):
+    """Return some columns of rows."""
+    return [{name: row[name] for name in names} for row in rows]
+
+
 @contextmanager
 def without_final_files(ledger):
     """Hide the files of final rows."""
@@ -79,7 +247,7 @@ class TestMerge:
         """
         A microbatch opens no file of final rows. Holds the literal condition on the partition column.
         """
-        monkeypatch.setattr(spark_commit, "OVERWRITTEN_BYTES", -1)
+        have_spark("merging", monkeypatch)
         world.publish(*log(versions=2))
         world.runner(embedded).once()
         world.runner(embedded).tick(to=NOW + 8 * SECOND)

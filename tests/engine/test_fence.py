@@ -1,19 +1,19 @@
 """The fence: what was decided over old live rows is never committed."""
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction
 
 from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
+from tests.engine.forms import FORMS, RECORDED, have_spark
 from tests.engine.held import HeldCommit
 from tests.messages import HOUR, log
-from windrow.engine import by_files, choice, spark_commit
-from windrow.engine.configured import configured
-from windrow.engine.spark_commit import SparkCommit
+from windrow.engine import spark_commit
+from windrow.engine.spark_commit import TRANSACTION_ID, SparkCommit
 from windrow.errors import LedgerMoved, MicrobatchFailed
 from windrow.progress import prime
 from windrow.testing.points import Point, once
@@ -225,15 +225,11 @@ class TestRunner:
         assert next(commits) == 2
 
 
-@pytest.fixture(params=[choice.LITTLE_BYTES, -1], ids=["overwriting", "merging"])
+@pytest.fixture(params=FORMS)
 def form(request, monkeypatch):
     """Both forms in which Spark commits."""
-    monkeypatch.setattr(spark_commit, "OVERWRITTEN_BYTES", request.param)
-
-
-def without_belt(session, settings):
-    """Set all settings of a commit but the transaction id."""
-    return configured(session, {name: value for name, value in settings.items() if "txn" not in name})
+    have_spark(request.param, monkeypatch)
+    return request.param
 
 
 @dataclass(frozen=True)
@@ -249,26 +245,27 @@ class Elsewhere:
             DeltaTable(self.ledger).update(updates={"token": "'elsewhere'"}, predicate="id = 'progress'")
 
 
-@pytest.mark.usefixtures("form")
-class TestSparksTwoBelts:
-    def test_token_alone(self, started, spark, monkeypatch):
+class TestSparksFence:
+    """The token alone fences a commit of Spark, in both forms."""
+
+    def test_tick_in_between(self, started, spark, form):
         """
-        Without the transaction id the token alone fences.
+        When another driver ticks between prime and commit, the commit raises LedgerMoved and the table is unchanged.
         """
-        monkeypatch.setattr(spark_commit, "configured", without_belt)
         factory = EngineFactory("spark", spark)
         microbatch = started.microbatch(factory)
         started.runner(factory).tick(to=NOW + HOUR)
+        assert started.history()[-1]["commit_form"] == RECORDED[form]
         version = started.version()
         with pytest.raises(LedgerMoved, match="between prime and commit"):
             commit_at(started, microbatch, NOW + 2 * HOUR)
         assert started.version() == version
 
-    def test_progress_row_gone(self, started, spark, monkeypatch):
+    @pytest.mark.usefixtures("form")
+    def test_progress_row_gone(self, started, spark):
         """
         Without a progress row there is none to compare with, and none is made.
         """
-        monkeypatch.setattr(spark_commit, "configured", without_belt)
         microbatch = started.microbatch(EngineFactory("spark", spark))
         DeltaTable(started.ledger).delete("id = 'progress'")
         with pytest.raises(LedgerMoved):
@@ -276,12 +273,12 @@ class TestSparksTwoBelts:
         assert [row for row in started.rows("progress") if row["id"] == "progress"] == []
 
     @pytest.mark.parametrize("moment", ["before", "during"])
-    def test_moved_while_spark_commits(self, started, spark, monkeypatch, moment):
+    def test_moved_while_spark_commits(self, started, spark, form, monkeypatch, moment):
         """
         When the ledger moves after Spark has looked at the statement and before it writes, or while it writes, nothing
         is written: the token is compared with that of the version on which the transaction rests.
         """
-        move = Elsewhere(started.ledger)
+        move, itself = Elsewhere(started.ledger), spark_commit.configured
 
         class Moved(HeldCommit):
             def stage(self, frame):
@@ -290,22 +287,49 @@ class TestSparksTwoBelts:
         def meanwhile(session, settings):
             if moment == "before" and settings == spark_commit.BEYOND:
                 move()
-            return without_belt(session, settings)
+            return itself(session, settings)
 
         monkeypatch.setattr(spark_commit, "configured", meanwhile)
         monkeypatch.setattr("windrow.engine.spark.SparkCommit", lambda *given: Moved(*given, move))
         microbatch = started.microbatch(EngineFactory("spark", spark))
         version = started.version()
-        if moment == "before" and spark_commit.OVERWRITTEN_BYTES < 0:
+        if moment == "before" and form == "merging":
             move()
         with pytest.raises(LedgerMoved, match="between prime and commit"):
             commit_at(started, microbatch, NOW + 2 * HOUR)
         assert started.version() == version + 1
 
+    def test_session_with_a_transaction_id(self, started, spark, form):
+        """
+        A commit of a session whose user writes with a transaction id, which the ledger's log has already, is made all
+        the same and leaves none; the session keeps its own.
+        """
+        ids = dict(zip(TRANSACTION_ID, ("user", "7"), strict=True))
+        written = CommitProperties(app_transactions=[Transaction("user", 7)])
+        DeltaTable(started.ledger).alter.set_table_properties(
+            {"user.note": "7"}, raise_if_not_exists=False, commit_properties=written
+        )
+        assert DeltaTable(started.ledger).transaction_version("user") == 7
+        for name, value in ids.items():
+            spark.conf.set(name, value)
+        try:
+            runner = started.runner(EngineFactory("spark", spark))
+            assert runner.once().total("messages") == 30
+            runner.tick(to=NOW + HOUR)
+            assert {name: spark.conf.get(name) for name in ids} == ids
+        finally:
+            for name in ids:
+                spark.conf.unset(name)
+        assert [row["commit_form"] for row in started.history()[-2:]] == [RECORDED[form]] * 2
+        assert started.rows("open") == []
+        assert DeltaTable(started.ledger).transaction_version("user") == 7
+        started.assert_balanced()
+
+    @pytest.mark.usefixtures("form")
     @pytest.mark.parametrize("columns", ["*", "token"], ids=["all of it", "its token"])
     def test_moved_while_cached(self, started, spark, columns):
         """
-        A token that somebody has cached is not taken for the one that stands there. A RESTORE leaves no transaction id.
+        A token that somebody has cached is not taken for the one that stands there.
         """
         started.runner(EngineFactory("spark", spark)).once()
         rows = "" if columns == "*" else " WHERE state = 'progress' AND id = 'progress'"
@@ -321,32 +345,18 @@ class TestSparksTwoBelts:
             cached.unpersist()
         assert started.version() == version + 1
 
-    def test_primed_while_cached(self, started, spark, monkeypatch):
+    def test_primed_while_cached(self, started, spark):
         """
-        Nor are live rows that somebody has cached, where Spark reads them.
+        Nor are live rows that somebody has cached, by a new driver nor by the one that made the last commit.
         """
-        monkeypatch.setattr(by_files, "beyond_files", lambda table: "a feature")
         factory = EngineFactory("spark", spark)
-        started.runner(factory).once()
+        engine = started.engine(factory)
+        started.runner(factory, engine).once()
         cached = spark.read.format("delta").load(started.ledger).cache()
         cached.count()
-        before = prime(started.engine(factory)).microbatch
+        before = prime(engine).microbatch
         DeltaTable(started.ledger).restore(started.version() - 1)
         try:
-            assert prime(started.engine(factory)).microbatch == before - 1
+            assert [prime(one).microbatch for one in (started.engine(factory), engine)] == [before - 1] * 2
         finally:
             cached.unpersist()
-
-    def test_transaction_id_alone(self, started, spark):
-        """
-        With the right token but live rows of an older version, the transaction id skips the MERGE: its result is
-        empty, which is looked into like a lost reply. Holds the transaction id.
-        """
-        factory = EngineFactory("spark", spark)
-        microbatch = started.microbatch(factory)
-        started.runner(factory).tick(to=NOW + HOUR)
-        version = started.version()
-        microbatch.primed = replace(microbatch.primed, token=prime(started.engine(factory)).token)
-        with pytest.raises(LedgerMoved, match="was not taken"):
-            commit_at(started, microbatch, NOW + 2 * HOUR)
-        assert started.version() == version

@@ -226,11 +226,11 @@ class TestOthers:
         for number in range(3):
             started.publish(log(versions=1, seed=number, begin=NOW + (number + 2) * 10_000_000)[0])
             started.runner(embedded, engine).once()
-            assert {*engine.live().handle.files} == {*live_files(DeltaTable(started.ledger), COLUMNS)}
+            assert {*engine.live().open.files} == {*live_files(DeltaTable(started.ledger), COLUMNS)}
         assert listed == [begun]
         started.runner(embedded).tick(to=NOW + HOUR)
         started.runner(embedded, engine).flush()
-        assert {*engine.live().handle.files} == {*live_files(DeltaTable(started.ledger), COLUMNS)}
+        assert {*engine.live().open.files} == {*live_files(DeltaTable(started.ledger), COLUMNS)}
         started.assert_balanced()
 
     @pytest.mark.spark

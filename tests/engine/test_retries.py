@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from tests.clocks import NOW, ManualClock
-from tests.engine.probe import Deaf, Lossy, Mute
+from tests.engine.forms import have_spark
+from tests.engine.probe import Lossy, Mute
 from tests.engine.world import World
 from tests.messages import log
 from windrow import tables
@@ -148,22 +149,11 @@ class TestLostReply:
     @pytest.mark.slow_on_spark
     def test_empty_result(self, full, engine):
         """
-        An empty result of a commit that took place counts as committed, because the progress row holds its token.
+        A commit that does not say how many rows it replaced, as an overwrite of Spark, counts as committed once.
         """
         summary = full.runner(engine, Mute(full.engine(engine), nowhere)).once()
         assert [committed.messages for committed in summary.microbatches] == [90]
         assert full.canonical() == full.expected()
-
-    @pytest.mark.slow_on_spark
-    def test_empty_result_of_nothing(self, full, embedded):
-        """
-        An empty result of a commit that did not take place is tried again, also of the last one, because the progress
-        row holds the token of the microbatch before. Holds `_require_token`, and that each commit has its own token.
-        """
-        full.runner(embedded, Deaf(full.engine(embedded), nowhere), max_messages=30).once()
-        assert [row["microbatch"] for row in full.history()] == [1, 2, 3]
-        assert full.canonical() == full.expected()
-        full.assert_balanced()
 
     @pytest.mark.slow_on_spark
     def test_of_the_last_microbatch(self, full, engine):
@@ -187,10 +177,12 @@ class TestRequirements:
         assert full.version() == 0
 
     @pytest.mark.slow_on_spark
-    def test_counts_of_the_commit(self, full, engine):
+    def test_counts_of_the_commit(self, full, engine, monkeypatch):
         """
-        A commit that replaced and added other rows than it had to is noticed. Holds `_require_expected`.
+        A commit that says it replaced and added other rows than it had to is noticed; of Spark's a MERGE says so. Holds
+        `_require_expected`.
         """
+        have_spark("merging", monkeypatch)
         runner = full.runner(engine)
         runner._algorithm = Batcher(Inverted(Rules()))
         with pytest.raises(BrokenPromise, match="the commit replaced"):

@@ -161,6 +161,7 @@ class World:
         for version in range(after + 1, self.version() + 1):
             rows = self.rows("progress", *self.live, *self.final, version=version)
             self.check_balance(version, rows)
+            self.check_totals(version, rows)
             check_pauses(version, rows)
             by_id = {row["id"]: row for row in rows}
             assert len(by_id) == len(rows), f"an id stands twice in version {version}"
@@ -174,6 +175,25 @@ class World:
         held = sum(row["message_count"] or 0 for row in rows)
         refused = sum(row["state"] == "rejected" for row in rows)
         assert read == held + refused, f"the books of version {version} do not balance"
+
+    def check_totals(self, version: int, rows: Iterable[Row]) -> None:
+        """The progress row of each source says how much of it is open in a version, and when the next window ends.
+
+        That is NULL where nothing is open, and never later than the least end of an open window.
+        """
+        given = list(rows)
+        opened = [row for row in given if row["state"] == "open"]
+        for row in given:
+            if row["state"] == "progress" and row["id"] != tables.PROGRESS:
+                ours = [batch for batch in opened if batch["source"] == row["source"]]
+                said = [row[name] or 0 for name in ("open_batches", "open_messages", "open_bytes")]
+                held = [sum(batch[name] for batch in ours) for name in ("message_count", "bytes")]
+                assert said == [len(ours), *held], f"version {version} miscounts what is open of {row['source']!r}"
+                end, least = row["next_window_end"], min((batch["window_end"] for batch in ours), default=None)
+                assert (end is None) == (least is None), f"version {version} has a wrong end for {row['source']!r}"
+                assert end is None or end <= least, f"version {version} would close {row['source']!r} too late"
+        sources = {row["source"] for row in given if row["state"] == "progress"}
+        assert {batch["source"] for batch in opened} <= sources, f"version {version} has open batches of no source"
 
     def check_result(self, after: int, plain: bool) -> None:
         """The ledger of a depot that is read, from a version on, is what it would be if nothing had happened.

@@ -12,9 +12,9 @@ from deltalake import DeltaTable
 
 from tests.clocks import ManualClock
 from tests.conftest import EngineFactory
+from tests.engine.forms import FORMS, Form, have_spark
 from tests.engine.world import World
 from tests.messages import log
-from windrow.engine import spark_commit
 from windrow.testing import Harness
 from windrow.topology import Depot, Microbatch, Topology, run_topology
 
@@ -59,14 +59,14 @@ def closing(ledger: str, state: str) -> Topology:
 
 
 @pytest.mark.slow_on_spark
-@pytest.mark.parametrize("octets", [spark_commit.OVERWRITTEN_BYTES, -1], ids=["overwriting", "merging"])
+@pytest.mark.parametrize("form", FORMS)
 def test_closed_batches(
-    tmp_path: Path, clock: ManualClock, engine: EngineFactory, monkeypatch: pytest.MonkeyPatch, octets: int
+    tmp_path: Path, clock: ManualClock, engine: EngineFactory, monkeypatch: pytest.MonkeyPatch, form: Form
 ) -> None:
     """
     Of the ledger of a batcher a topology sees each batch that closed, once, whichever engine closed it and however.
     """
-    monkeypatch.setattr(spark_commit, "OVERWRITTEN_BYTES", octets)
+    have_spark(form, monkeypatch)
     world = World(tmp_path, clock)
     topology = closing(world.ledger, str(tmp_path / "states"))
     settings = world.settings(engine, max_messages=30)

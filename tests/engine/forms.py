@@ -1,0 +1,21 @@
+"""The two forms in which Spark commits, as a test asks for them: what is read decides (`choice.py`)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+
+from windrow.engine.choice import MERGE, OVERWRITE
+
+Form = Literal["merging", "overwriting"]
+FORMS: tuple[Form, ...] = ("overwriting", "merging")
+RECORDED = {"overwriting": OVERWRITE, "merging": MERGE}
+
+
+def have_spark(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have each microbatch in this process read all open batches, which it then overwrites, or what can change only.
+
+    A flush needs all of them, and overwrites in any case.
+    """
+    monkeypatch.setattr("windrow.engine.spark.reads_all", lambda opened, messages: form == "overwriting")

@@ -1,0 +1,66 @@
+"""Where a microbatch is processed and what it reads, by the size of what is open and of what arrived."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow.engine.choice import (
+    BATCH_BYTES,
+    GOOD_PART,
+    LITTLE_BYTES,
+    MESSAGE_BYTES,
+    fits_driver,
+    reads_all,
+)
+from windrow.open_batches import OpenBatches
+
+COUNTS = st.integers(0, 10**9)
+
+
+def opened(batches: int, messages: int, size: int) -> OpenBatches:
+    """Return totals of two sources that hold so much together."""
+    values = [np.array([number // 2, number - number // 2], np.int64) for number in (batches, messages, size, 2)]
+    return OpenBatches(pa.array(["a", "b"]), *values)
+
+
+def test_little_is_read_whole() -> None:
+    """
+    What takes little memory with its overhead is read whole, however few messages there are, and one octet more is not.
+    """
+    octets = LITTLE_BYTES - 100 * BATCH_BYTES - 1_000 * MESSAGE_BYTES
+    assert reads_all(opened(100, 1_000, octets), 0)
+    assert not reads_all(opened(100, 1_000, octets + 1), 0)
+    assert reads_all(OpenBatches.none(), 0)
+
+
+def test_a_good_part_is_read_whole() -> None:
+    """
+    Much is read whole where the messages can change a good part of it.
+    """
+    batches = 1_000_000
+    assert reads_all(opened(batches, batches, batches), batches // GOOD_PART)
+    assert not reads_all(opened(batches, batches, batches), batches // GOOD_PART - 1)
+
+
+@given(COUNTS, COUNTS, COUNTS, COUNTS)
+def test_more_open_is_never_read_sooner(batches: int, messages: int, size: int, arrived: int) -> None:
+    """
+    What is not read whole is not when more is open, and is as soon as there are enough messages.
+    """
+    if not reads_all(opened(batches, messages, size), arrived):
+        assert not reads_all(opened(batches + 1, messages + 1, size + 1), arrived)
+        assert reads_all(opened(batches, messages, size), batches)
+
+
+@given(COUNTS, COUNTS, COUNTS)
+def test_driver(messages: int, held: int, most: int) -> None:
+    """
+    The driver processes up to its most, new and open messages together, and with a most of 0 nothing but nothing.
+    """
+    assert fits_driver(messages, held, messages + held)
+    assert not fits_driver(messages + 1, held, messages + held)
+    assert not fits_driver(messages, held + 1, messages + held)
+    assert fits_driver(messages, held, 0) == (messages == held == 0)

@@ -1,0 +1,195 @@
+"""On Spark's engine Spark makes each commit, and what the engine remembers of it is what stands in the ledger."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from tests.clocks import NOW
+from tests.conftest import EngineFactory
+from tests.engine.forms import FORMS, RECORDED, Form, have_spark
+from tests.engine.world import World
+from tests.messages import HOUR, SECOND, log
+from windrow.api import batching_runner
+from windrow.engine import open_engine
+from windrow.engine.protocol import Live
+from windrow.engine.session import bare_is_local
+from windrow.engine.spark import ON_DATABRICKS
+
+
+@pytest.fixture
+def started(world: World, spark_engine: EngineFactory) -> World:
+    """A ledger that has read one of three versions of its depot."""
+    first, *others = log(versions=3)
+    world.publish(first)
+    world.runner(spark_engine).once()
+    world.publish(*others)
+    return world
+
+
+@pytest.fixture(params=FORMS)
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Form:
+    """Both forms in which Spark commits."""
+    have_spark(request.param, monkeypatch)
+    chosen: Form = request.param
+    return chosen
+
+
+def committers(world: World) -> set[str]:
+    """Return who made the commits, as the log has it."""
+    return {re.split("[:/]", commit["engineInfo"])[0] for commit in DeltaTable(world.ledger).history()}
+
+
+def assert_result(world: World) -> None:
+    """All is as if read in one call."""
+    assert world.canonical() == world.expected()
+    world.assert_balanced()
+
+
+@pytest.mark.parametrize("max_driver_messages", [500_000, 0], ids=["driver", "executors"])
+def test_spark_makes_each_commit(
+    started: World, spark_engine: EngineFactory, form: Form, max_driver_messages: int
+) -> None:
+    """
+    Spark makes the ledger and each commit, in the form that the history names, wherever the rows were processed.
+    """
+    runner = started.runner(spark_engine, max_messages=30, max_driver_messages=max_driver_messages)
+    told = [one.commit_form for one in runner.once().microbatches]
+    runner.tick(to=NOW + HOUR)
+    assert committers(started) == {"Apache-Spark"}
+    assert told == [row["commit_form"] for row in started.history()[1:3]] == [RECORDED[form]] * 2
+    assert started.history()[-1]["commit_form"] == RECORDED[form]
+    assert started.rows("open") == []
+    started.assert_balanced()
+
+
+def test_embedded_says_transaction(world: World, embedded: EngineFactory) -> None:
+    """
+    The embedded engine makes one transaction of Delta, and the history says so.
+    """
+    world.publish(*log(versions=1))
+    world.runner(embedded).once()
+    assert [row["commit_form"] for row in world.history()] == ["transaction"]
+
+
+def test_on_databricks(started: World, spark_engine: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Where a path without a scheme is none of the driver's disk, Spark alone says what the tables hold.
+    """
+    monkeypatch.setenv(ON_DATABRICKS, "17.3")
+    started.runner(spark_engine).once()
+    assert committers(started) == {"Apache-Spark"}
+    assert_result(started)
+
+
+def test_cached_ledger(started: World, spark_engine: EngineFactory, form: Form) -> None:
+    """
+    What somebody cached of the ledger shows each commit, and stops none.
+    """
+    cached = spark_engine.session.read.format("delta").load(started.ledger).cache()
+    try:
+        for _ in range(2):
+            cached.count()
+            started.runner(spark_engine, max_messages=30).once()
+            rows = spark_engine.session.read.format("delta").load(started.ledger).count()
+            assert rows == DeltaTable(started.ledger).to_pyarrow_table().num_rows
+            started.publish(*log(versions=1, seed=5, begin=NOW + 12 * SECOND))
+    finally:
+        cached.unpersist()
+    started.assert_balanced()
+
+
+def test_not_on_another_file_system(world: World, spark_engine: EngineFactory, tmp_path: Path) -> None:
+    """
+    Where the session takes a path without a scheme for one of another file system, the ledger is made there.
+    """
+    world.publish(*log(versions=2))
+    here, there = tmp_path / "here", tmp_path / "there"
+    there.mkdir()
+    elsewhere = spark_engine.session.newSession()
+    elsewhere.conf.set("fs.defaultFS", "viewfs://elsewhere/")
+    elsewhere.conf.set(f"fs.viewfs.mounttable.elsewhere.link.{here}", f"file://{there}")
+    assert (bare_is_local(spark_engine.session), bare_is_local(elsewhere)) == (True, False)
+    places = {"depot": f"file:{world.depot}", "ledger": f"{here}/ledger", "checkpoints": f"file:{tmp_path}/checkpoints"}
+    settings = world.settings(spark_engine).model_copy(update=places)
+    batching_runner(open_engine(settings, elsewhere), settings, world.clock).once()
+    microbatches = elsewhere.read.format("delta").load(f"{here}/ledger").where("state = 'microbatch'").count()
+    assert (here.exists(), microbatches) == (False, 1)
+
+
+ASKS_FOR_MORE = {
+    "a constraint": "ADD CONSTRAINT counted CHECK (microbatch IS NULL OR microbatch > 0)",
+    "deletion vectors": "SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",
+    "manifests": "SET TBLPROPERTIES ('delta.compatibility.symlinkFormatManifest.enabled' = 'true')",
+    "files to be joined": "SET TBLPROPERTIES ('delta.autoOptimize.autoCompact' = 'true')",
+    "columns by name": "SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
+}
+
+
+@pytest.mark.parametrize("change", ASKS_FOR_MORE.values(), ids=ASKS_FOR_MORE)
+def test_ledger_of_more_features(started: World, spark_engine: EngineFactory, form: Form, change: str) -> None:
+    """
+    The books balance in a table of which each commit has to do or to check something that files alone do not, whether
+    a commit is a MERGE or an overwrite.
+    """
+    spark_engine.session.sql(f"ALTER TABLE delta.`{started.ledger}` {change}")
+    assert started.runner(spark_engine).once().total("messages") == 60
+    books = f"SELECT sum(messages_read) - sum(rejected) FROM delta.`{started.ledger}` WHERE state = 'microbatch'"
+    held = f"SELECT sum(size(messages)) FROM delta.`{started.ledger}` WHERE state IN ('open', 'closed')"
+    total = f"SELECT sum(message_count) FROM delta.`{started.ledger}` WHERE state IN ('open', 'closed')"
+    said, *others = (spark_engine.session.sql(one).first()[0] for one in (books, held, total))
+    assert others == [said, said]
+    form_ = f"SELECT commit_form FROM delta.`{started.ledger}` WHERE id = 'microbatch/2'"
+    assert spark_engine.session.sql(form_).first()[0] == RECORDED[form]
+
+
+class TestRemembered:
+    """Control rows, and open ones where they are few, stay in memory after a commit."""
+
+    @pytest.mark.parametrize("max_driver_messages", [500_000, 0], ids=["driver", "executors"])
+    def test_is_what_stands_there(
+        self, started: World, spark_engine: EngineFactory, form: Form, max_driver_messages: int
+    ) -> None:
+        """
+        After each commit the engine that made it knows the live rows that a new one reads.
+        """
+        settings = {"max_messages": 30, "max_driver_messages": max_driver_messages}
+        engine = started.engine(spark_engine, **settings)
+        runner = started.runner(spark_engine, engine, **settings)
+        for act in (runner.once, lambda: runner.tick(to=NOW + 9 * SECOND), runner.flush):
+            act()
+            assert known(engine.live()) == known(started.engine(spark_engine).live())
+        assert started.kinds() == ["data", "data", "data", "tick", "flush"]
+        started.assert_balanced()
+
+    @pytest.mark.parametrize("other", ["another driver", "RESTORE", "OPTIMIZE"])
+    def test_only_of_the_next_version(
+        self, started: World, spark_engine: EngineFactory, embedded: EngineFactory, other: str
+    ) -> None:
+        """
+        Nothing is taken from memory once somebody else has committed.
+        """
+        engine = started.engine(spark_engine)
+        runner = started.runner(spark_engine, engine)
+        runner.once()
+        if other == "another driver":
+            started.publish(*log(versions=1, seed=7, begin=NOW + 12 * SECOND))
+            started.runner(embedded).once()
+        elif other == "RESTORE":
+            DeltaTable(started.ledger).restore(started.version() - 1)
+        else:
+            DeltaTable(started.ledger).optimize.compact()
+        assert known(engine.live()) == known(started.engine(spark_engine).live())
+        runner.once()
+        assert_result(started)
+
+
+def known(live: Live) -> tuple[Any, ...]:
+    """Return live rows in the order of their ids, and their version."""
+    rows = [part.sort_by("id").to_pylist() for part in (live.rows, pa.table(live.open.wanted(None)))]
+    return live.table_version, *rows
