@@ -176,7 +176,10 @@ TOTALS = ("source", "clock", "floor", "open_batches", "open_messages", "open_byt
 
 class TestSameAsDriver:
     @pytest.mark.parametrize("form", FORMS)
-    @pytest.mark.parametrize("max_driver_messages", [0, 500_000], ids=["executors", "driver"])
+    @pytest.mark.parametrize(
+        "max_driver_messages",
+        [pytest.param(0, id="executors"), pytest.param(500_000, id="driver", marks=pytest.mark.slow)],
+    )
     def test_each_kind(self, world, spark_engine, embedded, form, max_driver_messages, monkeypatch):
         """
         Microbatches, ticks that close some and all, other rules and a flush leave after each step what the embedded

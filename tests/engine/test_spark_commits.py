@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.clocks import NOW
 from tests.conftest import EngineFactory
 from tests.engine.forms import FORMS, RECORDED, Form, have_spark
 from tests.engine.world import World
+from tests.faults.mishaps import forget_tables
 from tests.messages import HOUR, SECOND, log
 from windrow.api import batching_runner
 from windrow.engine import open_engine
@@ -166,6 +168,19 @@ class TestRemembered:
             assert known(engine.live()) == known(started.engine(spark_engine).live())
         assert started.kinds() == ["data", "data", "data", "tick", "flush"]
         started.assert_balanced()
+
+    def test_only_of_the_same_table(self, started: World, spark_engine: EngineFactory, embedded: EngineFactory) -> None:
+        """
+        Nothing is taken from memory of a ledger in whose place there is another one, of as many versions.
+        """
+        engine = started.engine(spark_engine)
+        started.runner(spark_engine, engine).once()
+        version = started.version()
+        shutil.rmtree(started.ledger)
+        started.runner(embedded, max_messages=60).once()
+        assert started.version() == version
+        forget_tables()
+        assert known(engine.live()) == known(started.engine(spark_engine).live())
 
     @pytest.mark.parametrize("other", ["another driver", "RESTORE", "OPTIMIZE"])
     def test_only_of_the_next_version(
