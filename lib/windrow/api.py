@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from windrow.batcher import Batcher
 from windrow.caretaker import Caretaker
@@ -69,7 +69,7 @@ def opened(
 
     In a dry run nothing reaches the tables.
     """
-    used = Rehearsal(engine) if dry_run else engine
+    used = cast("Engine", Rehearsal(engine)) if dry_run else engine
     with watched(engine, used.name, settings, clock, observers, report) as called:
         if dry_run:
             called["maintain"] = tuple

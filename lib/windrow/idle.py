@@ -10,8 +10,8 @@ import sys
 
 from windrow.algorithm import Algorithm
 from windrow.engine import choose, from_platform
-from windrow.engine.by_files import beyond_files
 from windrow.engine.embedded import EmbeddedEngine
+from windrow.engine.files import beyond_files
 from windrow.engine.log import DeltaRsLog
 from windrow.locations import absolute, local_path
 from windrow.opening import require_depot

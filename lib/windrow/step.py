@@ -21,23 +21,6 @@ CHANGED = "changed"
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What a step gets: valid messages (with `version`), their processing times, live rows, and the clocks after all.
-
-    Source, key and type of the messages have dictionaries.
-    With `flush` the step finishes everything that is open, at the clock of each source; `last` is for `decide`.
-    """
-
-    messages: pa.Table
-    processing_time: Ints
-    live: pa.Table
-    floors: Floors
-    microbatch: int
-    flush: bool
-    last: Floors | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Outcome:
     """What a step returns: ledger rows, which of them replace live rows (`known`), refused messages, raised floors."""
 
@@ -72,8 +55,12 @@ class Step(Protocol):
         """Return what the step was set to, as recorded in the history."""
         ...
 
-    def __call__(self, work: Work) -> Outcome:
-        """Process the messages of some streams together with the live rows of these streams."""
+    def __call__(self, task: Task, messages: pa.Table, processing_time: Ints, live: pa.Table) -> Outcome:
+        """Process the messages of some streams together with the live rows of these streams.
+
+        `messages` are valid ones with `version`; their source, key and type have dictionaries. `task` has the clocks
+        after all, the number of the microbatch, and whether all that is open is to be finished.
+        """
         ...
 
     def wanted(self, floors: Floors, streams: Callable[[], pa.Table | None] = no_streams) -> Wanted:
@@ -87,7 +74,10 @@ class Step(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The pure part of `process`: a step with all it needs to run on any part of the streams, anywhere."""
+    """The pure part of `process`: a step with all it needs to run on any part of the streams, anywhere.
+
+    With `flush` the step finishes everything that is open, at the clock of each source; `last` is for `decide`.
+    """
 
     step: Step
     floors: FloorsByVersion
@@ -114,9 +104,7 @@ class Task:
         unseen = Refusals.unseen(arrived, self.latest)
         valid, good = without(arrived, unseen.row)
         processing_time = self.floors.processing_times(valid)
-        outcome = self.step(
-            Work(valid, processing_time, live, self.floors.after, self.microbatch, self.flush, self.last)
-        )
+        outcome = self.step(self, valid, processing_time, live)
         by_rules = replace(outcome.refusals, row=good[outcome.refusals.row])
         rejections = rejected(arrived, arrived["version"].to_numpy(), [unseen, by_rules], self.microbatch)
         return self._joined(outcome, rejections, live.schema), outcome.cuts

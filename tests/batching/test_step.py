@@ -24,8 +24,8 @@ from windrow.batching.rules import Rules
 from windrow.batching.step import Batching
 from windrow.engine.protocol import Held
 from windrow.errors import BrokenPromise
-from windrow.floors import Floors, FloorsByVersion
-from windrow.step import Outcome, Task, Work
+from windrow.floors import Floors, FloorsByVersion, Ints
+from windrow.step import Outcome, Task
 
 VERSIONED = logs(kinds=("message",) * 12 + ("tick", "tick", "flush"), versioned=st.just(True))
 PARTS = st.sampled_from((1, 2, 3))
@@ -180,9 +180,9 @@ class TestMicrobatches:
 class Twice(Batching):
     """A step that returns every row twice."""
 
-    def __call__(self, work: Work) -> Outcome:
+    def __call__(self, task: Task, messages: pa.Table, processing_time: Ints, live: pa.Table) -> Outcome:
         """Return what batching returns, twice."""
-        once = super().__call__(work)
+        once = super().__call__(task, messages, processing_time, live)
         known = pa.concat_arrays([once.known, once.known])
         return replace(once, rows=pa.concat_tables([once.rows, once.rows]), known=known)
 
@@ -262,6 +262,7 @@ def test_later_version_first() -> None:
     rows = plain_table([plain_message(sequence=1), plain_message(sequence=2)])
     arrived = rows.append_column("version", pa.array([2, 1], pa.int64()))
     live = tables.ledger_schema(pa.string()).empty_table()
-    work = Work(arrived, np.full(2, NOW), live, Floors.empty(), microbatch=1, flush=False)
-    (batch,) = Batching(Rules())(work).rows.to_pylist()
+    step = Batching(Rules())
+    task = Task(step, FloorsByVersion.none(Floors.empty()), NOW, microbatch=1)
+    (batch,) = step(task, arrived, np.full(2, NOW), live).rows.to_pylist()
     assert [inside["sequence"] for inside in batch["messages"]] == [2]

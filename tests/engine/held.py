@@ -13,9 +13,9 @@ import pyarrow as pa
 from windrow.engine.protocol import Live
 from windrow.engine.spark import SparkEngine
 from windrow.engine.spark_commit import SparkCommit
-from windrow.floors import Floors
+from windrow.floors import Floors, Ints
 from windrow.settings import Settings
-from windrow.step import Outcome, Step, Wanted, Work, no_streams
+from windrow.step import Outcome, Step, Task, Wanted, no_streams
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,10 +68,10 @@ class HeldStep:
         """Return the settings of the step."""
         return self.step.settings
 
-    def __call__(self, work: Work) -> Outcome:
+    def __call__(self, task: Task, messages: pa.Table, processing_time: Ints, live: pa.Table) -> Outcome:
         """Process, if not held."""
         self.hold.here()
-        return self.step(work)
+        return self.step(task, messages, processing_time, live)
 
     def wanted(self, floors: Floors, streams: Callable[[], pa.Table | None] = no_streams) -> Wanted:
         """Return which open batches can change."""

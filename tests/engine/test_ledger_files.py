@@ -17,7 +17,8 @@ from tests.faults.mishaps import age
 from tests.messages import HOUR, log, message
 from windrow import tables
 from windrow.batcher import Batcher
-from windrow.engine import by_files, files
+from windrow.engine import embedded as embedded_engine
+from windrow.engine import files
 from windrow.engine.files import File, live_files
 from windrow.errors import LedgerMoved
 from windrow.microbatch import Microbatch
@@ -102,7 +103,7 @@ class TestLog:
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
     """Return what lets something happen once between the last look at the ledger and the commit; no lock holds it."""
-    monkeypatch.setattr(by_files, "commit_lock", lambda location: nullcontext())
+    monkeypatch.setattr(embedded_engine, "commit_lock", lambda location: nullcontext())
 
     def happens(other: Callable[[], object]) -> None:
         really_stands = Snapshot.stands

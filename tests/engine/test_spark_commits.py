@@ -21,7 +21,7 @@ from windrow.api import batching_runner
 from windrow.engine import open_engine
 from windrow.engine.protocol import Live
 from windrow.engine.session import bare_is_local
-from windrow.engine.spark import ON_DATABRICKS
+from windrow.engine.spark_tables import ON_DATABRICKS
 
 
 @pytest.fixture

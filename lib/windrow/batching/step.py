@@ -17,9 +17,9 @@ from windrow import clock, tables
 from windrow.arrow import encoded, text, to_numpy, where
 from windrow.batching.columns import streams
 from windrow.batching.rules import Rules
-from windrow.floors import Floors
+from windrow.floors import Floors, Ints
 from windrow.messages import microseconds
-from windrow.step import Outcome, Wanted, Work, no_streams
+from windrow.step import Outcome, Task, Wanted, no_streams
 
 if TYPE_CHECKING:
     from windrow.batching.share import Bools
@@ -36,31 +36,31 @@ class Batching:
         """Return the rules as recorded in the history."""
         return self.rules.to_json()
 
-    def __call__(self, work: Work) -> Outcome:
+    def __call__(self, task: Task, messages: pa.Table, processing_time: Ints, live: pa.Table) -> Outcome:
         """Return the batches that changed and the messages that the rules refused."""
         from windrow.batching.decision import decide, refused
         from windrow.batching.listing import listed
 
-        batches = self._batches(work.live)
-        if batches.num_rows and not work.flush:
-            batches = where(batches, pa.array(self._concerned(batches, work)))
-        version = to_numpy(work.messages["version"])
+        batches = self._batches(live)
+        if batches.num_rows and not task.flush:
+            batches = where(batches, pa.array(self._concerned(batches, messages, task.floors.after)))
+        version = to_numpy(messages["version"])
         decision = decide(
-            work.messages,
-            work.processing_time,
+            messages,
+            processing_time,
             version,
             batches,
             self.rules,
-            work.floors.of,
-            flush=work.flush,
-            last=work.last,
+            task.floors.after.of,
+            flush=task.flush,
+            last=task.last,
         )
-        batches, changed, known = listed(decision, work.microbatch)
-        rows = np.arange(work.messages.num_rows)
+        batches, changed, known = listed(decision, task.microbatch)
+        rows = np.arange(messages.num_rows)
         return Outcome(
             rows=where(batches, pa.array(changed)),
             known=pa.array(known[changed]),
-            refusals=refused(decision, rows, work.processing_time),
+            refusals=refused(decision, rows, processing_time),
             cuts=decision.cuts,
         )
 
@@ -73,11 +73,11 @@ class Batching:
         """Return the timeouts of the windows that end by `ended`."""
         return Floors(ended.source, ended.floor + self.rules.max_delay)
 
-    def _concerned(self, batches: pa.Table, work: Work) -> Bools:
+    def _concerned(self, batches: pa.Table, messages: pa.Table, floors: Floors) -> Bools:
         """Tell which open batches can change: their stream has messages, or the clock of their source passed them."""
         timeout = microseconds(batches["window_end"]) + self.rules.max_delay
-        overdue: Bools = timeout <= work.floors.of(batches["source"].combine_chunks())
-        source, key = (encoded(batches[name], work.messages[name]) for name in ("source", "key"))
+        overdue: Bools = timeout <= floors.of(batches["source"].combine_chunks())
+        source, key = (encoded(batches[name], messages[name]) for name in ("source", "key"))
         stream, count = streams(source, key)
         touched = np.zeros(count, np.bool_)
         touched[stream[batches.num_rows :]] = True

@@ -29,7 +29,7 @@ def _created(location: str, columns: pa.Schema, comment: str, keep: str) -> bool
     with commit_lock(location), writing(location, "depot"):
         if DeltaTable.is_deltatable(location):
             return False
-        _require_empty(location, "depot", "_delta_log")
+        require_empty(location, "depot")
         DeltaTable.create(
             location,
             columns,
@@ -63,7 +63,7 @@ def create_ledger(location: str, first: pa.Table | pa.RecordBatchReader, keep: s
     with commit_lock(location), writing(location, "ledger"):
         if DeltaTable.is_deltatable(location):
             return
-        _require_empty(location, "ledger", "_delta_log", f"state={tables.PROGRESS}")
+        require_empty(location, "ledger")
         write_deltalake(
             location,
             first.combine_chunks() if isinstance(first, pa.Table) else first,
@@ -84,12 +84,13 @@ def add_columns(location: str, columns: pa.Schema) -> None:
             table.alter.add_columns(list(Schema.from_arrow(pa.schema(added)).fields))
 
 
-def _require_empty(location: str, role: str, *ours: str) -> None:
+def require_empty(location: str, role: str) -> None:
     """Refuse to make a table among files that are not its own, which a clean-up of the table would remove.
 
-    `ours` is what a creation leaves that was interrupted. A table that lost its log is refused as well: to begin anew
+    What a creation leaves that was interrupted is none. A table that lost its log is refused as well: to begin anew
     over its files would pass in silence over what it held.
     """
+    ours = ("_delta_log", f"state={tables.PROGRESS}") if role == "ledger" else ("_delta_log",)
     path = local_path(location)
     if path is None or not path.is_dir():
         return

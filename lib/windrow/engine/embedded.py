@@ -12,34 +12,35 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from pyarrow.parquet import ParquetFile
 
 from windrow.arrow import plain
-from windrow.commits import CHANGE, FEED_COLUMNS, VERSION, Commit
-from windrow.engine import by_files
+from windrow.commits import CHANGE, FEED_COLUMNS, VERSION
 from windrow.engine.arrivals import Arrivals, Arrived, Slice
 from windrow.engine.choice import TRANSACTION
 from windrow.engine.conversion import Conversion
 from windrow.engine.creation import add_columns, create_depot, create_ledger, create_raw_depot
-from windrow.engine.files import Parts
+from windrow.engine.files import LedgerFiles, Parts, beyond_files
 from windrow.engine.lock import commit_lock
-from windrow.engine.log import DeltaRsLog, identity, payload_type
+from windrow.engine.log import DeltaRsLog, Log, identity, ledger_schema_of, payload_type, require_ledger
 from windrow.engine.processed import Processed, process_here
-from windrow.engine.protocol import Input, Live, Merged, Table, Upkeep
+from windrow.engine.protocol import Input, Live, Merged, Upkeep
 from windrow.engine.rows import cut_rows, rows_of
 from windrow.engine.slices import cut, messages_of, refuse_changes
+from windrow.engine.tables_of import DepotAndLedger
 from windrow.engine.upkeep import DeltaRsUpkeep
 from windrow.errors import (
     BrokenPromise,
     DepotUnreadable,
     EngineUnavailable,
     FileRefused,
+    LedgerMoved,
+    TableRefused,
     WindrowError,
     first_line,
 )
 from windrow.expressions import Mapping as ColumnMapping
-from windrow.expressions import recorded_text
 from windrow.locations import is_name
 from windrow.settings import Settings
 from windrow.step import Task, Wanted
-from windrow.storage import UNTRIMMED, latest_table, missing, open_table, reading, writing
+from windrow.storage import UNTRIMMED, latest_snapshot, latest_table, open_table, reading, writing
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class EmbeddedArrivals:
         return mapped
 
 
-class EmbeddedEngine:
+class EmbeddedEngine(DepotAndLedger):
     """Reads and commits with delta-rs, which knows tables by their paths."""
 
     name = "embedded"
@@ -125,24 +126,12 @@ class EmbeddedEngine:
 
         With `rows` a depot that holds no messages is read as its rows are.
         """
-        self._settings, self._as_rows = settings, rows
+        super().__init__(settings, rows)
         self._depot, self._ledger = _path(settings.depot), _path(settings.ledger)
         self._parts = Parts()
 
-    def depot(self) -> Table:
-        """Return the depot's identity, latest version and columns."""
-        table = DeltaRsLog(self._depot).table()
-        if table is None:
-            raise missing(self._depot, "depot")
-        return Conversion.of(self._settings, table, self._as_rows).table(table)
-
-    def depot_commits(self, since: int | None = None) -> list[Commit]:
-        """Return the commits of the depot's log, as far as it goes back, or from version `since` on."""
-        return DeltaRsLog(self._depot).commits(since)
-
-    def ledger(self) -> Table | None:
-        """Return the ledger's identity, None when there is none."""
-        return DeltaRsLog(self._ledger).table()
+    def _log(self, location: str) -> Log:
+        return DeltaRsLog(location)
 
     def create_depot(self, payload: pa.DataType, keep: str) -> None:
         """Create an empty depot unless it exists."""
@@ -159,16 +148,6 @@ class EmbeddedEngine:
         """
         Conversion.of(self._settings, self.depot(), self._as_rows).require_embedded()
         create_ledger(self._ledger, first, keep)
-
-    @property
-    def columns(self) -> str | None:
-        """Return `[depot.columns]` as the history records it."""
-        return recorded_text(self._settings.depot_columns)
-
-    @property
-    def format(self) -> str | None:
-        """Return `[format]` as the history of a ledger over a raw depot records it."""
-        return self._settings.format.recorded()
 
     def create_views(self, missing: bool = False) -> list[str]:
         """Create nothing: a path has no views."""
@@ -236,8 +215,12 @@ class EmbeddedEngine:
         return mapped.rows
 
     def live(self) -> Live:
-        """Read the live rows; the handle stays at the version they are of."""
-        return by_files.live(self._ledger, self._parts)
+        """Read the live rows, by the files they lie in."""
+        files, location = self._parts.opened, self._ledger
+        snapshot = latest_snapshot(location, "ledger", None if files is None else files.snapshot)
+        if files is None or files.snapshot is not snapshot:
+            files = self._parts.opened = LedgerFiles(snapshot, _ledger_schema(location, snapshot.table), self._parts)
+        return Live(files.rows, files, snapshot.version)
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
         """Give `handle` the versions after `after`, up to `upto`."""
@@ -259,8 +242,37 @@ class EmbeddedEngine:
         return TRANSACTION
 
     def merge(self, processed: Processed, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
-        """Replace the files that prime read, as far as their rows changed."""
-        return by_files.merge(self._ledger, processed.rows, control, live, note)
+        """Replace the files that prime read, as far as their rows changed: Delta's conflict check is the fence."""
+        rows, files = processed.rows, live.open
+        if not (isinstance(rows, pa.Table) and isinstance(files, LedgerFiles)):
+            raise BrokenPromise("the live rows were read by their files, and processed here")
+        new = pa.concat_tables([rows.drop_columns(["known"]), control])
+        with commit_lock(self._ledger), writing(self._ledger, "ledger"):
+            try:
+                return files.replace(new, {"userMetadata": note})
+            except CommitFailedError as error:
+                if DeltaTable(self._ledger).version() == live.table_version:
+                    raise
+                raise LedgerMoved(
+                    f"the ledger moved between prime and commit: {first_line(error)}",
+                    "Another driver, tick or flush committed first. Nothing was written.",
+                ) from error
+
+
+def _ledger_schema(location: str, table: DeltaTable) -> pa.Schema:
+    """Return the columns of a ledger. Raises TableRefused for what is none, or is more than its files say."""
+    partitions: list[str] = table.metadata().partition_columns
+    if "state" not in partitions:
+        raise TableRefused(f"{location} is a Delta table, but no ledger", "Give the path of a ledger.")
+    columns = pa.schema(table.schema().to_arrow())
+    schema = ledger_schema_of(columns)
+    require_ledger(location, columns.names, schema)
+    if beyond := beyond_files(table):
+        raise TableRefused(
+            f"the ledger at {location} has {beyond}, with which its files alone do not say what its rows are",
+            "Run it with --engine spark; a ledger as Windrow makes it has no such feature.",
+        )
+    return schema
 
 
 def _path(location: str) -> str:

@@ -19,7 +19,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from windrow import messages as message_columns
 from windrow import tables
 from windrow.arrow import plain
-from windrow.engine.frames import frame_of
 from windrow.engine.processed import Counts, Processed
 from windrow.engine.protocol import Live
 from windrow.engine.slices import require_text
@@ -110,16 +109,7 @@ def _on_executors(live: Live, spread: Spread) -> SparkOpen:
     """Return the open batches for the executors; those of a dry run are in memory."""
     if isinstance(live.open, SparkOpen):
         return live.open
-    return HeldOpen(spread.messages.sparkSession, "", 0, live.schema, live.open.wanted(None))
-
-
-@dataclass(slots=True)
-class HeldOpen(SparkOpen):
-    """Open batches that are in memory, as a frame."""
-
-    def _live(self, *columns: str) -> DataFrame:
-        rows = self.wanted(None).select(tables.BATCH)
-        return frame_of(self.session, rows).selectExpr(*[name.strip() for one in columns for name in one.split(",")])
+    return SparkOpen(spread.messages.sparkSession, "", 0, live.schema, live.open.wanted(None))
 
 
 def _stepped(task: Task, messages: DataFrame, batches: DataFrame, schema: pa.Schema, size: int) -> DataFrame:

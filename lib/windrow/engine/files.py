@@ -41,6 +41,8 @@ from windrow.step import Wanted, no_streams
 from windrow.storage import UNTRIMMED, Snapshot, reading, table_files
 
 BY = "state"
+BY_NAME = 2  # the reader version that brought column mapping
+HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}  # features that change no file's meaning
 STATE = f"partition.{BY}"  # in what delta-rs says of a file
 
 OPEN_BYTES = 4_000_000  # in memory
@@ -247,3 +249,11 @@ def _cut(rows: pa.Table, octets: int) -> Iterator[pa.Table]:
 def _now() -> int:
     """Return the time of the log in milliseconds."""
     return time.time_ns() // 1_000_000
+
+
+def beyond_files(table: DeltaTable) -> str:
+    """Name the features of a table with which a file's rows are not the table's: deleted beside it, or renamed."""
+    protocol = table.protocol()
+    if protocol.min_reader_version == BY_NAME:
+        return "columnMapping"
+    return ", ".join(sorted(set(protocol.reader_features or ()) - HARMLESS))

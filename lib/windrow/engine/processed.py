@@ -95,10 +95,9 @@ def process_here(task: Task, arrived: Slice | None, live: Live, wanted: Wanted |
     rows, cuts = task(messages, batches)
     beside = [] if arrived is None else arrived.beside(task.microbatch, live.schema)
     read, left = OpenBatches.of(summarise(batches)), OpenBatches.of(summarise(_left(batches, rows)))
-    whole = int(read.batches.sum()) == totals.total[0]
     opened = totals.after(read, left, Floors.empty() if wanted is None else wanted.passed)
     rows = pa.concat_tables([rows, *beside])
-    return Processed(rows, Counts.of(rows), cuts, opened, whole=whole)
+    return Processed(rows, Counts.of(rows), cuts, opened)
 
 
 def _left(live: pa.Table, rows: pa.Table) -> pa.Table:

@@ -6,27 +6,20 @@ as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import tables
 from windrow.arrow import plain
-from windrow.commits import Commit
-from windrow.engine.arrivals import Arrivals, Slice
 from windrow.engine.processed import Processed, Rows
 from windrow.engine.protocol import Engine, Live, Merged, Table
 from windrow.errors import EngineUnavailable
-from windrow.step import Task, Wanted
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 class Rehearsal:
-    """Another engine, of which nothing reaches the tables."""
+    """Another engine, of which nothing reaches the tables: what would be written stays here."""
 
     def __init__(self, engine: Engine) -> None:
         """Read with `engine`. Raises EngineUnavailable where reading happens in a process with a memory of its own."""
@@ -36,21 +29,11 @@ class Rehearsal:
                 "Use a classic session, or --engine embedded.",
             )
         self._engine, self.name = engine, f"{engine.name} (dry run)"
-        self.columns, self.format = engine.columns, engine.format
         self._live: pa.Table | None = None
 
-    @property
-    def session_at_work(self) -> SparkSession | None:
-        """Return the session that microbatches work on."""
-        return self._engine.session_at_work
-
-    def depot(self) -> Table:
-        """Return the depot's identity and latest version."""
-        return self._engine.depot()
-
-    def depot_commits(self, since: int | None = None) -> list[Commit]:
-        """Return the commits of the depot's log, as far as it goes back, or from version `since` on."""
-        return self._engine.depot_commits(since)
+    def __getattr__(self, name: str) -> Any:
+        """Return what the engine has: it reads, processes and says how it would commit."""
+        return getattr(self._engine, name)
 
     def ledger(self) -> Table | None:
         """Return the ledger's identity; the depot's stands for one that was made here."""
@@ -67,28 +50,12 @@ class Rehearsal:
         """Make nothing."""
         return []
 
-    def path_of(self, table: str) -> str | None:
-        """Return where the files of a table lie."""
-        return self._engine.path_of(table)
-
     def live(self) -> Live:
         """Return the live rows as the microbatches so far would have left them."""
         if self._live is None:
             live = self._engine.live()
             self._live = pa.concat_tables([live.rows, live.open.wanted(None)])
         return Live.held(self._live, 0)
-
-    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
-        """Read the depot."""
-        self._engine.read(after, upto, handle)
-
-    def process(self, task: Task, arrived: Slice | None, live: Live, wanted: Wanted | None) -> Processed:
-        """Process with the engine."""
-        return self._engine.process(task, arrived, live, wanted)
-
-    def commit_form(self, processed: Processed) -> str:
-        """Return how the engine would commit."""
-        return self._engine.commit_form(processed)
 
     def merge(self, processed: Processed, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Keep what would be live."""

@@ -10,25 +10,23 @@ delta-rs, which takes milliseconds; elsewhere Spark is asked.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from windrow import chunks, tables
+from windrow import tables
 from windrow.arrow import plain, texts
-from windrow.commits import CHANGE, FEED_COLUMNS, Commit
-from windrow.engine import catalog, creation
+from windrow.commits import CHANGE, FEED_COLUMNS
 from windrow.engine.arrivals import Arrivals, Slice
 from windrow.engine.choice import MERGE, OVERWRITE, fits_driver, reads_all
 from windrow.engine.configured import WHOLE_TIMES, configured, takes
@@ -36,144 +34,27 @@ from windrow.engine.conversion import Conversion
 from windrow.engine.embedded import added_rows
 from windrow.engine.executors import Spread, process_on_executors
 from windrow.engine.frames import frame_of
-from windrow.engine.lock import commit_lock
-from windrow.engine.log import DeltaRsLog, Log, ledger_schema_of, require_ledger
+from windrow.engine.log import ledger_schema_of, require_ledger
 from windrow.engine.processed import Processed, Rows, process_here
-from windrow.engine.protocol import Input, Live, Merged, Table, Upkeep, no_messages
-from windrow.engine.session import bare_is_local, find_session
+from windrow.engine.protocol import Input, Live, Merged, no_messages
 from windrow.engine.spark_commit import BEYOND, SparkCommit
 from windrow.engine.spark_errors import translated
-from windrow.engine.spark_log import SparkLog, detail
 from windrow.engine.spark_open import UNCACHED, SparkOpen
-from windrow.engine.spark_upkeep import SparkUpkeep
+from windrow.engine.spark_tables import SparkTables
 from windrow.engine.stream import SparkArrivals, Take, failure_in
-from windrow.engine.upkeep import DeltaRsUpkeep
 from windrow.errors import ExpressionError, FileRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
-from windrow.expressions import recorded_text
-from windrow.locations import for_spark, is_name, local_path, reference
-from windrow.settings import Settings
+from windrow.locations import is_name, reference
 from windrow.step import Task, Wanted
 from windrow.storage import missing, open_table, unreadable, unwritable
 
 EVERY_FILE = 2_147_483_647  # a rate limit would split commits, and what is read by version would lose the second half
 
 
-class SparkEngine:
+class SparkEngine(SparkTables):
     """Reads and commits with Spark."""
 
     name = "spark"
-
-    def __init__(
-        self,
-        settings: Settings,
-        session: SparkSession | None = None,
-        rows: bool = False,
-        views: catalog.Views | None = None,
-    ) -> None:
-        """Use `session`, or the one of the platform, or start a local one.
-
-        With `rows` a depot that holds no messages is read as its rows are; `views` gives those of a topology.
-        """
-        if session is None:
-            session = find_session(catalog=is_name(settings.depot) or is_name(settings.ledger))
-        self._root = self._session = session
-        self.remote = type(session).__module__.startswith("pyspark.sql.connect")
-        self._settings, self._as_rows, self._views = settings, rows, views
-        self._depot, self._ledger = for_spark(settings.depot), for_spark(settings.ledger)
-        self._paths: dict[str, Path | None] = {}
-        self._known: Live | None = None
-        self._takes_settings: bool | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the sessions behind: in another process the batch brings its own."""
-        return self.__dict__ | {"_root": None, "_session": None, "_known": None}
-
-    @property
-    def session(self) -> SparkSession:
-        """Return the session on which streams start."""
-        return self._root
-
-    @property
-    def session_at_work(self) -> SparkSession:
-        """Return the session of the batch that is handled, else the one on which streams start."""
-        return self._session
-
-    def depot(self) -> Table:
-        """Return the depot's identity, latest version and columns."""
-        table = self._log(self._depot).table()
-        if table is None:
-            raise missing(self._settings.depot, "depot")
-        return Conversion.of(self._settings, table, self._as_rows).table(table)
-
-    def depot_commits(self, since: int | None = None) -> list[Commit]:
-        """Return the commits of the depot's log, as far as it goes back, or from version `since` on."""
-        return self._log(self._depot).commits(since)
-
-    def ledger(self) -> Table | None:
-        """Return the ledger's identity, None when there is none."""
-        return self._log(self._ledger).table()
-
-    def create_depot(self, payload: pa.DataType, keep: str) -> None:
-        """Create an empty depot unless it exists."""
-        empty = tables.depot_schema(payload).empty_table()
-        properties = tables.PROPERTIES | tables.retention(keep)
-        catalog.create_table(self._session, self._depot, empty, properties, tables.DEPOT_COMMENT)
-        if (table := self._log(self._depot).table()) is not None:
-            creation.require_messages(table.schema, self._settings.depot)
-
-    def create_raw_depot(self, keep: str) -> None:
-        """Create an empty raw depot unless it exists."""
-        properties = tables.PROPERTIES | tables.retention(keep)
-        catalog.create_table(self._session, self._depot, chunks.RAW.empty_table(), properties, chunks.COMMENT)
-        if (table := self._log(self._depot).table()) is not None:
-            creation.require_raw(table.schema, self._settings.depot)
-
-    def create_ledger(self, first: pa.Table, keep: str) -> None:
-        """Create the ledger with its first rows in one commit, and the views over it, unless it exists."""
-        properties = tables.PROPERTIES | tables.retention(keep)
-        views = self._settings.views
-        catalog.require_free(self._session, self._ledger, views, self._views)
-        catalog.create_table(self._session, self._ledger, first, properties, tables.LEDGER_COMMENT, by="state")
-        self.create_views()
-
-    @property
-    def columns(self) -> str | None:
-        """Return `[depot.columns]` as the history records it."""
-        return recorded_text(self._settings.depot_columns)
-
-    @property
-    def format(self) -> str | None:
-        """Return `[format]` as the history of a ledger over a raw depot records it."""
-        return self._settings.format.recorded()
-
-    def create_views(self, missing: bool = False) -> list[str]:
-        """Create the views over a catalog ledger, or only those `missing`, and return their names; a path has none."""
-        if not is_name(self._ledger):
-            return []
-        return catalog.create_views(self._session, self._ledger, self._settings.views, self._views, missing)
-
-    def add_columns(self, columns: pa.Schema) -> None:
-        """Add columns to the ledger, and to the views over it."""
-        with self._lock(self._ledger):
-            catalog.add_columns(self._session, self._ledger, columns)
-        self.create_views()
-
-    def path_of(self, table: str) -> str | None:
-        """Return where the files of `depot` or `ledger` lie, which commands without Spark need to know."""
-        location = self._depot if table == "depot" else self._ledger
-        if is_name(location):
-            found = detail(self._session, reference(location))
-            location = found["location"] if found else ""
-        return str(local_path(location) or location) if location else None
-
-    def upkeep(self, table: str, location: str | None = None) -> Upkeep:
-        """Return what looks after the files of a table: delta-rs on a disk of this machine, if it can."""
-        location = location or (self._depot if table == "depot" else self._ledger)
-        path = self._path(location)
-        if path is not None and DeltaRsUpkeep(str(path), table).obstacle() is None:
-            return DeltaRsUpkeep(str(path), table)
-        return SparkUpkeep(self._session, reference(location), table, lambda: self._lock(location))
 
     def open_input(self, file: str, format_: str) -> Input:
         """Open a file or Delta table to ingest."""
@@ -352,28 +233,6 @@ class SparkEngine:
         """Return how to commit what follows from the live rows."""
         return SparkCommit(self._session, self._ledger, live, token, note, form)
 
-    def _log(self, location: str) -> Log:
-        path = self._path(location)
-        return SparkLog(self._session, reference(location)) if path is None else DeltaRsLog(str(path))
-
-    def _path(self, location: str) -> Path | None:
-        """Return where a table lies when delta-rs, here, reads the same files; None when only Spark can tell."""
-        if self.remote or ON_DATABRICKS in os.environ:
-            return None
-        if not is_name(location):
-            return local_path(location) if location.startswith("file:") or bare_is_local(self._root) else None
-        if location not in self._paths:
-            found = detail(self._session, reference(location))
-            if found is None:
-                return None
-            self._paths[location] = local_path(found["location"])
-        return self._paths[location]
-
-    def _lock(self, location: str) -> AbstractContextManager[None]:
-        """Hold the lock of a table whose files lie on a disk of this machine, through whatever Spark writes them."""
-        path = self._path(location) or (local_path(location) if self.remote else None)
-        return commit_lock(str(path)) if path is not None and path.parent.is_dir() else nullcontext()
-
 
 class FramesArrived(Slice, Protocol):
     """A slice whose messages the executors have."""
@@ -423,7 +282,6 @@ def _after(live: Live, rows: Rows, control: pa.Table) -> Live | None:
     return Live(pa.concat_tables([stay(live.rows), new.filter(is_control)]).combine_chunks(), next_open, version)
 
 
-ON_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"  # there a path without a scheme is none of the local disk
 # Expressions give the same values whatever the session is set to: what they read without a zone is UTC.
 ALIKE = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
 

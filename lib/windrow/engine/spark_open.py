@@ -93,7 +93,7 @@ class SparkOpen:
 
         `streams` has `source, key` of what arrived where the driver does not know them.
         """
-        batches = self._live("*" if self._is_of_topology else ", ".join(tables.BATCH))
+        batches = self._live(*(["*"] if self._is_of_topology else tables.BATCH))
         if wanted is None:
             return batches
         columns, found = batches.columns, wanted.streams()
@@ -112,7 +112,9 @@ class SparkOpen:
         return tables.is_of_topology(self.schema.names)
 
     def _live(self, *columns: str) -> DataFrame:
-        """Return the open rows of the version; control rows are live too, and no open ones."""
+        """Return the open rows; control rows are live too, and no open ones."""
+        if self.rows is not None:
+            return frame_of(self.session, self.rows.select(tables.BATCH)).select(*columns)
         control = ", ".join(map(repr, tables.CONTROL))
         states = f"{tables.live_states(self.schema.names)} AND state NOT IN ({control})"
         return self.session.sql(

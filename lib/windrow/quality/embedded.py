@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from windrow.engine.by_files import beyond_files
+from windrow.engine.files import beyond_files
 from windrow.errors import MissingExtra, TableRefused
 from windrow.invariants import for_duckdb, views
 from windrow.quality.library import SITE

@@ -23,13 +23,13 @@ from windrow.engine import open_engine
 from windrow.engine.arrivals import Arrivals
 from windrow.engine.protocol import Engine
 from windrow.errors import BrokenPromise, DepotChanged
-from windrow.floors import Floors
+from windrow.floors import Floors, Ints
 from windrow.formats.part import FormatPart
 from windrow.microbatch import Microbatch
 from windrow.reading.digests import Streams
 from windrow.replaying.legs import Leg
 from windrow.replaying.ticks import Ticks
-from windrow.step import Outcome, Step, Wanted, Work, no_streams
+from windrow.step import Outcome, Step, Task, Wanted, no_streams
 from windrow.wall import WallClock
 
 if TYPE_CHECKING:
@@ -48,15 +48,14 @@ class Chosen:
         """Return what the step was set to."""
         return self.step.settings
 
-    def __call__(self, work: Work) -> Outcome:
+    def __call__(self, task: Task, messages: pa.Table, processing_time: Ints, live: pa.Table) -> Outcome:
         """Process the messages of the chosen streams."""
-        chosen = np.ones(work.messages.num_rows, np.bool_)
+        chosen = np.ones(messages.num_rows, np.bool_)
         for name, values in self.streams.named.items():
-            coded = whole(work.messages[name])
+            coded = whole(messages[name])
             chosen &= pc.is_in(coded.dictionary, pa.array(values, pa.string())).take(coded.indices).to_numpy(False)
         rows = np.flatnonzero(chosen)
-        part = replace(work, messages=work.messages.take(pa.array(rows)), processing_time=work.processing_time[rows])
-        outcome = self.step(part)
+        outcome = self.step(task, messages.take(pa.array(rows)), processing_time[rows], live)
         return replace(outcome, refusals=replace(outcome.refusals, row=rows[outcome.refusals.row]))
 
     def wanted(self, floors: Floors, streams: Callable[[], pa.Table | None] = no_streams) -> Wanted:

@@ -99,39 +99,31 @@ def changed(state: State, microbatch: Microbatch, turn: Turn) -> DataFrame:
     return changed_rows(state, returned, live.frame_of_state(state.name), turn.primed.progress.schema)
 
 
-def processed(
-    changes: Changes, here: pa.Table, states: dict[str, State], turn: Turn, history: dict[str, object]
-) -> Processed:
+def processed(changes: Changes, here: pa.Table, turn: Turn, history: dict[str, object]) -> Processed:
     """Return what functions of frames changed, with the rows that the driver has (`here`)."""
     engine = cast("SparkEngine", turn.engine)
     beside = [frame_of(engine.session_at_work, here)] if here.num_rows else []
     if turn.arrived is not None:
         beside += engine.spread(turn.arrived, turn.primed.fence.schema, turn.microbatch).beside
     frames = [*changes.frames, *(frame.withColumn(CHANGED, F.lit(True)) for frame in beside)]
-    rows, counts = counted(reduce(lambda one, other: one.unionByName(other), frames), states)
+    rows, counts = counted(reduce(lambda one, other: one.unionByName(other), frames))
     return Processed(rows, counts, Floors.empty(), path="executors", history=history)
 
 
-def counted(rows: DataFrame, states: dict[str, State]) -> tuple[DataFrame, Counts]:
+def counted(rows: DataFrame) -> tuple[DataFrame, Counts]:
     """Keep rows on the executors until the commit, and count them.
 
     Raises TopologyRefused for a key that stands twice, or has NULL in it.
     """
     held = kept(rows)
     groups = held.groupBy("state", "known", "reason").agg(F.count("*").alias("count_all"))
-    twice = held.groupBy("id").agg(F.count("*").alias("times"), F.first("state").alias("state")).where("times > 1")
-    if found := twice.limit(1).collect():
-        raise TopologyRefused(
-            f"the function of the state {found[0]['state']} returned a key twice",
-            "Return one row for each key: group by the key first.",
-        )
-    for state in states.values():
-        null = " OR ".join(f"`{name}` IS NULL" for name in state.keys.names)
-        if held.where((F.col("state") == state.name) & F.expr(null)).limit(1).count():
-            raise TopologyRefused(
-                f"the function of the state {state.name} returned a row whose key is NULL",
-                "Give it a value, or leave it out.",
-            )
+    keys = held.where("id LIKE 'state/%'").groupBy("id").agg(F.count("*").alias("times"), F.first("state"))
+    wrong = (
+        keys.where("times > 1 OR instr(id, '%N') > 0").limit(1).collect()
+    )  # as NULL stands in an id, and nothing else
+    if wrong:
+        what = "a key twice" if wrong[0]["times"] > 1 else "a row with NULL in its key"
+        raise TopologyRefused(f"a function of frames returned {what}: {wrong[0]['id']}", "Return one row for each key.")
     return held, Counts.combine(plain(groups.toArrow()))
 
 

@@ -77,7 +77,7 @@ class Functions:
         if changes.frames:
             from windrow.topology.frames import processed
 
-            return processed(changes, pa.concat_tables(here), self.topology.states, turn, history)
+            return processed(changes, pa.concat_tables(here), turn, history)
         if turn.arrived is not None:
             here += turn.arrived.beside(turn.microbatch, schema)
         joined = pa.concat_tables(here)
