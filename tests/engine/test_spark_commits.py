@@ -163,7 +163,7 @@ class TestRemembered:
         settings = {"max_messages": 30, "max_driver_messages": max_driver_messages}
         engine = started.engine(spark_engine, **settings)
         runner = started.runner(spark_engine, engine, **settings)
-        for act in (runner.once, lambda: runner.tick(to=NOW + 9 * SECOND), runner.flush):
+        for act in (runner.once, lambda: runner.tick(to=NOW + 16 * SECOND), runner.flush):
             act()
             assert known(engine.live()) == known(started.engine(spark_engine).live())
         assert started.kinds() == ["data", "data", "data", "tick", "flush"]
