@@ -21,7 +21,7 @@ from deltalake.transaction import PostCommitHookProperties
 from pyarrow.fs import FileSystem, FileType, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
 from windrow.errors import TableMissing, TableUnreadable, TableUnwritable, first_line
-from windrow.locations import local_path
+from windrow.locations import absolute, local_path
 
 FAULTS = (DeltaError, pa.ArrowException, OSError)
 # After a commit: a checkpoint now and then, as the table's properties say, but nothing of the log is deleted. What is
@@ -154,11 +154,12 @@ class OpenTables:
 
     def latest(self, location: str) -> DeltaTable:
         """Return a table as it is now. Raises what delta-rs raises."""
-        kept = self._kept.pop(location, None)
+        place = absolute(location)  # a relative path means another table in another directory
+        kept = self._kept.pop(place, None)
         snapshot = Snapshot.opened(location) if kept is None else kept.latest()
         while len(self._kept) >= self._most:
             self._kept.pop(next(iter(self._kept)), None)
-        self._kept[location] = snapshot
+        self._kept[place] = snapshot
         return snapshot.table
 
     def clear(self) -> None:

@@ -111,7 +111,7 @@ class TestNote:
         world.publish(*log(versions=2))
         world.runner(engine, max_messages=30).once()
         rows = world.history()
-        names = ("microbatch", "kind", "depot_version", "closed", "rejected")
+        names = ("microbatch", "kind", "depot_version", "closed", "rejected", "token")
         expected = [
             {"windrow": windrow.__version__, "messages": row["messages_read"]} | {name: row[name] for name in names}
             for row in rows

@@ -32,8 +32,8 @@ class Log(Protocol):
         """Return the table's identity and latest version, None when there is no table."""
         ...
 
-    def version(self) -> int | None:
-        """Return the table's latest version, None when there is no table."""
+    def latest(self) -> tuple[int, str | None] | None:
+        """Return the table's latest version and the note (user metadata) of its commit, None when there is no table."""
         ...
 
     def rows_added(self, after: int, upto: int) -> dict[int, int | None]:
@@ -62,12 +62,14 @@ class DeltaRsLog:
         except TableMissing:
             return None
 
-    def version(self) -> int | None:
-        """Return the table's latest version, None when there is no table."""
+    def latest(self) -> tuple[int, str | None] | None:
+        """Return the table's latest version and the note (user metadata) of its commit, None when there is no table."""
         try:
-            return int(latest_table(self.location, "table").version())
+            table = latest_table(self.location, "table")
         except TableMissing:
             return None
+        with reading(self.location, "table"):
+            return next(((one["version"], one.get("userMetadata")) for one in history(table, table.version())), None)
 
     def rows_added(self, after: int, upto: int) -> dict[int, int | None]:
         """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say."""

@@ -116,12 +116,13 @@ class SparkEngine(SparkTables):
 
         After a commit of this engine they are known, as long as nobody else made one.
         """
-        version = self._log(self._ledger).version()
-        if version is None:
+        latest = self._log(self._ledger).latest()
+        if latest is None:
             raise missing(self._settings.ledger, "ledger")
-        known = self._known
-        if known is not None and known.table_version == version and isinstance(known.open, SparkOpen):
-            return replace(known, open=replace(known.open, session=self._session))
+        version = latest[0]
+        if self._known is not None and (self._known[1].table_version, self._known[0]) == latest:
+            known = self._known[1]
+            return replace(known, open=replace(cast("SparkOpen", known.open), session=self._session))
         whole = self._session.sql(f"SELECT * FROM {reference(self._ledger)} VERSION AS OF {version} WHERE {UNCACHED}")
         columns = to_arrow_schema(whole.schema, timezone="UTC")
         schema = ledger_schema_of(columns)
@@ -226,7 +227,8 @@ class SparkEngine(SparkTables):
                 merged = self.commit(live, token, note, self.commit_form(processed)).write(processed.rows, control)
         except PySparkException as error:
             raise translated(error) from error
-        self._known = _after(live, processed.rows, control)
+        left = _after(live, processed.rows, control)
+        self._known = None if left is None else (note, left)
         return merged
 
     def commit(self, live: Live, token: str, note: str, form: str) -> SparkCommit:

@@ -33,10 +33,11 @@ class SparkLog:
         feed = found["properties"].get(FEED) == "true"
         return Table(found["id"], version, schema, payload_type(schema), feed, chunks.is_raw(schema))
 
-    def version(self) -> int | None:
-        """Return the table's latest version, None when there is no table."""
+    def latest(self) -> tuple[int, str | None] | None:
+        """Return the table's latest version and the note (user metadata) of its commit, None when there is no table."""
         try:
-            return int(self._history("version", limit=1)[0]["version"])
+            [found] = self._history("version", "userMetadata", limit=1)
+            return int(found["version"]), found["userMetadata"]
         except AnalysisException as error:
             if error.getCondition() in NO_TABLE:
                 return None

@@ -48,7 +48,7 @@ class SparkTables(DepotAndLedger):
         self._views = views
         self._depot, self._ledger = for_spark(settings.depot), for_spark(settings.ledger)
         self._paths: dict[str, Path | None] = {}
-        self._known: Live | None = None
+        self._known: tuple[str, Live] | None = None  # the note of our last commit, and the live rows that it left
         self._takes_settings: bool | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class SparkTables(DepotAndLedger):
         """Create a table with its first rows unless it exists. Raises TableRefused where something else lies."""
         path, properties = self._path(location), tables.PROPERTIES | tables.retention(keep)
         with self._lock(location):
-            if path is not None and not is_name(location) and self._log(location).version() is None:
+            if path is not None and not is_name(location) and self._log(location).latest() is None:
                 creation.require_empty(str(path), "ledger" if by else "depot")
             catalog.create_table(self._session, location, rows, properties, comment, by)
 
