@@ -17,7 +17,8 @@ from windrow.reading.delta import Ledger, open_ledger
 
 RECORDED = (
     "microbatch, attempt, kind, messages_read AS messages, accepted, rejected, opened, closed, depot_version, "
-    "array_length(versions) AS depot_versions, engine, path, started_at, prime_ms, plan_ms, process_ms, clocks"
+    "array_length(versions) AS depot_versions, engine, path, commit_form, started_at, prime_ms, plan_ms, process_ms, "
+    "clocks"
 )
 MOST_COMMITS = 2_000  # each is a file of the log to open
 
