@@ -13,7 +13,7 @@ from tests.engine.forms import FORMS, RECORDED, have_spark
 from tests.engine.held import HeldCommit
 from tests.messages import HOUR, log
 from windrow.engine import spark_commit
-from windrow.engine.spark_commit import TRANSACTION_ID, SparkCommit
+from windrow.engine.spark_commit import NO_TRANSACTION_ID, SparkCommit
 from windrow.errors import LedgerMoved, MicrobatchFailed
 from windrow.progress import prime
 from windrow.testing.points import Point, once
@@ -304,7 +304,7 @@ class TestSparksFence:
         A commit of a session whose user writes with a transaction id, which the ledger's log has already, is made all
         the same and leaves none; the session keeps its own.
         """
-        ids = dict(zip(TRANSACTION_ID, ("user", "7"), strict=True))
+        ids = dict(zip(NO_TRANSACTION_ID, ("user", "7"), strict=True))
         written = CommitProperties(app_transactions=[Transaction("user", 7)])
         DeltaTable(started.ledger).alter.set_table_properties(
             {"user.note": "7"}, raise_if_not_exists=False, commit_properties=written

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark.errors import PySparkException
@@ -24,8 +24,8 @@ SMALL_BYTES = 4_000_000
 
 
 @contextmanager
-def configured(session: SparkSession, settings: dict[str, str]) -> Iterator[None]:
-    """Set session settings for one statement, and leave to the session what it had before.
+def configured(session: SparkSession, settings: Mapping[str, str | None]) -> Iterator[None]:
+    """Set session settings for one statement (None unsets one), and leave to the session what it had before.
 
     Serverless takes no settings: the statement then runs without them.
     """
@@ -33,22 +33,10 @@ def configured(session: SparkSession, settings: dict[str, str]) -> Iterator[None
     try:
         for name, value in settings.items():
             before[name] = session.conf.get(name, None)
-            session.conf.set(name, value)
+            _restore(session, {name: value})
     except PySparkException:
         _restore(session, dict(list(before.items())[:-1]))
         before = {}
-    try:
-        yield
-    finally:
-        _restore(session, before)
-
-
-@contextmanager
-def without(session: SparkSession, names: Sequence[str]) -> Iterator[None]:
-    """Unset session settings for one statement, if somebody has set them."""
-    before = {name: value for name in names if (value := session.conf.get(name, None)) is not None}
-    for name in before:
-        session.conf.unset(name)
     try:
         yield
     finally:

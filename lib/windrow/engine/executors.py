@@ -115,9 +115,11 @@ def _on_executors(live: Live, spread: Spread) -> SparkOpen:
 def _stepped(task: Task, messages: DataFrame, batches: DataFrame, schema: pa.Schema, size: int) -> DataFrame:
     """Return what the task makes of each partition of the streams."""
     both, parts = _together(messages, batches), max(2, 1 + size // ROWS_OF_A_PARTITION)
-    by_stream = both.repartitionByRange if size >= IN_ORDER else both.repartition
-    known = schema.append(pa.field("known", pa.bool_())).append(pa.field(CHANGED, pa.bool_()))
-    return by_stream(parts, "source", "key").mapInArrow(_processing(task, schema), from_arrow_schema(known))
+    columns = from_arrow_schema(schema.append(pa.field("known", pa.bool_())).append(pa.field(CHANGED, pa.bool_())))
+    if size < IN_ORDER:
+        return both.repartition(parts, "source", "key").mapInArrow(_processing(task, schema), columns)
+    rows = both.repartitionByRange(parts, "source", "key").mapInArrow(_processing(task, schema), columns)
+    return rows.sortWithinPartitions("state", "id")  # a file then holds a range of ids, which Delta knows
 
 
 def _counted(rows: DataFrame) -> tuple[Counts, OpenBatches]:

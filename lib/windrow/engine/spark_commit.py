@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from windrow import tables
 from windrow.engine import encoding
 from windrow.engine.choice import OVERWRITE
-from windrow.engine.configured import INTERPRETED, SMALL_BYTES, WHOLE_TIMES, configured, without
+from windrow.engine.configured import INTERPRETED, SMALL_BYTES, WHOLE_TIMES, configured
 from windrow.engine.frames import frame_of
 from windrow.engine.processed import Rows
 from windrow.engine.protocol import Live, Merged
@@ -35,7 +35,7 @@ from windrow.step import CHANGED
 SOURCE = "windrow_rows"
 NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 # Of a session whose user writes with transaction ids of his own Delta would pass over our commit in silence.
-TRANSACTION_ID = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
+NO_TRANSACTION_ID = dict.fromkeys(("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"))
 BEYOND = {"spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false"}
 MOVED = "raise_error('WINDROW-LEDGER-MOVED: the ledger moved between prime and commit')"
 FILE_ROWS = 20_000  # a MERGE that changes a row writes its file again
@@ -59,10 +59,12 @@ class SparkCommit:
         Raises LedgerMoved, and what Spark raises.
         """
         small = isinstance(rows, pa.Table) and self._bytes(rows) <= SMALL_BYTES
-        set_for_it = {NOTE: self.note, "spark.sql.files.maxRecordsPerFile": str(FILE_ROWS)} | WHOLE_TIMES
+        set_for_it = {NOTE: self.note} | WHOLE_TIMES
+        if self.form != OVERWRITE or not isinstance(rows, pa.Table):
+            set_for_it |= {"spark.sql.files.maxRecordsPerFile": str(FILE_ROWS)}
         try:
             with (
-                without(self.session, TRANSACTION_ID),
+                configured(self.session, NO_TRANSACTION_ID),
                 configured(self.session, set_for_it | _encodings(rows)),
                 configured(self.session, INTERPRETED) if small else nullcontext(),
             ):
@@ -121,8 +123,7 @@ class SparkCommit:
         written = pa.chunked_array([*control["id"].chunks, *self._partial(rows).chunks])
         beside = pa.concat_tables([_without(self.live.rows, written), control])
         left = rows.where(F.col("state") != tables.GONE).select(control.schema.names)
-        in_order = left.sortWithinPartitions("state", "id")  # a file then holds a range of ids, which Delta knows
-        return in_order.unionByName(frame_of(self.session, beside))
+        return left.unionByName(frame_of(self.session, beside))
 
     def _partial(self, rows: DataFrame) -> pa.ChunkedArray:
         """Return the ids of the partial rows among `rows`: in the ledger of messages there are none."""

@@ -17,7 +17,7 @@ from windrow.topology.depot import Depot
 from windrow.topology.event import Event, Overdue
 from windrow.topology.state import DELETED, Form, State
 
-OWN = {"id", "state", DELETED}
+OWN = {"id", "state", "known", "changed", DELETED}
 NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]*")
 Function = Callable[[Any], Any]
 
