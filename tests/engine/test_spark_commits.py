@@ -16,7 +16,7 @@ from tests.conftest import EngineFactory
 from tests.engine.forms import FORMS, RECORDED, Form, have_spark
 from tests.engine.world import World
 from tests.faults.mishaps import forget_tables
-from tests.messages import HOUR, SECOND, log
+from tests.messages import HOUR, SECOND, log, message
 from windrow.api import batching_runner
 from windrow.engine import open_engine
 from windrow.engine.protocol import Live
@@ -148,6 +148,30 @@ def test_ledger_of_more_features(started: World, spark_engine: EngineFactory, fo
     assert others == [said, said]
     form_ = f"SELECT commit_form FROM delta.`{started.ledger}` WHERE id = 'microbatch/2'"
     assert spark_engine.session.sql(form_).first()[0] == RECORDED[form]
+
+
+NASTY = ["${spark.app.name}", "it's", "back\\slash", "per%cent/", "line\nbreak", "ünïcode"]
+
+
+def test_ids_in_a_statement(world: World, spark_engine: EngineFactory, form: Form) -> None:
+    """
+    Keys that mean something in a statement of SQL are what they are: a batch of each grows and closes once.
+    """
+    for number in range(2):
+        at = NOW + number * SECOND
+        world.publish([message(f"type{number}", key=key, event_time=at, received_at=at) for key in NASTY])
+        world.runner(spark_engine).once()
+    assert [row["message_count"] for row in world.rows("open")] == [2] * len(NASTY)
+    assert [row["commit_form"] for row in world.history()] == [RECORDED[form]] * 2
+    world.runner(spark_engine).tick(to=NOW + HOUR)
+    assert sorted(row["key"] for row in world.rows("closed")) == sorted(NASTY)
+    assert_result_of_tick(world)
+
+
+def assert_result_of_tick(world: World) -> None:
+    """All is as if read in one call, with a tick behind it."""
+    assert world.canonical() == world.expected(now=NOW + HOUR)
+    world.assert_balanced()
 
 
 class TestRemembered:

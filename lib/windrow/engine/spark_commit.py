@@ -153,13 +153,18 @@ def _merge_sql(ledger: str, columns: list[str], token: str, ids: Sequence[str] |
     fenced, absent = _fenced(f"NOT (t.token <=> '{token}')"), _fenced("true")
     update = ", ".join(f"{name} = {fenced if name == 'token' else f's.{name}'}" for name in columns)
     insert = ", ".join(absent if name == "token" else f"s.{name}" for name in columns)
-    among = f"AND ({' OR '.join(f't.id = {_literal(one)}' for one in ids)}) " if ids and len(ids) <= BY_ID else ""
+    among = f"AND ({' OR '.join(f't.id = {_literal(one)}' for one in ids)}) " if ids and _can_be_named(ids) else ""
     return (
         f"MERGE INTO {ledger} t USING {SOURCE} s ON t.{tables.live_states(columns)} {among}AND t.id = s.id "
         f"WHEN MATCHED AND s.state = '{tables.GONE}' THEN DELETE "
         f"WHEN MATCHED THEN UPDATE SET {update} "
         f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)}) VALUES ({insert})"
     )
+
+
+def _can_be_named(ids: Sequence[str]) -> bool:
+    """Tell whether a statement may name ids: they are few, and Spark finds no variable in them to put something for."""
+    return len(ids) <= BY_ID and not any("${" in one for one in ids)
 
 
 def _literal(text: str) -> str:
