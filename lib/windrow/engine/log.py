@@ -68,8 +68,9 @@ class DeltaRsLog:
             table = latest_table(self.location, "table")
         except TableMissing:
             return None
+        version = table.version()
         with reading(self.location, "table"):
-            return next(((one["version"], one.get("userMetadata")) for one in history(table, table.version())), None)
+            return version, next((one.get("userMetadata") for one in history(table, version)), None)
 
     def rows_added(self, after: int, upto: int) -> dict[int, int | None]:
         """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say."""
