@@ -6,13 +6,14 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.errors import PythonException
 
 from tests.clocks import NOW
 from tests.engine.forms import FORMS, have_spark
+from tests.engine.world import World
 from tests.faults.mishaps import forget_tables
-from tests.messages import HOUR, SECOND, log, message
+from tests.messages import HOUR, SECOND, log, message, table
 from windrow.engine import choice
 from windrow.engine.spark_errors import translated
 from windrow.errors import DepotChanged, EngineUnavailable
@@ -32,6 +33,19 @@ class TestExecutors:
         assert [row["path"] for row in world.history()] == ["driver", "executors", "executors"]
         assert world.canonical() == world.expected()
         world.assert_balanced()
+
+    def test_without_a_source(self, spark_engine, tmp_path, clock):
+        """
+        The executors take messages of a depot that has no sources for those of the source without a name.
+        """
+        world = World(tmp_path, clock)
+        shutil.rmtree(world.depot)
+        rows = [message(key=key) for key in ("a", "b")]
+        whole = table(rows).drop_columns(["source", "sequence"])
+        write_deltalake(world.depot, whole, configuration={"delta.enableChangeDataFeed": "true"})
+        world.runner(spark_engine, max_driver_messages=0).once()
+        assert [(row["source"], row["key"]) for row in world.rows("open")] == [("", "a"), ("", "b")]
+        assert [row["path"] for row in world.history()] == ["executors"]
 
     def test_deletion_stops(self, world, spark_engine, embedded):
         """

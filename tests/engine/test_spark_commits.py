@@ -168,6 +168,21 @@ def test_ids_in_a_statement(world: World, spark_engine: EngineFactory, form: For
     assert_result_of_tick(world)
 
 
+def test_keys_that_begin_alike(world: World, spark_engine: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A microbatch that reads a part of the open batches finds those of all its streams, also where one key goes on from
+    another with a sign that comes before the slash.
+    """
+    have_spark("merging", monkeypatch)
+    keys = ["k", *(f"k-{number}" for number in range(60)), "z", "z-1", "z/x"]
+    for number in range(2):
+        at = NOW + number * SECOND
+        world.publish([message(f"type{number}", key=key, event_time=at, received_at=at) for key in keys])
+        world.runner(spark_engine).once()
+    assert [row["message_count"] for row in world.rows("open")] == [2] * len(keys)
+    assert world.canonical() == world.expected()
+
+
 def assert_result_of_tick(world: World) -> None:
     """All is as if read in one call, with a tick behind it."""
     assert world.canonical() == world.expected(now=NOW + HOUR)
@@ -176,6 +191,18 @@ def assert_result_of_tick(world: World) -> None:
 
 class TestRemembered:
     """Control rows, and open ones where they are few, stay in memory after a commit."""
+
+    def test_only_a_little(self, started: World, spark_engine: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        Open batches that are no longer few are forgotten, and read again when they are wanted.
+        """
+        monkeypatch.setattr("windrow.engine.spark.LITTLE_BYTES", 0)
+        engine = started.engine(spark_engine, max_messages=30)
+        started.runner(spark_engine, engine, max_messages=30).once()
+        opened = engine.live().open
+        assert opened.rows is None
+        assert pa.table(opened.wanted(None)).num_rows == len(started.rows("open")) > 0
+        assert_result(started)
 
     @pytest.mark.parametrize("max_driver_messages", [500_000, 0], ids=["driver", "executors"])
     def test_is_what_stands_there(

@@ -15,6 +15,7 @@ from tests.conftest import EngineFactory
 from tests.engine.forms import FORMS, Form, have_spark
 from tests.engine.world import World
 from tests.messages import log
+from windrow.errors import TopologyRefused
 from windrow.testing import Harness
 from windrow.topology import Depot, Microbatch, Topology, run_topology
 
@@ -41,6 +42,30 @@ def test_frames(spark: Any, tmp_path: Path) -> None:
     harness.run()
     found = {row["word"]: row["count"] for row in harness.state("counts")}
     assert found == {"to": 3, "be": 2, "or": 1, "not": 1, "sleep": 1}
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [("SELECT CAST(NULL AS BIGINT) AS user", "NULL in its key"), ("SELECT 1L AS user UNION ALL SELECT 1L", "twice")],
+    ids=["null", "twice"],
+)
+def test_refused_keys(spark: Any, tmp_path: Path, rows: str, said: str) -> None:
+    """
+    A key that is NULL, or stands twice, is refused, and nothing of the microbatch is written.
+    """
+    from pyspark.sql import DataFrame
+
+    topology = Topology("users", depots=["events"], state="users")
+
+    @topology.pstate("seen", key="user BIGINT", value="times BIGINT")
+    def seen(microbatch: Microbatch) -> DataFrame:
+        return spark.sql(rows).selectExpr("user", "1L AS times")
+
+    harness = Harness(topology, tmp_path, engine="spark", session=spark)
+    harness.append([{"payload": "one"}])
+    with pytest.raises(TopologyRefused, match=said):
+        harness.run()
+    assert list(harness.state("seen")) == []
 
 
 def closing(ledger: str, state: str) -> Topology:

@@ -35,13 +35,20 @@ Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True)
 class ExecutorsSlice:
-    """Whole depot versions as a Spark frame of messages with `version`."""
+    """Whole depot versions as a Spark frame of messages with `version`, made by `of`."""
 
     messages: DataFrame
     expected: Mapping[int, int | None]
     rows: int
     path: str = "executors"
     volume: None = None
+
+    @classmethod
+    def of(cls, messages: DataFrame, expected: Mapping[int, int | None], rows: int) -> ExecutorsSlice:
+        """Return the slice of messages; those of a depot without sources are of the source that has no name."""
+        source = message_columns.DEFAULTS["source"]
+        known = messages if "source" in messages.columns else messages.withColumn("source", F.lit(source))
+        return cls(known, expected, rows)
 
     def formatted(self, partial: pa.Table) -> ExecutorsSlice:
         """Return itself: these are messages."""

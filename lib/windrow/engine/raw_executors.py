@@ -85,7 +85,7 @@ class RawExecutorsSlice:
         records = staged.fields.num_rows + sum(row["rows"] for row in groups if not row["bad"])
         messages = self.conversion.mapped_records(self._records(parsed, staged.fields))
         return FormattedExecutorsSlice(
-            ExecutorsSlice(messages, dict.fromkeys(self.expected), records),
+            ExecutorsSlice.of(messages, dict.fromkeys(self.expected), records),
             dict.fromkeys(self.expected),
             parsed.where(is_bad).select("reject.*"),
             {row["version"]: row["rows"] for row in bad},

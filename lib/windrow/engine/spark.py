@@ -28,7 +28,7 @@ from windrow import tables
 from windrow.arrow import plain, texts
 from windrow.commits import CHANGE, FEED_COLUMNS
 from windrow.engine.arrivals import Arrivals, Slice
-from windrow.engine.choice import MERGE, OVERWRITE, fits_driver, reads_all
+from windrow.engine.choice import LITTLE_BYTES, MERGE, OVERWRITE, fits_driver, reads_all
 from windrow.engine.configured import WHOLE_TIMES, configured, takes
 from windrow.engine.conversion import Conversion
 from windrow.engine.embedded import added_rows
@@ -266,7 +266,7 @@ def _rows(arrived: Slice | None) -> int:
 def _after(live: Live, rows: Rows, control: pa.Table) -> Live | None:
     """Return the live rows after a commit, None where the driver does not know them."""
     here, opened, names = isinstance(rows, pa.Table), live.open, control.schema.names
-    if not isinstance(opened, SparkOpen) or (not here and (tables.is_over_raw(names) or tables.is_of_topology(names))):
+    if not isinstance(opened, SparkOpen) or tables.is_of_topology(names) or (tables.is_over_raw(names) and not here):
         return None
     new = pa.concat_tables([rows.select(names), control]) if here else control
     ids, is_control = new["id"].combine_chunks(), pc.is_in(new["state"], texts(tables.CONTROL))
@@ -275,7 +275,7 @@ def _after(live: Live, rows: Rows, control: pa.Table) -> Live | None:
         return table.filter(pc.invert(pc.is_in(table["id"], ids)))
 
     known = None
-    if here and opened.rows is not None:
+    if here and opened.rows is not None and opened.rows.nbytes <= LITTLE_BYTES:
         is_open = pc.and_not(tables.are_live(new["state"], names), is_control)
         is_open = pc.and_(is_open, pc.not_equal(new["state"], tables.GONE))
         known = pa.concat_tables([stay(opened.rows), new.filter(is_open)]).combine_chunks()

@@ -153,9 +153,9 @@ def _merge_sql(ledger: str, columns: list[str], token: str, ids: Sequence[str] |
     fenced, absent = _fenced(f"NOT (t.token <=> '{token}')"), _fenced("true")
     update = ", ".join(f"{name} = {fenced if name == 'token' else f's.{name}'}" for name in columns)
     insert = ", ".join(absent if name == "token" else f"s.{name}" for name in columns)
-    among = f"AND ({' OR '.join(f't.id = {_literal(one)}' for one in ids)}) " if ids and _can_be_named(ids) else ""
+    named = " OR ".join(f"t.id = '{one}'" for one in ids) if ids and _can_be_named(ids) else "true"
     return (
-        f"MERGE INTO {ledger} t USING {SOURCE} s ON t.{tables.live_states(columns)} {among}AND t.id = s.id "
+        f"MERGE INTO {ledger} t USING {SOURCE} s ON t.{tables.live_states(columns)} AND ({named}) AND t.id = s.id "
         f"WHEN MATCHED AND s.state = '{tables.GONE}' THEN DELETE "
         f"WHEN MATCHED THEN UPDATE SET {update} "
         f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)}) VALUES ({insert})"
@@ -163,10 +163,5 @@ def _merge_sql(ledger: str, columns: list[str], token: str, ids: Sequence[str] |
 
 
 def _can_be_named(ids: Sequence[str]) -> bool:
-    """Tell whether a statement may name ids: they are few, and Spark finds no variable in them to put something for."""
-    return len(ids) <= BY_ID and not any("${" in one for one in ids)
-
-
-def _literal(text: str) -> str:
-    """Return a text as a literal of Spark SQL."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    """Tell whether a statement may name ids: they are few, and nothing in them means something else in a statement."""
+    return len(ids) <= BY_ID and not any(sign in one for one in ids for sign in ("${", "'", "\\"))

@@ -151,13 +151,13 @@ def _may_hold(streams: pa.Table, passed: Floors) -> Column:
     """Return a condition that all wanted batches fulfil, in terms of what Delta knows of a file."""
     latest = int(np.max(passed.floor, initial=clock.UNKNOWN))
     ids = tables.identifier(tables.BATCH_ID, streams["source"].combine_chunks(), streams["key"].combine_chunks())
-    prefixes = sorted(set(ids.to_pylist()))
+    prefixes = sorted({f"{one}/" for one in ids.to_pylist()})  # in order with the slash: `a-1/` comes before `a/`
     ranges = [(one, one) for one in prefixes] if len(prefixes) <= RANGES else [(prefixes[0], prefixes[-1])]
     return _any([F.col("window_end") <= _time(latest), *(_between(*one) for one in ranges)])
 
 
 def _between(first: str, last: str) -> Column:
-    return (F.col("id") >= f"{first}/") & (F.col("id") < f"{last}0")  # 0 is what comes behind the slash
+    return (F.col("id") >= first) & (F.col("id") < f"{last[:-1]}0")  # 0 is what comes behind the slash
 
 
 def _any(conditions: Iterable[Column]) -> Column:

@@ -103,7 +103,7 @@ class SparkArrivals:
             refuse_changes(plain(part.where(F.col(CHANGE) != "insert").select(CHANGE, VERSION).limit(1).toArrow()))
         inserted = part.where(F.col(CHANGE) == "insert").withColumn("version", F.col(VERSION)).drop(*FEED_COLUMNS)
         if self.conversion.format is None:
-            return ExecutorsSlice(inserted, counts, rows)
+            return ExecutorsSlice.of(inserted, counts, rows)
         from windrow.engine.raw_executors import CHUNKS, RawExecutorsSlice
 
         chunks = inserted.select(CHUNKS.names)

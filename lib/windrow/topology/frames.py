@@ -117,13 +117,11 @@ def counted(rows: DataFrame) -> tuple[DataFrame, Counts]:
     """
     held = kept(rows)
     groups = held.groupBy("state", "known", "reason").agg(F.count("*").alias("count_all"))
-    keys = held.where("id LIKE 'state/%'").groupBy("id").agg(F.count("*").alias("times"), F.first("state"))
-    wrong = (
-        keys.where("times > 1 OR instr(id, '%N') > 0").limit(1).collect()
-    )  # as NULL stands in an id, and nothing else
-    if wrong:
-        what = "a key twice" if wrong[0]["times"] > 1 else "a row with NULL in its key"
-        raise TopologyRefused(f"a function of frames returned {what}: {wrong[0]['id']}", "Return one row for each key.")
+    keys = held.where("id IS NULL OR id LIKE 'state/%'").groupBy("id").agg(F.count("*").alias("times"))
+    null = "id IS NULL OR instr(id, '%N') > 0"  # %N is how NULL stands in an id, and nothing else
+    if wrong := keys.where(f"times > 1 OR {null}").select(F.expr(null).alias("null")).limit(1).collect():
+        what = "a row with NULL in its key" if wrong[0]["null"] else "a key twice"
+        raise TopologyRefused(f"a function of frames returned {what}", "Return one row for each key, without NULL.")
     return held, Counts.combine(plain(groups.toArrow()))
 
 
