@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import clock
-from windrow.arrow import TIME, texts, to_numpy
+from windrow.arrow import TIME, from_numpy, texts, to_numpy
 from windrow.errors import require
 from windrow.floors import Floors, Ints
 from windrow.messages import times
@@ -72,7 +72,7 @@ class OpenBatches:
         """Return of the clocks that windows end by those that some window may have ended by."""
         end = self.on(passed.source).next_window_end
         rows = np.flatnonzero((end != clock.UNKNOWN) & (end <= passed.floor))
-        return Floors(passed.source.take(pa.array(rows)), passed.floor[rows])
+        return Floors(passed.source.take(from_numpy(rows)), passed.floor[rows])
 
     def on(self, sources: pa.Array) -> OpenBatches:
         """Return the totals of the given sources, in their order."""
@@ -110,12 +110,12 @@ class OpenBatches:
         """Return the totals as columns of the ledger."""
         counts = zip(COUNTS, (self.batches, self.messages, self.bytes), strict=True)
         end = times(self.next_window_end, self.next_window_end != clock.UNKNOWN)
-        return {**{name: pa.array(values) for name, values in counts}, "next_window_end": end}
+        return {**{name: from_numpy(values) for name, values in counts}, "next_window_end": end}
 
     def rows(self, mask: np.ndarray) -> OpenBatches:
         """Return the totals of some of the sources."""
         at = np.flatnonzero(mask)
-        source = self.source.take(pa.array(at))
+        source = self.source.take(from_numpy(at))
         return OpenBatches(source, self.batches[at], self.messages[at], self.bytes[at], self.next_window_end[at])
 
     def updated(self, changed: OpenBatches) -> OpenBatches:

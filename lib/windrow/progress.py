@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import clock, tables
-from windrow.arrow import text, to_numpy, where
+from windrow.arrow import from_numpy, text, to_numpy, where
 from windrow.engine.protocol import Engine, Live, no_messages
 from windrow.errors import TableRefused
 from windrow.floors import Floors, Ints
@@ -56,12 +56,12 @@ class Sources:
         """Return the rows of the known sources whose floor a tick raised."""
         floor = after.of(self.source)
         rows = np.flatnonzero(floor > self.floor)
-        return Sources(self.source.take(pa.array(rows)), self.clock[rows], floor[rows], self.seen_at[rows])
+        return Sources(self.source.take(from_numpy(rows)), self.clock[rows], floor[rows], self.seen_at[rows])
 
     def changed(self, moved: Sources, others: pa.Array) -> Sources:
         """Return the rows of the sources that `moved`, as they are now, and of `others`, as they were."""
         still = np.flatnonzero(~to_numpy(pc.is_in(others, moved.source)).astype(np.bool_))
-        source = others.take(pa.array(still))
+        source = others.take(from_numpy(still))
         at = to_numpy(pc.index_in(source, self.source))
         rows = ((moved.clock, self.clock), (moved.floor, self.floor), (moved.seen_at, self.seen_at))
         joined = (np.concatenate([new, known[at]]) for new, known in rows)

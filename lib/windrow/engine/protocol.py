@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from windrow import messages as message_columns
 from windrow import tables
-from windrow.arrow import text, texts
+from windrow.arrow import from_numpy, text, texts
 from windrow.commits import Commit
 from windrow.engine.arrivals import Arrivals
 from windrow.expressions import Mapping as ColumnMapping
@@ -72,7 +72,7 @@ def ended_in(batches: pa.Table, passed: Floors) -> Floors:
     """Return of open batches the last end of a window that a clock has passed, by source."""
     source, end = batches["source"].combine_chunks(), microseconds(batches["window_end"])
     rows = np.flatnonzero(end <= passed.of(source))
-    return Floors.empty().raised(source.take(pa.array(rows)), end[rows])
+    return Floors.empty().raised(source.take(from_numpy(rows)), end[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,8 @@ class Live:
         """Return how much is open of each source; in the ledger of a topology nothing is."""
         if tables.is_of_topology(self.schema.names):
             return OpenBatches.none()
-        is_source = pc.and_(pc.equal(self.rows["state"], "progress"), pc.not_equal(self.rows["id"], tables.PROGRESS))
+        state, id_ = self.rows["state"], self.rows["id"]
+        is_source = pc.and_(pc.equal(state, text("progress")), pc.not_equal(id_, text(tables.PROGRESS)))
         return OpenBatches.of(self.rows.filter(is_source))
 
     def wanted(self, wanted: Wanted | None) -> pa.Table:
