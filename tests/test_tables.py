@@ -18,8 +18,8 @@ LEDGER = """
 id state source key part window_start window_end timeout opened_by closed_at close_reason message_count bytes oversize
 first_event_time last_event_time messages opened_in closed_in reason detail off_by_us raised_by_us type event_time
 received_at sequence payload processing_time microbatch attempt kind versions messages_read accepted rejected opened
-closed depot_version clocks rules columns engine path commit_form started_at prime_ms plan_ms process_ms depot_id start_from
-depot_mark schema_version token paused clock floor seen_at
+closed depot_version clocks rules columns engine path commit_form started_at prime_ms plan_ms process_ms
+depot_id start_from depot_mark schema_version token paused clock floor seen_at
 open_batches open_messages open_bytes next_window_end
 """
 TABLE = pa.schema([("text", pa.string()), ("number", pa.int32()), ("list", pa.list_(pa.int64()))])
