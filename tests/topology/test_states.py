@@ -94,11 +94,12 @@ class TestUpsert:
         """
         from pyspark.sql import functions as F
 
+        from windrow.engine.frames import frame_of
         from windrow.topology.frames import FrameState
 
         state = presence().states["there"]
         rows = pa.table({"name": ["ada"], "since": [1]}, state.columns)
-        frames = FrameState(spark, state, rows)
+        frames = FrameState(state, frame_of(spark, rows))
         with pytest.raises(TopologyRefused, match=r"upsert: the state there has no value 'sinse'\n.*It has since\."):
             frames.upsert(frames.rows, sinse=F.lit(1))
 
