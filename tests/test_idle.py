@@ -16,6 +16,7 @@ from deltalake import DeltaTable, TableFeatures
 import windrow
 from tests.clocks import ManualClock
 from tests.conftest import EngineFactory
+from tests.engine.processes import ROOT
 from tests.engine.world import World
 from tests.messages import HOUR, SECOND, log, message
 from windrow.api import batcher_of, idle_summary
@@ -100,6 +101,18 @@ class TestCommand:
             done = java.run(world)
             assert (done.returncode, java.called, done.stdout.strip()) == (0, False, IDLE), done.stderr
         assert world.version() == before
+
+    def test_java_missing(self, world: World, tmp_path: Path) -> None:
+        """
+        That there is no Java at all is an error also where a run would find nothing to do.
+        """
+        environment = {"PATH": str(tmp_path / "empty"), "HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "lib")}
+        command = [sys.executable, "-m", "windrow", "run", "--once", "--engine", "spark", "--depot", world.depot]
+        done = subprocess.run(
+            [*command, "--ledger", world.ledger], cwd=tmp_path, env=environment, capture_output=True, check=False
+        )
+        assert done.returncode == 2
+        assert done.stderr.startswith(b"WINDROW-ENGINE: the Spark engine needs Java"), done.stderr
 
     def test_document(self, world: World, java: Java) -> None:
         """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from windrow.algorithm import Algorithm
-from windrow.engine import choose, from_platform
+from windrow.engine import choose, from_platform, require_spark
 from windrow.engine.embedded import EmbeddedEngine
 from windrow.engine.files import beyond_files
 from windrow.engine.log import DeltaRsLog
@@ -24,10 +24,11 @@ from windrow.storage import latest_table
 def idle_run(settings: Settings, algorithm: Algorithm, now: int) -> Summary | None:
     """Return the summary of a run that has nothing to do at wall time `now` (microseconds).
 
-    None where there is something to do, or where only the engine can tell. Raises what opening the ledger would raise.
+    None where there is something to do, or where only the engine can tell. Raises what opening engine and ledger would.
     """
     if not _may_look(settings):
         return None
+    require_spark()  # that it could not run is said at once, not with the first message
     depot, ledger = absolute(settings.depot), absolute(settings.ledger)
     engine = EmbeddedEngine(settings.model_copy(update={"depot": depot, "ledger": ledger}))
     if engine.ledger() is None or beyond_files(latest_table(ledger, "ledger")):
