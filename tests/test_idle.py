@@ -107,6 +107,7 @@ class TestCommand:
         That there is no Java at all is an error also where a run would find nothing to do.
         """
         environment = {"PATH": str(tmp_path / "empty"), "HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "lib")}
+        environment["WINDROW_IDLE_GRACE"] = "never"
         command = [sys.executable, "-m", "windrow", "run", "--once", "--engine", "spark", "--depot", world.depot]
         done = subprocess.run(
             [*command, "--ledger", world.ledger], cwd=tmp_path, env=environment, capture_output=True, check=False
