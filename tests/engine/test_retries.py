@@ -30,19 +30,19 @@ def full(world):
 class Inverted(Batching):
     """Batching that takes new rows for known ones and known ones for new."""
 
-    def __call__(self, work):
+    def __call__(self, task, messages, processing_time, live):
         """Batch, and say it wrongly."""
-        outcome = super().__call__(work)
+        outcome = super().__call__(task, messages, processing_time, live)
         return replace(outcome, known=pa.array(~outcome.known.to_numpy(zero_copy_only=False)))
 
 
 class Inventing(Batching):
     """Batching that returns its first row as rejected messages that nobody sent."""
 
-    def __call__(self, work):
+    def __call__(self, task, messages, processing_time, live):
         """Batch, and say it wrongly."""
-        outcome = super().__call__(work)
-        count = work.messages.num_rows + 1
+        outcome = super().__call__(task, messages, processing_time, live)
+        count = messages.num_rows + 1
         invented = {"id": pa.array(map(str, range(count))), "state": "rejected", "reason": "duplicate"}
         rows = tables.rows(outcome.rows.schema, {k: v for k, v in invented.items() if k != "reason"}, count)
         known = pa.concat_arrays([outcome.known, pa.array([False] * count)])
@@ -52,9 +52,9 @@ class Inventing(Batching):
 class Doubled(Batching):
     """Batching that returns each row twice."""
 
-    def __call__(self, work):
+    def __call__(self, task, messages, processing_time, live):
         """Batch, and say it wrongly."""
-        outcome = super().__call__(work)
+        outcome = super().__call__(task, messages, processing_time, live)
         known = pa.concat_arrays([outcome.known] * 2)
         return replace(outcome, rows=pa.concat_tables([outcome.rows] * 2), known=known)
 
