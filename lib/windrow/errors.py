@@ -62,6 +62,12 @@ class WindrowError(Exception):
     code: ClassVar[str] = "WINDROW"
     retryable: ClassVar[bool] = False
 
+    def __init_subclass__(cls) -> None:
+        """Take the code from the name of the class, unless it has one of its own."""
+        if "code" not in cls.__dict__:
+            words = re.findall("[A-Z][a-z]+", cls.__name__.removesuffix("Error"))
+            cls.code = "-".join(["WINDROW", *words]).upper()
+
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message, hint)
         self.message = message
@@ -84,32 +90,23 @@ class OutsideError(WindrowError):
 class SettingsError(UsageError):
     """A setting has no meaning, or nobody knows its name: `setting` is that name, part by part, where it is known."""
 
-    code = "WINDROW-SETTINGS"
     setting: tuple[str, ...] = ()
 
 
 class RulesError(UsageError):
     """A rule of batching is out of its range."""
 
-    code = "WINDROW-RULES"
-
 
 class ExpressionError(UsageError):
     """A column expression cannot be read, or not on this engine."""
-
-    code = "WINDROW-EXPRESSION"
 
 
 class MessagesError(UsageError):
     """A table of messages lacks a column or holds it in another type."""
 
-    code = "WINDROW-MESSAGES"
-
 
 class MissingExtra(UsageError):
     """A feature needs packages of an extra that is not installed."""
-
-    code = "WINDROW-MISSING-EXTRA"
 
 
 class EngineUnavailable(UsageError):
@@ -127,8 +124,6 @@ class FileRefused(UsageError):
 class NotFound(UsageError):
     """No batch, message or version answers to what was asked for."""
 
-    code = "WINDROW-NOT-FOUND"
-
 
 class OutputRefused(UsageError):
     """A file cannot be written there, or not in this format."""
@@ -145,8 +140,6 @@ class StartFromChanged(UsageError):
 class Paused(UsageError):
     """The ledger was paused, and this would change it."""
 
-    code = "WINDROW-PAUSED"
-
 
 class MessageRefused(UsageError):
     """A message that was to be sent is none, or is too large. Nothing of it was sent."""
@@ -157,19 +150,13 @@ class MessageRefused(UsageError):
 class ProducerClosed(UsageError):
     """A producer is closed, or was when a message of it could still not be committed."""
 
-    code = "WINDROW-PRODUCER-CLOSED"
-
 
 class ProducerInUse(UsageError):
     """In this process a producer of this id is open with other settings, or this one is a copy in a forked process."""
 
-    code = "WINDROW-PRODUCER-IN-USE"
-
 
 class OtherInput(UsageError):
     """The input of `windrow produce` is not the one from which its producer has sent so far."""
-
-    code = "WINDROW-OTHER-INPUT"
 
 
 class TopologyRefused(UsageError):
@@ -181,134 +168,99 @@ class TopologyRefused(UsageError):
 class TableMissing(OutsideError):
     """There is no Delta table at the path."""
 
-    code = "WINDROW-TABLE-MISSING"
-
 
 class TableRefused(OutsideError):
     """A Delta table is there, but it is none of ours or of another schema version."""
-
-    code = "WINDROW-TABLE-REFUSED"
 
 
 class TableUnreadable(OutsideError):
     """A Delta table is there, but its log or a file of it is damaged, gone, or not ours to read."""
 
-    code = "WINDROW-TABLE-UNREADABLE"
     retryable = True
 
 
 class TableUnwritable(OutsideError):
     """Nothing can be written to a table: the disk is full or read-only, or the rights are missing."""
 
-    code = "WINDROW-TABLE-UNWRITABLE"
     retryable = True
 
 
 class OtherDepot(OutsideError):
     """The ledger belongs to another depot."""
 
-    code = "WINDROW-OTHER-DEPOT"
-
 
 class DepotChanged(OutsideError):
     """Somebody deleted from, updated or set back a depot, which must only grow."""
-
-    code = "WINDROW-DEPOT-CHANGED"
 
 
 class DepotUnreadable(OutsideError):
     """A version that must be read next is no longer, or not yet, in the depot's change feed."""
 
-    code = "WINDROW-DEPOT-UNREADABLE"
-
 
 class ShortRead(OutsideError):
     """The change feed gave another number of rows than the depot's own commit says it added."""
 
-    code = "WINDROW-SHORT-READ"
     retryable = True
 
 
 class LedgerMoved(OutsideError):
     """Somebody else committed to the ledger between our prime and our commit."""
 
-    code = "WINDROW-LEDGER-MOVED"
     retryable = True
 
 
 class PhaseTimeout(OutsideError):
     """A phase of a microbatch took longer than the option `phase_timeout` allows. Nothing was committed."""
 
-    code = "WINDROW-PHASE-TIMEOUT"
     retryable = True
 
 
 class LedgerBehind(OutsideError):
     """The ledger stands before the begin of the stream that is read: it was restored or made anew."""
 
-    code = "WINDROW-LEDGER-BEHIND"
     retryable = True
 
 
 class LedgerRestored(OutsideError):
     """Closed batches that were handed out were taken back: RESTORE, a new ledger at the place, rows deleted."""
 
-    code = "WINDROW-LEDGER-RESTORED"
-
 
 class TableLocked(OutsideError):
     """Another process kept the lock of a local table for too long."""
 
-    code = "WINDROW-TABLE-LOCKED"
     retryable = True
 
 
 class MicrobatchFailed(OutsideError):
     """A microbatch failed as often as `retries` allows."""
 
-    code = "WINDROW-MICROBATCH-FAILED"
-
 
 class ProducerFenced(OutsideError):
     """Another process writes under the id of this producer, which therefore stopped."""
-
-    code = "WINDROW-PRODUCER-FENCED"
 
 
 class ProducerFull(OutsideError):
     """The buffer of a producer had no room for a message: the depot takes less than is sent."""
 
-    code = "WINDROW-PRODUCER-FULL"
-
 
 class DeliveryTimeout(OutsideError):
     """A message was not committed within `delivery_timeout`."""
-
-    code = "WINDROW-DELIVERY-TIMEOUT"
 
 
 class BrokerRefused(OutsideError):
     """A broker refuses the bridge, or the bridge the broker: credentials, certificates, rights, the client's id."""
 
-    code = "WINDROW-BROKER-REFUSED"
-
 
 class FileUnreadable(OutsideError):
     """A file to check cannot be read, or not to its end."""
-
-    code = "WINDROW-FILE-UNREADABLE"
 
 
 class ExpectationBroken(OutsideError):
     """An expectation could not be run, so that nobody knows whether it holds."""
 
-    code = "WINDROW-EXPECTATION-BROKEN"
-
 
 class BrokenPromise(OutsideError):
     """A check of our own failed, before or after a commit. This is a bug."""
-
-    code = "WINDROW-BROKEN-PROMISE"
 
 
 def require(holds: bool, promise: str) -> None:

@@ -16,13 +16,12 @@ import pyarrow.compute as pc
 
 from windrow import clock, tables
 from windrow.arrow import from_numpy, text, to_numpy, where
-from windrow.engine.protocol import Engine, Live, no_messages
+from windrow.engine.protocol import Engine, Live
 from windrow.errors import TableRefused
 from windrow.floors import Floors, Ints
 from windrow.messages import microseconds, times
 from windrow.open_batches import OpenBatches
 from windrow.soundness import DAMAGED, require_sound
-from windrow.step import Wanted
 
 WHOLE = ("token", "microbatch", "paused", "rules")
 POSITION = ("depot_version", "depot_id", "start_from")
@@ -112,19 +111,11 @@ class Primed:
         """Return the type of payloads in the ledger."""
         return self.progress.schema.field("payload").type
 
-    def live(self, wanted: Wanted | None = None) -> pa.Table:
-        """Read the open batches that are wanted, all for None. Raises TableRefused."""
-        return self.fence.wanted(wanted)
-
     def of_state(self, state: str) -> pa.Table:
         """Read the rows of one state of a topology. Raises TableRefused."""
         rows = self.fence.open.of_state(state)
         require_sound(rows, ())
         return rows
-
-    def no_messages(self) -> pa.Table:
-        """Return an empty table of messages with their version, in the ledger's types."""
-        return no_messages(self.progress.schema)
 
 
 def prime(engine: Engine, depot: str | None = None) -> Primed:

@@ -24,7 +24,7 @@ def many(world: World, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(files, "SMALL_BYTES", 0)
     world.publish([message(key=key) for key in KEYS])
     world.runner(embedded).once()
-    everything = prime(world.engine(embedded)).live()
+    everything = prime(world.engine(embedded)).fence.wanted(None)
     monkeypatch.setattr(files, "OPEN_BYTES", everything.nbytes // 4 + 1)
     world.publish([message("other", key=key) for key in KEYS])
     world.runner(embedded).once()
@@ -121,7 +121,7 @@ def test_rows_that_only_spark_can_tell(world: World, embedded: EngineFactory, sp
     with pytest.raises(TableRefused, match="deletionVectors"):
         prime(world.engine(embedded))
     primed = prime(world.engine(EngineFactory("spark", spark)))
-    assert primed.live()["key"].to_pylist() == [KEYS[0], KEYS[2]]
+    assert primed.fence.wanted(None)["key"].to_pylist() == [KEYS[0], KEYS[2]]
 
 
 def test_spark_reads_what_was_written(many: World, spark: Any) -> None:

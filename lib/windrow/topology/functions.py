@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from windrow.algorithm import Options, Turn
 from windrow.engine.processed import Counts, Processed
-from windrow.engine.protocol import Table
+from windrow.engine.protocol import Table, no_messages
 from windrow.errors import TableRefused, TopologyRefused
 from windrow.floors import Floors
 from windrow.progress import Primed
@@ -113,7 +113,7 @@ class Functions:
             if state.form == "spark":
                 changes.frames.append(_called_with_frames(state, microbatch, turn))
             else:
-                messages = primed.no_messages() if turn.arrived is None else turn.arrived.table()
+                messages = no_messages(primed.progress.schema) if turn.arrived is None else turn.arrived.table()
                 returned = _called(state, replace(microbatch, messages=messages))
                 changes.tables.append(state.changes(returned, reads.rows(state.name), primed.progress.schema))
         return changes
