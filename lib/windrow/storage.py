@@ -130,11 +130,9 @@ class Snapshot:
 
         delta-rs reads only the new log entries, so the time does not grow with the log. But it goes by version numbers:
         a table that was deleted and made again would keep the columns and files of the old one. So a table whose entry
-        of this version is another file now is opened again. delta-rs is asked only if there is a next entry.
+        of this version is another file now is opened again.
         """
         try:
-            if self.stands() and self.entry is not None and _entry_file(self.table, self.version + 1) is None:
-                return self
             self.table.update_incremental()
             found = self.of(self.location, self.table)
             if self.entry is not None and _entry_file(self.table, self.version) == self.entry:

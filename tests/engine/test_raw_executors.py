@@ -15,7 +15,17 @@ from windrow.engine.log import DeltaRsLog
 from windrow.errors import MicrobatchFailed
 from windrow.formats.codecs import encode
 
-TRANSIENT = {"token", "engine", "path", "started_at", "prime_ms", "plan_ms", "process_ms", "committed_at"}
+TRANSIENT = {
+    "token",
+    "engine",
+    "path",
+    "commit_form",
+    "started_at",
+    "prime_ms",
+    "plan_ms",
+    "process_ms",
+    "committed_at",
+}
 Chunk = tuple[Any, ...]
 
 

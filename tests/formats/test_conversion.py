@@ -1,6 +1,6 @@
 import re
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from fractions import Fraction
 
 import numpy as np
@@ -100,7 +100,7 @@ def oracle(text, type_):  # noqa: C901, PLR0911 - one case a type
     except InvalidOperation:
         return BAD
     whole = scaled.denominator == 1 and abs(scaled) < 10**digits
-    return Decimal(int(scaled)).scaleb(-scale) if whole else BAD
+    return Decimal(int(scaled)).scaleb(-scale, Context(prec=100)) if whole else BAD
 
 
 def moment(text, finer):

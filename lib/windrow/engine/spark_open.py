@@ -26,6 +26,7 @@ from windrow.floors import Floors
 from windrow.messages import microseconds, times
 from windrow.open_batches import SCHEMA, OpenBatches
 from windrow.step import Wanted
+from windrow.storage import unreadable
 
 # What somebody has cached of a table answers queries of it, whatever version that was; nobody caches where rows lie.
 UNCACHED = "_metadata.file_path IS NOT NULL"
@@ -128,7 +129,10 @@ class SparkOpen:
 
     def _here(self, frame: DataFrame) -> pa.Table:
         """Bring rows to the driver, in all columns of the ledger."""
-        found = plain(frame.toArrow())
+        try:
+            found = plain(frame.toArrow())
+        except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
+            raise unreadable(self.reference, "ledger", error) from error
         columns: dict[str, object] = {
             name: found[name].cast(self.schema.field(name).type) for name in found.column_names
         }
