@@ -82,7 +82,7 @@ class TestResult:
             world.publish(rows)
             world.runner(factory).once()
         primed = [prime(world.engine(factory)) for factory in engines]
-        read = [pa.concat_tables([one.fence.rows, one.live()]).sort_by("id").to_pylist() for one in primed]
+        read = [pa.concat_tables([one.fence.rows, one.fence.wanted(None)]).sort_by("id").to_pylist() for one in primed]
         assert read[0] == read[1]
         final = spark.read.format("delta").load(world.ledger).where("state IN ('closed', 'rejected')").orderBy("id")
         theirs = final.toArrow().to_pylist()
