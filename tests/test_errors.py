@@ -1,6 +1,6 @@
 import pytest
 
-from windrow.errors import LONGEST_LINE, first_line
+from windrow.errors import LONGEST_LINE, TableRefused, first_line
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,14 @@ def test_first_line(said: str, line: str) -> None:
     What another library says comes in one line: the first that says something, with the causes that belong to it.
     """
     assert first_line(ValueError(said)) == line
+
+
+def test_a_kind_of_an_error_has_its_code():
+    """
+    A class below an error that has a code is a kind of it, whatever its name.
+    """
+
+    class NoLedger(TableRefused):
+        """None."""
+
+    assert NoLedger.code == TableRefused.code == "WINDROW-TABLE-REFUSED"

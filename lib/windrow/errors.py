@@ -63,8 +63,8 @@ class WindrowError(Exception):
     retryable: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
-        """Take the code from the name of the class, unless it has one of its own or is one of the two branches."""
-        if "code" not in vars(cls) and cls.__base__ is not WindrowError:
+        """Take the code from the class's name, unless it has its own: what is below a branch; kinds of it share it."""
+        if "code" not in vars(cls) and cls.__mro__[2] is WindrowError:
             words = re.findall("[A-Z][a-z]+", cls.__name__.removesuffix("Error"))
             cls.code = "-".join(["WINDROW", *words]).upper()
 

@@ -39,14 +39,14 @@ from windrow.engine.processed import Processed, Rows, process_here
 from windrow.engine.protocol import Input, Live, Merged, no_messages
 from windrow.engine.spark_commit import BEYOND, SparkCommit
 from windrow.engine.spark_errors import translated
-from windrow.engine.spark_open import UNCACHED, SparkOpen
+from windrow.engine.spark_open import UNCACHED, SparkOpen, brought
 from windrow.engine.spark_tables import SparkTables
 from windrow.engine.stream import SparkArrivals, Take, failure_in
 from windrow.errors import ExpressionError, FileRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.locations import is_name, reference
 from windrow.step import Task, Wanted
-from windrow.storage import missing, open_table, unreadable, unwritable
+from windrow.storage import missing, open_table, unwritable
 
 EVERY_FILE = 2_147_483_647  # a rate limit would split commits, and what is read by version would lose the second half
 
@@ -127,10 +127,7 @@ class SparkEngine(SparkTables):
         columns = to_arrow_schema(whole.schema, timezone="UTC")
         schema = ledger_schema_of(columns)
         require_ledger(self._ledger, columns.names, schema)
-        try:
-            rows = plain(whole.where(F.col("state").isin(*tables.CONTROL)).toArrow())
-        except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
-            raise unreadable(self._ledger, "ledger", error) from error
+        rows = brought(whole.where(F.col("state").isin(*tables.CONTROL)), self._ledger)
         control = rows.select(schema.names).cast(schema).combine_chunks()
         opened = SparkOpen(self._session, reference(self._ledger), version, schema)
         return Live(control, opened, version)

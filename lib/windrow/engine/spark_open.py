@@ -71,14 +71,14 @@ class SparkOpen:
         latest = int(np.max(passed.floor, initial=clock.UNKNOWN))
         batches = self._live("source", "window_end").where(F.col("window_end") <= _time(latest))
         batches = batches.join(self._clocks(passed), "source").where("window_end <= passed")
-        return _floors(batches.groupBy("source").agg(F.max("window_end")))
+        return self._floors(batches.groupBy("source").agg(F.max("window_end")))
 
     def last_event_times(self, passed: Floors) -> Floors:
         """Return the last event time in the open batches of each source whose windows its clock has not passed."""
         batches = self._live("source", "window_end", "last_event_time")
         batches = batches.join(self._clocks(passed), "source", "left")
         left = batches.where("passed IS NULL OR window_end > passed")
-        return _floors(left.groupBy("source").agg(F.max("last_event_time")))
+        return self._floors(left.groupBy("source").agg(F.max("last_event_time")))
 
     def counted(self, wanted: Wanted, streams: DataFrame | None = None) -> OpenBatches:
         """Count what is wanted, by source."""
@@ -127,16 +127,25 @@ class SparkOpen:
         known = pa.table({"source": passed.source, "passed": times(passed.floor)})
         return F.broadcast(frame_of(self.session, known.filter(pc.greater(known["passed"], EARLIEST))))
 
+    def _floors(self, found: DataFrame) -> Floors:
+        rows = brought(found.toDF("source", "time"), self.reference)
+        return Floors(rows["source"].cast(pa.string()).combine_chunks(), microseconds(rows["time"]))
+
     def _here(self, frame: DataFrame) -> pa.Table:
         """Bring rows to the driver, in all columns of the ledger."""
-        try:
-            found = plain(frame.toArrow())
-        except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
-            raise unreadable(self.reference, "ledger", error) from error
+        found = brought(frame, self.reference)
         columns: dict[str, object] = {
             name: found[name].cast(self.schema.field(name).type) for name in found.column_names
         }
         return tables.rows(self.schema, columns, found.num_rows).combine_chunks()
+
+
+def brought(frame: DataFrame, ledger: str) -> pa.Table:
+    """Bring rows of a ledger to the driver. Raises TableUnreadable."""
+    try:
+        return plain(frame.toArrow())
+    except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
+        raise unreadable(ledger, "ledger", error) from error
 
 
 EARLIEST = times(np.array([-62_135_596_800_000_000]))[0]  # the first that Spark can have: the year 1
@@ -144,11 +153,6 @@ EARLIEST = times(np.array([-62_135_596_800_000_000]))[0]  # the first that Spark
 
 def _time(microseconds_: int) -> Column:
     return F.timestamp_micros(F.lit(max(microseconds_, EARLIEST.value)))
-
-
-def _floors(found: DataFrame) -> Floors:
-    rows = plain(found.toDF("source", "time").toArrow())
-    return Floors(rows["source"].cast(pa.string()).combine_chunks(), microseconds(rows["time"]))
 
 
 def _may_hold(streams: pa.Table, passed: Floors) -> Column:
