@@ -38,6 +38,7 @@ test-nightly: require-java $(INSTALLED) ## run all tests with 10,000 histories a
 .PHONY: faults
 faults: require-java $(INSTALLED) ## try every fault many times and count what was lost (TIMES=100)
 	@.venv/bin/python -m tests.faults.trials --times $(TIMES)
+	@.venv/bin/python -m tests.faults.power --cuts $(TIMES)
 
 .PHONY: peers
 peers: require-java $(INSTALLED) ## measure what docs/comparison.md compares, which takes about an hour

@@ -185,6 +185,12 @@ class TableUnwritable(OutsideError):
     retryable = True
 
 
+class NotKept(TableUnwritable):
+    """The disk failed to keep a commit that stands in the log: a power cut may take it."""
+
+    retryable = False
+
+
 class OtherDepot(OutsideError):
     """The ledger belongs to another depot."""
 

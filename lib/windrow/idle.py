@@ -31,6 +31,7 @@ def idle_run(settings: Settings, algorithm: Algorithm, now: int) -> Summary | No
     require_spark()  # that it could not run is said at once, not with the first message
     depot, ledger = absolute(settings.depot), absolute(settings.ledger)
     engine = EmbeddedEngine(settings.model_copy(update={"depot": depot, "ledger": ledger}))
+    engine.mend()
     if engine.ledger() is None or beyond_files(latest_table(ledger, "ledger")):
         return None
     state = prime(engine)

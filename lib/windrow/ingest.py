@@ -46,6 +46,7 @@ def ingest(
     is made here. `progress` is called with the messages
     read so far. Raises FileRefused, ExpressionError.
     """
+    engine.mend()
     inputs = [engine.open_input(_existing(file, format_), format_) for file in files]
     mappings = [Mapping.of(columns, given.schema.names) for given in inputs]
     for file, given, mapping in zip(files, inputs, mappings, strict=True):

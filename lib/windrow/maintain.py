@@ -70,6 +70,8 @@ def maintain(
     another retention than `keep` is left alone, because a shorter one takes away what cannot be had again.
     Raises TableMissing, TableUnreadable, TableUnwritable, and TableLocked when a writer holds a table for long.
     """
+    if not dry_run:
+        engine.mend()
     chosen: tuple[Role, ...] = ROLES if only is None else (only,)
     return [
         _maintained(engine, _Table(role, engine.upkeep(role), settings, dry_run, partial(progress, role)), now, asked)

@@ -183,7 +183,7 @@ class Microbatch:
         control = control_rows(self.primed, moved, processed.open, advanced, reached)
         form = self._engine.commit_form(processed)
         history = self._history(plan, processed, form, moved, flushed_at, token)
-        rows, note = pa.concat_tables([control, history]), _note(number, plan, counts, token)
+        rows, note = pa.concat_tables([control, history]), _note(number, plan, counts, token, self.primed.depot)
         merged = self._engine.merge(processed, rows, self.primed.fence, self.primed.token, note)
         if merged is not None:
             _require_expected(merged, counts, control, self.primed)
@@ -282,12 +282,13 @@ def _octets(volume: Volume | None) -> dict[str, object]:
     return {f"octets_{name}": getattr(volume, name) for name in ("read", "framed", "rejected", "repeated")}
 
 
-def _note(number: int, plan: Plan, counts: Counts, token: str) -> str:
+def _note(number: int, plan: Plan, counts: Counts, token: str, depot: str | None) -> str:
     """Return what Delta's own history shows beside the commit, so that it tells a microbatch without being read."""
     note = {
         "windrow": VERSION,
         "microbatch": number,
         "kind": plan.kind,
+        "depot": depot,
         "depot_version": plan.depot_version,
         "messages": plan.messages,
         "closed": counts.closed,

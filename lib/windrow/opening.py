@@ -40,6 +40,8 @@ def open_ledger(inlets: Sequence[Inlet], algorithm: Algorithm, now: int) -> list
     requires.
     """
     engine, settings = inlets[0].engine, inlets[0].settings
+    for inlet in inlets:
+        inlet.engine.mend()
     if engine.ledger() is None:
         positions = {inlet.name: _begin(inlet, now) for inlet in inlets}
         first = first_rows(algorithm.schema([inlet.engine.depot() for inlet in inlets]), positions, algorithm.settings)

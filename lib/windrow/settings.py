@@ -90,7 +90,7 @@ class ProducerPart(Part):
     max_block: Duration = Field("60s", description="how long it waits for room")  # type: ignore[assignment]
     delivery_timeout: Duration = Field("120s", description="after it a message that is not committed fails")  # type: ignore[assignment]
     max_message_bytes: Count = Field(1_048_576, description="a larger message is refused")
-    durable: bool = Field(False, description="acknowledge when a local disk has kept it, also through a power cut")
+    durable: bool = Field(True, description="acknowledge when a local disk keeps it, also through a power cut")
 
     @model_validator(mode="after")
     def _has_room(self) -> Self:
@@ -188,6 +188,7 @@ class Settings(BaseSettings):
     max_clock_skew: Duration = Field("5m", description="a stamp this far ahead of the wall clock is rejected")  # type: ignore[assignment]
     on_depot_delete: Literal["error", "ignore"] = Field("error", description="when the depot loses or changes rows")
     keep: str = Field("90d", description="how far back replay and verify reach")
+    durable: bool = Field(True, description="a commit counts when a local disk keeps it, also through a power cut")
     retries: int = Field(5, ge=0, description="how often a failing microbatch is tried again")
     rules: RulesPart = RulesPart()
     ingest: IngestPart = IngestPart()

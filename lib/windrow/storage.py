@@ -66,7 +66,7 @@ def unwritable(location: str, role: str, error: Exception) -> TableUnwritable:
 
 def open_table(location: str, role: str) -> DeltaTable:
     """Open a table at a path. Raises TableMissing, TableUnreadable."""
-    return _opened(DeltaTable, location, role)
+    return _opened(Snapshot.opened, location, role).table
 
 
 def latest_table(location: str, role: str) -> DeltaTable:
@@ -116,7 +116,10 @@ class Snapshot:
     def of(cls, location: str, table: DeltaTable) -> Snapshot:
         """Return an open table at the version of its handle. Raises what delta-rs raises."""
         version = table.version()
-        return cls(location, table, version, _entry_file(table, version))
+        entry = _entry_file(table, version)
+        if entry is not None and not entry[1]:
+            raise OSError(f"{_entry_path(version)} is empty, as after a power cut: `windrow run` sets it aside")
+        return cls(location, table, version, entry)
 
     def stands(self) -> bool:
         """Tell whether the handle is still at this version, and the log is seen to have the same entry for it."""

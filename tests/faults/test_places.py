@@ -52,7 +52,7 @@ def empty_log(path: Path) -> None:
 
 def broken_log(path: Path) -> None:
     empty_log(path)
-    (path / "_delta_log" / f"{0:020}.json").write_text('{"metaData"')
+    (path / "_delta_log" / f"{0:020}.json").write_text("this is no log")
 
 
 def foreign_table(path: Path) -> None:

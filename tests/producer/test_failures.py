@@ -1,6 +1,5 @@
 """What becomes of messages when something fails: no future stays open, no message is lost or doubled, no room is."""
 
-import errno
 import os
 import shutil
 import subprocess
@@ -122,16 +121,17 @@ class TestCommit:
 
     def test_not_kept(self, depot, monkeypatch):
         """
-        A message that is in the depot, but which the disk did not keep until the deadline, ends as not known.
+        A message that is in the depot, but which the disk refuses to keep, is not acknowledged: asked again, a disk
+        says that it has what it lost. What is sent after it comes behind it.
         """
 
-        def fail(path):
+        def fail(descriptor):
             raise OSError("input/output error")
 
-        with Producer(depot, "p", durable=True, delivery_timeout="3s") as producer:
+        with Producer(depot, "p") as producer:
             with monkeypatch.context() as broken:
-                broken.setattr(writer, "_synchronise", fail)
-                assert "not known" in producer.send(key="k", type="t").exception(60).message
+                broken.setattr(os, "fsync", fail)
+                assert "does not keep" in str(producer.send(key="k", type="t").exception(60))
             assert producer.send(key="k", type="t").result(60).sequence == 2
         assert messages(depot)["sequence"].to_pylist() == [1, 2]
 
@@ -174,18 +174,13 @@ class TestCommit:
 class TestDurable:
     def test_kept_before_it_is_acknowledged(self, depot, monkeypatch):
         """
-        A durable producer has the disk keep the files of a commit, and the directories that name them, before it
-        acknowledges; where the disk refuses once it asks again, and commits nothing twice.
+        A producer has the disk keep the files of a commit, and the directories that name them, before it acknowledges.
         """
         kept = []
-
-        def keep(descriptor):
-            kept.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
-            if len(kept) == 1:
-                raise OSError(errno.EIO, "no")
-
-        monkeypatch.setattr(os, "fsync", keep)
-        with Producer(depot, "p", durable=True) as producer:
+        monkeypatch.setattr(
+            os, "fsync", lambda descriptor: kept.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        )
+        with Producer(depot, "p") as producer:
             assert producer.send(key="k", type="t").result(60) == Ack(1, 1)
             table = DeltaTable(depot)
             log = Path(depot, "_delta_log")
@@ -196,10 +191,11 @@ class TestDurable:
 
     def test_not_asked(self, depot, monkeypatch):
         """
-        Without the setting nobody waits for the disk.
+        With `durable = false` nobody waits for the disk.
         """
+        create_depot(depot, pa.string())
         monkeypatch.setattr(os, "fsync", lambda descriptor: pytest.fail("asked"))
-        with Producer(depot, "p") as producer:
+        with Producer(depot, "p", durable=False) as producer:
             assert producer.send(key="k", type="t").result(60) == Ack(1, 1)
 
 

@@ -1,4 +1,4 @@
-"""The command that looks after the tables' files: maintain."""
+"""The commands that look after the tables' files: maintain and recover."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
     from windrow.maintain import Maintained
+    from windrow.recover import Recovered
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the command of this file."""
     app.command(epilog="Example: windrow maintain   or   windrow maintain --only ledger --dry-run")(maintain)
+    app.command(epilog="Example: windrow recover --dry-run")(recover)
 
 
 def maintain(
@@ -60,6 +62,43 @@ def maintain(
         people.print(
             f"[bold]{table.table}[/bold] {escape(table.location)}: {escape(_said(table, dry_run))}.", soft_wrap=True
         )
+
+
+def recover(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
+    config: Config = None,
+    depot: Depot = None,
+    ledger: Ledger = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Go back to the last version of the ledger that can be used: one whose files are whole and whose depot is there.
+
+    What came after is set aside, not deleted, and the next run makes its batches of the depot again. End the run first.
+    """
+    from windrow.recover import recover as recovered
+
+    chosen = options.switching(config, depot=depot, ledger=ledger)
+    with aside.status("looking at the ledger") as status:
+        done = recovered(chosen, dry_run, lambda version: status.update(f"looking at version {version}"))
+    if json:
+        options.print_json({"dry_run": dry_run, **asdict(done)})
+        return
+    people.print(escape(_told(done, dry_run)), soft_wrap=True)
+
+
+def _told(done: Recovered, dry_run: bool) -> str:
+    """Return in words what became of the ledger, or would."""
+    if done.first is None:
+        return f"Nothing to do: version {done.version} of the ledger {done.ledger}, its last one, can be used."
+    goes_on = "begins anew" if done.version is None else f"goes back to version {done.version}"
+    would = "would be" if dry_run else "are"
+    where = "set aside" if done.directory is None else f"in {done.directory}"
+    return (
+        f"The ledger {done.ledger} {goes_on}; versions {done.first} to {done.last} {would} {where}. They closed "
+        f"{count(done.closed, 'batch')}, which the next `windrow run` makes again of the depot, except for "
+        "what ticks and flushes decided. Whoever read them downstream reads afresh: see docs/downstream.md."
+    )
 
 
 def _said(table: Maintained, dry_run: bool) -> str:

@@ -21,6 +21,7 @@ INTERPRETED = {
     "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false",
 }
 SMALL_BYTES = 4_000_000
+NOTE = "spark.databricks.delta.commitInfo.userMetadata"  # of a commit, for who reads the table's history
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema, write_deltalake
 
 from windrow import chunks, tables
+from windrow.durable import ASIDE
 from windrow.engine.lock import commit_lock
 from windrow.errors import TableRefused
 from windrow.locations import local_path
@@ -90,7 +91,7 @@ def require_empty(location: str, role: str) -> None:
     What a creation leaves that was interrupted is none. A table that lost its log is refused as well: to begin anew
     over its files would pass in silence over what it held.
     """
-    ours = ("_delta_log", f"state={tables.PROGRESS}") if role == "ledger" else ("_delta_log",)
+    ours = ("_delta_log", ASIDE, *([f"state={tables.PROGRESS}"] if role == "ledger" else []))
     path = local_path(location)
     if path is None or not path.is_dir():
         return

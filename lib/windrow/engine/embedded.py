@@ -224,6 +224,7 @@ class EmbeddedEngine(DepotAndLedger):
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
         """Give `handle` the versions after `after`, up to `upto`."""
+        self._keep_read(after, upto)
         table = latest_table(self._depot, "depot")
         log = DeltaRsLog(self._depot)
         added = log.rows_added(after, upto)
@@ -247,7 +248,7 @@ class EmbeddedEngine(DepotAndLedger):
         if not (isinstance(rows, pa.Table) and isinstance(files, LedgerFiles)):
             raise BrokenPromise("the live rows were read by their files, and processed here")
         new = pa.concat_tables([rows.drop_columns(["known"]), control])
-        with commit_lock(self._ledger), writing(self._ledger, "ledger"):
+        with commit_lock(self._ledger, self._settings.durable), writing(self._ledger, "ledger"):
             try:
                 return files.replace(new, {"userMetadata": note})
             except CommitFailedError as error:

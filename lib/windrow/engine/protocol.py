@@ -172,6 +172,10 @@ class Engine(Protocol):
         """Return the Spark session that a microbatch is to work on, None where there is no Spark."""
         ...
 
+    def mend(self) -> None:
+        """Set aside what a power cut left behind on a disk of this machine. Raises TableUnreadable, TableLocked."""
+        ...
+
     def depot(self) -> Table:
         """Return the depot's identity. Raises TableMissing."""
         ...
@@ -243,6 +247,10 @@ class Engine(Protocol):
 
 class Intake(Protocol):
     """What ingest needs from an engine: files in, and a depot to append them to."""
+
+    def mend(self) -> None:
+        """Set aside what a power cut left behind on a disk of this machine. Raises TableUnreadable, TableLocked."""
+        ...
 
     def depot(self) -> Table:
         """Return the depot's identity and latest version. Raises TableMissing."""

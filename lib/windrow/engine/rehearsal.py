@@ -35,6 +35,9 @@ class Rehearsal:
         """Return what the engine has: it reads, processes and says how it would commit."""
         return getattr(self._engine, name)
 
+    def mend(self) -> None:
+        """Mend nothing."""
+
     def ledger(self) -> Table | None:
         """Return the ledger's identity; the depot's stands for one that was made here."""
         return self._engine.ledger() if self._live is None else self._engine.depot()

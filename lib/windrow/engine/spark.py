@@ -114,13 +114,13 @@ class SparkEngine(SparkTables):
     def live(self) -> Live:
         """Read the control rows of the latest version; what is open is read when it is asked for.
 
-        After a commit of this engine they are known, as long as nobody else made one.
+        They are known after a commit of this engine, and once they were read, as long as nobody made another one.
         """
         latest = self._log(self._ledger).latest()
         if latest is None:
             raise missing(self._settings.ledger, "ledger")
         version = latest[0]
-        if self._known is not None and (self._known[1].table_version, self._known[0]) == latest:
+        if self._known is not None and self._known[0] == latest:
             known = self._known[1]
             return replace(known, open=replace(cast("SparkOpen", known.open), session=self._session))
         whole = self._session.sql(f"SELECT * FROM {reference(self._ledger)} VERSION AS OF {version} WHERE {UNCACHED}")
@@ -130,10 +130,13 @@ class SparkEngine(SparkTables):
         rows = brought(whole.where(F.col("state").isin(*tables.CONTROL)), self._ledger)
         control = rows.select(schema.names).cast(schema).combine_chunks()
         opened = SparkOpen(self._session, reference(self._ledger), version, schema)
-        return Live(control, opened, version)
+        live = Live(control, opened, version)
+        self._known = (latest, live) if '"token"' in (latest[1] or "") else None
+        return live
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> pa.Table | None:
         """Stream what the depot added after `after`, with a fresh checkpoint: the ledger is the checkpoint."""
+        self._keep_read(after, upto)
         self._log(self._depot).rows_added(after, upto)  # raises before the stream does when a version is gone
         take = Take(self, after + 1, handle)
         feed = (
@@ -220,12 +223,12 @@ class SparkEngine(SparkTables):
         """Commit what was processed in one transaction of Spark, fenced by the token."""
         self._known = None
         try:
-            with self._lock(self._ledger):
+            with self._lock(self._ledger, self._settings.durable):
                 merged = self.commit(live, token, note, self.commit_form(processed)).write(processed.rows, control)
         except PySparkException as error:
             raise translated(error) from error
         left = _after(live, processed.rows, control)
-        self._known = None if left is None else (note, left)
+        self._known = None if left is None else ((left.table_version, note), left)
         return merged
 
     def commit(self, live: Live, token: str, note: str, form: str) -> SparkCommit:

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from windrow import tables
 from windrow.engine import encoding
 from windrow.engine.choice import OVERWRITE
-from windrow.engine.configured import INTERPRETED, SMALL_BYTES, WHOLE_TIMES, configured
+from windrow.engine.configured import INTERPRETED, NOTE, SMALL_BYTES, WHOLE_TIMES, configured
 from windrow.engine.frames import frame_of
 from windrow.engine.processed import Rows
 from windrow.engine.protocol import Live, Merged
@@ -33,7 +33,6 @@ from windrow.locations import reference
 from windrow.step import CHANGED
 
 SOURCE = "windrow_rows"
-NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 # Of a session whose user writes with transaction ids of his own Delta would pass over our commit in silence.
 NO_TRANSACTION_ID = dict.fromkeys(("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"))
 BEYOND = {"spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false"}

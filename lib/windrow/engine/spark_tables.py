@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from windrow import chunks, tables
 from windrow.engine import catalog, creation
+from windrow.engine.configured import NOTE, configured
 from windrow.engine.lock import commit_lock
 from windrow.engine.log import DeltaRsLog, Log
 from windrow.engine.protocol import Live, Upkeep
@@ -48,7 +50,7 @@ class SparkTables(DepotAndLedger):
         self._views = views
         self._depot, self._ledger = for_spark(settings.depot), for_spark(settings.ledger)
         self._paths: dict[str, Path | None] = {}
-        self._known: tuple[str, Live] | None = None  # the note of our last commit, and the live rows that it left
+        self._known: tuple[tuple[int, str | None], Live] | None = None  # live rows, and the commit that left them
         self._takes_settings: bool | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -114,7 +116,8 @@ class SparkTables(DepotAndLedger):
     def _create(self, location: str, rows: pa.Table, keep: str, comment: str, by: str = "") -> None:
         """Create a table with its first rows unless it exists. Raises TableRefused where something else lies."""
         path, properties = self._path(location), tables.PROPERTIES | tables.retention(keep)
-        with self._lock(location):
+        noted = {NOTE: json.dumps({"token": rows["token"][0].as_py()})} if by else {}
+        with self._lock(location), configured(self._session, noted):
             if path is not None and not is_name(location) and self._log(location).latest() is None:
                 creation.require_empty(str(path), "ledger" if by else "depot")
             catalog.create_table(self._session, location, rows, properties, comment, by)
@@ -136,7 +139,7 @@ class SparkTables(DepotAndLedger):
             self._paths[location] = local_path(found["location"])
         return self._paths[location]
 
-    def _lock(self, location: str) -> AbstractContextManager[None]:
+    def _lock(self, location: str, keep: bool = True) -> AbstractContextManager[None]:
         """Hold the lock of a table whose files lie on a disk of this machine, through whatever Spark writes them."""
         path = self._path(location) or (local_path(location) if self.remote else None)
-        return commit_lock(str(path)) if path is not None and path.parent.is_dir() else nullcontext()
+        return commit_lock(str(path), keep) if path is not None and path.parent.is_dir() else nullcontext()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from windrow.commits import Commit
 from windrow.engine.conversion import Conversion
+from windrow.engine.lock import follow, keep_read, mend
 from windrow.engine.log import Log
 from windrow.engine.protocol import Table
 from windrow.expressions import recorded_text
@@ -24,6 +25,17 @@ class DepotAndLedger:
     def _log(self, location: str) -> Log:
         """Return the log of a table."""
         raise NotImplementedError
+
+    def mend(self) -> None:
+        """Set aside what a power cut left behind on a disk of this machine. Raises TableUnreadable, TableLocked."""
+        mend(self._depot, "depot")
+        mend(self._ledger, "ledger")
+        follow(self._ledger, self._depot)
+
+    def _keep_read(self, after: int, upto: int) -> None:
+        """Have a disk of this machine keep the versions of the depot that are about to be read."""
+        if self._settings.durable:
+            keep_read(self._depot, after, upto)
 
     def depot(self) -> Table:
         """Return the depot's identity, latest version and columns."""

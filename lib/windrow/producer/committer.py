@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from windrow.engine.lock import keep_recent
 from windrow.errors import DeliveryTimeout, ProducerFenced, ProducerInUse, WindrowError, first_line
 from windrow.producer.batch import Batch
 from windrow.producer.delivery import Position
@@ -67,6 +68,8 @@ class Committer:
             return None
         if lane is None or lane.state is not State.OPEN:
             reached, raw = self.recorded(name), self._writer.raw
+            if chosen.durable:
+                keep_recent(self.location)
             ended = raw and reached.mark is not None
             lane = Lane(name, chosen, reached.sequence, self._bell, ordered=raw, ended=ended)
             with self._bell.lock:

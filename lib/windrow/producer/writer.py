@@ -6,11 +6,7 @@ and delta-rs compares it again, on the same handle: where another process has wr
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import dataclass
-from pathlib import Path
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,10 +17,9 @@ from windrow import chunks, messages
 from windrow.arrow import plain_type
 from windrow.commits import FEED, OCTETS
 from windrow.engine.creation import create_depot, create_raw_depot
-from windrow.engine.lock import commit_lock
+from windrow.engine.lock import commit_lock, keep_recent, mend
 from windrow.engine.log import payload_type
-from windrow.errors import ProducerFenced, TableRefused
-from windrow.locations import local_path
+from windrow.errors import NotKept, ProducerFenced, TableRefused
 from windrow.producer.delivery import Position
 from windrow.storage import UNTRIMMED, Snapshot, history, open_table, reading, writing
 
@@ -78,6 +73,7 @@ class DepotWriter:
     def made(cls, location: str, schema: pa.Schema, keep: str) -> DepotWriter:
         """Open the depot, or make one for messages or chunks. Raises TableRefused, TableUnreadable."""
         raw = schema == chunks.RAW
+        mend(location, "depot")
         with reading(location, "depot"):
             there = DeltaTable.is_deltatable(location)
         if not there and raw:
@@ -103,9 +99,9 @@ class DepotWriter:
         self._failed = True
         version = self._committed(entry)
         if version is None:
-            version = self._commit(rows, entry)
-        if durable:
-            self._flush(version)
+            version = self._commit(rows, entry, durable)
+        elif durable:
+            keep_recent(self._location)
         self._commits += 1
         self._acknowledged = version
         self._failed = False
@@ -135,11 +131,13 @@ class DepotWriter:
         """Tell whether the commit of a producer that is known by `note` may be in the log although it failed."""
         return name in self._doubts and self._doubts[name][0].note == note
 
-    def _commit(self, rows: pa.Table, entry: Entry) -> int:
+    def _commit(self, rows: pa.Table, entry: Entry, durable: bool) -> int:
         self._doubts[entry.name] = entry, entry.before + rows.num_rows, self._acknowledged
         try:
-            with commit_lock(self._location), writing(self._location, "depot"):
+            with commit_lock(self._location, durable), writing(self._location, "depot"):
                 return self._write(rows, entry)
+        except NotKept:
+            raise
         except Exception:
             self._reload()
             try:
@@ -208,16 +206,6 @@ class DepotWriter:
             self._snapshot = Snapshot.of(self._location, self._table)
         return self._table
 
-    def _flush(self, version: int) -> None:
-        """Have the disk keep the files of a commit before it is acknowledged."""
-        root = local_path(self._location)
-        if root is None:
-            return
-        entry = root / "_delta_log" / f"{version:020}.json"
-        with writing(self._location, "depot"):
-            for path in (*(root / added for added in _added(entry)), entry, entry.parent, root):
-                _synchronise(path)
-
 
 def _required(table: DeltaTable, location: str, raw: bool) -> tuple[pa.Schema, list[pa.Field]]:
     """Return the columns of a message or a chunk in the depot, and what columns it has beside them.
@@ -268,17 +256,3 @@ def _fenced(name: str) -> ProducerFenced:
         f"another process writes as producer {name!r}",
         "Give each process an id of its own. What failed was not written by this one.",
     )
-
-
-def _added(entry: Path) -> list[str]:
-    """Return the files that an entry of the log adds."""
-    actions = (json.loads(line) for line in entry.read_text(encoding="utf-8").splitlines())
-    return [unquote(action["add"]["path"]) for action in actions if "add" in action]
-
-
-def _synchronise(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -16,7 +16,7 @@ from deltalake.transaction import AddAction
 
 from windrow.commits import FEED, OCTETS
 from windrow.engine.creation import require_raw
-from windrow.engine.lock import commit_lock
+from windrow.engine.lock import commit_lock, mend
 from windrow.errors import FileRefused, TableRefused
 from windrow.locations import local_path
 from windrow.producer.writer import application
@@ -35,6 +35,7 @@ class RawDepot:
     def __init__(self, location: str) -> None:
         """Open the depot. Raises TableRefused, TableMissing, TableUnreadable."""
         self.location = location
+        mend(location, "depot")
         self._root = local_path(location)
         table = self._open()
         self.store = table_files(location, table)

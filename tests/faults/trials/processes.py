@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
@@ -54,6 +54,12 @@ class Child:
         except EOFError:
             return False
         return True
+
+    def said(self) -> Iterator[Any]:
+        """Yield what it said until it ended."""
+        with suppress(EOFError):
+            while True:
+                yield self._ours.recv()
 
     def kill(self) -> bool:
         """Send it SIGKILL, and return whether that is what ended it."""

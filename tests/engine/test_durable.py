@@ -1,0 +1,279 @@
+"""What a disk keeps of a commit, and tables that a power cut left half-written."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.clocks import NOW
+from tests.conftest import EngineFactory
+from tests.engine.world import World
+from tests.faults.mishaps import assert_sound, forget_tables
+from tests.messages import log
+from windrow import durable
+from windrow.engine import lock
+from windrow.engine.lock import commit_lock
+from windrow.errors import NotKept, TableUnreadable
+from windrow.reading import status
+from windrow.recover import recover
+from windrow.settings import Settings
+
+SAID = log(versions=8, seed=3)
+
+
+@pytest.fixture
+def worked(world: World, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A ledger that has read eight versions of its depot, one in a microbatch."""
+    monkeypatch.setattr(durable, "SECOND_LOOK", 0.01)
+    world.publish(*SAID)
+    world.runner(embedded, max_messages=1).once()
+    forget_tables()
+    return world
+
+
+def entries(table: str, last: int) -> list[Path]:
+    """Return the last entries of a log."""
+    return sorted(Path(table, "_delta_log").glob("*.json"))[-last:]
+
+
+def emptied(table: str, last: int) -> None:
+    """Leave a log as a power cut does: the last entries are there and have nothing in them."""
+    for entry in entries(table, last):
+        entry.write_bytes(b"")
+
+
+def aside(table: str) -> list[str]:
+    """Return the names of the files that were set aside."""
+    return sorted(path.name for path in Path(table, durable.ASIDE).rglob("*") if path.is_file())
+
+
+class TestKeep:
+    def test_whole_commit_of_either_engine(self, world, engine, monkeypatch):
+        """
+        When a commit is reported its data files, its entry and the directories that name them were given to the disk,
+        and the versions of the depot that it read before it.
+        """
+        world.publish(*SAID[:2])
+        runner, kept, committed = world.runner(engine), [], []
+        really = os.fsync
+
+        def keep(descriptor):
+            kept.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+            really(descriptor)
+
+        monkeypatch.setattr(os, "fsync", keep)
+        before = DeltaTable(world.ledger).version()
+        runner._report = lambda done: committed.append(list(kept))
+        runner.once()
+        for table, begin in ((world.ledger, before), (world.depot, 0)):
+            root = Path(table).resolve()
+            for version in range(begin + 1, DeltaTable(table).version() + 1):
+                entry = durable._entry(root / "_delta_log", version)
+                data = {root / name for name, _ in durable._written(durable._actions(entry))}
+                assert {entry, entry.parent, *data, *(file.parent for file in data)} <= set(committed[-1])
+
+    def test_not_asked(self, world, embedded, monkeypatch):
+        """
+        With `durable = false` a run leaves it to the system.
+        """
+        world.publish(*SAID[:2])
+        world.runner(embedded, durable=False).once()
+        world.publish(*SAID[2:4])
+        monkeypatch.setattr(os, "fsync", lambda descriptor: pytest.fail("asked"))
+        world.runner(embedded, durable=False).once()
+        assert world.version() == 2
+
+    def test_what_others_did_not_keep(self, worked, monkeypatch):
+        """
+        A commit keeps also what others have left to the system: on top of that it would be lost with it.
+        """
+        kept = []
+        monkeypatch.setattr(durable, "_have_kept", kept.extend)
+        lock.KEPT.clear()
+        with commit_lock(worked.ledger):
+            pass
+        assert set(entries(worked.ledger, 9)) <= {Path(path) for path in kept}
+        kept.clear()
+        with commit_lock(worked.ledger):
+            pass
+        assert kept == []
+
+    def test_disk_that_does_not(self, world, embedded, monkeypatch):
+        """
+        A disk that refuses ends the run: nobody is told of a commit that it may not have.
+        """
+
+        def refuse(descriptor):
+            raise OSError(5, "no")
+
+        world.publish(*SAID[:2])
+        runner = world.runner(embedded)
+        monkeypatch.setattr(os, "fsync", refuse)
+        with pytest.raises(NotKept, match="does not keep"):
+            runner.once()
+        assert not runner.summary.microbatches
+
+
+class TestMend:
+    @pytest.mark.parametrize("last", [1, 5])
+    def test_empty_entries(self, worked, engine, last):
+        """
+        A run goes on from the last whole version, whatever empty entries follow it, with the same result; it once went
+        on with an empty ledger, from the first message.
+        """
+        names = [entry.name for entry in entries(worked.ledger, last)]
+        emptied(worked.ledger, last)
+        with pytest.raises(TableUnreadable, match="power cut"):
+            status(worked.depot, worked.ledger, NOW)
+        worked.runner(engine).once()
+        assert set(names) <= set(aside(worked.ledger))
+        assert_sound(worked)
+        assert worked.canonical() == worked.expected()
+
+    @pytest.mark.parametrize("harm", ["cut", "zeros", "data"])
+    def test_torn_entry(self, worked, embedded, harm):
+        """
+        So does an entry that is cut off or full of zeros, or of which a data file is cut off.
+        """
+        entry = entries(worked.ledger, 1)[0]
+        content = entry.read_bytes()
+        if harm == "data":
+            name, size = next(durable._written(durable._actions(entry)))
+            os.truncate(Path(worked.ledger, name), size - 1)
+            os.utime(Path(worked.ledger, name), (entry.stat().st_mtime - 1,) * 2)
+        else:
+            entry.write_bytes(content[:-20] if harm == "cut" else bytes(len(content)))
+        worked.runner(embedded).once()
+        assert entry.name in aside(worked.ledger)
+        assert_sound(worked)
+        assert worked.canonical() == worked.expected()
+
+    def test_of_the_depot(self, worked, embedded):
+        """
+        A depot goes on from its last whole version, and the ledger from the last one that had read no more.
+        """
+        emptied(worked.depot, 3)
+        worked.runner(embedded).once()
+        assert_sound(worked)
+        worked.publish(*SAID[5:])
+        worked.runner(embedded).once()
+        assert_sound(worked)
+        assert worked.canonical() == worked.expected()
+
+    def test_torn_before_the_end(self, worked, embedded):
+        """
+        An entry that is torn and has whole ones behind it is an error, and nothing is moved.
+        """
+        entries(worked.ledger, 3)[0].write_bytes(b"")
+        with pytest.raises(TableUnreadable, match="recover"):
+            worked.runner(embedded)
+        assert aside(worked.ledger) == []
+
+    @pytest.mark.parametrize("harmed", ["checkpoint", "hint"])
+    def test_checkpoint(self, worked, embedded, harmed):
+        """
+        A checkpoint or hint that is not whole is set aside, and nothing else.
+        """
+        DeltaTable(worked.ledger).create_checkpoint()
+        pattern = "*.checkpoint.parquet" if harmed == "checkpoint" else "_last_checkpoint"
+        file = next(Path(worked.ledger, "_delta_log").glob(pattern))
+        file.write_bytes(file.read_bytes()[:-8])
+        worked.publish(log(versions=1, seed=9)[0])
+        worked.runner(embedded).once()
+        assert file.name in aside(worked.ledger)
+        assert not any(name.endswith(".json") for name in aside(worked.ledger))
+        assert_sound(worked)
+
+    def test_creation(self, world, embedded, monkeypatch):
+        """
+        A ledger whose first entry is torn is begun anew, over what it left.
+        """
+        monkeypatch.setattr(durable, "SECOND_LOOK", 0.01)
+        world.publish(*SAID[:2])
+        world.runner(embedded).once()
+        emptied(world.ledger, 2)
+        world.runner(embedded).once()
+        assert_sound(world)
+        assert world.canonical() == world.expected()
+
+    def test_whole_table(self, worked, embedded):
+        """
+        Of a table that is whole nothing is moved, nor where a clean-up removed old files.
+        """
+        DeltaTable(worked.ledger).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+        assert durable.mend(worked.ledger, "ledger") is None
+        assert durable.mend(worked.depot, "depot") is None
+
+    def test_somebody_still_writes(self, worked, monkeypatch):
+        """
+        A file that is still being written is waited for, not moved.
+        """
+        monkeypatch.setattr(durable, "SECOND_LOOK", 0.5)
+        entry = entries(worked.depot, 1)[0]
+        content = entry.read_bytes()
+        entry.write_bytes(content[:10])
+        threading.Timer(0.1, entry.write_bytes, (content,)).start()
+        assert durable.mend(worked.depot, "depot") is None
+        assert aside(worked.depot) == []
+
+    def test_files_of_hadoop(self, world, spark_engine, monkeypatch):
+        """
+        Checksums that Hadoop keeps beside an entry and that are not whole do not keep Spark from reading it.
+        """
+        monkeypatch.setattr(durable, "SECOND_LOOK", 0.01)
+        world.publish(*SAID[:2])
+        world.runner(spark_engine).once()
+        beside = max(Path(world.ledger, "_delta_log").glob(".*.json.crc"))
+        beside.write_bytes(b"")
+        world.publish(*SAID[2:4])
+        world.runner(spark_engine).once()
+        assert beside.name in aside(world.ledger)
+        assert_sound(world)
+
+
+class TestRecover:
+    def settings(self, world: World) -> Settings:
+        """Return the settings of a world."""
+        return Settings(depot=world.depot, ledger=world.ledger, engine="embedded")
+
+    @pytest.mark.parametrize("harm", ["torn in the middle", "data gone", "depot set back"])
+    def test_last_version_of_use(self, worked, embedded, harm):
+        """
+        A ledger goes back to its last version of use; the next run makes the same batches again.
+        """
+        total = DeltaTable(worked.ledger).version()
+        if harm == "torn in the middle":
+            entries(worked.ledger, 3)[0].write_bytes(b"")
+        elif harm == "data gone":
+            live = [uri for uri in DeltaTable(worked.ledger).file_uris() if "state=progress" in uri]
+            Path(live[0]).unlink()
+        else:
+            for entry in entries(worked.depot, 3):
+                entry.unlink()
+        would = recover(self.settings(worked), dry_run=True)
+        assert aside(worked.ledger) == []
+        done = recover(self.settings(worked))
+        assert (done.version, done.last) == (would.version, would.last) == (done.first - 1, total)
+        forget_tables()
+        if harm == "depot set back":
+            worked.publish(*SAID[5:])
+        worked.runner(embedded).once()
+        assert_sound(worked)
+        assert worked.canonical() == worked.expected()
+        assert recover(self.settings(worked)).first is None
+
+    def test_nothing_of_use(self, worked, embedded):
+        """
+        Where no version is of use all is set aside, and the next run begins anew.
+        """
+        for file in Path(worked.ledger).glob("state=progress/*.parquet"):
+            file.unlink()
+        assert recover(self.settings(worked)).version is None
+        forget_tables()
+        worked.runner(embedded).once()
+        assert_sound(worked)
+        assert worked.canonical() == worked.expected()

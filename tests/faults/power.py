@@ -1,0 +1,217 @@
+"""Power cuts: a producer and a driver on a disk that loses, at a random moment, all that the device does not have.
+
+The disk is an image with ext4. A cut is ext4's own `shutdown` without a flush of its journal: what only the page cache
+holds is gone, and mounting the image again finds what the device had. `python -m tests.faults.power --cuts 100` makes
+so many cuts with either setting of `durable` and counts what they cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+
+import windrow
+from tests.faults.trials.processes import Child, children
+from windrow import storage
+from windrow.durable import ASIDE
+from windrow.errors import WindrowError
+from windrow.verify import verify
+
+SHUTDOWN, WITHOUT_FLUSH = 0x8004587D, 2  # EXT4_IOC_SHUTDOWN, EXT4_GOING_FLAGS_NOLOGFLUSH
+CUTS_OF_A_DISK = 5
+SIZE = "256M"
+
+
+def obstacle() -> str:
+    """Say why no disk can be made here; empty where it can."""
+    try:
+        with tempfile.TemporaryDirectory() as folder, disk(Path(folder), "16M") as made:
+            made.cut()
+    except (OSError, subprocess.CalledProcessError) as error:
+        return f"no power can be cut here: {error}"
+    return ""
+
+
+class Disk:
+    """A disk in a file, mounted at `root`."""
+
+    def __init__(self, folder: Path, size: str) -> None:
+        self._image, self.root = folder / "image", folder / "disk"
+        self.root.mkdir()
+        _call("truncate", "-s", size, str(self._image))
+        _call("mkfs.ext4", "-q", "-F", str(self._image))
+        self.mount()
+
+    def mount(self) -> None:
+        """Have the disk there."""
+        _call("mount", "-o", "loop", str(self._image), str(self.root))
+
+    def unmount(self) -> None:
+        """Have it gone, as soon as nobody holds a file of it."""
+        for _ in range(100):
+            if subprocess.run(["umount", str(self.root)], capture_output=True, check=False).returncode == 0:
+                return
+            time.sleep(0.05)
+        _call("umount", str(self.root))
+
+    def cut(self) -> None:
+        """Lose what the device does not have; nobody can write until the disk is mounted again."""
+        descriptor = os.open(self.root, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, SHUTDOWN, struct.pack("I", WITHOUT_FLUSH))
+        finally:
+            os.close(descriptor)
+
+    def flush(self) -> None:
+        """Write what is held to the device, as the system does now and then."""
+        _call("sync", "-f", str(self.root))
+
+
+def _call(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True)
+
+
+@contextmanager
+def disk(folder: Path, size: str = SIZE) -> Iterator[Disk]:
+    """Make a disk, and take it away again."""
+    made = Disk(folder, size)
+    try:
+        yield made
+    finally:
+        made.unmount()
+
+
+def produce(pipe: Connection, values: dict[str, Any], begin: int, durable: bool) -> None:
+    """Send messages, each with a number of its own, and say which were acknowledged."""
+    pipe.send("ready")
+    pipe.recv()
+    with suppress(WindrowError), windrow.Producer(values["depot"], "p", durable=durable, hold_ms=20) as producer:
+        number = begin
+        while True:
+            sent = [
+                producer.send(key=f"k{at % 7}", type=f"t{at % 3}", payload=str(at)) for at in range(number, number + 5)
+            ]
+            for at, one in enumerate(sent, number):
+                one.result(60)
+                pipe.send(at)
+            number += len(sent)
+
+
+def drive(pipe: Connection, values: dict[str, Any], durable: bool) -> None:
+    """Batch what is there, again and again."""
+    pipe.send("ready")
+    pipe.recv()
+    settings = windrow.Settings(**values, durable=durable, run={"every": "50ms", "maintain_every": "2s"})
+    with suppress(WindrowError):
+        windrow.run(settings, once=False)
+
+
+@dataclass(slots=True)
+class Counted:
+    """What cuts cost: `lost` were acknowledged, `differences` come from verify; `aside` is what was set aside."""
+
+    cuts: int = 0
+    messages: int = 0
+    lost: int = 0
+    twice: int = 0
+    unreadable: list[str] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
+    aside: int = 0
+
+    @property
+    def sound(self) -> bool:
+        """Tell whether nothing was lost, twice, different or unreadable."""
+        return not (self.lost or self.twice or self.unreadable or self.differences)
+
+
+def cuts(folder: Path, seed: int, durable: bool, counted: Counted, times: int = CUTS_OF_A_DISK) -> None:
+    """Cut the power of one disk so many times, and count after each of them."""
+    chosen = random.Random(seed)
+    with disk(folder) as made:
+        tables = {name: str(made.root / name) for name in ("depot", "ledger")}
+        values = tables | {"engine": "embedded", "rules": {"window": "2s", "max_delay": "500ms", "max_leap": "500ms"}}
+        acknowledged: set[int] = set()
+        for number in range(times):
+            begin = (seed * times + number) * 1_000_000
+            said = _until_cut(made, values, durable, chosen, begin)
+            made.unmount()
+            made.mount()
+            storage.OPEN_TABLES.clear()
+            counted.cuts += 1
+            acknowledged |= set(said)
+            try:
+                windrow.run(windrow.Settings(**values, durable=durable))
+            except WindrowError as error:
+                counted.unreadable.append(f"seed {seed}, cut {number}: {error}")
+                return
+            _count(tables, acknowledged if durable else set(), counted)
+
+
+def _until_cut(made: Disk, values: dict[str, Any], durable: bool, chosen: random.Random, begin: int) -> list[int]:
+    """Let a producer and a driver work until the power is cut; return the numbers that were acknowledged."""
+    sender, driver = Child(produce, values, begin, durable), Child(drive, values, durable)
+    with children(sender, driver):
+        sender.go()
+        time.sleep(chosen.uniform(0.0, 0.5))
+        driver.go()
+        for _ in range(chosen.randrange(3)):
+            time.sleep(chosen.uniform(0.0, 1.5))
+            made.flush()
+        time.sleep(chosen.uniform(0.05, 2.0))
+        made.cut()
+        sender.kill()
+        driver.kill()
+        return list(sender.said())
+
+
+def _count(tables: dict[str, str], acknowledged: set[int], counted: Counted) -> None:
+    """Compare what was acknowledged, what the depot has and what the ledger made of it."""
+    payloads = DeltaTable(tables["depot"]).to_pyarrow_table(columns=["payload"])["payload"]
+    held = [int(text) for text in payloads.to_pylist()]
+    report = verify(tables["depot"], tables["ledger"])
+    books = report.books[-1]
+    counted.messages = max(counted.messages, len(held))
+    counted.lost += len(acknowledged - set(held)) + books.lost
+    counted.twice += len(held) - len(set(held)) + books.duplicated
+    counted.differences += map(str, report.differences)
+    counted.aside = sum(1 for table in tables.values() for _ in Path(table).glob(f"{ASIDE}/*"))
+
+
+def main() -> int:
+    """Make the cuts that were asked for; exit status 1 when they cost anything."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.power", description=__doc__)
+    parser.add_argument("--cuts", type=int, default=100, help="with either setting (%(default)s)")
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    asked = parser.parse_args()
+    if reason := obstacle():
+        sys.stdout.write(f"skipped: {reason}\n")
+        return 0
+    results = {durable: Counted() for durable in (True, False)}
+    aside = dict.fromkeys(results, 0)
+    for number in range(-(-asked.cuts // CUTS_OF_A_DISK)):
+        for durable, counted in results.items():
+            with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
+                cuts(Path(folder), asked.seed + number, durable, counted)
+            aside[durable] += counted.aside
+            told = f"durable = {str(durable).lower()}: {counted}, set aside {aside[durable]} times in all"
+            sys.stderr.write(f"{told}\n")
+    return int(not all(counted.sound for counted in results.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
