@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from windrow.batching import Rules
 from windrow.durations import LONGEST
 from windrow.errors import NotFound, RulesError, SettingsError
 from windrow.tuning import Trial, advise, suggested, sweep, tune
+from windrow.tuning.advice import by_others
 
 WINDOWS, DELAYS = ["2s", "10s"], ["1s", "4s", "9s"]
 LONG = Rules(window="1h", max_delay="5s")
@@ -252,6 +254,22 @@ class TestAdvise:
         """
         rows = [message("a", NOW + HOUR, NOW + HOUR), *(message(f"t{n}", NOW + n, NOW + n) for n in range(9))]
         assert "9 of these are too old only because others moved" in advise(Trial.of(table(rows)), LONG, 10).why[2]
+
+    def test_as_the_rejections_say(self) -> None:
+        """
+        It counts the messages of which their rejections say that their time was raised by more than they missed; it
+        once compared arrival and event time in two orders, and advised for what had not happened.
+        """
+        chance = Random(5)
+        rows = [
+            message(f"t{at}", stamp - chance.randrange(9 * SECOND), stamp, key=f"k{at % 5}", source=f"s{at % 3}")
+            for at in range(300)
+            for stamp in [NOW + chance.randrange(60 * SECOND)]
+        ]
+        messages = table(rows).append_column("version", pa.array([at // 10 for at in range(300)]))
+        rejected = windrow.batch(messages, LONG).rejected.to_pylist()
+        raised = [row for row in rejected if row["reason"] == "too_old" and row["raised_by_us"] >= row["off_by_us"]]
+        assert 0 < by_others(Trial.of(messages), LONG.max_delay) == len(raised)
 
     def test_short_window(self) -> None:
         """

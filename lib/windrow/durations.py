@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 from windrow.errors import SettingsError
 
@@ -13,11 +14,13 @@ MILLISECOND, SECOND, LONG = UNITS["ms"], UNITS["s"], 2 * UNITS["m"]
 _PART = re.compile(r"(\d+)(us|ms|s|m|h|d)")
 
 
-def microseconds(duration: str | int, name: str = "duration") -> int:
+def microseconds(duration: str | int | timedelta, name: str = "duration") -> int:
     """Return a duration in microseconds; an int is taken as microseconds already.
 
     Raises SettingsError for anything that is not a sum of whole numbers with units, or longer than a century.
     """
+    if isinstance(duration, timedelta):
+        duration = duration // timedelta(microseconds=1)
     if isinstance(duration, bool) or not isinstance(duration, str | int):
         raise SettingsError(f"{name} is {duration!r}, not a duration", "Write it like 500ms, 10s, 5m or 1h30m.")
     value = duration if isinstance(duration, int) else _parse(duration, name)

@@ -136,13 +136,15 @@ def _is_other(found: str | None, known: str | None) -> bool:
 class Reading:
     """How far a run knows an inlet to be read, and up to where it has looked at the depot without finding more.
 
-    `ahead` has the version behind which it looked, and the time of what comes next (microseconds).
+    `ahead` has the version behind which it looked, and the time of what comes next (microseconds). `turn` says when it
+    was read last: whoever waited longest is next, so that a depot which never ends keeps no other one waiting.
     """
 
     inlet: Inlet
     known: Reached
     covered: int = -1
     ahead: tuple[int, int] | None = None
+    turn: int = 0
 
     def behind(self) -> bool:
         """Tell whether the depot has versions that were not read yet. Raises as `require_depot` does."""

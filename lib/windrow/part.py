@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
 from windrow import durations
 from windrow.errors import SettingsError
 
 
 def _duration(value: Any) -> int:
+    if isinstance(value, int | float) and value:
+        raise ValueError(f"{value!r} has no unit: write 500ms, {value}s or 5m")
     try:
         return durations.microseconds(value)
     except SettingsError as error:
@@ -21,8 +23,12 @@ def _or_never(value: Any) -> int | None:
     return None if value in ("never", None) else _duration(value)
 
 
-Duration = Annotated[int, BeforeValidator(_duration)]
-OrNever = Annotated[int | None, BeforeValidator(_or_never)]
+def _text(value: int | None) -> str:
+    return "never" if value is None else durations.text(value)
+
+
+Duration = Annotated[int, BeforeValidator(_duration), PlainSerializer(_text)]
+OrNever = Annotated[int | None, BeforeValidator(_or_never), PlainSerializer(_text)]
 Count = Annotated[int, Field(ge=1)]
 Octets = Annotated[int, Field(ge=0, le=2**62)]
 

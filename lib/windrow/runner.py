@@ -184,7 +184,7 @@ class Runner:
         """Return the inlet to read next, None when all depots are read to their ends."""
         behind = [reading for reading in self._readings if reading.behind()]
         if not self._in_step:
-            return min(behind, key=lambda reading: reading.inlet.priority, default=None)
+            return min(behind, key=lambda reading: (reading.turn, reading.inlet.priority), default=None)
         ahead = {id(reading): self._time_ahead(reading) for reading in behind}
         behind = [reading for reading in behind if reading.behind()]  # without those whose new versions have no rows
         if not behind:
@@ -220,6 +220,7 @@ class Runner:
         return int(np.min(microbatch.primed.sources.idle(microbatch.started_at).floor, initial=FAR))
 
     def _read(self, reading: Reading) -> None:
+        reading.turn = 1 + max(other.turn for other in self._readings)
         engine = reading.inlet.engine
         upto = engine.depot().version
         if upto > reading.known.version:

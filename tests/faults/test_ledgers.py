@@ -48,6 +48,17 @@ class TestOtherDepot:
         assert_whole(half)
 
 
+class TestWrongWayRound:
+    def test_ledger_as_depot(self, half: World, embedded: EngineFactory, tmp_path: Path) -> None:
+        """
+        A ledger that is named as depot is refused before another ledger is made: its rows are no messages.
+        """
+        half.depot, half.ledger = half.ledger, str(tmp_path / "another")
+        with pytest.raises(TableRefused, match="is a ledger, no depot"):
+            run(half, embedded)
+        assert not Path(half.ledger).exists()
+
+
 class TestRestored:
     @pytest.mark.slow_on_spark
     def test_goes_on(self, half: World, engine: EngineFactory) -> None:

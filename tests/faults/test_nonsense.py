@@ -41,7 +41,7 @@ FILES = {
     "no window": (b'[rules]\nwindow = "0s"', "window is 0"),
     "negative window": (b"[rules]\nwindow = -1", "rules.window = -1"),
     "huge window": (b'[rules]\nwindow = "36501d"', "rules.window = '36501d'"),
-    "window beyond numbers": (b"[rules]\nwindow = 9223372036854775808", "out of range"),
+    "window beyond numbers": (b"[rules]\nwindow = 9223372036854775808", "no unit"),
     "window without a unit": (b'[rules]\nwindow = "10"', "rules.window = '10'"),
     "broken window": (b'[rules]\nwindow = "1.5s"', "rules.window = '1.5s'"),
     "empty window": (b'[rules]\nwindow = ""', "rules.window = ''"),

@@ -32,7 +32,7 @@ def arguments(parser: ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("--batches", type=int, default=1_000_000, help="open batches (1,000,000)")
     parser.add_argument("--further", type=int, default=5, help="microbatches to open batches (5)")
-    parser.add_argument("--max-driver-messages", type=int, default=100_000, help="the setting (100,000)")
+    parser.add_argument("--max-driver-messages", type=int, default=10_000, help="the setting (10,000)")
 
 
 def run(directory: Path, asked: Namespace) -> None:

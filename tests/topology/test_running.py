@@ -14,6 +14,7 @@ from tests.topology.banks import bank, expected, transfers
 from windrow import RawProducer
 from windrow.engine.upkeep import DeltaRsUpkeep
 from windrow.errors import MicrobatchFailed, NotFound, SettingsError, TableRefused, TopologyRefused
+from windrow.microbatch import Committed
 from windrow.settings import Settings
 from windrow.testing import Harness, ManualClock
 from windrow.topology import Depot, Microbatch, Topology, opened
@@ -96,6 +97,27 @@ class TestDepots:
         harness.append([message()], "b")
         harness.run()
         assert [row["depot"] for row in harness.history() if row["kind"] == "data"] == ["b", "a"]
+
+    def test_none_starves(self, tmp_path: Path) -> None:
+        """
+        A depot that gets something new before it is read to its end keeps no other one waiting, whatever their
+        priorities: once the second read nothing as long as the first went on.
+        """
+        harness = Harness(counter(a=Depot("a"), b=Depot("b", priority=9)), tmp_path)
+        harness.append([message()], "a")
+        harness.append([message()], "b")
+        runner, left = harness.runner(), 6
+
+        def more(done: Committed) -> None:
+            nonlocal left
+            if left and done.kind == "data":
+                left -= 1
+                harness.append([message()], "a")
+
+        runner._report = more
+        runner.once()
+        assert [row["depot"] for row in harness.history() if row["kind"] == "data"][:2] == ["a", "b"]
+        assert counted(harness) == {"a": 7, "b": 1}
 
 
 class TestInStep:

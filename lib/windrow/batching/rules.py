@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Literal, get_args
 
 from windrow.durations import microseconds, text
@@ -35,13 +36,13 @@ class Rules:
 
     def __init__(
         self,
-        window: str | int = "10s",
-        max_delay: str | int = "5s",
-        max_leap: str | int = "1s",
+        window: str | int | timedelta = "10s",
+        max_delay: str | int | timedelta = "5s",
+        max_leap: str | int | timedelta = "1s",
         max_batch_bytes: int | None = 16_777_216,
         window_start: WindowStart = "arrival",
     ) -> None:
-        """Take durations as text (`10s`) or as microseconds. Raises RulesError or SettingsError."""
+        """Take durations as text (`10s`), `timedelta` or whole microseconds. Raises RulesError or SettingsError."""
         put = object.__setattr__
         put(self, "window", microseconds(window, "window"))
         put(self, "max_delay", microseconds(max_delay, "max_delay"))

@@ -93,7 +93,7 @@ def check_retention(ledger: OpenLedger) -> Iterator[Finding]:
 
 def check_rules(ledger: OpenLedger) -> Iterator[Finding]:
     """Rules that differ from those in force change with the next run."""
-    now, then = json.loads(ledger.progress.rules), ledger.settings.rules.model_dump()
+    now, then = json.loads(ledger.progress.rules), json.loads(ledger.settings.rules.build().to_json())
     differ = {name: (now.get(name), value) for name, value in then.items() if now.get(name) != value}
     changed = [f"{name} from {_said(name, old)} to {_said(name, new)}" for name, (old, new) in differ.items()]
     if changed:

@@ -17,7 +17,7 @@ from windrow.engine.log import Log, payload_type
 from windrow.engine.protocol import Table
 from windrow.engine.rows import is_ledger
 from windrow.engine.slices import mapping_of
-from windrow.errors import SettingsError, require
+from windrow.errors import SettingsError, TableRefused, require
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.settings import Settings
 
@@ -48,10 +48,14 @@ class Conversion:
     def of(cls, settings: Settings, table: Table, rows: bool = False) -> Conversion:
         """Return the conversion of a depot; with `rows` one that holds no messages is read as its rows are.
 
-        Raises SettingsError, ExpressionError.
+        Raises SettingsError, ExpressionError, TableRefused for a ledger.
         """
         if rows and _has_no_messages(settings, table):
             return cls(None, None, table.schema, table.payload, verbatim=True)
+        if is_ledger(table.schema):
+            raise TableRefused(
+                f"{settings.depot} is a ledger, no depot", "See whether depot and ledger are named the wrong way round."
+            )
         if not table.raw:
             mapping = mapping_of(settings.depot_columns, table.schema)
             return cls(None, mapping, table.schema, mapping.payload_type(table.schema) if mapping else table.payload)

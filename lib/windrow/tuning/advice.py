@@ -57,11 +57,15 @@ def _older(age: np.ndarray, max_delay: int) -> int:
 
 def _by_others(trial: Trial, max_delay: int, too_old: int) -> list[str]:
     """Say how many came in time themselves, when others had moved the clock of their source."""
-    in_time = trial.received_at - trial.event_time <= max_delay
-    moved = int((in_time & (trial.age > max_delay)).sum())
+    moved = by_others(trial, max_delay)
     if moved <= MOSTLY * too_old:
         return []
     return [f"{moved:,} of these are too old only because others moved their clock: a source for each device helps"]
+
+
+def by_others(trial: Trial, max_delay: int) -> int:
+    """Count the messages that are too old for `max_delay`, and would not be if they alone moved their clock."""
+    return int(((trial.own_age <= max_delay) & (trial.age > max_delay)).sum())
 
 
 def _too_long(rules: Rules, max_delay: int) -> list[str]:

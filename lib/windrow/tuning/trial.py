@@ -31,7 +31,7 @@ PERCENT = 100
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Messages as the kernel wants them, `received_at` of each (microseconds) and the last `clock` of each stream.
+    """Messages as the kernel wants them, `received_at` of each row (microseconds), the last `clock` of each stream.
 
     `refused` counts by reason the messages that no rule ever sees.
     """
@@ -78,13 +78,18 @@ class Trial:
 
     @property
     def event_time(self) -> Ints:
-        """When each message happened, in microseconds."""
+        """When each message happened, in microseconds; its order is that of the kernel, not of the rows."""
         return self.columns.event_time
 
     @property
     def age(self) -> Ints:
         """How old each message was when it was processed: what a rule compares with its `max_delay`."""
         return self.columns.processing_time - self.event_time
+
+    @property
+    def own_age(self) -> Ints:
+        """How old each message was when it was received, in the order of `age`."""
+        return self.received_at[self.columns.row_of] - self.event_time
 
     def outcome(self, rules: Rules) -> Row:
         """Return what the rules make of the messages; see `sweep` for the names."""
