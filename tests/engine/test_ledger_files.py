@@ -103,7 +103,7 @@ class TestLog:
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
     """Return what lets something happen once between the last look at the ledger and the commit; no lock holds it."""
-    monkeypatch.setattr(embedded_engine, "commit_lock", lambda location: nullcontext())
+    monkeypatch.setattr(embedded_engine, "commit_lock", lambda *_: nullcontext())
 
     def happens(other: Callable[[], object]) -> None:
         really_stands = Snapshot.stands
