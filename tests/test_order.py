@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.order import among, dense, gathered, group, increasing, pairs, sort_groups, tied, ties
+from windrow.order import among, dense, group, increasing, pairs, sort_groups, tied, ties
 
 FEW = st.lists(st.tuples(st.integers(0, 4), st.integers(-5, 5), st.integers(0, 3)), max_size=120)
 
@@ -90,17 +90,6 @@ def test_one_pair_of_equal_rows_is_noticed(lying: list[int]) -> None:
         slots = tied(rows, begin, major, minor)
         assert slots.dtype == np.int32
         assert slots.tolist() == ([twin - 1, twin] if twin > 0 else [])
-
-
-@given(st.lists(st.integers(-9, 9)), st.data())
-def test_gathered(values: list[int], data: st.DataObject) -> None:
-    """
-    What is gathered are the values of the rows, in the order of the rows and of the type that they have.
-    """
-    rows = data.draw(st.lists(st.integers(0, len(values) - 1))) if values else []
-    taken = gathered(np.array(values, np.int16), np.array(rows, np.int32))
-    assert taken.tolist() == [values[row] for row in rows]
-    assert taken.dtype == np.int16
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 4)), max_size=60), st.sampled_from([5, 50, 10**6]))

@@ -66,28 +66,21 @@ class Algorithm(Protocol):
     @property
     def settings(self) -> str:
         """Return what it is set to, as the history records it."""
-        ...
 
     def schema(self, depots: Sequence[Table]) -> pa.Schema:
         """Return the columns of a ledger that is made for it and some depots."""
-        ...
 
     def require(self, primed: Primed, depot: Table) -> None:
         """Raise an error when the ledger as it stands cannot go on with this algorithm and depot."""
-        ...
 
     def options(self, primed: Primed) -> Options:
         """Return what was set in the ledger."""
-        ...
 
     def process(self, turn: Turn) -> Processed:
         """Return the ledger rows that change."""
-        ...
 
     def due(self, primed: Primed, now: int) -> Floors | None:
         """Return the floors to which a tick is due at wall time `now`; None when none is."""
-        ...
 
     def follow(self, primed: Primed) -> Floors:
         """Return the floors that go with a change from the recorded settings to these."""
-        ...

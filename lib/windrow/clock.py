@@ -28,15 +28,12 @@ class Clock(Protocol):
 
     def now(self) -> int:
         """Return the time in microseconds since the epoch, UTC."""
-        ...
 
     def elapsed(self) -> float:
         """Return seconds since some moment, never going back: for measuring how long a phase took."""
-        ...
 
     def wait(self, microseconds: int) -> bool:
         """Wait; return True when asked to stop before the time was over."""
-        ...
 
 
 def rise(source: Numbers, version: Ints, stamp: Ints, floor: Ints) -> Ints:

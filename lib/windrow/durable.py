@@ -54,7 +54,18 @@ def keep(root: Path, after: int, upto: int | None = None) -> int:
     files = [one for file in (*data, *entries) for one in (file, _checksums(file))]
     inside = {above for file in data for above in file.parents if above.is_relative_to(root)}
     made = {root, root.parent} if after < 0 else set()
-    _have_kept([*files[: 2 * len(data)], *sorted(inside | made, reverse=True), *files[2 * len(data) :], log])
+    checkpoints = [log / f"{entry.stem}.checkpoint.parquet" for entry in entries]
+    hint = [log / HINT] if any(checkpoint.exists() for checkpoint in checkpoints) else []
+    _have_kept(
+        [
+            *files[: 2 * len(data)],
+            *sorted(inside | made, reverse=True),
+            *files[2 * len(data) :],
+            *checkpoints,
+            *hint,
+            log,
+        ]
+    )
     return after + len(entries)
 
 

@@ -7,7 +7,6 @@ memory that compiled code asks for comes in pages of 4 KiB, and to get them take
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,19 +36,6 @@ def _group(ids, size, rows, begin, slots):  # type: ignore[no-untyped-def]
     for row in range(ids.size):
         rows[slots[ids[row]]] = row
         slots[ids[row]] += 1
-
-
-def gathered(values: npt.NDArray[Any], rows: npt.NDArray[np.integer]) -> npt.NDArray[Any]:
-    """Return the values of the rows, in their order."""
-    taken = np.empty(rows.size, values.dtype)
-    _gather(values, rows, taken)
-    return taken
-
-
-@compiled_in_place
-def _gather(values, rows, taken):  # type: ignore[no-untyped-def]
-    for index in range(rows.size):
-        taken[index] = values[rows[index]]
 
 
 def sort_groups(rows: Numbers, begin: Ints, major: Ints, minor: Ints | Numbers) -> bool:

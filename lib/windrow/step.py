@@ -53,7 +53,6 @@ class Step(Protocol):
     @property
     def settings(self) -> str:
         """Return what the step was set to, as recorded in the history."""
-        ...
 
     def __call__(self, task: Task, messages: pa.Table, processing_time: Ints, live: pa.Table) -> Outcome:
         """Process the messages of some streams together with the live rows of these streams.
@@ -61,15 +60,12 @@ class Step(Protocol):
         `messages` are valid ones with `version`; their source, key and type have dictionaries. `task` has the clocks
         after all, the number of the microbatch, and whether all that is open is to be finished.
         """
-        ...
 
     def wanted(self, floors: Floors, streams: Callable[[], pa.Table | None] = no_streams) -> Wanted:
         """Return which open batches can change at these floors, with messages of these streams."""
-        ...
 
     def due(self, ended: Floors) -> Floors:
         """Return the floors that a tick needs to close the batches whose windows end by `ended`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

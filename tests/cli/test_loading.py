@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 from pathlib import Path
@@ -96,3 +97,33 @@ def test_builds() -> None:
 def built(given: list[str]) -> set[str]:
     """Return the names of the commands that are built for what is given."""
     return set(typer.main.get_command(asked(given)).commands)  # type: ignore[attr-defined]
+
+
+ON_THREADS = """
+import ctypes, sys, threading
+from windrow.cli import main
+main(["--version"])
+held = threading.Barrier(9)
+def work():
+    bytearray(100)
+    ctypes.CDLL(None).malloc(1000)
+    held.wait()
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads:
+    thread.start()
+held.wait()
+libc = ctypes.CDLL(None)
+libc.fdopen.restype = ctypes.c_void_p
+out = libc.fdopen(1, b"w")
+libc.malloc_info(0, ctypes.c_void_p(out))
+libc.fflush(ctypes.c_void_p(out))
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_info"), reason="arenas are glibc's")
+def test_threads_share_arenas() -> None:
+    """
+    Memory that was freed on one thread serves the next: eight threads do not have an arena each.
+    """
+    done = subprocess.run([sys.executable, "-c", ON_THREADS], capture_output=True, text=True, check=True)
+    assert 1 <= done.stdout.count("<heap nr=") <= 2, done.stdout

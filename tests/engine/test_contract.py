@@ -113,7 +113,8 @@ class TestNote:
         rows = world.history()
         names = ("microbatch", "kind", "depot_version", "closed", "rejected", "token")
         expected = [
-            {"windrow": windrow.__version__, "depot": None, "messages": row["messages_read"]} | {name: row[name] for name in names}
+            {"windrow": windrow.__version__, "depot": None, "messages": row["messages_read"]}
+            | {name: row[name] for name in names}
             for row in rows
         ]
         assert [row["closed"] + row["rejected"] > 0 for row in rows] == [True, True]

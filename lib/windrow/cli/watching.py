@@ -23,7 +23,6 @@ class Stoppable(Protocol):
 
     def stop(self) -> None:
         """Ask for it."""
-        ...
 
 
 @contextmanager

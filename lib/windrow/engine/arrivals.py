@@ -16,14 +16,12 @@ class Arrived(Protocol):
     @property
     def expected(self) -> Mapping[int, int | None]:
         """Return the versions with rows, and how many each added by the depot's log (None: not said, or known)."""
-        ...
 
     def formatted(self, partial: pa.Table) -> Slice:
         """Make messages of what a raw depot holds, with what is left of it in the ledger (`partial`); else itself.
 
         Raises ShortRead when chunks are missing that the depot's log says it has.
         """
-        ...
 
 
 class Slice(Arrived, Protocol):
@@ -32,28 +30,22 @@ class Slice(Arrived, Protocol):
     @property
     def path(self) -> str:
         """Return where its messages are: `driver` or `executors`."""
-        ...
 
     @property
     def volume(self) -> Volume | None:
         """Return how many octets of a raw depot it has, None where the depot holds messages."""
-        ...
 
     def summarise(self, latest: int) -> pa.Table:
         """Return `messages.summarise` of all its rows."""
-        ...
 
     def streams(self) -> pa.Table | None:
         """Return `source, key` of its rows, each once; None where only the executors know."""
-        ...
 
     def table(self) -> pa.Table:
         """Return all its messages with `version` as one Arrow table."""
-        ...
 
     def beside(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
         """Return the ledger rows that come of a raw depot beside messages, with `known`: rejects, partial rows."""
-        ...
 
 
 class Arrivals(Protocol):
@@ -62,14 +54,12 @@ class Arrivals(Protocol):
     @property
     def begin(self) -> int:
         """Return the first version that the read covers."""
-        ...
 
     def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
         """Return the next slice after `version`: whole versions of at most `max_messages`, or one larger version.
 
         With `upto` nothing of what came behind this version.
         """
-        ...
 
 
 def next_versions(counts: Mapping[int, int | None], after: int, max_messages: int) -> list[int]:

@@ -30,23 +30,18 @@ class Log(Protocol):
 
     def table(self) -> Table | None:
         """Return the table's identity and latest version, None when there is no table."""
-        ...
 
     def latest(self) -> tuple[int, str | None] | None:
         """Return the table's latest version and the note (user metadata) of its commit, None when there is no table."""
-        ...
 
     def rows_added(self, after: int, upto: int) -> dict[int, int | None]:
         """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say."""
-        ...
 
     def octets_added(self, after: int, upto: int) -> dict[int, int]:
         """Return for versions of a raw depot how many octets of chunks each added, where that can be told."""
-        ...
 
     def commits(self, since: int | None = None) -> list[Commit]:
         """Return what the log says of its commits in order, all of them or those from version `since` on."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

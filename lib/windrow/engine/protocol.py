@@ -38,15 +38,12 @@ class OpenRows(Protocol):
 
     def wanted(self, wanted: Wanted | None) -> pa.Table:
         """Return what is wanted, all for None; others may come along."""
-        ...
 
     def ended(self, passed: Floors) -> Floors:
         """Return the last end of a window that a clock has passed, of the sources that have one."""
-        ...
 
     def of_state(self, state: str) -> pa.Table:
         """Return the rows of one state."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,71 +167,56 @@ class Engine(Protocol):
     @property
     def session_at_work(self) -> SparkSession | None:
         """Return the Spark session that a microbatch is to work on, None where there is no Spark."""
-        ...
 
     def mend(self) -> None:
         """Set aside what a power cut left behind on a disk of this machine. Raises TableUnreadable, TableLocked."""
-        ...
 
     def depot(self) -> Table:
         """Return the depot's identity. Raises TableMissing."""
-        ...
 
     def depot_commits(self, since: int | None = None) -> list[Commit]:
         """Return the commits of the depot's log, as far as it goes back, or from version `since` on."""
-        ...
 
     def ledger(self) -> Table | None:
         """Return the ledger's identity, None when there is none yet. Raises TableRefused for a foreign table."""
-        ...
 
     def create_ledger(self, first: pa.Table, keep: str) -> None:
         """Create the ledger with its first rows in one commit, unless it exists."""
-        ...
 
     @property
     def columns(self) -> str | None:
         """Return `[depot.columns]` as JSON, for the history; None for a depot that has the columns of a message."""
-        ...
 
     @property
     def format(self) -> str | None:
         """Return `[format]` as JSON, for the history; None for a depot of messages."""
-        ...
 
     def create_views(self, missing: bool = False) -> list[str]:
         """Create the views over a ledger in a catalog, or only those `missing`, and return the names of all.
 
         Raises TableRefused for a taken name.
         """
-        ...
 
     def add_columns(self, columns: pa.Schema) -> None:
         """Add columns to the ledger, NULL in all rows that there are."""
-        ...
 
     def path_of(self, table: str) -> str | None:
         """Return where the files of `depot` or `ledger` lie, None when there is no such table."""
-        ...
 
     def live(self) -> Live:
         """Read the live rows, the open batches when they are asked for. Raises TableMissing."""
-        ...
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> pa.Table | None:
         """Give `handle` what the depot added in the versions after `after`, up to `upto` or later.
 
         Where `handle` had to run in another process, returns the history of what it committed (`tables.HISTORY`).
         """
-        ...
 
     def process(self, task: Task, arrived: Slice | None, live: Live, wanted: Wanted | None) -> Processed:
         """Run a task over what arrived, if anything did, and the open batches that are wanted (None: all)."""
-        ...
 
     def commit_form(self, processed: Processed) -> str:
         """Return how `merge` will commit what was processed, as the history records it."""
-        ...
 
     def merge(self, processed: Processed, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Commit what was processed in one transaction, unless the live rows changed since they were read.
@@ -242,7 +224,6 @@ class Engine(Protocol):
         `token` is the one that was read with them. `note` becomes the commit's user metadata, which DESCRIBE HISTORY
         shows. Returns None when the table does not say how many rows it replaced. Raises LedgerMoved.
         """
-        ...
 
 
 class Intake(Protocol):
@@ -250,30 +231,24 @@ class Intake(Protocol):
 
     def mend(self) -> None:
         """Set aside what a power cut left behind on a disk of this machine. Raises TableUnreadable, TableLocked."""
-        ...
 
     def depot(self) -> Table:
         """Return the depot's identity and latest version. Raises TableMissing."""
-        ...
 
     def create_depot(self, payload: pa.DataType, keep: str) -> None:
         """Create an empty depot unless it exists; `keep` is how long its log and removed files stay.
 
         Raises TableRefused for a raw depot.
         """
-        ...
 
     def create_raw_depot(self, keep: str) -> None:
         """Create an empty raw depot unless it exists. Raises TableRefused for a depot of something else."""
-        ...
 
     def open_input(self, file: str, format_: str) -> Input:
         """Open a file (`parquet`) or a Delta table (`delta`) to ingest. Raises FileRefused."""
-        ...
 
     def transaction(self, application: str) -> int | None:
         """Return the version that the depot's log recorded for a transaction id, None when it never did."""
-        ...
 
     def append(
         self,
@@ -287,7 +262,6 @@ class Intake(Protocol):
 
         Of a Delta table only what came after its version `after`, when that is given.
         """
-        ...
 
 
 class Upkeep(Protocol):
@@ -295,46 +269,36 @@ class Upkeep(Protocol):
 
     def obstacle(self) -> str | None:
         """Say why the table must be left alone, None when it need not."""
-        ...
 
     def reached(self, before: int, depot_id: str) -> int:
         """Return up to which version of a depot a ledger had read it at a time (microseconds), -1 for not at all."""
-        ...
 
     def description(self) -> str:
         """Return the table's comment, which says who made it."""
-        ...
 
     def properties(self) -> Mapping[str, str]:
         """Return the table's properties."""
-        ...
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Set properties in a commit of its own."""
-        ...
 
     def compact(self, state: str | None, dry_run: bool, below: int | None = None) -> Compacted | None:
         """Make large files of small ones, in one partition `state` or in all; None: a dry run cannot tell.
 
         With `below` only files of fewer octets are taken, and those that are made are about that large.
         """
-        ...
 
     def compacted_at(self, since: int) -> int | None:
         """Return when files were last put together, None when not since then (microseconds)."""
-        ...
 
     def vacuum(self, dry_run: bool) -> int:
         """Delete files that no version within the table's retention needs, and return how many."""
-        ...
 
     def logged_at(self, version: int) -> int | None:
         """Return when the log got the file of a version (microseconds), by which it is trimmed; None: not told."""
-        ...
 
     def trim_log(self) -> None:
         """Write a checkpoint, and delete what of the log is older than the table's retention."""
-        ...
 
 
 class WholeEngine(Engine, Intake, Protocol):
@@ -342,4 +306,3 @@ class WholeEngine(Engine, Intake, Protocol):
 
     def upkeep(self, table: str, location: str | None = None) -> Upkeep:
         """Return what looks after the files of `depot` or `ledger`, of the engine's own or of one at another place."""
-        ...

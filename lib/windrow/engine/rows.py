@@ -17,7 +17,7 @@ from windrow.commits import FEED_COLUMNS, VERSION
 from windrow.engine.slices import refuse_changes
 from windrow.messages import SUMMARY
 
-LEDGER_COLUMNS = {"id", "state", "token"}
+LEDGER_COLUMNS = {"id", "state", "token", "schema_version", "microbatch"}
 
 
 @dataclass(frozen=True, slots=True)

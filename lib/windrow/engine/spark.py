@@ -242,16 +242,13 @@ class FramesArrived(Slice, Protocol):
     @property
     def frame(self) -> DataFrame:
         """Return the messages."""
-        ...
 
     @property
     def rows(self) -> int:
         """Return how many there are."""
-        ...
 
     def frames_beside(self, microbatch: int, schema: pa.Schema) -> list[DataFrame]:
         """Return the ledger rows that come of a raw depot beside messages, with `known`."""
-        ...
 
 
 def _rows(arrived: Slice | None) -> int:

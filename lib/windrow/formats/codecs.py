@@ -27,7 +27,6 @@ class Reader(Protocol):
 
     def read(self, size: int, /) -> bytes:
         """Return some octets, `size` at most, none at the end."""
-        ...
 
 
 class CodecError(Exception):

@@ -52,11 +52,9 @@ class Framing(Protocol):
 
         `last` says that the source ends with them.
         """
-        ...
 
     def content(self, octets: Octets, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
         """Return where the content of records begins and ends, without what ends or introduces them."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,8 +96,6 @@ class Parser(Protocol):
     @property
     def schema(self) -> pa.Schema:
         """Return the fields and their types."""
-        ...
 
     def parse(self, records: Records) -> Parsed:
         """Return the values of the good records, and the reasons of the bad ones."""
-        ...

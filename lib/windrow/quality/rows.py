@@ -16,15 +16,12 @@ class Rows(Protocol):
     @property
     def views(self) -> Mapping[str, str]:
         """Return what stands in a question for the relations of the invariants, as `windrow.invariants.views`."""
-        ...
 
     def ask(self, statement: str) -> pa.Table:
         """Return the answer to a statement, in which `{batch}` is the ledger."""
-        ...
 
     def batch(self, context: Any, name: str) -> tuple[Any, Any]:
         """Return a batch definition of that name in a context of Great Expectations, and the frame that it takes."""
-        ...
 
 
 def counted(rows: Rows) -> dict[str, int]:
