@@ -51,21 +51,12 @@ def keep(root: Path, after: int, upto: int | None = None) -> int:
     if not entries:
         return after
     data = [root / name for entry in entries for name, _ in _written(_actions(entry) or [])]
-    files = [one for file in (*data, *entries) for one in (file, _checksums(file))]
     inside = {above for file in data for above in file.parents if above.is_relative_to(root)}
     made = {root, root.parent} if after < 0 else set()
     checkpoints = [log / f"{entry.stem}.checkpoint.parquet" for entry in entries]
     hint = [log / HINT] if any(checkpoint.exists() for checkpoint in checkpoints) else []
-    _have_kept(
-        [
-            *files[: 2 * len(data)],
-            *sorted(inside | made, reverse=True),
-            *files[2 * len(data) :],
-            *checkpoints,
-            *hint,
-            log,
-        ]
-    )
+    _have_kept([*_checked(data), *sorted(inside | made, reverse=True)])
+    _have_kept([*_checked([*entries, *checkpoints, *hint]), log])
     return after + len(entries)
 
 
@@ -383,6 +374,11 @@ def _have_kept(paths: Iterable[Path]) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _checked(files: Iterable[Path]) -> Iterator[Path]:
+    for file in files:
+        yield from (file, _checksums(file))
 
 
 def _checksums(file: Path) -> Path:
