@@ -76,6 +76,7 @@ def replay(
 
 def _rules(file: str | None, chosen: Settings, flags: dict[str, str | None]) -> Rules | None:
     """Return the rules of a file with the flags over them; without a file the flags go over the settings' rules."""
+    from windrow.batching.rules import Rules
     from windrow.durations import microseconds
 
     given = {name: value for name, value in flags.items() if value is not None}
@@ -83,7 +84,7 @@ def _rules(file: str | None, chosen: Settings, flags: dict[str, str | None]) -> 
         return None
     base = chosen if file is None else options.settings(file)
     changed = {name: microseconds(value, "--" + name.replace("_", "-")) for name, value in given.items()}
-    return type(base.rules).model_validate(base.rules.model_dump() | changed).build()
+    return Rules(**(base.rules.model_dump() | changed))
 
 
 def _tell(found: Replay) -> None:
