@@ -294,7 +294,7 @@ def _moved(
                 path.replace(into / path.name)
     _have_kept([into, into.parent, root, *([] if whole else [root / LOG])])
     done = SetAside(role, location, versions, into)
-    TELL.warning(str(done), extra={"event": "set_aside"})
+    TELL.warning(str(done), extra={"table": role, "directory": str(into)})
     return done
 
 

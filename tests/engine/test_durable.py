@@ -120,7 +120,7 @@ class TestKeep:
 
 class TestMend:
     @pytest.mark.parametrize("last", [1, 5])
-    def test_empty_entries(self, worked, engine, last):
+    def test_empty_entries(self, worked, engine, last, caplog):
         """
         A run goes on from the last whole version, whatever empty entries follow it, with the same result; it once went
         on with an empty ledger, from the first message.
@@ -131,6 +131,7 @@ class TestMend:
             status(worked.depot, worked.ledger, NOW)
         worked.runner(engine).once()
         assert set(names) <= set(aside(worked.ledger))
+        assert f"the ledger at {worked.ledger} goes on from version" in caplog.text
         assert_sound(worked)
         assert worked.canonical() == worked.expected()
 

@@ -94,10 +94,12 @@ def _told(done: Recovered, dry_run: bool) -> str:
     goes_on = "begins anew" if done.version is None else f"goes back to version {done.version}"
     would = "would be" if dry_run else "are"
     where = "set aside" if done.directory is None else f"in {done.directory}"
+    versions = f"The ledger {done.ledger} {goes_on}; versions {done.first} to {done.last} {would} {where}."
+    if not done.closed:
+        return f"{versions} No batch was closed in them."
     return (
-        f"The ledger {done.ledger} {goes_on}; versions {done.first} to {done.last} {would} {where}. They closed "
-        f"{count(done.closed, 'batch')}, which the next `windrow run` makes again of the depot, except for "
-        "what ticks and flushes decided. Whoever read them downstream reads afresh: see docs/downstream.md."
+        f"{versions} They closed {count(done.closed, 'batch')}. The next `windrow run` makes the same batches again, "
+        "except where a tick or flush decided. Whoever read them downstream reads afresh: see docs/downstream.md."
     )
 
 
