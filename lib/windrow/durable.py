@@ -76,8 +76,7 @@ def unwritten(root: Path, upto: int, kept: int) -> int:
 def newest(root: Path) -> int:
     """Return the newest version of a table, -1 without one: found from its last checkpoint on, not by a listing."""
     log = root / LOG
-    hint = _content(log / HINT) or {}
-    begin = int(hint.get("version", 0))
+    begin = _hinted(log) or 0
     if not _entry(log, begin).exists():
         return max(versions(root), default=-1)
     return begin + sum(1 for _ in _entries(log, begin))
@@ -174,8 +173,8 @@ def set_aside(location: str, role: str, first: int, hints: Iterable[str] = ()) -
     names, there = _names(root / LOG), versions(root)
     behind = [name for name in names if (found := OF_A_VERSION.fullmatch(name)) and int(found[1]) >= first]
     left = [version for version in there if version < first]
-    hint = _content(root / LOG / HINT) or {}
-    stale = [HINT] if int(hint.get("version", first)) >= first else []
+    hinted = _hinted(root / LOG)
+    stale = [HINT] if hinted is None or hinted >= first else []
     moved = {*behind, *hints, *(name for name in stale if name in names)}
     return _moved(root, location, role, range(first, max(there) + 1), moved, whole=not left)
 
@@ -247,10 +246,8 @@ def _torn_hints(log: Path, since: int) -> tuple[str, ...]:
     since = min(since, int(checkpoints[-1][:20])) if checkpoints else since
     lately = [name for name in names if (found := OF_A_VERSION.fullmatch(name)) and int(found[1]) >= since]
     torn = [name for name in lately if not ENTRY.fullmatch(name) and not _is_whole(log / name)]
-    hint = _content(log / HINT)
-    pointed = hint is not None and any(
-        name.startswith(f"{hint.get('version', -1):020}.") for name in checkpoints if name not in torn
-    )
+    hinted = _hinted(log)
+    pointed = any(int(name[:20]) == hinted for name in checkpoints if name not in torn)
     if HINT in names and not pointed:
         torn.append(HINT)
     beside = f".{HINT}.crc"
@@ -343,6 +340,12 @@ def _actions(entry: Path) -> list[dict[str, Any]] | None:
     except ValueError:
         return None if content.startswith(b"{") else []
     return [action for action in actions if isinstance(action, dict)] if actions else None
+
+
+def _hinted(log: Path) -> int | None:
+    """Return the version of the checkpoint that a log's hint names, None where it names none."""
+    found = (_content(log / HINT) or {}).get("version")
+    return found if isinstance(found, int) else None
 
 
 def _content(file: Path) -> dict[str, Any] | None:
