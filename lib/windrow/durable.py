@@ -125,7 +125,7 @@ def mend(location: str, role: str) -> SetAside | None:
     if torn.whole_behind is not None:
         raise TableUnreadable(
             f"version {torn.first} of the {role} at {location} is torn, and a later one, {torn.whole_behind}, is whole",
-            "`windrow recover` goes back to the version before, and says what came after.",
+            "`windrow recover` takes a ledger back to the version before; bring a depot's entry back from a copy.",
         )
     return set_aside(location, role, torn.first, torn.hints)
 

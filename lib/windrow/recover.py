@@ -59,6 +59,8 @@ def recover(
         )
     if not (versions := durable.versions(root)):
         raise missing(settings.ledger, "ledger")
+    if local_path(settings.depot) is not None and DeltaRsLog(settings.depot).table() is None:
+        raise missing(settings.depot, "depot")  # against a wrong path all would seem to be of no use
     with commit_lock(settings.ledger, keep=False), writing(settings.ledger, "ledger"):
         of_use = None
         for version in reversed(versions):

@@ -58,6 +58,8 @@ class TestRecover:
         It says what would be set aside, sets it aside, and the next run makes it again; then there is nothing to do.
         """
         log = tmp_path / "data" / "ledger" / "_delta_log"
+        wrong = filled("recover", "--depot", "nowhere")
+        assert (wrong.status, "there is no depot" in wrong.err) == (3, True)
         max(log.glob("*.json")).write_bytes(b"")
         said = filled("recover", "--dry-run")
         assert "goes back to version 0; versions 1 to 1 would be set aside." in said.out
