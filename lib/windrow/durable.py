@@ -7,8 +7,8 @@ reached the device. Who is cut off in the middle leaves one entry that nobody wa
 `mend` looks at a table before anybody reads it. Delta's readers take an empty entry for a commit without content. So
 entries at the end of the log that are empty or torn, or name files that are not whole, are set aside: they go into
 `_set_aside` beside the log. Nobody was told of them, or by a writer that was told not to wait (`durable = false`).
-Checkpoints and hints that are not whole, which only save time, go there as well. The table is then at its last whole
-version. An entry that is torn before the end is an error: whole ones rest on it, and `windrow recover` has to choose.
+Checkpoints and hints that are not whole go there as well. The table is then at its last whole version; where it would
+have none, because its older entries were deleted, nothing is moved and that is an error. An entry that is torn before the end is an error: whole ones rest on it, and `windrow recover` has to choose.
 
 Nothing else in Windrow touches the files of a log. Tables on object stores are kept by their stores.
 """
@@ -35,6 +35,7 @@ LOG, ASIDE, HINT = "_delta_log", "_set_aside", "_last_checkpoint"
 ENTRY = re.compile(r"(\d{20})\.json")
 CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*(?:json|parquet)")
 OF_A_VERSION = re.compile(r"\.?(\d{20})\..*")
+STAMP = "%Y%m%dT%H%M%S.%fZ"  # of a directory, says when something was set aside
 LOOK_BACK = 20  # whole entries behind which nothing torn is looked for
 WRITTEN_AFTER = 120.0  # seconds; Linux waits for 35 unless told otherwise
 SECOND_LOOK = 1.0  # seconds, in which a file that somebody still writes would change
@@ -58,6 +59,13 @@ def keep(root: Path, after: int, upto: int | None = None) -> int:
     _have_kept([*_checked(data), *sorted(inside | made, reverse=True)])
     _have_kept([*_checked([*entries, *checkpoints, *hint]), log])
     return after + len(entries)
+
+
+def keep_checkpoint(root: Path, version: int) -> None:
+    """Have the device keep the checkpoint of a version, before the entries behind it are deleted. Raises OSError."""
+    log = root / LOG
+    checkpoints = [log / name for name in _names(log) if name.startswith(f"{version:020}.checkpoint.")]
+    _have_kept([*_checked([*checkpoints, log / HINT]), log])
 
 
 def unwritten(root: Path, upto: int, kept: int) -> int:
@@ -100,13 +108,17 @@ class SetAside:
         return f"{what} {last}: versions {self.versions.start} to {self.versions[-1]} are now in {self.directory}"
 
 
-def is_torn(location: str) -> bool:
-    """Tell whether the log of a local table has something at its end that is not whole; what it cannot read, is not."""
+def is_torn(location: str, entries: bool = False) -> bool:
+    """Tell whether the log of a local table has something at its end that is not whole; what it cannot read, is not.
+
+    With `entries` files that only save time do not count.
+    """
     root = local_path(location)
     try:
-        return root is not None and (root / LOG).is_dir() and _torn(root) is not None
+        torn = _torn(root) if root is not None and (root / LOG).is_dir() else None
     except OSError:
         return False
+    return torn is not None and not (entries and torn.first is None)
 
 
 def mend(location: str, role: str) -> SetAside | None:
@@ -149,34 +161,46 @@ def resting_on_lost(ledger: str, depot: str) -> int | None:
         lost = []
     if log is None or not lost:
         return None
-    for version in reversed(versions(log)):
-        noted = note(log, version)
-        if "depot_version" not in noted or noted.get("depot") is not None:
-            continue
-        written_at = _entry(log / LOG, version).stat().st_mtime
-        if not any(noted["depot_version"] >= since and written_at < at for at, since in lost):
-            break
-        first = version
+    with suppress(OSError):  # who reads the ledger says what is wrong with it
+        for version in reversed(versions(log)):
+            noted = note(log, version)
+            reached = noted.get("depot_version")
+            if not isinstance(reached, int) or noted.get("depot") is not None:
+                continue
+            written_at = _entry(log / LOG, version).stat().st_mtime
+            if not any(reached >= since and written_at < at for at, since in lost):
+                break
+            first = version
     return first
 
 
 def _lost(aside: Path) -> Iterator[tuple[float, int]]:
     """Yield when versions of a table were set aside, and from which one on."""
     for directory in aside.iterdir() if aside.is_dir() else ():
-        if versions := _versions(directory):
-            yield directory.stat().st_mtime, min(versions)
+        with suppress(ValueError):  # what is no directory of ours
+            at = datetime.strptime(directory.name, STAMP).replace(tzinfo=UTC).timestamp()
+            if versions := _versions(directory):
+                yield at, min(versions)
 
 
-def set_aside(location: str, role: str, first: int, hints: Iterable[str] = ()) -> SetAside:
-    """Take versions from `first` on out of a table's log; all there is, where nothing is left. Raises OSError."""
+def set_aside(location: str, role: str, first: int, hints: Iterable[str] = (), whole: bool = False) -> SetAside:
+    """Take versions from `first` on out of a table's log; `whole`, or from version 0 on, the table itself.
+
+    Raises OSError, and TableUnreadable, before anything is moved, where what is left could not be read.
+    """
     root = local_path(location) or Path(location)
     names, there = _names(root / LOG), versions(root)
+    whole = whole or (first == 0 and not any(CHECKPOINT.fullmatch(name) for name in names))
+    if not (whole or is_whole(root, first - 1)):
+        raise TableUnreadable(
+            f"version {first} of the {role} at {location} is torn, and the versions before it are not whole either",
+            "Nothing was moved. Bring the log back from a copy; or begin a new ledger (--ledger) if it is one.",
+        )
     behind = [name for name in names if (found := OF_A_VERSION.fullmatch(name)) and int(found[1]) >= first]
-    left = [version for version in there if version < first]
     hinted = _hinted(root / LOG)
     stale = [HINT] if hinted is None or hinted >= first else []
     moved = {*behind, *hints, *(name for name in stale if name in names)}
-    return _moved(root, location, role, range(first, max(there) + 1), moved, whole=not left)
+    return _moved(root, location, role, range(first, max(there) + 1), moved, whole)
 
 
 class Torn(NamedTuple):
@@ -225,7 +249,7 @@ def _judged(root: Path, upto: int | None = None) -> Iterator[tuple[int, bool]]:
         actions = _actions(entry)
         whole = actions is not None and _has_its_files(root, actions, removed, entry.stat().st_mtime)
         if actions is not None and whole:
-            removed |= {action["remove"]["path"] for action in actions if "remove" in action}
+            removed |= {action["remove"].get("path", "") for action in actions if "remove" in action}
         yield version, whole
 
 
@@ -245,7 +269,8 @@ def _torn_hints(log: Path, since: int) -> tuple[str, ...]:
     checkpoints = [name for name in names if CHECKPOINT.fullmatch(name)]
     since = min(since, int(checkpoints[-1][:20])) if checkpoints else since
     lately = [name for name in names if (found := OF_A_VERSION.fullmatch(name)) and int(found[1]) >= since]
-    torn = [name for name in lately if not ENTRY.fullmatch(name) and not _is_whole(log / name)]
+    known = [name for name in lately if CHECKPOINT.fullmatch(name) or name.endswith(".crc")]
+    torn = [name for name in known if not _is_whole(log / name)]
     hinted = _hinted(log)
     pointed = any(int(name[:20]) == hinted for name in checkpoints if name not in torn)
     if HINT in names and not pointed:
@@ -267,21 +292,24 @@ def _is_whole(file: Path) -> bool:
         return opened.read() == b"PAR1"
 
 
-def _is_of(file: Path, size: int) -> bool:
-    return file.stat().st_size == size
+def _is_of(file: Path, size: int | None) -> bool:
+    return size is None or file.stat().st_size == size
 
 
 def _is_checked(file: Path) -> bool:
-    """Tell whether Hadoop's checksums beside a file, 4 bytes for each 512 behind a head of 8, are of its length."""
+    """Tell whether Hadoop's checksums beside a file are of its length: a head says of how many bytes each one is."""
     beside = _checksums(file)
-    return not (file.exists() and beside.exists()) or _is_of(beside, 8 + 4 * -(-file.stat().st_size // 512))
+    if not (file.exists() and beside.exists()):
+        return True
+    of = int.from_bytes(beside.read_bytes()[4:8])
+    return of > 0 and _is_of(beside, 8 + 4 * -(-file.stat().st_size // of))
 
 
 def _moved(
     root: Path, location: str, role: str, versions: range, names: Iterable[str], whole: bool = False
 ) -> SetAside:
     """Move files of the log, the newest entry first: what is left of it is the begin of a log at any moment."""
-    into = root / ASIDE / datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    into = root / ASIDE / datetime.now(UTC).strftime(STAMP)
     into.mkdir(parents=True)
     for name in sorted(names, reverse=True):
         (root / LOG / name).replace(into / name)
@@ -339,7 +367,8 @@ def _actions(entry: Path) -> list[dict[str, Any]] | None:
         actions = [json.loads(line) for line in lines]
     except ValueError:
         return None if content.startswith(b"{") else []
-    return [action for action in actions if isinstance(action, dict)] if actions else None
+    told = [action for action in actions if isinstance(action, dict)]
+    return [{kind: said for kind, said in one.items() if isinstance(said, dict)} for one in told] if actions else None
 
 
 def _hinted(log: Path) -> int | None:
@@ -357,13 +386,13 @@ def _content(file: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _written(actions: Iterable[Mapping[str, Any]], removed: Iterable[str] = ()) -> Iterator[tuple[str, int]]:
+def _written(actions: Iterable[Mapping[str, Any]], removed: Iterable[str] = ()) -> Iterator[tuple[str, int | None]]:
     """Yield the files in the table's directory that an entry adds, with their sizes, but for those removed since."""
     for action in actions:
         for kind in ("add", "cdc"):
-            path = action[kind]["path"] if kind in action else None
+            path = action.get(kind, {}).get("path")
             if path is not None and path not in removed and ":" not in path.split("/")[0]:
-                yield unquote(path), action[kind]["size"]
+                yield unquote(path), action[kind].get("size")
 
 
 def _have_kept(paths: Iterable[Path]) -> None:

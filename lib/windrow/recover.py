@@ -10,6 +10,8 @@ still has the commit that it read last.
 
 from __future__ import annotations
 
+import errno
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +23,13 @@ from windrow.arrow import plain
 from windrow.engine.files import beyond_files
 from windrow.engine.lock import commit_lock
 from windrow.engine.log import DeltaRsLog
-from windrow.errors import EngineUnavailable
+from windrow.errors import EngineUnavailable, TableRefused
 from windrow.locations import local_path
 from windrow.settings import Settings
 from windrow.storage import FAULTS, missing, writing
+
+LEDGER = {"id", "state", "token"}
+OS_ERROR = re.compile(r"os error (\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +76,15 @@ def recover(
         left = [version for version in versions if of_use is None or version > of_use]
         if not left:
             return Recovered(settings.ledger, of_use, None, None, 0, None)
-        closed = sum(durable.note(root, version).get("closed", 0) for version in left)
-        done = None if dry_run else durable.set_aside(settings.ledger, "ledger", left[0])
+        closed = sum(_closed(root, version) for version in left)
+        done = None if dry_run else durable.set_aside(settings.ledger, "ledger", left[0], whole=of_use is None)
     return Recovered(settings.ledger, of_use, left[0], left[-1], closed, str(done.directory) if done else None)
+
+
+def _closed(root: Path, version: int) -> int:
+    """Return how many batches a version closed, as far as it says so."""
+    said = durable.note(root, version).get("closed")
+    return said if isinstance(said, int) else 0
 
 
 def _is_of_use(root: Path, version: int, settings: Settings) -> bool:
@@ -82,10 +93,16 @@ def _is_of_use(root: Path, version: int, settings: Settings) -> bool:
         return False
     try:
         table = DeltaTable(root, version=version)
+        if not {field.name for field in table.schema().fields} >= LEDGER:
+            raise TableRefused(f"{root} is a Delta table, but no ledger", "Give the path of a ledger.")
         if beyond := beyond_files(table):
             raise EngineUnavailable(f"only Spark can read a ledger with {beyond}", "RESTORE it, or begin a new ledger.")
         rows = plain(table.to_pyarrow_table(filters=[("state", "not in", list(tables.FINAL))]))
-    except FAULTS:
+    except FAULTS as error:
+        found = OS_ERROR.search(str(error))
+        code = getattr(error, "errno", None) or (int(found[1]) if found else None)
+        if code not in (None, errno.ENOENT):
+            raise  # no right to read it, a disk that fails: that says nothing of the version
         return False
     progress = [row for row in rows.to_pylist() if row["id"] == tables.PROGRESS]
     return len(progress) == 1 and _has_read_of(settings.depot, progress[0])

@@ -17,7 +17,8 @@ from tests.messages import log
 from windrow import durable
 from windrow.engine import lock
 from windrow.engine.lock import commit_lock
-from windrow.errors import NotKept, TableUnreadable
+from windrow.engine.upkeep import DeltaRsUpkeep
+from windrow.errors import NotKept, TableRefused, TableUnreadable, TableUnwritable
 from windrow.reading import status
 from windrow.recover import recover
 from windrow.settings import Settings
@@ -117,6 +118,22 @@ class TestKeep:
             runner.once()
         assert not runner.summary.microbatches
 
+    def test_checkpoint_before_the_log_is_trimmed(self, worked, monkeypatch):
+        """
+        The checkpoint that takes the place of old entries is kept before they are deleted.
+        """
+        kept, at = [], {}
+        monkeypatch.setattr(durable, "_have_kept", lambda paths: kept.extend(Path(path).name for path in paths))
+        trimmed = DeltaTable.cleanup_metadata
+
+        def clean(self):
+            at["kept"] = list(kept)
+            trimmed(self)
+
+        monkeypatch.setattr(DeltaTable, "cleanup_metadata", clean)
+        DeltaRsUpkeep(worked.depot, "depot").trim_log()
+        assert {f"{8:020}.checkpoint.parquet", "_last_checkpoint"} <= set(at["kept"])
+
 
 class TestMend:
     @pytest.mark.parametrize("last", [1, 5])
@@ -201,6 +218,55 @@ class TestMend:
         assert_sound(world)
         assert world.canonical() == world.expected()
 
+    def test_behind_a_checkpoint_alone(self, worked):
+        """
+        Where the log begins with the entry that is torn, and a checkpoint of it, nothing is moved: a table that can be
+        read would be gone.
+        """
+        DeltaTable(worked.depot).create_checkpoint()
+        for entry in entries(worked.depot, 99)[:-1]:
+            entry.unlink()
+        emptied(worked.depot, 1)
+        before = sorted(Path(worked.depot).rglob("*"))
+        with pytest.raises(TableUnreadable, match="Nothing was moved"):
+            durable.mend(worked.depot, "depot")
+        assert sorted(Path(worked.depot).rglob("*")) == before
+
+    def test_other_checksums(self, worked):
+        """
+        Hadoop's checksums may be of other lengths than 512 bytes: their head says of which.
+        """
+        name, size = next(durable._written(durable._actions(entries(worked.depot, 1)[0])))
+        file = Path(worked.depot, name)
+        content = b"crc\0" + (4096).to_bytes(4) + bytes(4 * -(-size // 4096))
+        durable._checksums(file).write_bytes(content)
+        assert durable.mend(worked.depot, "depot") is None
+
+    @pytest.mark.parametrize(
+        "action", ['{"remove": null}', '{"add": null}', '{"commitInfo": null}', '{"add": {"path": "a"}}']
+    )
+    def test_odd_actions(self, worked, action):
+        """
+        Actions that say nothing are no torn ones.
+        """
+        with entries(worked.depot, 1)[0].open("a") as entry:
+            entry.write("\n" + action + "\n")
+        assert durable.mend(worked.depot, "depot") is None
+        assert durable.note(Path(worked.depot), 8) == {}
+
+    def test_touched_later(self, worked, embedded):
+        """
+        What is done to what was set aside takes nothing back that was read since.
+        """
+        emptied(worked.depot, 1)
+        worked.runner(embedded).once()
+        worked.publish(SAID[-1])
+        worked.runner(embedded).once()
+        version = worked.version()
+        next(Path(worked.depot, durable.ASIDE).iterdir()).joinpath("note.txt").write_text("looked at")
+        worked.runner(embedded).once()
+        assert worked.version() == version
+
     def test_whole_table(self, worked, embedded):
         """
         Of a table that is whole nothing is moved, nor where a clean-up removed old files.
@@ -266,6 +332,27 @@ class TestRecover:
         assert_sound(worked)
         assert worked.canonical() == worked.expected()
         assert recover(self.settings(worked)).first is None
+
+    def test_disk_that_fails(self, worked, monkeypatch):
+        """
+        That a version cannot be read for another reason than damage says nothing of it: nothing is moved.
+        """
+
+        def fail(self, **_):
+            raise OSError(5, "input/output error")
+
+        monkeypatch.setattr(DeltaTable, "to_pyarrow_table", fail)
+        with pytest.raises(TableUnwritable, match="input/output"):
+            recover(self.settings(worked))
+        assert aside(worked.ledger) == []
+
+    def test_no_ledger(self, worked):
+        """
+        A table that is no ledger is refused.
+        """
+        with pytest.raises(TableRefused, match="no ledger"):
+            recover(Settings(depot=worked.ledger, ledger=worked.depot, engine="embedded"))
+        assert aside(worked.depot) == []
 
     def test_nothing_of_use(self, worked, embedded):
         """

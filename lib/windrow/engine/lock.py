@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from windrow import durable
-from windrow.errors import NotKept, TableLocked
+from windrow.errors import NotKept, TableLocked, TableUnwritable
 from windrow.locations import local_path
 from windrow.storage import unwritable, writing
 
@@ -84,8 +84,13 @@ def keep_read(location: str, after: int, upto: int) -> None:
 def mend(location: str, role: str) -> None:
     """Set aside what a power cut left at the end of a local table's log. Raises TableUnreadable, TableLocked."""
     if durable.is_torn(location):
-        with commit_lock(location, keep=False), writing(location, role):
-            durable.mend(location, role)
+        try:
+            with commit_lock(location, keep=False), writing(location, role):
+                durable.mend(location, role)
+        except TableUnwritable:
+            if durable.is_torn(location, entries=True):
+                raise  # files that only save time may stay where nobody may move them
+        KEPT.clear()
 
 
 def follow(ledger: str, depot: str) -> None:
@@ -93,6 +98,7 @@ def follow(ledger: str, depot: str) -> None:
     if durable.resting_on_lost(ledger, depot) is not None:
         with commit_lock(ledger, keep=False), writing(ledger, "ledger"):
             durable.follow(ledger, depot)
+        KEPT.clear()
 
 
 def keep_recent(location: str) -> None:
@@ -100,7 +106,9 @@ def keep_recent(location: str) -> None:
     path = local_path(location)
     if path is not None:
         path = path.resolve()
-        _keep(path, durable.newest(path))
+        with writing(location, "depot"):
+            before = durable.newest(path)
+        _keep(path, before)
 
 
 def _keep(path: Path, before: int, upto: int | None = None) -> None:

@@ -15,6 +15,7 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import PyFileSystem
 from pyarrow.parquet import ParquetFile
 
+from windrow import durable
 from windrow.engine.lock import commit_lock
 from windrow.engine.protocol import Compacted
 from windrow.locations import local_path
@@ -124,6 +125,8 @@ class DeltaRsUpkeep:
 
         def trim(table: DeltaTable) -> None:
             table.create_checkpoint()
+            if (root := local_path(self.location)) is not None:
+                durable.keep_checkpoint(root, table.version())
             table.cleanup_metadata()
 
         self._commit(trim)
