@@ -6,9 +6,11 @@ reached the device. Who is cut off in the middle leaves one entry that nobody wa
 
 `mend` looks at a table before anybody reads it. Delta's readers take an empty entry for a commit without content. So
 entries at the end of the log that are empty or torn, or name files that are not whole, are set aside: they go into
-`_set_aside` beside the log. Nobody was told of them, or by a writer that was told not to wait (`durable = false`).
+`_set_aside` beside the log. Nobody was told of them, except by a writer that was told not to wait (`durable = false`).
 Checkpoints and hints that are not whole go there as well. The table is then at its last whole version; where it would
-have none, because its older entries were deleted, nothing is moved and that is an error. An entry that is torn before the end is an error: whole ones rest on it, and `windrow recover` has to choose.
+have none, because its older entries were deleted, nothing is moved, and that is an error.
+
+So is an entry that is torn before the end: whole ones rest on it, and `windrow recover` has to choose.
 
 Nothing else in Windrow touches the files of a log. Tables on object stores are kept by their stores.
 """
