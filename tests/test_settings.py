@@ -81,7 +81,7 @@ class TestMistakes:
             ("[rules]\nwindwo = '1s'", "rules.window"),
             ("[rules]\nwindow = '10 apples'", "not a duration"),
             ("[rules]\nwindow = -1", "no unit"),
-            ("[rules]\nwindow = 10", "10 has no unit: write 500ms, 10s or 5m"),
+            ("[rules]\nwindow = 10", "10 has no unit; write it like 500ms, 10s, 5m or 1h30m"),
             ("idle_grace = 10", "no unit"),
             ("[run]\nevery = 0.5", "no unit"),
             ("max_messages = 0", "greater than or equal to 1"),

@@ -18,7 +18,7 @@ from windrow.batching import Rules
 from windrow.durations import LONGEST
 from windrow.errors import NotFound, RulesError, SettingsError
 from windrow.tuning import Trial, advise, suggested, sweep, tune
-from windrow.tuning.advice import by_others
+from windrow.tuning.advice import too_old_by_others
 
 WINDOWS, DELAYS = ["2s", "10s"], ["1s", "4s", "9s"]
 LONG = Rules(window="1h", max_delay="5s")
@@ -269,7 +269,7 @@ class TestAdvise:
         messages = table(rows).append_column("version", pa.array([at // 10 for at in range(300)]))
         rejected = windrow.batch(messages, LONG).rejected.to_pylist()
         raised = [row for row in rejected if row["reason"] == "too_old" and row["raised_by_us"] >= row["off_by_us"]]
-        assert 0 < by_others(Trial.of(messages), LONG.max_delay) == len(raised)
+        assert 0 < too_old_by_others(Trial.of(messages), LONG.max_delay) == len(raised)
 
     def test_short_window(self) -> None:
         """

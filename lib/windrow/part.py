@@ -11,8 +11,8 @@ from windrow.errors import SettingsError
 
 
 def _duration(value: Any) -> int:
-    if isinstance(value, int | float) and value:
-        raise ValueError(f"{value!r} has no unit: write 500ms, {value}s or 5m")
+    if isinstance(value, int | float) and not isinstance(value, bool) and value:
+        raise ValueError(f"{value!r} has no unit; write it like 500ms, 10s, 5m or 1h30m")
     try:
         return durations.microseconds(value)
     except SettingsError as error:

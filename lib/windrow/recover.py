@@ -1,43 +1,46 @@
-"""Recover: a ledger on a disk of this machine goes back to its last version that can be used.
+"""Recover: take a ledger on a local disk back to its last version that can be used.
 
-Every batch follows from the depot. So of a ledger that cannot be read, or that has read versions which its depot no
-longer has, the versions that are of no use are set aside, and the next run makes again what was in them. Where no
-version is of use, all of it is set aside, and the next run begins anew. Nothing is deleted.
+Every batch follows from the depot. So the versions of a ledger that cannot be used are set aside, and the next run
+makes their batches again from the depot. If no version can be used, the whole table is set aside, and the next run
+begins anew. Nothing is deleted.
 
-A version is of use if each entry of the log behind its checkpoint is whole, its live rows can be read, and the depot
-still has the commit that it read last.
+A version can be used if every log entry that it rests on is whole, its live rows can be read, and the depot still has
+the commit that it read last.
 """
 
 from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from deltalake import DeltaTable
 
-from windrow import durable, tables
+from windrow import tables
 from windrow.arrow import plain
-from windrow.engine.files import beyond_files
+from windrow.delta import logfiles
+from windrow.engine import mending
+from windrow.engine.embedded import EmbeddedEngine, embedded_schema
 from windrow.engine.lock import commit_lock
-from windrow.engine.log import DeltaRsLog
-from windrow.errors import EngineUnavailable, TableRefused
+from windrow.errors import DepotChanged, EngineUnavailable, OtherDepot
 from windrow.locations import local_path
+from windrow.opening import require_depot
+from windrow.progress import Reached
 from windrow.settings import Settings
 from windrow.storage import FAULTS, missing, writing
 
-LEDGER = {"id", "state", "token"}
 OS_ERROR = re.compile(r"os error (\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What became of a ledger: the `version` it goes on from (None: it begins anew), and what was set aside.
+    """The `version` that a ledger goes on from (None: it begins anew), and the versions that were set aside.
 
-    `closed` counts the batches that were closed in it and come again, as far as its entries can be read; `directory`
-    holds the log's files, None where nothing was to be done or in a dry run.
+    `first` and `last` are those versions, None if there were none. At least `closed` batches were closed in them: an
+    entry that cannot be read does not say. `directory` has the log's files, None in a dry run or with nothing to do.
     """
 
     ledger: str
@@ -51,9 +54,9 @@ class Recovered:
 def recover(
     settings: Settings, dry_run: bool = False, progress: Callable[[int], None] = lambda version: None
 ) -> Recovered:
-    """Set aside what is of no use at the end of a ledger; in a dry run say what that would be.
+    """Set aside the versions at the end of a ledger that cannot be used; in a dry run only say which.
 
-    `progress` is told each version that is looked at. Raises EngineUnavailable for a ledger that is elsewhere,
+    `progress` gets each version that is looked at. Raises EngineUnavailable for a ledger that is elsewhere,
     TableMissing, TableLocked, TableUnwritable.
     """
     root = local_path(settings.ledger)
@@ -62,10 +65,8 @@ def recover(
             f"{settings.ledger} is on no disk of this machine, where its log could be mended",
             "RESTORE it to a version before the damage, or begin a new ledger (--ledger): the depot is the truth.",
         )
-    if not (versions := durable.versions(root)):
+    if not (versions := logfiles.versions(root)):
         raise missing(settings.ledger, "ledger")
-    if local_path(settings.depot) is not None and DeltaRsLog(settings.depot).table() is None:
-        raise missing(settings.depot, "depot")  # against a wrong path all would seem to be of no use
     with commit_lock(settings.ledger, keep=False), writing(settings.ledger, "ledger"):
         of_use = None
         for version in reversed(versions):
@@ -77,46 +78,41 @@ def recover(
         if not left:
             return Recovered(settings.ledger, of_use, None, None, 0, None)
         closed = sum(_closed(root, version) for version in left)
-        done = None if dry_run else durable.set_aside(settings.ledger, "ledger", left[0], whole=of_use is None)
+        done = None if dry_run else mending.set_aside(settings.ledger, "ledger", left[0], whole=of_use is None)
     return Recovered(settings.ledger, of_use, left[0], left[-1], closed, str(done.directory) if done else None)
 
 
 def _closed(root: Path, version: int) -> int:
     """Return how many batches a version closed, as far as it says so."""
-    said = durable.note(root, version).get("closed")
+    said = logfiles.note(root, version).get("closed")
     return said if isinstance(said, int) else 0
 
 
 def _is_of_use(root: Path, version: int, settings: Settings) -> bool:
     """Tell whether a ledger can go on from a version."""
-    if not durable.is_whole(root, version):
+    if not mending.is_whole(root, version):
         return False
     try:
         table = DeltaTable(root, version=version)
-        if not {field.name for field in table.schema().fields} >= LEDGER:
-            raise TableRefused(f"{root} is a Delta table, but no ledger", "Give the path of a ledger.")
-        if beyond := beyond_files(table):
-            raise EngineUnavailable(f"only Spark can read a ledger with {beyond}", "RESTORE it, or begin a new ledger.")
+        embedded_schema(settings.ledger, table)
         rows = plain(table.to_pyarrow_table(filters=[("state", "not in", list(tables.FINAL))]))
     except FAULTS as error:
         found = OS_ERROR.search(str(error))
         code = getattr(error, "errno", None) or (int(found[1]) if found else None)
         if code not in (None, errno.ENOENT):
-            raise  # no right to read it, a disk that fails: that says nothing of the version
+            raise  # no right to read it, or a failing disk: that says nothing about the version
         return False
     progress = [row for row in rows.to_pylist() if row["id"] == tables.PROGRESS]
-    return len(progress) == 1 and _has_read_of(settings.depot, progress[0])
+    return len(progress) == 1 and _depot_has(progress[0], settings)
 
 
-def _has_read_of(depot: str, progress: dict[str, object]) -> bool:
-    """Tell whether a depot still has the commit that a ledger read last; one of several depots is not asked."""
-    version, mark, id_ = (progress.get(name) for name in ("depot_version", "depot_mark", "depot_id"))
-    begins_later = isinstance(version, int) and progress.get("start_from") == f"version:{version + 1}"
-    if local_path(depot) is None or not isinstance(version, int) or version < 0 or begins_later:
+def _depot_has(progress: Mapping[str, Any], settings: Settings) -> bool:
+    """Tell whether the depot has the commit that a ledger read last; a ledger of several depots does not say."""
+    if local_path(settings.depot) is None or progress.get("depot_id") is None:
         return True
-    log = DeltaRsLog(depot)
-    found = log.table()
-    if found is None or found.id != id_ or found.version < version:
+    reached = Reached(*(progress[name] for name in ("depot_id", "start_from", "depot_version", "depot_mark")))
+    try:
+        require_depot(EmbeddedEngine(settings, rows=True), reached, settings)
+    except (OtherDepot, DepotChanged):
         return False
-    marks = [commit.mark for commit in log.commits(version) if commit.version == version]
-    return not marks or mark is None or not str(mark).startswith("log:") or marks[0] == mark
+    return True

@@ -20,6 +20,7 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import PostCommitHookProperties
 from pyarrow.fs import FileSystem, FileType, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
+from windrow.delta.logfiles import entry_path
 from windrow.errors import TableMissing, TableUnreadable, TableUnwritable, first_line
 from windrow.locations import absolute, local_path
 
@@ -28,6 +29,10 @@ FAULTS = (DeltaError, pa.ArrowException, OSError)
 # old in a depot may be unread still; only maintenance knows how far the ledger has come.
 UNTRIMMED = PostCommitHookProperties(cleanup_expired_logs=False)
 Found = TypeVar("Found")
+
+
+class EmptyEntry(OSError):
+    """An entry of a log has nothing in it: Delta's readers would take it for a commit without content."""
 
 
 @contextmanager
@@ -50,10 +55,10 @@ def writing(location: str, role: str) -> Iterator[None]:
 
 def unreadable(location: str, role: str, error: Exception) -> TableUnreadable:
     """Return the error for a table that is there and cannot be read."""
-    return TableUnreadable(
-        f"the {role} at {location} cannot be read: {first_line(error)}",
-        "Check its rights and its files; what is damaged or gone has to come back from a copy, log and files together.",
-    )
+    hint = "Check its rights and its files; bring back what is damaged or gone from a copy, log and files together."
+    if isinstance(error, EmptyEntry):
+        hint = "The next `windrow run` sets it aside if it is at the end of the log."
+    return TableUnreadable(f"the {role} at {location} cannot be read: {first_line(error)}", hint)
 
 
 def unwritable(location: str, role: str, error: Exception) -> TableUnwritable:
@@ -118,7 +123,7 @@ class Snapshot:
         version = table.version()
         entry = _entry_file(table, version)
         if entry is not None and not entry[1]:
-            raise OSError(f"{_entry_path(version)} is empty, as after a power cut: `windrow run` sets it aside")
+            raise EmptyEntry(f"{entry_path(version)} is empty, as after a power cut")
         return cls(location, table, version, entry)
 
     def stands(self) -> bool:
@@ -180,12 +185,8 @@ def table_files(location: str, table: DeltaTable) -> FileSystem:
 
 
 def _entry_file(table: DeltaTable, version: int) -> tuple[int, int] | None:
-    found = PyFileSystem(DeltaStorageHandler(table.table_uri)).get_file_info(_entry_path(version))
+    found = PyFileSystem(DeltaStorageHandler(table.table_uri)).get_file_info(entry_path(version))
     return None if found.type == FileType.NotFound else (found.mtime_ns, found.size)
-
-
-def _entry_path(version: int) -> str:
-    return f"_delta_log/{version:020}.json"
 
 
 def history(table: DeltaTable, since: int = 0, *, octets: bool = False) -> Iterator[dict[str, Any]]:
@@ -198,12 +199,12 @@ def history(table: DeltaTable, since: int = 0, *, octets: bool = False) -> Itera
     """
     store = PyFileSystem(DeltaStorageHandler(table.table_uri))
     for version in range(table.version(), since - 1, -1):
-        place = _entry_path(version)
+        place = entry_path(version)
         found = store.get_file_info(place)
         if found.type == FileType.NotFound:
             return
         if not found.size:
-            raise OSError(f"{place} is empty")
+            raise EmptyEntry(f"{place} is empty, as after a power cut")
         with TextIOWrapper(store.open_input_stream(place), encoding="utf-8") as lines:
             wanted = ('"commitInfo"', '"add"') if octets else ('"commitInfo"',)
             actions = (json.loads(line) for line in lines if any(word in line for word in wanted))

@@ -6,6 +6,8 @@ import os
 import threading
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -14,11 +16,17 @@ from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.faults.mishaps import assert_sound, forget_tables
 from tests.messages import log
-from windrow import durable
-from windrow.engine import lock
+from windrow.delta import durable, logfiles
+from windrow.delta.logfiles import ASIDE, added_files, entry_path
+from windrow.engine import lock, mending, open_engine
+from windrow.engine.creation import create_raw_depot
 from windrow.engine.lock import commit_lock
 from windrow.engine.upkeep import DeltaRsUpkeep
 from windrow.errors import NotKept, TableRefused, TableUnreadable, TableUnwritable
+from windrow.ingest import ingest
+from windrow.maintain import maintain
+from windrow.producer import Producer
+from windrow.rawfiles.depot import RawDepot
 from windrow.reading import status
 from windrow.recover import recover
 from windrow.settings import Settings
@@ -29,7 +37,7 @@ SAID = log(versions=8, seed=3)
 @pytest.fixture
 def worked(world: World, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> World:
     """A ledger that has read eight versions of its depot, one in a microbatch."""
-    monkeypatch.setattr(durable, "SECOND_LOOK", 0.01)
+    monkeypatch.setattr(mending, "SECOND_LOOK", 0.01)
     world.publish(*SAID)
     world.runner(embedded, max_messages=1).once()
     forget_tables()
@@ -49,7 +57,7 @@ def emptied(table: str, last: int) -> None:
 
 def aside(table: str) -> list[str]:
     """Return the names of the files that were set aside."""
-    return sorted(path.name for path in Path(table, durable.ASIDE).rglob("*") if path.is_file())
+    return sorted(path.name for path in Path(table, ASIDE).rglob("*") if path.is_file())
 
 
 class TestKeep:
@@ -73,8 +81,8 @@ class TestKeep:
         for table, begin in ((world.ledger, before), (world.depot, 0)):
             root = Path(table).resolve()
             for version in range(begin + 1, DeltaTable(table).version() + 1):
-                entry = durable._entry(root / "_delta_log", version)
-                data = {root / name for name, _ in durable._written(durable._actions(entry))}
+                entry = root / entry_path(version)
+                data = {file for file, _ in added_files(root, logfiles.actions(entry))}
                 assert {entry, entry.parent, *data, *(file.parent for file in data)} <= set(committed[-1])
 
     def test_not_asked(self, world, embedded, monkeypatch):
@@ -93,7 +101,7 @@ class TestKeep:
         A commit keeps also what others have left to the system: on top of that it would be lost with it.
         """
         kept = []
-        monkeypatch.setattr(durable, "_have_kept", kept.extend)
+        monkeypatch.setattr(durable, "fsync", kept.extend)
         lock.KEPT.clear()
         with commit_lock(worked.ledger):
             pass
@@ -123,7 +131,7 @@ class TestKeep:
         The checkpoint that takes the place of old entries is kept before they are deleted.
         """
         kept, at = [], {}
-        monkeypatch.setattr(durable, "_have_kept", lambda paths: kept.extend(Path(path).name for path in paths))
+        monkeypatch.setattr(durable, "fsync", lambda paths: kept.extend(Path(path).name for path in paths))
         trimmed = DeltaTable.cleanup_metadata
 
         def clean(self):
@@ -160,9 +168,9 @@ class TestMend:
         entry = entries(worked.ledger, 1)[0]
         content = entry.read_bytes()
         if harm == "data":
-            name, size = next(durable._written(durable._actions(entry)))
-            os.truncate(Path(worked.ledger, name), size - 1)
-            os.utime(Path(worked.ledger, name), (entry.stat().st_mtime - 1,) * 2)
+            file, size = next(added_files(Path(worked.ledger), logfiles.actions(entry)))
+            os.truncate(file, size - 1)
+            os.utime(file, (entry.stat().st_mtime - 1,) * 2)
         else:
             entry.write_bytes(content[:-20] if harm == "cut" else bytes(len(content)))
         worked.runner(embedded).once()
@@ -181,6 +189,49 @@ class TestMend:
         worked.runner(embedded).once()
         assert_sound(worked)
         assert worked.canonical() == worked.expected()
+
+    @pytest.mark.parametrize("way", ["produce", "raw", "ingest", "maintain"])
+    def test_before_others_write(self, worked, embedded, way, tmp_path):
+        """
+        Producers, `ingest` and `maintain` look first, too: they would write on top of the empty entry.
+        """
+        settings, depot = worked.settings(embedded), worked.depot
+        if way == "raw":
+            depot = str(tmp_path / "raw")
+            create_raw_depot(depot)
+            DeltaTable(depot).alter.set_table_properties({"delta.logRetentionDuration": "interval 40 days"})
+        name = entries(depot, 1)[0].name
+        emptied(depot, 1)
+        if way == "produce":
+            with Producer(depot, "p") as producer:
+                producer.send(key="k", type="t").result(60)
+        elif way == "raw":
+            RawDepot(depot)
+        elif way == "ingest":
+            file = tmp_path / "a.parquet"
+            pq.write_table(pa.table({"key": ["k"], "type": ["t"], "event_time": [NOW]}), file)
+            columns = {"event_time": "timestamp_micros(event_time)"}
+            list(ingest(open_engine(settings), [str(file)], columns))
+        else:
+            maintain(open_engine(settings), settings, NOW, "depot")
+        assert name in aside(depot)
+
+    def test_checkpoint_of_several_files(self, worked, embedded):
+        """
+        A checkpoint of which a file is missing is not whole; an entry that was merged into one with later ones goes
+        with them.
+        """
+        log = Path(worked.depot, "_delta_log")
+        DeltaTable(worked.depot).create_checkpoint()
+        whole = next(log.glob("*.checkpoint.parquet"))
+        part = whole.with_name(f"{whole.name[:20]}.checkpoint.{1:010}.{2:010}.parquet")
+        whole.rename(part)
+        merged = log / f"{6:020}.{8:020}.compacted.json"
+        merged.write_text("{}")
+        emptied(worked.depot, 1)
+        worked.runner(embedded).once()
+        assert {part.name, merged.name} <= set(aside(worked.depot))
+        assert_sound(worked)
 
     def test_torn_before_the_end(self, worked, embedded):
         """
@@ -210,7 +261,7 @@ class TestMend:
         """
         A ledger whose first entry is torn is begun anew, over what it left.
         """
-        monkeypatch.setattr(durable, "SECOND_LOOK", 0.01)
+        monkeypatch.setattr(mending, "SECOND_LOOK", 0.01)
         world.publish(*SAID[:2])
         world.runner(embedded).once()
         emptied(world.ledger, 2)
@@ -229,18 +280,17 @@ class TestMend:
         emptied(worked.depot, 1)
         before = sorted(Path(worked.depot).rglob("*"))
         with pytest.raises(TableUnreadable, match="Nothing was moved"):
-            durable.mend(worked.depot, "depot")
+            mending.mend(worked.depot, "depot")
         assert sorted(Path(worked.depot).rglob("*")) == before
 
     def test_other_checksums(self, worked):
         """
         Hadoop's checksums may be of other lengths than 512 bytes: their head says of which.
         """
-        name, size = next(durable._written(durable._actions(entries(worked.depot, 1)[0])))
-        file = Path(worked.depot, name)
+        file, size = next(added_files(Path(worked.depot), logfiles.actions(entries(worked.depot, 1)[0])))
         content = b"crc\0" + (4096).to_bytes(4) + bytes(4 * -(-size // 4096))
-        durable._checksums(file).write_bytes(content)
-        assert durable.mend(worked.depot, "depot") is None
+        logfiles.checksums(file).write_bytes(content)
+        assert mending.mend(worked.depot, "depot") is None
 
     @pytest.mark.parametrize(
         "action", ['{"remove": null}', '{"add": null}', '{"commitInfo": null}', '{"add": {"path": "a"}}']
@@ -251,8 +301,8 @@ class TestMend:
         """
         with entries(worked.depot, 1)[0].open("a") as entry:
             entry.write("\n" + action + "\n")
-        assert durable.mend(worked.depot, "depot") is None
-        assert durable.note(Path(worked.depot), 8) == {}
+        assert mending.mend(worked.depot, "depot") is None
+        assert logfiles.note(Path(worked.depot), 8) == {}
 
     def test_touched_later(self, worked, embedded):
         """
@@ -263,7 +313,7 @@ class TestMend:
         worked.publish(SAID[-1])
         worked.runner(embedded).once()
         version = worked.version()
-        next(Path(worked.depot, durable.ASIDE).iterdir()).joinpath("note.txt").write_text("looked at")
+        next(Path(worked.depot, ASIDE).iterdir()).joinpath("note.txt").write_text("looked at")
         worked.runner(embedded).once()
         assert worked.version() == version
 
@@ -272,26 +322,26 @@ class TestMend:
         Of a table that is whole nothing is moved, nor where a clean-up removed old files.
         """
         DeltaTable(worked.ledger).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
-        assert durable.mend(worked.ledger, "ledger") is None
-        assert durable.mend(worked.depot, "depot") is None
+        assert mending.mend(worked.ledger, "ledger") is None
+        assert mending.mend(worked.depot, "depot") is None
 
     def test_somebody_still_writes(self, worked, monkeypatch):
         """
         A file that is still being written is waited for, not moved.
         """
-        monkeypatch.setattr(durable, "SECOND_LOOK", 0.5)
+        monkeypatch.setattr(mending, "SECOND_LOOK", 0.5)
         entry = entries(worked.depot, 1)[0]
         content = entry.read_bytes()
         entry.write_bytes(content[:10])
         threading.Timer(0.1, entry.write_bytes, (content,)).start()
-        assert durable.mend(worked.depot, "depot") is None
+        assert mending.mend(worked.depot, "depot") is None
         assert aside(worked.depot) == []
 
     def test_files_of_hadoop(self, world, spark_engine, monkeypatch):
         """
         Checksums that Hadoop keeps beside an entry and that are not whole do not keep Spark from reading it.
         """
-        monkeypatch.setattr(durable, "SECOND_LOOK", 0.01)
+        monkeypatch.setattr(mending, "SECOND_LOOK", 0.01)
         world.publish(*SAID[:2])
         world.runner(spark_engine).once()
         beside = max(Path(world.ledger, "_delta_log").glob(".*.json.crc"))

@@ -28,7 +28,7 @@ from deltalake import DeltaTable
 import windrow
 from tests.faults.trials.processes import Child, children
 from windrow import storage
-from windrow.durable import ASIDE
+from windrow.delta.logfiles import ASIDE
 from windrow.errors import WindrowError
 from windrow.verify import verify
 

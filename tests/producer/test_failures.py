@@ -189,6 +189,20 @@ class TestDurable:
             kept.clear()
             assert producer.send(key="k", type="t").result(60) == Ack(2, 2)
 
+    def test_what_others_wrote(self, depot, monkeypatch):
+        """
+        When a producer opens, the disk keeps what another one may have left: its number is taken from that.
+        """
+        create_depot(depot, pa.string())
+        with Producer(depot, "p", durable=False) as producer:
+            producer.send(key="k", type="t").result(60)
+        kept = []
+        monkeypatch.setattr(
+            os, "fsync", lambda descriptor: kept.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        )
+        with Producer(depot, "p"):
+            assert f"{1:020}.json" in kept
+
     def test_not_asked(self, depot, monkeypatch):
         """
         With `durable = false` nobody waits for the disk.

@@ -72,9 +72,10 @@ def recover(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Go back to the last version of the ledger that can be used: one whose files are whole and whose depot is there.
+    """Take the ledger back to its last version that can be used: its files are whole, and the depot has what it read.
 
-    What came after is set aside, not deleted, and the next run makes its batches of the depot again. End the run first.
+    Later versions are set aside, not deleted; the next run makes their batches again. Stop the run first: nothing
+    checks that.
     """
     from windrow.recover import recover as recovered
 
@@ -89,17 +90,19 @@ def recover(
 
 def _told(done: Recovered, dry_run: bool) -> str:
     """Return in words what became of the ledger, or would."""
-    if done.first is None:
+    if done.first is None or done.last is None:
         return f"Nothing to do: version {done.version} of the ledger {done.ledger}, its last one, can be used."
-    goes_on = "begins anew" if done.version is None else f"goes back to version {done.version}"
-    would = "would be" if dry_run else "are"
-    where = "set aside" if done.directory is None else f"in {done.directory}"
-    versions = f"The ledger {done.ledger} {goes_on}; versions {done.first} to {done.last} {would} {where}."
+    back = ("would begin" if dry_run else "begins") + " anew"
+    if done.version is not None:
+        back = ("would go" if dry_run else "goes") + f" back to version {done.version}"
+    versions = f"version {done.first}" if done.first == done.last else f"versions {done.first} to {done.last}"
+    aside = f"{versions} would be set aside" if dry_run else f"{versions} set aside in {done.directory}"
+    said = f"The ledger {done.ledger} {back}: {aside}."
     if not done.closed:
-        return f"{versions} No batch was closed in them."
+        return f"{said} They closed no batch."
     return (
-        f"{versions} They closed {count(done.closed, 'batch')}. The next `windrow run` makes the same batches again, "
-        "except where a tick or flush decided. Whoever read them downstream reads afresh: see docs/downstream.md."
+        f"{said} They closed at least {count(done.closed, 'batch')}, which the next `windrow run` makes again, except "
+        "where a tick or flush decided. Readers that have seen them must start over: see docs/downstream.md."
     )
 
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema, write_deltalake
 
 from windrow import chunks, tables
-from windrow.durable import ASIDE
+from windrow.delta.logfiles import ASIDE
 from windrow.engine.lock import commit_lock
 from windrow.errors import TableRefused
 from windrow.locations import local_path

@@ -219,7 +219,7 @@ class EmbeddedEngine(DepotAndLedger):
         files, location = self._parts.opened, self._ledger
         snapshot = latest_snapshot(location, "ledger", None if files is None else files.snapshot)
         if files is None or files.snapshot is not snapshot:
-            files = self._parts.opened = LedgerFiles(snapshot, _ledger_schema(location, snapshot.table), self._parts)
+            files = self._parts.opened = LedgerFiles(snapshot, embedded_schema(location, snapshot.table), self._parts)
         return Live(files.rows, files, snapshot.version)
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
@@ -260,8 +260,8 @@ class EmbeddedEngine(DepotAndLedger):
                 ) from error
 
 
-def _ledger_schema(location: str, table: DeltaTable) -> pa.Schema:
-    """Return the columns of a ledger. Raises TableRefused for what is none, or is more than its files say."""
+def embedded_schema(location: str, table: DeltaTable) -> pa.Schema:
+    """Return the columns of a ledger. Raises TableRefused for another table, and for one that only Spark can read."""
     partitions: list[str] = table.metadata().partition_columns
     if "state" not in partitions:
         raise TableRefused(f"{location} is a Delta table, but no ledger", "Give the path of a ledger.")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from windrow.commits import Commit
 from windrow.engine.conversion import Conversion
-from windrow.engine.lock import follow, keep_read, mend
+from windrow.engine.lock import keep_read
 from windrow.engine.log import Log
+from windrow.engine.mending import follow, mend
 from windrow.engine.protocol import Table
 from windrow.expressions import recorded_text
 from windrow.settings import Settings

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
@@ -15,7 +14,8 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import PyFileSystem
 from pyarrow.parquet import ParquetFile
 
-from windrow import durable
+from windrow.delta import durable
+from windrow.delta.logfiles import entry_path
 from windrow.engine.lock import commit_lock
 from windrow.engine.protocol import Compacted
 from windrow.locations import local_path
@@ -118,7 +118,7 @@ class DeltaRsUpkeep:
         if path is None:
             return None
         with reading(self.location, self.role):
-            return Path(path, "_delta_log", f"{version:020}.json").stat().st_mtime_ns // 1_000
+            return (path / entry_path(version)).stat().st_mtime_ns // 1_000
 
     def trim_log(self) -> None:
         """Write a checkpoint, and delete what is older than the last one that the table's retention no longer needs."""

@@ -17,8 +17,9 @@ from windrow import chunks, messages
 from windrow.arrow import plain_type
 from windrow.commits import FEED, OCTETS
 from windrow.engine.creation import create_depot, create_raw_depot
-from windrow.engine.lock import commit_lock, keep_recent, mend
+from windrow.engine.lock import commit_lock, keep_recent
 from windrow.engine.log import payload_type
+from windrow.engine.mending import mend
 from windrow.errors import NotKept, ProducerFenced, TableRefused
 from windrow.producer.delivery import Position
 from windrow.storage import UNTRIMMED, Snapshot, history, open_table, reading, writing

@@ -16,7 +16,8 @@ from deltalake.transaction import AddAction
 
 from windrow.commits import FEED, OCTETS
 from windrow.engine.creation import require_raw
-from windrow.engine.lock import commit_lock, mend
+from windrow.engine.lock import commit_lock
+from windrow.engine.mending import mend
 from windrow.errors import FileRefused, TableRefused
 from windrow.locations import local_path
 from windrow.producer.writer import application

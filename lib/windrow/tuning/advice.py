@@ -45,7 +45,7 @@ def advise(trial: Trial, rules: Rules | None = None, keep_percent: float = 99.0)
     why = (
         f"{ages}, the oldest {span(int(age[-1]))}",
         f"{costs}; {text(now.max_delay)}, as it is, {now_too_old:,}",
-        *_by_others(trial, max_delay, too_old),
+        *_moved_clock(trial, max_delay, too_old),
         *_too_long(now, max_delay),
     )
     return Advice(keep_percent, max_delay, too_old, now_too_old, why)
@@ -55,15 +55,15 @@ def _older(age: np.ndarray, max_delay: int) -> int:
     return int(age.size - np.searchsorted(age, max_delay, side="right"))
 
 
-def _by_others(trial: Trial, max_delay: int, too_old: int) -> list[str]:
-    """Say how many came in time themselves, when others had moved the clock of their source."""
-    moved = by_others(trial, max_delay)
+def _moved_clock(trial: Trial, max_delay: int, too_old: int) -> list[str]:
+    """Say how many messages are too old only because others moved their clock, where most are."""
+    moved = too_old_by_others(trial, max_delay)
     if moved <= MOSTLY * too_old:
         return []
     return [f"{moved:,} of these are too old only because others moved their clock: a source for each device helps"]
 
 
-def by_others(trial: Trial, max_delay: int) -> int:
+def too_old_by_others(trial: Trial, max_delay: int) -> int:
     """Count the messages that are too old for `max_delay`, and would not be if they alone moved their clock."""
     return int(((trial.own_age <= max_delay) & (trial.age > max_delay)).sum())
 

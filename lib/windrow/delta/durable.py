@@ -1,0 +1,87 @@
+"""A commit to a local table counts when the disk keeps it: fsync of the files, then of the log entry that names them.
+
+The operating system writes files to the device when it finds time; Linux waits half a minute by default. So a commit
+is reported after `keep` has returned: the data files that an entry names, the entry, and their directories have reached
+the device. A power cut in the middle then leaves at most one entry, of which nobody was told. Object stores keep what
+they have accepted.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from itertools import chain
+from pathlib import Path
+
+from windrow.delta.logfiles import (
+    HINT,
+    LOG,
+    actions,
+    added_files,
+    checksums,
+    entries,
+    entry_path,
+    hinted,
+    names,
+)
+
+WRITTEN_AFTER = 120.0  # seconds; Linux waits for 35 unless told otherwise
+
+
+def keep(root: Path, after: int, upto: int | None = None) -> int:
+    """Sync the commits of a table behind version `after`, up to `upto`; return the last of them. Raises OSError."""
+    found = list(entries(root, after, upto))
+    if not found:
+        return after
+    said = list(chain.from_iterable(actions(entry) or [] for entry in found))
+    data = [file for file, _ in added_files(root, said)]
+    if any("deletionVector" in action.get("add", {}) for action in said):
+        data += root.rglob("deletion_vector_*.bin")
+    inside = {above for file in data for above in file.parents if above.is_relative_to(root)}
+    made = {root, *root.parents} if after < 0 else set()
+    fsync([*_with_checksums(data), *sorted(inside | made, reverse=True)])
+    checkpoint = hinted(root)
+    fsync(_with_checksums(found))
+    if checkpoint is not None and checkpoint > after:
+        keep_checkpoint(root, checkpoint)
+    else:
+        fsync([root / LOG])
+    return after + len(found)
+
+
+def keep_checkpoint(root: Path, version: int) -> None:
+    """Sync the checkpoint of a version, before the entries behind it are deleted. Raises OSError."""
+    log = root / LOG
+    files = [log / name for name in names(log) if name.startswith(f"{version:020}.checkpoint.")]
+    fsync([*_with_checksums([*files, log / HINT]), log])
+
+
+def unwritten(root: Path, upto: int, kept: int) -> int:
+    """Return the version up to which a table's commits are on the device; this process has synced those up to `kept`.
+
+    The system itself has written what is older than `WRITTEN_AFTER`. Raises OSError.
+    """
+    since = time.time() - WRITTEN_AFTER
+    for version in range(upto, min(kept, upto), -1):
+        entry = root / entry_path(version)
+        if not entry.exists() or entry.stat().st_mtime < since:
+            return version
+    return min(kept, upto)
+
+
+def fsync(paths: Iterable[Path]) -> None:
+    """Sync files and directories in this order. Raises OSError."""
+    for path in dict.fromkeys(paths):
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except (FileNotFoundError, PermissionError):  # it was removed, or is another's: the reader says so
+            continue
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _with_checksums(files: Iterable[Path]) -> list[Path]:
+    return [one for file in files for one in (file, checksums(file))]

@@ -1,0 +1,112 @@
+"""The log of a local Delta table, file by file. Nothing here changes a file.
+
+An entry, `00000000000000000007.json`, is one commit: an action a line. A checkpoint sums up the entries before it, and
+`_last_checkpoint` names the newest one. Hadoop keeps checksums of a file beside it, in `.NAME.crc`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+LOG, ASIDE, HINT = "_delta_log", "_set_aside", "_last_checkpoint"
+ENTRY = re.compile(r"(\d{20})\.json")
+
+
+def entry_path(version: int) -> str:
+    """Return the path of a version's log entry in its table."""
+    return f"{LOG}/{version:020}.json"
+
+
+def entries(root: Path, after: int, upto: int | None = None) -> Iterator[Path]:
+    """Yield the log entries behind version `after`, up to `upto` or the first that is missing."""
+    version = after + 1
+    while (upto is None or version <= upto) and (entry := root / entry_path(version)).exists():
+        yield entry
+        version += 1
+
+
+def versions(root: Path) -> list[int]:
+    """Return the versions whose entries are in a table's log, in order."""
+    return versions_in(root / LOG)
+
+
+def versions_in(directory: Path) -> list[int]:
+    """Return the versions whose entries are in a directory, in order."""
+    return [int(found[1]) for name in names(directory) if (found := ENTRY.fullmatch(name))]
+
+
+def newest(root: Path) -> int:
+    """Return the newest version of a table, -1 without one. It counts from the last checkpoint; it lists nothing."""
+    begin = hinted(root) or 0
+    if not (root / entry_path(begin)).exists():
+        return max(versions(root), default=-1)
+    return begin + sum(1 for _ in entries(root, begin))
+
+
+def names(directory: Path) -> list[str]:
+    """Return the names of the files in a directory, in order; none where there is no directory."""
+    return sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
+
+
+def actions(entry: Path) -> list[dict[str, Any]] | None:
+    """Return the actions of an entry, None for a torn one: empty, cut off, or zeros from some byte on.
+
+    A file that does not begin as an entry is not torn, and has no actions: the table's reader says what is wrong.
+    """
+    content = entry.read_bytes().rstrip(b"\0")
+    lines = [line for line in content.splitlines() if line.strip()]
+    try:
+        found = [json.loads(line) for line in lines]
+    except ValueError:
+        return None if content.startswith(b"{") else []
+    objects = [action for action in found if isinstance(action, dict)]
+    return [{kind: said for kind, said in one.items() if isinstance(said, dict)} for one in objects] if found else None
+
+
+def added_files(
+    root: Path, actions: Iterable[Mapping[str, Any]], removed: Iterable[str] = ()
+) -> Iterator[tuple[Path, int | None]]:
+    """Yield the local files that an entry adds, and their sizes in bytes; not those that `removed` has."""
+    for action in actions:
+        for kind in ("add", "cdc"):
+            path = action.get(kind, {}).get("path")
+            if path is None or path in removed:
+                continue
+            path = unquote(path.removeprefix("file:"))
+            if ":" not in path.split("/")[0]:  # not on another file system
+                yield root / path, action[kind].get("size")
+
+
+def note(root: Path, version: int) -> dict[str, Any]:
+    """Return what Windrow noted beside a commit of a ledger; nothing where it did not, or the entry is torn."""
+    for action in actions(root / entry_path(version)) or ():
+        with suppress(ValueError, TypeError):
+            found = json.loads(action.get("commitInfo", {}).get("userMetadata"))
+            return found if isinstance(found, dict) else {}
+    return {}
+
+
+def hinted(root: Path) -> int | None:
+    """Return the version of the checkpoint that `_last_checkpoint` names, None where it names none."""
+    found = (json_object(root / LOG / HINT) or {}).get("version")
+    return found if isinstance(found, int) else None
+
+
+def json_object(file: Path) -> dict[str, Any] | None:
+    """Return the JSON object in a file, None where there is none."""
+    try:
+        found = json.loads(file.read_bytes())
+    except (ValueError, FileNotFoundError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def checksums(file: Path) -> Path:
+    """Return the file in which Hadoop keeps the checksums of another one."""
+    return file.with_name(f".{file.name}.crc")
