@@ -49,7 +49,7 @@ bench: require-java $(INSTALLED) ## measure what docs/performance.md tells, whic
 	@.venv/bin/python -m tests.benchmarks $(ONLY)
 
 .PHONY: mutants
-mutants: $(INSTALLED) ## change the pure modules piece by piece, list what no test notices (ONLY=lib/windrow/clock.py)
+mutants: $(INSTALLED) ## change the pure modules piece by piece, list what no test notices (ONLY=lib/windrow/model/clock.py)
 	@$(PIP_INSTALL) --group mutants
 	@nice -n 15 .venv/bin/python -m tests.mutants $(ONLY)
 

@@ -10,10 +10,11 @@
 
 # COMMAND ----------
 
-from windrow import moments, plot
-from windrow.arrow import plain
+from windrow.columnar.arrow import plain
 from windrow.errors import NotFound
+from windrow.model import timestamps as moments
 from windrow.notebook import Notebook
+from windrow.reading import plot
 
 at = Notebook(globals())
 spark = at.spark

@@ -12,9 +12,9 @@
 
 # COMMAND ----------
 
-from windrow import plot
 from windrow.notebook import Notebook
-from windrow.tuning import Trial, advise, sweep
+from windrow.reading import plot
+from windrow.reading.tuning import Trial, advise, sweep
 
 at = Notebook(globals())
 messages = at.messages(int(at.parameter("messages", "1000000")))

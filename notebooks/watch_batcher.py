@@ -119,8 +119,8 @@ at.show(f"{waiting.num_rows} versions wait.")
 
 # COMMAND ----------
 
-from windrow import plot
-from windrow.arrow import plain
+from windrow.columnar.arrow import plain
+from windrow.reading import plot
 
 history = plain(
     spark.sql("""

@@ -14,9 +14,10 @@
 
 from pyspark.sql import functions as F
 
-from windrow import moments, plot
-from windrow.arrow import plain
+from windrow.columnar.arrow import plain
+from windrow.model import timestamps as moments
 from windrow.notebook import Notebook
+from windrow.reading import plot
 
 at = Notebook(globals())
 spark = at.spark

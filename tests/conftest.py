@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, settings
 from tests.clocks import ManualClock
 from windrow.cli import main
 from windrow.engine import Engine, open_engine
-from windrow.settings import Settings
+from windrow.settings.settings import Settings
 
 settings.register_profile(
     "dev", max_examples=50, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
@@ -87,7 +87,7 @@ def spark() -> Iterator[Any]:
     home = os.environ.get("JAVA_HOME")
     if not (shutil.which("java") or (home and shutil.which("java", path=f"{home}/bin"))):
         pytest.fail("Spark tests need Java 17 on the path; run the others with: pytest -m 'not slow and not spark'")
-    from windrow.engine.session import local_session
+    from windrow.engine.spark.session import local_session
 
     os.environ.setdefault(*FAST_JAVA)
     remote = os.environ.get("TEST_SPARK_REMOTE")
@@ -102,7 +102,7 @@ def connected(remote: str) -> Any:
     from delta import configure_spark_with_delta_pip
     from pyspark.sql import SparkSession
 
-    from windrow.engine.session import SETTINGS
+    from windrow.engine.spark.session import SETTINGS
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_TESTING", "1")  # a port that is free, where there is one fixed for everybody

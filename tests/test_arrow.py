@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow import tables
-from windrow.arrow import TIME, counted, from_numpy, no_rows, text, texts, to_numpy, where
+from windrow.columnar.arrow import TIME, counted, from_numpy, no_rows, text, texts, to_numpy, where
 from windrow.errors import BrokenPromise
+from windrow.model import tables
 
 TEXTS = st.lists(st.text(max_size=5), max_size=8)
 NUMBERS = st.integers(-(2**63), 2**63 - 1)

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.arrow import read_only
-from windrow.blocks import BLOCK, below, lowest, same
-from windrow.compiled import compiled
+from windrow.columnar.arrow import read_only
+from windrow.columnar.blocks import BLOCK, below, lowest, same
+from windrow.columnar.compiled import compiled
 
 
 @compiled

@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from tests.bundle import ROOT, Node, bundle, deployed, flags, job_files, jobs, keys, load, project, references, texts
 from tests.messages import SECOND, message, table
 from windrow.cli import app, main
-from windrow.settings import Settings
+from windrow.settings.settings import Settings
 
 JOBS = ROOT / "jobs"
 COMMANDS = {"run_batches": "run", "check_quality": "check", "maintain_tables": "maintain"}

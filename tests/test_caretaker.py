@@ -15,14 +15,14 @@ from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.faults.mishaps import assert_whole, full_disk
 from tests.messages import HOUR, SECOND, Row, log
-from windrow import tables
-from windrow.caretaker import Caretaker
-from windrow.engine.upkeep import DeltaRsUpkeep
-from windrow.maintain import FINAL, Maintained
-from windrow.microbatch import Committed
-from windrow.observing import Observer, Observers
-from windrow.runner import Summary
-from windrow.wall import WallClock
+from windrow.delta.maintenance import DeltaRsUpkeep
+from windrow.model import tables
+from windrow.model.results import Committed, Maintained
+from windrow.operate import Observer, Observers
+from windrow.runtime.background_maintenance import Caretaker
+from windrow.runtime.maintenance import FINAL
+from windrow.runtime.runner import Summary
+from windrow.runtime.wall_clock import WallClock
 
 DAY = 24 * HOUR
 EACH = 4  # depot versions, each a microbatch and a small file of its own
@@ -193,7 +193,7 @@ class TestTidy:
         """
         A file that has its size is not written again: otherwise every interval would leave a copy of it for `keep`.
         """
-        monkeypatch.setattr("windrow.maintain.SMALL", 1)
+        monkeypatch.setattr("windrow.runtime.maintenance.SMALL", 1)
         care = caretaker(batched, embedded, noting)
         care()
         grow(batched, embedded)

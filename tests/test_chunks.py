@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow import chunks, messages
-from windrow.chunks import Chunk, cut
-from windrow.settings import Settings
+from windrow.model import chunks, messages
+from windrow.model.chunks import Chunk, cut
+from windrow.settings.settings import Settings
 
 pieces = st.lists(st.binary(max_size=12), max_size=8)
 sizes = st.integers(1, 15)

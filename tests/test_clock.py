@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow import clock
+from windrow.model import clock
 
 TIMES = st.integers(2**60, 2**60 + 9)  # which a float would take for one time
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from windrow.commits import rows_added
+from windrow.model.commits import rows_added
 
 SPARK, DELTA_RS = "numOutputRows", "num_added_rows"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.dictionary import dictionary_encode
+from windrow.columnar.dictionary import dictionary_encode
 
 # Of few letters and every length that two words of eight octets treat differently, so that they are alike in parts.
 ALIKE = st.builds(

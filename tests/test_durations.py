@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.durations import LONGEST, enough, microseconds, span, text
 from windrow.errors import SettingsError
+from windrow.model.durations import LONGEST, enough, microseconds, span, text
 
 
 @pytest.mark.parametrize(

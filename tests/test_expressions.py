@@ -6,7 +6,7 @@ from itertools import cycle, islice
 import pyarrow as pa
 import pytest
 
-from windrow.arrow import TIME
+from windrow.columnar.arrow import TIME
 from windrow.errors import ExpressionError, MissingExtra
 from windrow.expressions import Mapping
 from windrow.expressions.translation import STRANGE_LETTER

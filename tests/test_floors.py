@@ -4,10 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from windrow.clock import UNKNOWN
 from windrow.errors import BrokenPromise
-from windrow.floors import Floors, FloorsByVersion
-from windrow.messages import summarise, times, with_dictionaries
+from windrow.model.clock import UNKNOWN
+from windrow.model.floors import Floors, FloorsByVersion
+from windrow.model.messages import summarise, times, with_dictionaries
 
 LATE = 2**60 + 1  # a float does not hold it
 

@@ -21,8 +21,8 @@ from ruamel.yaml import YAML
 
 from tests.bundle import ROOT, bundle, jobs
 from tests.messages import SECOND, message, table
-from windrow import tables
 from windrow.cli import app, main
+from windrow.model import tables
 from windrow.reading import conditions
 
 PAGES = ROOT / "docs" / "howto"

@@ -19,13 +19,13 @@ from tests.conftest import EngineFactory
 from tests.engine.processes import ROOT
 from tests.engine.world import World
 from tests.messages import HOUR, SECOND, log, message
-from windrow.api import batcher_of, idle_summary
 from windrow.engine import PLATFORMS
 from windrow.errors import OtherDepot
-from windrow.idle import idle_run
-from windrow.observing import Observer, Run
-from windrow.runner import Summary
-from windrow.settings import Settings
+from windrow.operate import Observer, Run
+from windrow.runtime.api import batcher_of, idle_summary
+from windrow.runtime.idle import idle_run
+from windrow.runtime.runner import Summary
+from windrow.settings.settings import Settings
 
 SPARK = EngineFactory("spark")
 IDLE = "Nothing new, nothing overdue."
@@ -350,6 +350,6 @@ def forbidden(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Forbid to open an engine from a moment on."""
 
     def forbid() -> None:
-        monkeypatch.setattr("windrow.api.open_engine", lambda *_: pytest.fail("an engine is opened"))
+        monkeypatch.setattr("windrow.runtime.api.open_engine", lambda *_: pytest.fail("an engine is opened"))
 
     return forbid

@@ -9,10 +9,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.conftest import EngineFactory
 from tests.messages import message, table
-from windrow import sample
-from windrow.arrow import plain
+from windrow.columnar.arrow import plain
 from windrow.errors import ExpressionError, FileRefused
-from windrow.ingest import Ingested, ingest
+from windrow.ingest import sample
+from windrow.ingest.ingest import Ingested, ingest
 
 Ingest = Callable[..., list[Ingested]]
 

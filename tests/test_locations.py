@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from windrow import locations
+from windrow.delta import locations
 
 
 @pytest.mark.parametrize("name", ["s.t", "main.bronze.events", "`my cat`.`s.x`.t", "_a.b1", "schéma.tâble"])

@@ -19,15 +19,16 @@ from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.faults.mishaps import OLD, age, assert_whole, data_files
 from tests.messages import HOUR, log, message
-from windrow import reading, tables
-from windrow.engine.lock import commit_lock
-from windrow.engine.protocol import Compacted
-from windrow.engine.spark_upkeep import SparkUpkeep
-from windrow.engine.upkeep import DeltaRsUpkeep
+from windrow import reading
+from windrow.delta.lock import commit_lock
+from windrow.delta.maintenance import Compacted, DeltaRsUpkeep
+from windrow.engine.spark.maintenance import SparkUpkeep
 from windrow.errors import TableRefused
-from windrow.maintain import Maintained, maintain
+from windrow.model import tables
+from windrow.model.results import Maintained
+from windrow.runtime.maintenance import maintain
+from windrow.runtime.wall_clock import WallClock
 from windrow.testing.points import Point, once
-from windrow.wall import WallClock
 
 DAY = 24 * HOUR
 
@@ -131,7 +132,7 @@ class TestCompaction:
                 batched.runner(embedded).tick(to=left.pop())
             return table.optimize.compact(partition_filters=[("state", "=", "closed")])
 
-        monkeypatch.setattr("windrow.engine.upkeep.commit_lock", lambda _: commit_lock(f"{batched.ledger}-other"))
+        monkeypatch.setattr("windrow.delta.maintenance.commit_lock", lambda _: commit_lock(f"{batched.ledger}-other"))
         assert upkeep._commit(compact)["numFilesAdded"] == 1
         assert not left
         batched.assert_balanced()

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from tests.messages import TIME, message, table
-from windrow import messages
 from windrow.errors import MessagesError
+from windrow.model import messages
 
 NAMES = ["source", "key", "type", "event_time", "received_at", "sequence", "payload"]
 BEGIN, END = datetime(1678, 1, 1, tzinfo=UTC), datetime(2262, 1, 1, tzinfo=UTC)

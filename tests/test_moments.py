@@ -1,7 +1,7 @@
 import pytest
 
-from windrow import moments
 from windrow.errors import SettingsError
+from windrow.model import timestamps as moments
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ import pytest
 from deltalake import DeltaTable
 
 import windrow
-from windrow.engine.creation import create_depot
+from windrow.delta.creation import create_depot
 from windrow.errors import NotFound
-from windrow.settings import Settings
+from windrow.settings.settings import Settings
 
 pytest.importorskip("altair")
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.clock import UNKNOWN
 from windrow.errors import BrokenPromise
-from windrow.floors import Floors
-from windrow.messages import times
-from windrow.open_batches import SCHEMA, OpenBatches, summarise
+from windrow.model.clock import UNKNOWN
+from windrow.model.floors import Floors
+from windrow.model.messages import times
+from windrow.model.open_batches import SCHEMA, OpenBatches, summarise
 
 SOURCES = ("", "a", "b/c")
 BASE = 1_790_000_000_000_000  # too many microseconds for a float

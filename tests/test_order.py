@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.order import among, dense, group, increasing, pairs, sort_groups, tied, ties
+from windrow.columnar.order import among, dense, group, increasing, pairs, sort_groups, tied, ties
 
 FEW = st.lists(st.tuples(st.integers(0, 4), st.integers(-5, 5), st.integers(0, 3)), max_size=120)
 

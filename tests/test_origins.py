@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from windrow.origins import effective
+from windrow.settings.origins import effective
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 import windrow
 from tests.clocks import NOW
 from tests.messages import SECOND, message, table
-from windrow import plot
 from windrow.errors import MissingExtra, NotFound, SettingsError
+from windrow.reading import plot
 
 pytest.importorskip("altair")
 

@@ -16,8 +16,8 @@ from tests.clocks import ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, Row, log, message
-from windrow import tables
 from windrow.errors import LedgerRestored, SettingsError, TableMissing, TableRefused
+from windrow.model import tables
 
 LOG = log(versions=12, seed=4)
 COLUMNS = [name for name, _ in tables.batch_fields(pa.string())]

@@ -17,10 +17,10 @@ from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import HOUR, MILLISECOND, SECOND, log, message, table
-from windrow import tables
 from windrow.batching.batched import batch as batch_messages
 from windrow.batching.rules import Rules
 from windrow.errors import NotFound, OtherDepot, TableMissing, TableRefused
+from windrow.model import tables
 from windrow.reading import Status, batch, batches, rejection, rejections, status, waiting
 
 MINUTE = 60 * SECOND

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import windrow
 from tests.messages import HOUR, MILLISECOND, SECOND
-from windrow.chunks import REASONS
+from windrow.model.chunks import REASONS
 from windrow.reading.reasons import REMEDIES, Refused, explain, remedy
 
 DELAY, LEAP = 5 * SECOND, SECOND

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.messages import Row, message, table
-from windrow.rejection import Refusals, rejected
+from windrow.model.rejection import Refusals, rejected
 
 
 def ids(rows: list[Row], versions: list[int], refused: list[int] | None = None) -> list[str]:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from windrow.errors import RulesError, SettingsError
-from windrow.example import settings_file
 from windrow.formats.settings import format_of
-from windrow.settings import FormatPart, Settings
+from windrow.settings.settings import FormatPart, Settings
+from windrow.settings.template import settings_file
 
 
 class TestSources:

@@ -13,7 +13,8 @@ from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
 from windrow.errors import NotFound, TableMissing
-from windrow.reading import Spread, spread
+from windrow.reading import Spread
+from windrow.reading import distribution as spread
 
 Counts = Counter[tuple[Any, ...]]
 

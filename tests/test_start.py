@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from windrow.commits import Commit
 from windrow.errors import DepotUnreadable, SettingsError
-from windrow.start import DAY, Start
+from windrow.model.commits import Commit
+from windrow.settings.start_from import DAY, Start
 
 NOW = 1_700_000_000_000_000
 LOG = [Commit(version, NOW + version * 1_000_000, rows) for version, rows in enumerate([0, 10, 20, 0, 5])]

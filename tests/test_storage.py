@@ -9,8 +9,8 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Field, TableFeatures, Transaction, write_deltalake
 from deltalake.schema import PrimitiveType
 
+from windrow.delta.table import OpenTables, history, latest_snapshot, latest_table
 from windrow.errors import TableMissing, TableUnreadable
-from windrow.storage import OpenTables, history, latest_snapshot, latest_table
 
 
 @pytest.fixture

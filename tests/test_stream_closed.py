@@ -18,9 +18,9 @@ from tests.clocks import ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import Row, log
-from windrow import tables
-from windrow.arrow import plain
+from windrow.columnar.arrow import plain
 from windrow.errors import TableMissing, TableRefused
+from windrow.model import tables
 
 LOG = log(versions=10, seed=4)
 COLUMNS = [name for name, _ in tables.batch_fields(pa.string())]

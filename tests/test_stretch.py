@@ -9,9 +9,9 @@ from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
-from windrow import tables
 from windrow.errors import NotFound
-from windrow.reading import stretch
+from windrow.model import tables
+from windrow.reading import time_range as stretch
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import sqlglot
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow import tables
 from windrow.errors import SettingsError
+from windrow.model import tables
 
 PARTS = st.none() | st.text(st.sampled_from("ab%/\0N25F"), max_size=4)
 NUMBERS = st.integers(-5, 5)

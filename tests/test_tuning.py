@@ -15,10 +15,10 @@ import windrow
 from tests.clocks import NOW
 from tests.messages import HOUR, MILLISECOND, SECOND, Row, log, message, table
 from windrow.batching import Rules
-from windrow.durations import LONGEST
 from windrow.errors import NotFound, RulesError, SettingsError
-from windrow.tuning import Trial, advise, suggested, sweep, tune
-from windrow.tuning.advice import too_old_by_others
+from windrow.model.durations import LONGEST
+from windrow.reading.tuning import Trial, advise, suggested, sweep, tune
+from windrow.reading.tuning.advice import too_old_by_others
 
 WINDOWS, DELAYS = ["2s", "10s"], ["1s", "4s", "9s"]
 LONG = Rules(window="1h", max_delay="5s")

@@ -19,11 +19,11 @@ from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, Row, log, message
-from windrow import tables
 from windrow.errors import NotFound, OtherDepot, TableMissing, TableRefused
-from windrow.invariants import INVARIANTS
+from windrow.model import tables
 from windrow.verify import Report, verify
 from windrow.verify.decisions import CHECKS
+from windrow.verify.invariants import INVARIANTS
 
 RULES = {"max_batch_bytes": 40}
 SECONDS = timedelta(seconds=1)

@@ -7,11 +7,11 @@ import sys
 import threading
 import time
 
-from windrow.wall import WallClock
+from windrow.runtime.wall_clock import WallClock
 
 SIGNALS = """
 import signal, time
-from windrow.wall import WallClock
+from windrow.runtime.wall_clock import WallClock
 
 clock = WallClock()
 signal.signal(signal.SIGALRM, lambda *_: clock.stop())

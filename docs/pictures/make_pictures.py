@@ -21,10 +21,10 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
-from windrow import sample
-from windrow.example import settings_file
-from windrow.plot.png import smaller
-from windrow.settings import IngestPart, Settings
+from windrow.ingest import sample
+from windrow.reading.plot.png import smaller
+from windrow.settings.settings import IngestPart, Settings
+from windrow.settings.template import settings_file
 
 HERE = Path(__file__).parent
 COMMAND = "import sys; from windrow.cli import main; sys.argv[0] = 'windrow'; raise SystemExit(main())"

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 from windrow.version import VERSION
 
 if TYPE_CHECKING:
-    from windrow.api import run
     from windrow.batching import Batched, Rules, State, batch
-    from windrow.closed import stream_closed
     from windrow.producer import Producer, RawProducer
     from windrow.reading.closed import Closed, read_closed
     from windrow.reading.digests import digests
+    from windrow.reading.stream_closed import stream_closed
+    from windrow.reading.tuning import tune
     from windrow.replaying import replay
-    from windrow.settings import Settings
+    from windrow.runtime.api import run
+    from windrow.settings.settings import Settings
     from windrow.topology import Topology, run_topology
-    from windrow.tuning import tune
 
 __version__ = VERSION
 
@@ -27,17 +27,17 @@ _HOMES = {
     "Producer": "producer",
     "RawProducer": "producer",
     "Rules": "batching",
-    "Settings": "settings",
+    "Settings": "settings.settings",
     "State": "batching",
     "Topology": "topology",
     "batch": "batching",
     "digests": "reading.digests",
     "read_closed": "reading.closed",
     "replay": "replaying",
-    "run": "api",
+    "run": "runtime.api",
     "run_topology": "topology",
-    "stream_closed": "closed",
-    "tune": "tuning",
+    "stream_closed": "reading.stream_closed",
+    "tune": "reading.tuning",
 }
 __all__ = [
     "Batched",

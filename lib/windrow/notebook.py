@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from windrow import tables
-from windrow.batcher import recorded_rules
 from windrow.batching.rules import Rules
-from windrow.locations import for_spark, local_path, reference
-from windrow.settings import Settings
+from windrow.delta.locations import for_spark, local_path, reference
+from windrow.model import tables
+from windrow.runtime.batcher import recorded_rules
+from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,7 +55,7 @@ class Notebook:
     @cached_property
     def spark(self) -> SparkSession:
         """The session of the notebook, else the running one, else a local one."""
-        from windrow.engine.session import find_session
+        from windrow.engine.spark.session import find_session
 
         return self._names.get("spark") or find_session()
 
@@ -87,11 +87,11 @@ class Notebook:
         """Return the same, read by Spark: for tables that only Spark reaches."""
         from pyspark.sql import functions as F
 
-        from windrow.arrow import plain
-        from windrow.commits import CHANGE, VERSION
-        from windrow.engine.spark_log import SparkLog
+        from windrow.columnar.arrow import plain
+        from windrow.engine.spark.log import SparkLog
         from windrow.expressions import Mapping as Columns
-        from windrow.messages import COLUMNS
+        from windrow.model.commits import CHANGE, VERSION
+        from windrow.model.messages import COLUMNS
 
         place, path = self.settings.depot, local_path(self.settings.depot)
         log = SparkLog(self.spark, reference(for_spark(place)))
@@ -107,8 +107,8 @@ class Notebook:
 
     def waiting(self) -> pa.Table:
         """Return the depot's versions that wait: `version`, `committed_at`, `messages` (NULL: not said), in order."""
-        from windrow.arrow import TIME
-        from windrow.engine.spark_log import SparkLog
+        from windrow.columnar.arrow import TIME
+        from windrow.engine.spark.log import SparkLog
 
         read = self._progress("depot_version")
         log = SparkLog(self.spark, reference(for_spark(self.settings.depot)))
@@ -135,7 +135,7 @@ class Notebook:
         return self.spark.sql(f"SELECT {column} FROM {ledger} WHERE id = '{tables.PROGRESS}'").collect()[0][0]  # noqa: S608
 
     def _show_picture(self, chart: Any, name: str) -> None:
-        from windrow import plot
+        from windrow.reading import plot
 
         file = Path(tempfile.mkdtemp(prefix="windrow-")) / f"{name}.html"
         plot.save(chart, file)

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
 
-from windrow.batching.bits import contains, insert, levels_of, predecessor, remove, successor
+from windrow.batching.bitset import contains, insert, levels_of, predecessor, remove, successor
 
 SIZES = st.sampled_from([1, 63, 64, 65, 4_095, 4_096, 4_097, 300_000])
 EDGES = [edge + beside for edge in (0, 64, 128, 64 * 63, 64 * 64, 64 * 65, 64**3) for beside in (-2, -1, 0, 1)]

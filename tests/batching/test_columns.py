@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.messages import message, table
-from windrow import tables
 from windrow.batching.columns import by_stream
+from windrow.model import tables
 
 NO_BATCHES = pa.schema(tables.batch_fields(pa.string())).empty_table()
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.batching.numbering import number
-from windrow.order import group, sort_groups
+from windrow.columnar.order import group, sort_groups
 
 SLOTS = st.lists(st.tuples(st.integers(0, 3), st.integers(-4, 4), st.integers(0, 3)), max_size=60)
 

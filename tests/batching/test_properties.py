@@ -38,8 +38,8 @@ from tests.batching.strategies import (
 )
 from tests.conftest import one_in
 from tests.oracle import Batch, Message, Oracle, OracleRules
-from windrow import arrow
 from windrow.batching import decision
+from windrow.columnar import arrow
 
 CONTENT = ("type", "event_time", "received_at", "sequence", "payload")
 STREAM = ("source", "key")

@@ -19,13 +19,13 @@ from tests.conftest import one_in
 from tests.messages import message as plain_message
 from tests.messages import table as plain_table
 from tests.oracle import Message, OracleRules
-from windrow import messages, tables
 from windrow.batching.rules import Rules
 from windrow.batching.step import Batching
 from windrow.engine.protocol import Held
 from windrow.errors import BrokenPromise
-from windrow.floors import Floors, FloorsByVersion, Ints
-from windrow.step import Outcome, Task
+from windrow.model import messages, tables
+from windrow.model.floors import Floors, FloorsByVersion, Ints
+from windrow.model.step import Outcome, Task
 
 VERSIONED = logs(kinds=("message",) * 12 + ("tick", "tick", "flush"), versioned=st.just(True))
 PARTS = st.sampled_from((1, 2, 3))

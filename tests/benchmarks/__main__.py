@@ -18,7 +18,7 @@ from tests.benchmarks import machine, report
 from tests.benchmarks.conditions import Conditions
 from tests.benchmarks.row import Row
 from tests.benchmarks.suite import BENCHMARKS
-from windrow.engine.session import local_session
+from windrow.engine.spark.session import local_session
 
 
 @cache

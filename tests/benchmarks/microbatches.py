@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 import windrow
 from tests.benchmarks.peers import inputs
 from tests.benchmarks.turns import Run, in_turns, timed
-from windrow.api import opened
 from windrow.engine import open_engine
-from windrow.runner import Runner
-from windrow.wall import WallClock
+from windrow.runtime.api import opened
+from windrow.runtime.runner import Runner
+from windrow.runtime.wall_clock import WallClock
 
 
 def settings(depot: Path, ledger: Path, spark: SparkSession | None = None, **more: Any) -> windrow.Settings:

@@ -5,7 +5,7 @@ import pyarrow.compute as pc
 from tests.benchmarks import streams
 from tests.benchmarks.peers import inputs
 from tests.benchmarks.suite import growth
-from windrow import tables
+from windrow.model import tables
 
 
 def increasing(table: pa.Table, column: str) -> bool:

@@ -13,9 +13,9 @@ import pytest
 from tests.bridge.broker import PATIENCE_SECONDS, Broker, Publisher, until
 from tests.cli.conftest import windrow
 from tests.producer.conftest import Faults, Gate, faults, gate, messages
-from windrow.bridge.bridge import Bridge
-from windrow.bridge.summary import Counts, Summary
-from windrow.settings import Settings
+from windrow.producer.bridge.bridge import Bridge
+from windrow.producer.bridge.summary import Counts, Summary
+from windrow.settings.settings import Settings
 
 __all__ = ["Faults", "Gate", "faults", "gate", "messages", "windrow"]
 TOPIC = "plant/{key}/{type...}"

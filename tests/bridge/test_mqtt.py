@@ -10,10 +10,10 @@ import pytest
 
 import windrow
 from tests.bridge.conftest import messages
-from windrow.bridge.bridge import Bridge
-from windrow.bridge.reader import BASE64
 from windrow.errors import BrokerRefused, DeliveryTimeout, ProducerFenced
-from windrow.settings import Settings
+from windrow.producer.bridge.bridge import Bridge
+from windrow.producer.bridge.reader import BASE64
+from windrow.settings.settings import Settings
 
 NEVER = 3_600_000  # milliseconds
 ACCEPTED = b"\x20\x03\x00\x00\x00"

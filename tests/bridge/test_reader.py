@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.bridge import times
-from windrow.bridge.reader import BASE64, Reader
-from windrow.bridge.topics import Topics
+from windrow.producer.bridge import times
+from windrow.producer.bridge.reader import BASE64, Reader
+from windrow.producer.bridge.topics import Topics
 from windrow.producer.row import Form
 
 MOST = 1_000

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.bridge import times
-from windrow.bridge.times import TimeUnread
 from windrow.errors import SettingsError
+from windrow.producer.bridge import times
+from windrow.producer.bridge.times import TimeUnread
 
 NOON = 1_769_860_800_000_000
 

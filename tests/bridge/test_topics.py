@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.bridge.topics import Columns, Pattern, Topics
 from windrow.errors import SettingsError
+from windrow.producer.bridge.topics import Columns, Pattern, Topics
 
 WORDS = st.sampled_from(["a", "b", "", "pump 1", "$x"])
 TOPICS = st.lists(WORDS, min_size=1, max_size=5).map("/".join)

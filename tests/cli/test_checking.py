@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.cli.conftest import Command
-from windrow.invariants import INVARIANTS
+from windrow.verify.invariants import INVARIANTS
 
 
 @pytest.fixture(params=["embedded", pytest.param("spark", marks=pytest.mark.slow)])

@@ -7,7 +7,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.cli.conftest import Command
-from windrow.doctor import CODES
+from windrow.operate.doctor import CODES
 
 PAGE = Path(__file__).parents[2] / "docs" / "doctor.md"
 

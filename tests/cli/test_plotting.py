@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Command
-from windrow import plot
+from windrow.reading import plot
 
 
 class TestPlot:

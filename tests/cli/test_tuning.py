@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Command
-from windrow import plot
+from windrow.reading import plot
 
 PAIRS = ("--windows", "5s,10s", "--delays", "5s,11s")
 

@@ -3,7 +3,7 @@ import signal
 import pytest
 
 from windrow.cli import watching
-from windrow.wall import WallClock
+from windrow.runtime.wall_clock import WallClock
 
 
 class TestStopping:

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from tests.cli.conftest import Command, publish
 from tests.messages import message
-from windrow import chunks
 from windrow.cli import options
+from windrow.model import chunks
 
 
 class TestInit:

@@ -20,8 +20,8 @@ from ruamel.yaml import YAML
 from tests.cli.conftest import Command, Said
 from tests.docs import results, shell
 from tests.docs.pages import Block, Table
-from windrow import tables
-from windrow.settings import Settings
+from windrow.model import tables
+from windrow.settings.settings import Settings
 
 LEDGER = "data/ledger"
 SETTINGS = set(Settings.model_fields)

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from tests.docs.pages import ROOT
-from windrow import messages, tables
-from windrow.arrow import TIME
+from windrow.columnar.arrow import TIME
+from windrow.model import messages, tables
 
 TEXT = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
 NAMES = {

@@ -25,15 +25,15 @@ import pyarrow.parquet as pq
 
 from tests.clocks import ManualClock
 from tests.messages import SECOND, Row, message, table
-from windrow import sample
-from windrow.api import opened
 from windrow.cli import main
 from windrow.engine import open_engine
-from windrow.example import settings_file
-from windrow.ingest import ingest
-from windrow.moments import microseconds
-from windrow.runner import Runner, Summary
-from windrow.settings import Settings
+from windrow.ingest import sample
+from windrow.ingest.ingest import ingest
+from windrow.model.timestamps import microseconds
+from windrow.runtime.api import opened
+from windrow.runtime.runner import Runner, Summary
+from windrow.settings.settings import Settings
+from windrow.settings.template import settings_file
 
 NOON = microseconds("2026-01-31T12:00:00Z", "noon")
 MINUTE = 60 * SECOND

@@ -2,9 +2,9 @@ import warnings
 
 import pytest
 
-from windrow.doctor.configured import check_settings, check_window, load
 from windrow.errors import SettingsError
-from windrow.settings import RulesPart, Settings
+from windrow.operate.doctor.configured import check_settings, check_window, load
+from windrow.settings.settings import RulesPart, Settings
 
 
 class TestLoad:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from windrow.doctor.finding import Finding
-from windrow.doctor.machine import (
+from windrow.operate.doctor.finding import Finding
+from windrow.operate.doctor.machine import (
     EXTRAS,
     GIBIBYTE,
     PACKAGES,

@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import EngineFactory
-from windrow.doctor import storage
-from windrow.doctor.finding import Finding
-from windrow.doctor.storage import check_storage, mounted
+from windrow.operate.doctor import storage
+from windrow.operate.doctor.finding import Finding
+from windrow.operate.doctor.storage import check_storage, mounted
 
 MOUNTS = """\
 /dev/vda / ext4 rw 0 0

@@ -15,9 +15,9 @@ from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import HOUR, SECOND, Row, message, table
-from windrow.doctor import CODES, Finding, examine
-from windrow.doctor import ledger as of_ledger
-from windrow.engine.creation import create_raw_depot
+from windrow.delta.creation import create_raw_depot
+from windrow.operate.doctor import CODES, Finding, examine
+from windrow.operate.doctor import ledger as of_ledger
 
 DAY = 24 * HOUR
 FEED = {"delta.enableChangeDataFeed": "true"}

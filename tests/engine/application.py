@@ -15,10 +15,10 @@ from typing import Any
 from tests.clocks import NOW, ManualClock
 from tests.engine.driver import say
 from tests.engine.held import HeldMerge, HeldStep, Hold
-from windrow.batcher import Batcher
-from windrow.engine.session import local_session
-from windrow.engine.spark import SparkEngine
-from windrow.settings import Settings
+from windrow.engine.spark.engine import SparkEngine
+from windrow.engine.spark.session import local_session
+from windrow.runtime.batcher import Batcher
+from windrow.settings.settings import Settings
 from windrow.testing.points import At, Point, Probed, nowhere, once, probed_runner
 
 

@@ -22,7 +22,7 @@ import pyspark
 from tests.conftest import FAST_JAVA
 from tests.engine.held import WORKER
 from tests.engine.processes import ROOT
-from windrow.engine.session import LOOPBACK
+from windrow.engine.spark.session import LOOPBACK
 
 SPARK_HOME = Path(pyspark.__file__).parent
 DAEMON = {

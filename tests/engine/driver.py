@@ -16,11 +16,11 @@ from typing import Any
 
 from tests.clocks import NOW, ManualClock
 from tests.topology.world import bank_engine, bank_runner
-from windrow.api import batching_runner
 from windrow.engine import open_engine
-from windrow.settings import Settings
+from windrow.runtime.api import batching_runner
+from windrow.runtime.wall_clock import WallClock
+from windrow.settings.settings import Settings
 from windrow.testing.points import Point, Probed, probed_runner
-from windrow.wall import WallClock
 
 
 class Killer:
@@ -43,7 +43,7 @@ def main(order: dict[str, Any]) -> None:
     settings = Settings(**order)
     session = None
     if settings.engine == "spark":
-        from windrow.engine.session import local_session
+        from windrow.engine.spark.session import local_session
 
         session = local_session("windrow-driver", master="local[1]")
     engine = bank_engine(settings, session) if topology else open_engine(settings, session)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from windrow.engine.protocol import Live
-from windrow.engine.spark import SparkEngine
-from windrow.engine.spark_commit import SparkCommit
-from windrow.floors import Floors, Ints
-from windrow.settings import Settings
-from windrow.step import Outcome, Step, Task, Wanted, no_streams
+from windrow.engine.spark.commit import SparkCommit
+from windrow.engine.spark.engine import SparkEngine
+from windrow.model.floors import Floors, Ints
+from windrow.model.step import Outcome, Step, Task, Wanted, no_streams
+from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

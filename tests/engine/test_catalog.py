@@ -15,18 +15,19 @@ from deltalake import DeltaTable
 from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
 from tests.messages import SECOND, log, message, table
-from windrow import chunks, reading, tables
-from windrow.api import batching_runner
-from windrow.arrow import plain
-from windrow.chunks import Chunk
+from windrow import reading
 from windrow.cli import main
+from windrow.columnar.arrow import plain
 from windrow.engine import open_engine
-from windrow.engine.frames import frame_of
+from windrow.engine.spark.frames import frame_of
 from windrow.errors import EngineUnavailable, TableMissing, TableRefused
 from windrow.formats.part import FormatPart
+from windrow.model import chunks, tables
+from windrow.model.chunks import Chunk
 from windrow.notebook import Notebook
-from windrow.runner import Runner
-from windrow.settings import Settings
+from windrow.runtime.api import batching_runner
+from windrow.runtime.runner import Runner
+from windrow.settings.settings import Settings
 from windrow.verify import verify
 
 pytestmark = pytest.mark.spark

@@ -15,7 +15,7 @@ from windrow.engine.choice import (
     fits_driver,
     reads_all,
 )
-from windrow.open_batches import OpenBatches
+from windrow.model.open_batches import OpenBatches
 
 COUNTS = st.integers(0, 10**9)
 

@@ -12,8 +12,8 @@ from tests.conftest import EngineFactory
 from tests.engine.forms import FORMS, RECORDED, have_spark
 from tests.engine.world import World
 from tests.messages import log, message, table
-from windrow.engine import spark_commit
-from windrow.progress import prime
+from windrow.engine.spark import commit as spark_commit
+from windrow.runtime.progress import prime
 from windrow.testing.points import Point, once
 
 NOTE = "spark.databricks.delta.commitInfo.userMetadata"

@@ -16,20 +16,20 @@ from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.faults.mishaps import assert_sound, forget_tables
 from tests.messages import log
-from windrow.delta import durable, logfiles
+from windrow.delta import durable, lock, logfiles, mending
+from windrow.delta.creation import create_raw_depot
+from windrow.delta.lock import commit_lock
 from windrow.delta.logfiles import ASIDE, added_files, entry_path
-from windrow.engine import lock, mending, open_engine
-from windrow.engine.creation import create_raw_depot
-from windrow.engine.lock import commit_lock
-from windrow.engine.upkeep import DeltaRsUpkeep
+from windrow.delta.maintenance import DeltaRsUpkeep
+from windrow.engine import open_engine
 from windrow.errors import NotKept, TableRefused, TableUnreadable, TableUnwritable
-from windrow.ingest import ingest
-from windrow.maintain import maintain
+from windrow.ingest.ingest import ingest
+from windrow.ingest.raw_files.depot import RawDepot
 from windrow.producer import Producer
-from windrow.rawfiles.depot import RawDepot
 from windrow.reading import status
-from windrow.recover import recover
-from windrow.settings import Settings
+from windrow.runtime.maintenance import maintain
+from windrow.runtime.recover import recover
+from windrow.settings.settings import Settings
 
 SAID = log(versions=8, seed=3)
 

@@ -15,7 +15,7 @@ from tests.engine.world import World
 from tests.faults.mishaps import forget_tables
 from tests.messages import HOUR, SECOND, log, message, table
 from windrow.engine import choice
-from windrow.engine.spark_errors import translated
+from windrow.engine.spark.errors import translated
 from windrow.errors import DepotChanged, EngineUnavailable
 
 

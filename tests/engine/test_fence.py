@@ -12,10 +12,10 @@ from tests.conftest import EngineFactory
 from tests.engine.forms import FORMS, RECORDED, have_spark
 from tests.engine.held import HeldCommit
 from tests.messages import HOUR, log
-from windrow.engine import spark_commit
-from windrow.engine.spark_commit import NO_TRANSACTION_ID, SparkCommit
+from windrow.engine.spark import commit as spark_commit
+from windrow.engine.spark.commit import NO_TRANSACTION_ID, SparkCommit
 from windrow.errors import LedgerMoved, MicrobatchFailed
-from windrow.progress import prime
+from windrow.runtime.progress import prime
 from windrow.testing.points import Point, once
 
 ALL = ("open", "progress", "closed", "rejected", "microbatch")
@@ -290,7 +290,7 @@ class TestSparksFence:
             return itself(session, settings)
 
         monkeypatch.setattr(spark_commit, "configured", meanwhile)
-        monkeypatch.setattr("windrow.engine.spark.SparkCommit", lambda *given: Moved(*given, move))
+        monkeypatch.setattr("windrow.engine.spark.engine.SparkCommit", lambda *given: Moved(*given, move))
         microbatch = started.microbatch(EngineFactory("spark", spark))
         version = started.version()
         if moment == "before" and form == "merging":

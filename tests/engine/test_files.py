@@ -9,10 +9,10 @@ from pyarrow.parquet import ParquetFile
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import NOW, message
-from windrow.engine import files
-from windrow.engine.files import Parts
+from windrow.engine.embedded import ledger_files as files
+from windrow.engine.embedded.ledger_files import Parts
 from windrow.errors import TableRefused
-from windrow.progress import prime
+from windrow.runtime.progress import prime
 
 LATER = NOW + 60_000_000
 KEYS = [f"key{number:02}" for number in range(40)]

@@ -15,14 +15,14 @@ from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.faults.mishaps import age
 from tests.messages import HOUR, log, message
-from windrow import tables
-from windrow.batcher import Batcher
-from windrow.engine import embedded as embedded_engine
-from windrow.engine import files
-from windrow.engine.files import File, live_files
+from windrow.delta.table import Snapshot, latest_snapshot
+from windrow.engine.embedded import engine as embedded_engine
+from windrow.engine.embedded import ledger_files as files
+from windrow.engine.embedded.ledger_files import File, live_files
 from windrow.errors import LedgerMoved
-from windrow.microbatch import Microbatch
-from windrow.storage import Snapshot, latest_snapshot
+from windrow.model import tables
+from windrow.runtime.batcher import Batcher
+from windrow.runtime.microbatch import Microbatch
 
 COLUMNS = tables.ledger_schema().names
 

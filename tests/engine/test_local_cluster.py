@@ -12,7 +12,7 @@ import pytest
 
 from tests.engine.apart import run_apart
 from tests.engine.cluster import SPARK_HOME
-from windrow.engine.session import LOOPBACK
+from windrow.engine.spark.session import LOOPBACK
 
 pytestmark = pytest.mark.spark
 

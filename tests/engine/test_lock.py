@@ -10,8 +10,8 @@ from tests.clocks import NOW
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import HOUR, log
-from windrow.engine import lock
-from windrow.engine.lock import commit_lock
+from windrow.delta import lock
+from windrow.delta.lock import commit_lock
 from windrow.errors import TableLocked
 
 

@@ -9,10 +9,10 @@ from deltalake import DeltaTable, write_deltalake
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import log, message, table
-from windrow.engine.log import DeltaRsLog
-from windrow.engine.spark_log import SparkLog
+from windrow.delta.log import DeltaRsLog
+from windrow.engine.spark.log import SparkLog
 from windrow.errors import DepotUnreadable
-from windrow.opening import _is_other
+from windrow.runtime.opening import _is_other
 
 
 class TestGone:
@@ -38,7 +38,7 @@ class TestAnswers:
         """
         delta-rs and Spark give the same identity, version and rows of each commit, whoever wrote it.
         """
-        from windrow.engine.spark_log import SparkLog
+        from windrow.engine.spark.log import SparkLog
 
         world.publish([message("a"), message("b")])
         frame = spark.createDataFrame(table([message("c")]))
@@ -54,7 +54,7 @@ class TestAnswers:
         """
         Where there is no table both say None.
         """
-        from windrow.engine.spark_log import SparkLog
+        from windrow.engine.spark.log import SparkLog
 
         assert DeltaRsLog(str(tmp_path / "absent")).table() is None
         assert SparkLog(spark, f"delta.`{tmp_path / 'absent'}`").table() is None

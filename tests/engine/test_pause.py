@@ -14,13 +14,13 @@ from tests.clocks import NOW
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
-from windrow import tables
-from windrow.arrow import plain
+from windrow.columnar.arrow import plain
 from windrow.engine.arrivals import Arrivals
-from windrow.engine.embedded import EmbeddedEngine
-from windrow.engine.rehearsal import Rehearsal
+from windrow.engine.dry_run import Rehearsal
+from windrow.engine.embedded.engine import EmbeddedEngine
 from windrow.errors import EngineUnavailable, Paused
-from windrow.settings import Settings
+from windrow.model import tables
+from windrow.settings.settings import Settings
 from windrow.testing.points import Point, once
 from windrow.verify import verify
 

@@ -4,11 +4,11 @@ import pyarrow.compute as pc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow import tables
-from windrow.arrow import counted
-from windrow.engine.pruning import Extent, Reach
-from windrow.floors import Floors
-from windrow.step import Wanted
+from windrow.columnar.arrow import counted
+from windrow.engine.embedded.pruning import Extent, Reach
+from windrow.model import tables
+from windrow.model.floors import Floors
+from windrow.model.step import Wanted
 
 NAMES = st.sampled_from(["", "a", "a/", "a%", "b", "é", "ab", "a\0"])
 SOURCES = st.none() | NAMES

@@ -13,11 +13,11 @@ from deltalake import write_deltalake
 from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.world import World
-from windrow import messages
-from windrow.chunks import RAW
-from windrow.engine.creation import create_raw_depot
+from windrow.delta.creation import create_raw_depot
 from windrow.errors import MicrobatchFailed, SettingsError
-from windrow.moments import time_text
+from windrow.model import messages
+from windrow.model.chunks import RAW
+from windrow.model.timestamps import time_text
 from windrow.testing.points import Point
 from windrow.verify import verify
 

@@ -11,7 +11,7 @@ import pytest
 from tests.clocks import ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.test_raw import BAD, CSV, ROWS, Raw
-from windrow.engine.log import DeltaRsLog
+from windrow.delta.log import DeltaRsLog
 from windrow.errors import MicrobatchFailed
 from windrow.formats.codecs import encode
 

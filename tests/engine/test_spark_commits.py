@@ -17,11 +17,11 @@ from tests.engine.forms import FORMS, RECORDED, Form, have_spark
 from tests.engine.world import World
 from tests.faults.mishaps import forget_tables
 from tests.messages import HOUR, SECOND, log, message
-from windrow.api import batching_runner
 from windrow.engine import open_engine
 from windrow.engine.protocol import Live
-from windrow.engine.session import bare_is_local
-from windrow.engine.spark_tables import ON_DATABRICKS
+from windrow.engine.spark.session import bare_is_local
+from windrow.engine.spark.tables import ON_DATABRICKS
+from windrow.runtime.api import batching_runner
 
 
 @pytest.fixture
@@ -196,7 +196,7 @@ class TestRemembered:
         """
         Open batches that are no longer few are forgotten, and read again when they are wanted.
         """
-        monkeypatch.setattr("windrow.engine.spark.LITTLE_BYTES", 0)
+        monkeypatch.setattr("windrow.engine.spark.engine.LITTLE_BYTES", 0)
         engine = started.engine(spark_engine, max_messages=30)
         started.runner(spark_engine, engine, max_messages=30).once()
         opened = engine.live().open

@@ -5,8 +5,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.arrow import TIME
-from windrow.engine.statistics import LONGEST, statistics
+from windrow.columnar.arrow import TIME
+from windrow.delta.statistics import LONGEST, statistics
 
 TEXTS = st.lists(st.none() | st.text(max_size=6), min_size=1)
 TIMES = st.lists(st.none() | st.integers(-(2**45), 2**45), min_size=1)

@@ -13,10 +13,10 @@ from tests.clocks import NOW
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, log
-from windrow.engine.stream import _marked, failure_in
+from windrow.engine.spark.stream import _marked, failure_in
 from windrow.errors import DepotChanged, LedgerMoved
+from windrow.runtime.wall_clock import WallClock
 from windrow.testing.points import Point
-from windrow.wall import WallClock
 
 
 @pytest.mark.parametrize("error", [LedgerMoved('a "quoted"\nmessage', "and\na hint"), DepotChanged("x")], ids=repr)

@@ -17,18 +17,18 @@ import windrow
 from tests.clocks import NOW, ManualClock
 from tests.conftest import EMBEDDED, EngineFactory
 from tests.messages import SCHEMA, Row, table
-from windrow import tables
-from windrow.api import batching_runner
-from windrow.arrow import plain
-from windrow.batcher import Batcher
+from windrow.columnar.arrow import plain
+from windrow.delta.creation import create_depot
 from windrow.engine import Engine
-from windrow.engine.creation import create_depot
-from windrow.messages import times
-from windrow.microbatch import Microbatch
-from windrow.rejection import Refusals, rejected
+from windrow.model import tables
+from windrow.model.messages import times
+from windrow.model.rejection import Refusals, rejected
 from windrow.replaying import Replay, replay
-from windrow.runner import Runner, Summary
-from windrow.settings import Settings
+from windrow.runtime.api import batching_runner
+from windrow.runtime.batcher import Batcher
+from windrow.runtime.microbatch import Microbatch
+from windrow.runtime.runner import Runner, Summary
+from windrow.settings.settings import Settings
 from windrow.testing.points import At, Probed, probed_runner
 from windrow.verify import verify
 

@@ -17,7 +17,8 @@ from deltalake import DeltaTable
 from tests.clocks import NOW
 from tests.conftest import EngineFactory
 from tests.engine.world import World
-from windrow import reading, storage
+from windrow import reading
+from windrow.delta import table as storage
 from windrow.engine.protocol import Live, Merged
 from windrow.testing.points import Point, Probed
 from windrow.verify import verify

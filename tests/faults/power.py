@@ -27,7 +27,7 @@ from deltalake import DeltaTable
 
 import windrow
 from tests.faults.trials.processes import Child, children
-from windrow import storage
+from windrow.delta import table as storage
 from windrow.delta.logfiles import ASIDE
 from windrow.errors import WindrowError
 from windrow.verify import verify

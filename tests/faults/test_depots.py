@@ -17,8 +17,7 @@ from tests.engine.world import World
 from tests.faults.mishaps import assert_sound, assert_whole, clean_up, damaged, data_files, log_file, run
 from tests.messages import log, table
 from windrow import reading
-from windrow.doctor import examine
-from windrow.engine.creation import create_depot
+from windrow.delta.creation import create_depot
 from windrow.errors import (
     DepotChanged,
     DepotUnreadable,
@@ -29,6 +28,7 @@ from windrow.errors import (
     TableMissing,
     TableUnreadable,
 )
+from windrow.operate.doctor import examine
 from windrow.verify import verify
 
 FEED = "delta.enableChangeDataFeed"

@@ -30,7 +30,7 @@ from tests.faults.mishaps import (
 from tests.messages import log, table
 from windrow.engine.protocol import Merged
 from windrow.errors import DepotUnreadable, MicrobatchFailed, TableUnreadable, TableUnwritable
-from windrow.ingest import ingest
+from windrow.ingest.ingest import ingest
 from windrow.testing.points import Point, Probed, once
 
 READ_ONLY, CLOSED = 0o555, 0o000

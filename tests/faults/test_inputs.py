@@ -16,7 +16,7 @@ from tests.faults.mishaps import rights, without_root
 from tests.faults.test_values import not_utf_8
 from tests.messages import message, table
 from windrow.errors import FileRefused
-from windrow.ingest import ingest
+from windrow.ingest.ingest import ingest
 
 
 @pytest.fixture

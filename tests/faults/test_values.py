@@ -18,10 +18,10 @@ from tests.engine.world import World
 from tests.faults.mishaps import assert_sound, assert_whole, run
 from tests.messages import HOUR, SCHEMA, SECOND, message, table
 from windrow import reading
-from windrow.arrow import plain
+from windrow.columnar.arrow import plain
 from windrow.errors import DepotUnreadable, ExpressionError, MicrobatchFailed
-from windrow.ingest import ingest
-from windrow.messages import EARLIEST, LATEST
+from windrow.ingest.ingest import ingest
+from windrow.model.messages import EARLIEST, LATEST
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 YEAR_1, YEAR_9999 = -62_135_596_800_000_000, 253_402_300_799_999_999

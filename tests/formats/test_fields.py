@@ -1,7 +1,7 @@
 import pyarrow as pa
 import pytest
 
-from windrow.arrow import TIME
+from windrow.columnar.arrow import TIME
 from windrow.errors import SettingsError
 from windrow.formats.fields import NAMES, PLAIN, Field, parse, require_flat, require_unsized, type_text
 

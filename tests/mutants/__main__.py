@@ -20,7 +20,9 @@ UNNOTICED = ("survived", "not tested", "not tried", "interrupted")
 def main() -> int:
     """Try the mutants of what is asked for; return 1 when one survives that nobody has explained."""
     asked = argparse.ArgumentParser(prog="make mutants", description=__doc__)
-    asked.add_argument("modules", nargs="*", metavar="MODULE", help="such as lib/windrow/clock.py; all unless told")
+    asked.add_argument(
+        "modules", nargs="*", metavar="MODULE", help="such as lib/windrow/model/clock.py; all unless told"
+    )
     asked.add_argument("--processes", type=int, default=os.cpu_count(), help="how many mutants are tried at once")
     chosen = asked.parse_args()
     modules = chosen.modules or list(ROOMS)

@@ -12,7 +12,7 @@ from tests.mutants import zeros
 from tests.mutants.__main__ import ROOMS
 from tests.mutants.mutant import explanations, mutants
 from tests.mutants.tree import ROOT, in_tree, plant
-from windrow import compiled
+from windrow.columnar import compiled
 
 COMPILING = {"njit", *vars(compiled)}
 PAGE = (ROOT / "docs" / "mutants.md").read_text(encoding="utf-8")
@@ -83,7 +83,7 @@ def test_mutants_are_told_by_what_was_changed(tmp_path: Path) -> None:
     """
     A mutant is told by its line, its function, what stood there and what stands there now, and its fate.
     """
-    module = "lib/windrow/clock.py"
+    module = "lib/windrow/model/clock.py"
     path = in_tree(module)
     for directory in (tmp_path, tmp_path / "mutants"):
         (directory / path).parent.mkdir(parents=True)
@@ -91,9 +91,7 @@ def test_mutants_are_told_by_what_was_changed(tmp_path: Path) -> None:
     bodies = {"orig": "b + 1", "1": "b - 1", "2": "b + 2", "3": "b"}
     changed = [f"def x_one__mutmut_{name}(a):\n    b = a\n    return {body}\n" for name, body in bodies.items()]
     (tmp_path / "mutants" / path).write_text("\n".join(changed), encoding="utf-8")
-    codes = (
-        '"windrow.clock.x_one__mutmut_1": 1, "windrow.clock.x_one__mutmut_2": 0, "windrow.clock.x_one__mutmut_3": -24'
-    )
+    codes = '"windrow.model.clock.x_one__mutmut_1": 1, "windrow.model.clock.x_one__mutmut_2": 0, "windrow.model.clock.x_one__mutmut_3": -24'
     (tmp_path / "mutants" / f"{path}.meta").write_text(f'{{"exit_code_by_key": {{{codes}}}}}', encoding="utf-8")
     told = [(each.line, each.function, each.was, each.becomes, each.fate) for each in mutants(tmp_path, module)]
     assert told == [

@@ -7,7 +7,7 @@ import pytest
 from tests.clocks import ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.world import World
-from windrow.observing import Observer, Run, observed
+from windrow.operate import Observer, Run, observed
 from windrow.testing.points import At, Probed, nowhere, probed_runner
 
 

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from tests.messages import log
 from tests.observing.conftest import watch
-from windrow.observing import Lines
-from windrow.observing.log import logging_to
-from windrow.observing.metrics import Metrics
+from windrow.operate import Lines
+from windrow.operate.log import logging_to
+from windrow.operate.metrics import Metrics
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import pytest
 from tests.messages import log
 from tests.observing.conftest import watch
 from windrow.errors import MicrobatchFailed, TableUnwritable
-from windrow.maintain import Maintained
-from windrow.observing import Lines, Run, observed
+from windrow.model.results import Maintained
+from windrow.operate import Lines, Run, observed
 from windrow.testing.points import Point, failing
 
 

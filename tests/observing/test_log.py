@@ -8,7 +8,7 @@ from rich.console import Console
 
 import windrow
 from tests.messages import log as messages
-from windrow.observing.log import log, logging_to, without_secrets
+from windrow.operate.log import log, logging_to, without_secrets
 
 
 def console(terminal=False):

@@ -9,9 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.messages import log
 from tests.observing.conftest import watch
 from windrow.errors import MicrobatchFailed, MissingExtra, SettingsError
-from windrow.observing import Observer, Run, chosen, observed
-from windrow.observing.metrics import Endpoint, Metrics, Textfile
-from windrow.settings import MetricsPart, Settings
+from windrow.operate import Observer, Run, chosen, observed
+from windrow.operate.metrics import Endpoint, Metrics, Textfile
+from windrow.settings.settings import MetricsPart, Settings
 from windrow.testing.points import Point, failing
 
 
@@ -179,7 +179,7 @@ class TestChosen:
         """
         What needs a package that is not installed says which extra has it.
         """
-        for module in ("windrow.observing.metrics", "windrow.observing.spans"):
+        for module in ("windrow.operate.metrics", "windrow.operate.spans"):
             monkeypatch.delitem(sys.modules, module, raising=False)
         monkeypatch.setitem(sys.modules, package, None)
         with pytest.raises(MissingExtra, match=extra):

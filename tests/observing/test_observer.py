@@ -8,13 +8,13 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from tests.messages import log
 from tests.observing.conftest import watch
-from windrow import tables
-from windrow.arrow import plain
+from windrow.columnar.arrow import plain
 from windrow.errors import TableMissing
-from windrow.microbatch import committed_in
-from windrow.observing import Lines, Observer, Run, observed
-from windrow.observing.metrics import Metrics
-from windrow.observing.spans import Spans
+from windrow.model import tables
+from windrow.model.results import committed_in
+from windrow.operate import Lines, Observer, Run, observed
+from windrow.operate.metrics import Metrics
+from windrow.operate.spans import Spans
 from windrow.testing.points import Point, failing
 
 

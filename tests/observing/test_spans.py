@@ -5,7 +5,7 @@ from opentelemetry.trace import StatusCode
 
 from tests.messages import log
 from tests.observing.conftest import watch
-from windrow.observing.spans import Spans
+from windrow.operate.spans import Spans
 from windrow.testing.points import Point, failing
 
 MILLISECOND = 1_000_000

@@ -6,7 +6,7 @@ import pytest
 import windrow
 from tests.conftest import EngineFactory
 from tests.messages import log
-from windrow.observing.spark import listening
+from windrow.operate.spark_progress import listening
 
 
 class Into(logging.Handler):

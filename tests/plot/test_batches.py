@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from windrow import plot
 from windrow.errors import MissingExtra, NotFound
+from windrow.reading import plot
 
 pytest.importorskip("altair")
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from windrow.plot import bins
+from windrow.reading.plot import bins
 
 CENTURY = 100 * 365 * 86_400_000
 

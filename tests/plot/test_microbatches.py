@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from windrow import plot
 from windrow.errors import MissingExtra, NotFound
+from windrow.reading import plot
 
 pytest.importorskip("altair")
 

@@ -8,7 +8,7 @@ import zlib
 import numpy as np
 import pytest
 
-from windrow.plot.png import SIGNATURE, smaller
+from windrow.reading.plot.png import SIGNATURE, smaller
 
 
 def chunks(png: bytes) -> dict[bytes, bytes]:

@@ -5,10 +5,10 @@ import pytest
 
 from tests.messages import SECOND
 from tests.test_tuning import late, recorded
-from windrow import plot
 from windrow.batching import Rules
 from windrow.errors import NotFound
-from windrow.tuning import tune
+from windrow.reading import plot
+from windrow.reading.tuning import tune
 
 pytest.importorskip("altair")
 

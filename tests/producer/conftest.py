@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from windrow.arrow import plain
+from windrow.columnar.arrow import plain
 from windrow.producer import Producer
 from windrow.producer.writer import DepotWriter, Entry
 

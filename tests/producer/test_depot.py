@@ -13,9 +13,9 @@ from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.faults.mishaps import age, assert_whole
 from windrow import Producer
-from windrow.ingest import ingest
-from windrow.maintain import maintain
-from windrow.wall import WallClock
+from windrow.ingest.ingest import ingest
+from windrow.runtime.maintenance import maintain
+from windrow.runtime.wall_clock import WallClock
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ from deltalake.transaction import Transaction
 from filelock import FileLock
 
 from tests.producer.conftest import empty, messages
-from windrow.engine.creation import create_depot
+from windrow.delta.creation import create_depot
+from windrow.delta.table import open_table
 from windrow.errors import (
     DeliveryTimeout,
     ProducerClosed,
@@ -28,10 +29,9 @@ from windrow.errors import (
     TableRefused,
     TableUnreadable,
 )
-from windrow.messages import schema
+from windrow.model.messages import schema
 from windrow.producer import Ack, Producer, State, writer
 from windrow.producer.batch import Batch
-from windrow.storage import open_table
 
 NEVER = 3_600_000
 

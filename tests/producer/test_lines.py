@@ -5,7 +5,7 @@ import json
 import pytest
 
 from windrow.errors import SettingsError
-from windrow.moments import microseconds
+from windrow.model.timestamps import microseconds
 from windrow.producer.fields import Fields
 from windrow.producer.lines import Fault, Reader
 

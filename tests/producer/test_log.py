@@ -13,10 +13,10 @@ from tests.engine.world import World
 from tests.faults.mishaps import assert_whole
 from tests.producer.conftest import messages
 from windrow import Producer
-from windrow.commits import rows_added
-from windrow.engine.creation import create_depot
-from windrow.messages import schema
-from windrow.storage import history
+from windrow.delta.creation import create_depot
+from windrow.delta.table import history
+from windrow.model.commits import rows_added
+from windrow.model.messages import schema
 
 
 def test_log_tells_of_it(depot):

@@ -17,10 +17,10 @@ import windrow
 from tests.clocks import NOW
 from tests.producer.conftest import Faults, Gate, empty, messages
 from windrow import Producer, RawProducer, Settings
-from windrow.chunks import is_raw
-from windrow.engine.log import DeltaRsLog
+from windrow.delta.log import DeltaRsLog
 from windrow.errors import DeliveryTimeout, FileRefused, MessageRefused, ProducerClosed, ProducerFenced, TableRefused
-from windrow.rawfiles import ingest
+from windrow.ingest.raw_files import ingest
+from windrow.model.chunks import is_raw
 from windrow.verify import verify
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from tests.engine.world import World
 from tests.messages import Row
-from windrow import tables
+from windrow.model import tables
 
 Rows = list[Row]
 Damage = Callable[[Rows], Rows | None]

@@ -17,7 +17,6 @@ from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import message
 from tests.quality.damages import DAMAGES, damage, dropping
-from windrow import quality
 from windrow.errors import (
     EngineUnavailable,
     ExpectationBroken,
@@ -26,11 +25,11 @@ from windrow.errors import (
     TableRefused,
     TableUnreadable,
 )
-from windrow.invariants import INVARIANTS, SUITES
-from windrow.quality import Checked
-from windrow.quality.embedded import can_hold
-from windrow.quality.library import library
-from windrow.verify import Report, verify
+from windrow.verify import Report, quality, verify
+from windrow.verify.invariants import INVARIANTS, SUITES
+from windrow.verify.quality import Checked
+from windrow.verify.quality.embedded import can_hold
+from windrow.verify.quality.library import library
 
 PAGE = (Path(__file__).parents[2] / "docs" / "quality.md").read_text(encoding="utf-8")
 SHARE = (
@@ -85,7 +84,7 @@ def assert_alike(left: Checked, right: Checked) -> None:
 def look(session: Any, world: World, *names: str) -> Checked:
     """Check a ledger by some of the expectations."""
     gx = library()
-    from windrow.quality.expectation import expectation
+    from windrow.verify.quality.expectation import expectation
 
     chosen = [expectation(INVARIANTS[name]) for name in names]
     return quality.check(session, world.ledger, suites=[gx.ExpectationSuite(name="some", expectations=chosen)])

@@ -12,9 +12,9 @@ from tests.engine.world import World
 from tests.messages import message
 from tests.quality.damages import DAMAGES, damage
 from windrow import verify as verifying
-from windrow.invariants import INVARIANTS
 from windrow.verify import verify
-from windrow.verify.invariants import UNCHECKED, check_invariants
+from windrow.verify.invariant_checks import UNCHECKED, check_invariants
+from windrow.verify.invariants import INVARIANTS
 from windrow.verify.snapshot import read_snapshot
 
 CRITICAL = {name for name, invariant in INVARIANTS.items() if invariant.severity == "critical"}

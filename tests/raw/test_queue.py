@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.raw.queue import Chunk, Missing, Queue, Refused, Taken
+from windrow.formats.raw.queue import Chunk, Missing, Queue, Refused, Taken
 
 
 def chunk(number, content=b"x", *, last=False, version=1, received_at=0):

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.formats.part import FormatPart
+from windrow.formats.raw.queue import Chunk, Taken
+from windrow.formats.raw.segment import segments
+from windrow.formats.raw.source import Source, located
 from windrow.formats.settings import format_of
-from windrow.raw.queue import Chunk, Taken
-from windrow.raw.segment import segments
-from windrow.raw.source import Source, located
 
 FORMAT = format_of(FormatPart(type="csv", fields={"a": "string"}, header=False))
 

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.raw.test_stage import TEXT, Ledger, chunks, csv, cut, with_header
-from windrow.commits import VERSION
 from windrow.errors import BrokenPromise
 from windrow.formats.format import Format
-from windrow.raw.columns import placed
-from windrow.raw.partial import SCHEMA
-from windrow.raw.passes import Rests, parse_bodies
-from windrow.raw.spread import Plan, parted, summarise
-from windrow.raw.stage import Staged, stage
-from windrow.raw.volume import Volume
+from windrow.formats.raw.byte_counts import Volume
+from windrow.formats.raw.columns import placed
+from windrow.formats.raw.partial import SCHEMA
+from windrow.formats.raw.passes import Rests, parse_bodies
+from windrow.formats.raw.stage import Staged, stage
+from windrow.formats.raw.two_passes import Plan, parted, summarise
+from windrow.model.commits import VERSION
 
 
 def in_two_passes(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow import tables
-from windrow.arrow import TIME
-from windrow.chunks import RAW
-from windrow.commits import VERSION
+from windrow.columnar.arrow import TIME
 from windrow.formats.format import Format
 from windrow.formats.framing import DelimitedFraming
 from windrow.formats.grammar import delimited
+from windrow.formats.raw.partial import SCHEMA
+from windrow.formats.raw.stage import Staged, stage
 from windrow.formats.records import REJECTS, HeaderRefused, Parsed, Records
-from windrow.raw.partial import SCHEMA
-from windrow.raw.stage import Staged, stage
+from windrow.model import tables
+from windrow.model.chunks import RAW
+from windrow.model.commits import VERSION
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.clocks import NOW
 from windrow.errors import WindrowError
-from windrow.rawfiles import ingest
+from windrow.ingest.raw_files import ingest
 
 
 def main() -> None:

@@ -18,16 +18,16 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from tests.clocks import NOW
-from windrow import chunks
-from windrow.arrow import TIME, plain
-from windrow.chunks import Chunk
-from windrow.commits import rows_added
-from windrow.engine.creation import create_depot, create_raw_depot
+from windrow.columnar.arrow import TIME, plain
+from windrow.delta.creation import create_depot, create_raw_depot
+from windrow.delta.table import history
 from windrow.errors import FileRefused, TableRefused, TableUnwritable
 from windrow.formats.codecs import Codec, decode, encode
-from windrow.rawfiles import Coded, RawIngested, ingest, parts
-from windrow.rawfiles import depot as raw_depot
-from windrow.storage import history
+from windrow.ingest.raw_files import Coded, RawIngested, ingest, parts
+from windrow.ingest.raw_files import depot as raw_depot
+from windrow.model import chunks
+from windrow.model.chunks import Chunk
+from windrow.model.commits import rows_added
 
 MEBI = 1_048_576
 Ingest = Callable[..., list[RawIngested]]

@@ -12,13 +12,13 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from tests.clocks import NOW
 from tests.rawfiles.test_ingest import contents, files_of, named, rows, written
-from windrow import chunks
-from windrow.chunks import Chunk
-from windrow.engine.creation import create_raw_depot
+from windrow.delta.creation import create_raw_depot
 from windrow.errors import FileRefused, TableUnwritable
 from windrow.formats.codecs import decode, encode
-from windrow.rawfiles import Coded, RawIngested, ingest
-from windrow.rawfiles import depot as raw_depot
+from windrow.ingest.raw_files import Coded, RawIngested, ingest
+from windrow.ingest.raw_files import depot as raw_depot
+from windrow.model import chunks
+from windrow.model.chunks import Chunk
 
 Into = Callable[..., RawIngested]
 CONTENT = random.Random(3).randbytes(500_000)

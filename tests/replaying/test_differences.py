@@ -15,8 +15,8 @@ from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, Row, log, message
 from tests.replaying.test_equal import live
-from windrow import tables
 from windrow.errors import DepotUnreadable
+from windrow.model import tables
 from windrow.replaying import Comparison, Replay
 from windrow.verify import verify
 

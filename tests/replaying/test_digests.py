@@ -15,7 +15,7 @@ from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import Row, log, message, microseconds
-from windrow.canonical import BATCH, MESSAGE, REJECTED
+from windrow.model.canonical import BATCH, MESSAGE, REJECTED
 from windrow.reading.digests import Part, Streams
 
 

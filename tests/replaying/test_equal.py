@@ -20,9 +20,9 @@ from tests.conftest import EMBEDDED, EngineFactory, one_in
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
 from windrow.expressions import Mapping
+from windrow.ingest.sample import COLUMNS, copy_into
 from windrow.reading.digests import digests
 from windrow.replaying import Portion
-from windrow.sample import COLUMNS, copy_into
 from windrow.verify import verify
 
 RULES: list[dict[str, Any]] = [

@@ -13,7 +13,7 @@ from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
 from windrow import reading
-from windrow.engine.creation import create_ledger
+from windrow.delta.creation import create_ledger
 from windrow.errors import NotFound, OtherDepot, SettingsError, TableRefused
 from windrow.replaying import Portion
 from windrow.verify import verify

@@ -16,10 +16,10 @@ from tests.scale import checks
 from tests.scale.generated import GATEWAYS, publish, wide
 from tests.scale.sessions import session
 from tests.scale.telling import Telling
-from windrow.api import opened
 from windrow.engine import open_engine
-from windrow.runner import Runner
-from windrow.wall import WallClock
+from windrow.runtime.api import opened
+from windrow.runtime.runner import Runner
+from windrow.runtime.wall_clock import WallClock
 
 MASTER = "local-cluster[2,1,2048]"
 TYPES = 5

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import windrow
-from windrow import canonical
-from windrow.arrow import plain
-from windrow.messages import COLUMNS
+from windrow.columnar.arrow import plain
+from windrow.model import canonical
+from windrow.model.messages import COLUMNS
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 
 from tests.engine.cluster import DAEMON
-from windrow.engine.session import local_session
+from windrow.engine.spark.session import local_session
 
 
 def session(master: str, memory: str = "", configuration: Mapping[str, str] | None = None) -> SparkSession:

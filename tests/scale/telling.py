@@ -8,7 +8,7 @@ import time
 from pyspark.sql import SparkSession
 
 from tests.scale.memory import MIB, Heap, forget_peak, resident
-from windrow.microbatch import Committed
+from windrow.model.results import Committed
 
 
 def say(text: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from tests.clocks import NOW, ManualClock
 from tests.engine.driver import Killer
 from tests.topology.world import bank_engine, bank_runner
-from windrow.settings import Settings
+from windrow.settings.settings import Settings
 from windrow.testing.points import Point, Probed, nowhere
 
 

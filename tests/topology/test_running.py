@@ -12,10 +12,10 @@ from deltalake import DeltaTable
 
 from tests.topology.banks import bank, expected, transfers
 from windrow import RawProducer
-from windrow.engine.upkeep import DeltaRsUpkeep
+from windrow.delta.maintenance import DeltaRsUpkeep
 from windrow.errors import MicrobatchFailed, NotFound, SettingsError, TableRefused, TopologyRefused
-from windrow.microbatch import Committed
-from windrow.settings import Settings
+from windrow.model.results import Committed
+from windrow.settings.settings import Settings
 from windrow.testing import Harness, ManualClock
 from windrow.topology import Depot, Microbatch, Topology, opened
 

@@ -94,7 +94,7 @@ class TestUpsert:
         """
         from pyspark.sql import functions as F
 
-        from windrow.engine.frames import frame_of
+        from windrow.engine.spark.frames import frame_of
         from windrow.topology.frames import FrameState
 
         state = presence().states["there"]

@@ -13,12 +13,12 @@ from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import Row, table
 from tests.topology.banks import ACCOUNTS, BEGIN, HERE, OF_BRANCH, Random, bank, expected, transfer
-from windrow.clock import Clock
+from windrow.delta.creation import create_depot
 from windrow.engine import Engine
-from windrow.engine.creation import create_depot
-from windrow.microbatch import Microbatch
-from windrow.runner import Runner
-from windrow.settings import Settings
+from windrow.model.clock import Clock
+from windrow.runtime.microbatch import Microbatch
+from windrow.runtime.runner import Runner
+from windrow.settings.settings import Settings
 from windrow.testing.points import Probed, ProbedAlgorithm
 from windrow.topology import Depot
 from windrow.topology.functions import Functions

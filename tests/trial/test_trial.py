@@ -16,13 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.clocks import NOW
-from windrow.chunks import Chunk, rows
 from windrow.errors import ExpressionError, FileUnreadable, OutputRefused, SettingsError
+from windrow.formats.raw.partial import SCHEMA
+from windrow.formats.raw.stage import stage
 from windrow.formats.settings import format_of
-from windrow.raw.partial import SCHEMA
-from windrow.raw.stage import stage
-from windrow.settings import Settings
-from windrow.trial import Check, Checked, content, shown, source
+from windrow.ingest.format_check import Check, Checked, content, shown, source
+from windrow.model.chunks import Chunk, rows
+from windrow.settings.settings import Settings
 
 FIELDS = {"name": "string", "value": "int64"}
 HEADER = b"name,value\n"

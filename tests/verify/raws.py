@@ -14,9 +14,9 @@ from tests.clocks import NOW, ManualClock
 from tests.conftest import EMBEDDED
 from tests.engine.world import World
 from tests.messages import MILLISECOND, SECOND, Row
-from windrow.chunks import RAW
-from windrow.engine.creation import create_raw_depot
-from windrow.runner import Runner
+from windrow.delta.creation import create_raw_depot
+from windrow.model.chunks import RAW
+from windrow.runtime.runner import Runner
 
 COLUMNS = {
     "source": "raw_source",

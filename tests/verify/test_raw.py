@@ -17,9 +17,8 @@ from tests.clocks import ManualClock
 from tests.messages import Row
 from tests.quality.damages import Damage, Rows, damage, dropping, first, plus, setting
 from tests.verify.raws import RawWorld, eventful, random_world
-from windrow import quality
-from windrow.verify import Report, verify
-from windrow.verify.invariants import check_invariants
+from windrow.verify import Report, quality, verify
+from windrow.verify.invariant_checks import check_invariants
 from windrow.verify.snapshot import read_snapshot
 
 BALANCE = {"octets", "rejected octets"}

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests import batching
 from tests.oracle import Message, Oracle, OracleRules
 from windrow.verify.columns import NONE
-from windrow.verify.decisions.course import Rules
-from windrow.verify.decisions.retelling import Messages, Past, Stream, Told, Turn
+from windrow.verify.decisions.microbatch_history import Rules
+from windrow.verify.decisions.reference_model import Messages, Past, Stream, Told, Turn
 
 CASES = json.loads((Path(batching.__file__).parent / "cases.json").read_text())["cases"]
 WHOLE = [case for case in CASES if not any(one["op"] == "tick" for one in case["inputs"])]

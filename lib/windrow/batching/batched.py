@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow import messages as message_columns
-from windrow import tables
-from windrow.arrow import at_once, plain_type, to_numpy, without
 from windrow.batching.decision import decide, refused
 from windrow.batching.listing import listed
 from windrow.batching.rules import Rules
-from windrow.floors import Floors, processing_times
-from windrow.moments import microseconds_of
-from windrow.rejection import Refusals, rejected
+from windrow.columnar.arrow import at_once, plain_type, to_numpy, without
+from windrow.model import messages as message_columns
+from windrow.model import tables
+from windrow.model.floors import Floors, processing_times
+from windrow.model.rejection import Refusals, rejected
+from windrow.model.timestamps import microseconds_of
 
 
 @dataclass(frozen=True, slots=True)

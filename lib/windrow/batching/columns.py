@@ -15,11 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow import order
-from windrow.arrow import encoded, read_only, whole
 from windrow.batching.numbering import number
-from windrow.compiled import compiled_in_place
-from windrow.messages import microseconds, octets, with_dictionaries
+from windrow.columnar import order
+from windrow.columnar.arrow import encoded, read_only, whole
+from windrow.columnar.compiled import compiled_in_place
+from windrow.model.messages import microseconds, octets, with_dictionaries
 
 Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]  # of rows and what is counted among them: half the memory to go through

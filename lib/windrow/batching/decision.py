@@ -9,13 +9,13 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from windrow.arrow import at_once, texts
 from windrow.batching import kernel
 from windrow.batching.columns import SHARE, Ints, Rows, by_stream, columns
 from windrow.batching.rules import Rules
-from windrow.batching.share import Refused, Share, decided, joined
-from windrow.floors import Floors
-from windrow.rejection import Refusals
+from windrow.batching.shard import Refused, Share, decided, joined
+from windrow.columnar.arrow import at_once, texts
+from windrow.model.floors import Floors
+from windrow.model.rejection import Refusals
 
 REASONS = texts(["accepted", "too_old", "too_futuristic", "duplicate"])
 

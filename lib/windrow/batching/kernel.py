@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from windrow.batching.bits import contains, insert, levels_of, predecessor, remove, successor
-from windrow.compiled import compiled_in_place
+from windrow.batching.bitset import contains, insert, levels_of, predecessor, remove, successor
+from windrow.columnar.compiled import compiled_in_place
 
 ACCEPTED, TOO_OLD, TOO_FUTURISTIC, DUPLICATE = 0, 1, 2, 3
 BY_MESSAGE, BY_CONFLICT, BY_SIZE = 0, 1, 2

@@ -11,14 +11,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow import tables
-from windrow.arrow import at_once, pieces, plain_type, take, texts, whole
 from windrow.batching import kernel
 from windrow.batching.columns import Ints, Numbers, Rows
 from windrow.batching.decision import Decision
 from windrow.batching.rules import Rules
-from windrow.batching.share import OPENED_BY, Bools, Emitted, Share, joined
-from windrow.messages import times
+from windrow.batching.shard import OPENED_BY, Bools, Emitted, Share, joined
+from windrow.columnar.arrow import at_once, pieces, plain_type, take, texts, whole
+from windrow.model import tables
+from windrow.model.messages import times
 
 STATES = texts(["closed", "open"])
 CLOSED_BY = texts(["timeout", "flush"])

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from windrow.compiled import compiled_in_place
+from windrow.columnar.compiled import compiled_in_place
 
 Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]

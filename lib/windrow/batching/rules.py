@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal, get_args
 
-from windrow.durations import microseconds, text
 from windrow.errors import RulesError
+from windrow.model.durations import microseconds, text
 
 WindowStart = Literal["arrival", "event_time"]
 

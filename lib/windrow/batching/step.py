@@ -13,16 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow import clock, tables
-from windrow.arrow import encoded, text, to_numpy, where
 from windrow.batching.columns import streams
 from windrow.batching.rules import Rules
-from windrow.floors import Floors, Ints
-from windrow.messages import microseconds
-from windrow.step import Outcome, Task, Wanted, no_streams
+from windrow.columnar.arrow import encoded, text, to_numpy, where
+from windrow.model import clock, tables
+from windrow.model.floors import Floors, Ints
+from windrow.model.messages import microseconds
+from windrow.model.step import Outcome, Task, Wanted, no_streams
 
 if TYPE_CHECKING:
-    from windrow.batching.share import Bools
+    from windrow.batching.shard import Bools
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from windrow.cli.options import Config, Debug, Depot, Json, LogFormat, LogLevel,
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
-    from windrow.bridge.summary import Counts, Summary
+    from windrow.producer.bridge.summary import Counts, Summary
 
 KINDS = ("mqtt",)
 PLACE = re.compile(r"(?:\[([^\]]+)\]|([^:\[\]]+))(?::(\d+))?")
@@ -54,9 +54,9 @@ def bridge(
     mqtt = {name: value for name, value in given.items() if value is not None} or None
     log = options.table(format=log_format, level=log_level)
     chosen = options.reading(config, depot=depot, mqtt=mqtt, log=log)
-    from windrow.bridge.bridge import Bridge
     from windrow.cli.watching import stopping
-    from windrow.observing.log import logging_to
+    from windrow.operate.log import logging_to
+    from windrow.producer.bridge.bridge import Bridge
 
     with (
         logging_to(aside, chosen.log.format, chosen.log.level),
@@ -105,6 +105,6 @@ def _place(broker: str | None) -> dict[str, Any]:
 
 
 def _seconds(duration: str) -> float:
-    from windrow.durations import SECOND, microseconds
+    from windrow.model.durations import SECOND, microseconds
 
     return microseconds(duration, "--for") / SECOND

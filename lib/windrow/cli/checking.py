@@ -15,8 +15,8 @@ from windrow.cli.options import Config, Debug, Engine, Json, Ledger, aside, coun
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
-    from windrow.quality import Checked, Outcome
-    from windrow.settings import Settings
+    from windrow.settings.settings import Settings
+    from windrow.verify.quality import Checked, Outcome
 
 Severity = Literal["critical", "warning", "info"]
 COLOURS = {"critical": "red", "warning": "yellow", "info": "cyan"}
@@ -66,8 +66,8 @@ def check(
 
 def _checked(chosen: Settings, max_rejected: float | None, docs: str | None) -> Checked:
     """Check on the engine that is chosen; Spark is started when there is none."""
-    from windrow import quality
-    from windrow.quality.library import library
+    from windrow.verify import quality
+    from windrow.verify.quality.library import library
 
     library()  # says what is missing before Spark starts
     share = quality.MAX_REJECTED if max_rejected is None else max_rejected
@@ -79,24 +79,24 @@ def _checked(chosen: Settings, max_rejected: float | None, docs: str | None) -> 
 
 def _is_embedded(chosen: Settings) -> bool:
     """Tell whether to check without Spark: a ledger on this disk needs none, if its files alone say what it holds."""
+    from windrow.delta.locations import local_path
     from windrow.engine import choose, from_platform
-    from windrow.locations import local_path
 
     if choose(chosen.engine) == "embedded":
         return True
     if chosen.engine == "spark" or from_platform() or local_path(chosen.ledger) is None:
         return False
-    from windrow.quality.embedded import can_hold
+    from windrow.verify.quality.embedded import can_hold
 
     return can_hold(chosen.ledger)
 
 
 def _session(ledger: str) -> Any:
+    from windrow.delta.locations import is_name
     from windrow.engine import require_spark
-    from windrow.locations import is_name
 
     require_spark()
-    from windrow.engine.session import find_session
+    from windrow.engine.spark.session import find_session
 
     return find_session(catalog=is_name(ledger))
 
@@ -112,8 +112,8 @@ def _print_sql(ledger: str) -> None:
     """Print each invariant as a statement that selects the rows that fail."""
     from pathlib import Path
 
-    from windrow.invariants import SUITES, views
-    from windrow.locations import local_path, reference
+    from windrow.delta.locations import local_path, reference
+    from windrow.verify.invariants import SUITES, views
 
     here = local_path(ledger)
     over = views(reference(ledger if here is None else str(Path(here).absolute())))

@@ -27,7 +27,7 @@ def settings(
     from rich import box
     from rich.table import Table
 
-    from windrow.origins import effective
+    from windrow.settings.origins import effective
 
     flags = {name: value for name, value in (("depot", depot), ("ledger", ledger), ("engine", engine)) if value}
     found = effective(config, **flags)

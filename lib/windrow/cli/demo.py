@@ -13,7 +13,7 @@ from windrow.cli.options import Debug, Engine, Json, aside, say
 from windrow.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from windrow.settings import Settings
+    from windrow.settings.settings import Settings
 
 QUERY = """\
 SELECT key, window_start, message_count, close_reason
@@ -60,9 +60,9 @@ def demo(
 
 def _settings(into: Path, engine: str | None) -> Settings:
     """Write the settings of the demo beside its tables, and read them."""
-    from windrow import sample
-    from windrow.example import settings_file
-    from windrow.settings import IngestPart, Settings
+    from windrow.ingest import sample
+    from windrow.settings.settings import IngestPart, Settings
+    from windrow.settings.template import settings_file
 
     into.mkdir(parents=True, exist_ok=True)
     chosen = Settings(
@@ -76,8 +76,8 @@ def _settings(into: Path, engine: str | None) -> Settings:
 
 
 def _ingest(into: Path, settings: Settings, quiet: bool) -> None:
-    from windrow import sample
     from windrow.cli.writing import ingest_files
+    from windrow.ingest import sample
 
     ingest_files(settings, [str(sample.copy_into(into))], "parquet", quiet)
 
@@ -85,7 +85,7 @@ def _ingest(into: Path, settings: Settings, quiet: bool) -> None:
 def _run(settings: Settings, quiet: bool) -> str:
     """Run the main job once; return the engine it ran on. Of the log only warnings are shown, for people."""
     from windrow.cli import running
-    from windrow.settings import LogPart
+    from windrow.settings.settings import LogPart
 
     shown = settings.model_copy(update={"log": LogPart(format="pretty", level="warning")})
     summary = running.done(shown, lambda runner: runner.once(), quiet)
@@ -97,7 +97,7 @@ def _run(settings: Settings, quiet: bool) -> str:
 def _found(settings: Settings) -> dict[str, Any]:
     """Read from the ledger what came of it."""
     from windrow import reading
-    from windrow.wall import WallClock
+    from windrow.runtime.wall_clock import WallClock
 
     status = reading.status(settings.depot, settings.ledger, WallClock().now())
     closed = status.closed
@@ -118,8 +118,8 @@ def _picture(settings: Settings, into: Path, host: str) -> Path | None:
     import pyarrow.compute as pc
     from deltalake import DeltaTable
 
-    from windrow import plot
-    from windrow.arrow import plain
+    from windrow.columnar.arrow import plain
+    from windrow.reading import plot
 
     table = DeltaTable(settings.ledger)
     closed, still_open, rejected = (

@@ -15,8 +15,8 @@ from windrow.cli.options import Config, Debug, Depot, Engine, Json, Ledger, asid
 from windrow.errors import TableMissing
 
 if TYPE_CHECKING:
-    from windrow.doctor import Finding
-    from windrow.settings import Settings
+    from windrow.operate.doctor import Finding
+    from windrow.settings.settings import Settings
 
 COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
@@ -41,8 +41,8 @@ def doctor(
 
     It changes nothing and, without --network, starts no Spark and asks nothing of a network but the tables.
     """
-    from windrow.doctor import examine
-    from windrow.wall import WallClock
+    from windrow.operate.doctor import examine
+    from windrow.runtime.wall_clock import WallClock
 
     with aside.status("examining"):
         flags = {"depot": depot, "ledger": ledger, "engine": engine}

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windrow import moments
 from windrow.cli import options
 from windrow.cli.options import Config, Debug, Json, Ledger, aside, count, say
 from windrow.errors import OutputRefused
+from windrow.model import timestamps as moments
 
 if TYPE_CHECKING:
-    from windrow.export import Exported
+    from windrow.reading.export import Exported
 
 Out = Annotated[str, typer.Option("--out", help="File to write; - is standard output (not for parquet).")]
 Format = Annotated[str | None, typer.Option("--format", help="parquet, csv, json, or raw. Default: the file's ending.")]
@@ -49,8 +49,8 @@ def export(
     chunk and offset, so that they can be mended and ingested again; the header of a csv is not among them.
     The file is there when it is whole. It ends with the position from which the next export goes on (--since).
     """
-    from windrow.export import Choice, What
-    from windrow.export import export as write
+    from windrow.reading.export import Choice, What
+    from windrow.reading.export import export as write
 
     if messages and rejected:
         raise OutputRefused("--messages and --rejected exclude each other", "Export each to a file of its own.")

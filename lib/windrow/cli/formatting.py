@@ -11,7 +11,7 @@ from windrow.cli import options
 from windrow.cli.options import Config, Debug, Json, count, people, say
 
 if TYPE_CHECKING:
-    from windrow.trial import Checked
+    from windrow.ingest.format_check import Checked
 
 LONGEST_CELL = 40
 
@@ -42,8 +42,8 @@ def check(
     Shown are the first bad records, with line, field and reason, the first good ones, and which messages
     `depot.columns` makes of these.
     """
-    from windrow.trial import Check
-    from windrow.wall import WallClock
+    from windrow.ingest.format_check import Check
+    from windrow.runtime.wall_clock import WallClock
 
     trial = Check(options.settings(config))
     with options.octets("check", quiet=json) as progress:
@@ -76,7 +76,7 @@ def _print(checked: Checked, rejects: str | None) -> None:
 
 def _print_rejects(checked: Checked) -> None:
     """Print the first bad records: where each begins, as editors take it, why it is bad, and how it begins."""
-    from windrow.trial.shown import printable
+    from windrow.ingest.format_check.shown import printable
 
     say("[bold]rejected[/bold]: " + ", ".join(f"{number:,} {reason}" for reason, number in checked.reasons.items()))
     for one in checked.rejects:
@@ -104,7 +104,7 @@ def _cell(value: Any) -> str:
     """Return a value as it is shown; NULL differs from the text NULL in its colour, and from none at all."""
     if value is None:
         return "[dim]NULL[/dim]"
-    from windrow.trial.shown import printable
+    from windrow.ingest.format_check.shown import printable
 
     text = printable(str(value))
     return escape(text if len(text) <= LONGEST_CELL else f"{text[:LONGEST_CELL]}...")

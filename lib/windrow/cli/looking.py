@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from windrow import moments
 from windrow.cli import options
 from windrow.cli.options import Config, Debug, Depot, Json, Ledger, aside, count, say
 from windrow.errors import SettingsError
+from windrow.model import timestamps as moments
 
 if TYPE_CHECKING:
     from windrow.reading import Arrival
-    from windrow.settings import Settings
+    from windrow.settings.settings import Settings
     from windrow.verify import Books, Report
 
 WIDEST_PAYLOAD = 60
@@ -200,7 +200,7 @@ def _print_batch(row: dict[str, Any], whole: bool) -> None:
 
 def _print_rejected(row: dict[str, Any], whole: bool) -> None:
     """Print a rejected message, or the octets that a format refused before they became one."""
-    from windrow.chunks import REFUSED
+    from windrow.model.chunks import REFUSED
 
     off = f" by {row['off_by_us'] / 1_000_000:.3f} s" if row["off_by_us"] else ""
     detail = f" ({row['detail']})" if row["detail"] else ""

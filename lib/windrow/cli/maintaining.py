@@ -13,8 +13,8 @@ from windrow.cli.options import Config, Debug, Depot, Engine, Json, Ledger, asid
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
-    from windrow.maintain import Maintained
-    from windrow.recover import Recovered
+    from windrow.model.results import Maintained
+    from windrow.runtime.recover import Recovered
 
 
 def add_to(app: typer.Typer) -> None:
@@ -38,9 +38,9 @@ def maintain(
     It may run beside a batcher. What a ledger has yet to read of its depot stays, however old it is.
     """
     from windrow.engine import open_engine
-    from windrow.maintain import ROLES
-    from windrow.maintain import maintain as look_after
-    from windrow.wall import WallClock
+    from windrow.model.results import ROLES
+    from windrow.runtime.maintenance import maintain as look_after
+    from windrow.runtime.wall_clock import WallClock
 
     role = next((role for role in ROLES if role == only), None)
     if only is not None and role is None:
@@ -77,7 +77,7 @@ def recover(
     Later versions are set aside, not deleted; the next run makes their batches again. Stop the run first: nothing
     checks that.
     """
-    from windrow.recover import recover as recovered
+    from windrow.runtime.recover import recover as recovered
 
     chosen = options.switching(config, depot=depot, ledger=ledger)
     with aside.status("looking at the ledger") as status:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from windrow import paths
-from windrow.locations import is_name, local_path
-from windrow.settings import Settings
+from windrow.delta.locations import is_name, local_path
+from windrow.settings import catalog_paths as paths
+from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
     from windrow.engine import Engine as AnyEngine
@@ -77,7 +77,7 @@ def reading(config: str | None, **flags: Any) -> Settings:
 
 def note_paths(config: str | None, chosen: Settings, engine: AnyEngine) -> None:
     """Write down where tables by name lie, for commands without a JVM, if there is a place to write it to."""
-    from windrow.observing.log import log
+    from windrow.operate.log import log
 
     book = paths.PathBook.beside(config)
     for name in ("depot", "ledger"):

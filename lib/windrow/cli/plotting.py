@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from windrow import moments
 from windrow.cli import options
 from windrow.cli.options import Config, Debug, Json, Ledger, aside, count, say
 from windrow.errors import SettingsError
+from windrow.model import timestamps as moments
 
 if TYPE_CHECKING:
     import altair as alt
@@ -68,7 +68,7 @@ def plot(
     Rejected messages are red. Where there are too many lines, bands stand for them. Times without a zone are UTC.
     With --what: how batches and delays are spread, or what microbatches did and how long they took.
     """
-    from windrow import plot as picture
+    from windrow.reading import plot as picture
 
     begin = None if from_ is None else moments.microseconds(from_, "--from")
     end = None if to is None else moments.microseconds(to, "--to")
@@ -102,8 +102,8 @@ def _refuse(what: What, given: dict[str, object]) -> None:
 def _timeline(
     ledger: str, key: str | None, source: str | None, begin: int | None, end: int | None, streams: int
 ) -> Drawn:
-    from windrow import plot as picture
     from windrow import reading
+    from windrow.reading import plot as picture
 
     with aside.status("reading"):
         found = reading.stretch(ledger, key, source, begin, end, streams)
@@ -130,8 +130,8 @@ def _title(found: Stretch) -> str:
 
 
 def _batches(ledger: str, key: str | None, source: str | None, begin: int | None, end: int | None) -> Drawn:
-    from windrow import plot as picture
     from windrow import reading
+    from windrow.reading import plot as picture
 
     with aside.status("reading"):
         found = reading.spread(ledger, key, source, begin, end)
@@ -152,8 +152,8 @@ def _batches(ledger: str, key: str | None, source: str | None, begin: int | None
 
 
 def _microbatches(ledger: str, begin: int | None, end: int | None) -> Drawn:
-    from windrow import plot as picture
     from windrow import reading
+    from windrow.reading import plot as picture
 
     with aside.status("reading"):
         found = reading.history(ledger, begin, end)

@@ -13,13 +13,13 @@ import typer
 from windrow.cli import options
 from windrow.cli.options import Config, Debug, Depot, Json, LogFormat, LogLevel, aside, count, say
 from windrow.errors import FileRefused, SettingsError
-from windrow.paths import PathBook
+from windrow.settings.catalog_paths import PathBook
 
 if TYPE_CHECKING:
     from windrow.producer import Producer
     from windrow.producer.produce import Listener, Produced
     from windrow.producer.sender import Sender
-    from windrow.settings import Settings
+    from windrow.settings.settings import Settings
 
 P = TypeVar("P", bound="Sender")
 File = Annotated[str, typer.Argument(help="File of lines, each a JSON object; - is standard input.")]
@@ -78,7 +78,7 @@ def produce(
     if last:
         raise SettingsError("--last is for --raw-source, not for lines", "Leave it out.")
     from windrow.cli.watching import stopping
-    from windrow.observing.log import logging_to
+    from windrow.operate.log import logging_to
     from windrow.producer.fields import Fields
     from windrow.producer.input import Input, Stop
     from windrow.producer.lines import Reader
@@ -109,7 +109,7 @@ def _produce_raw(
 ) -> None:
     """Send octets, with a progress bar on a terminal."""
     from windrow.cli.watching import stopping
-    from windrow.observing.log import logging_to
+    from windrow.operate.log import logging_to
     from windrow.producer import RawProducer
     from windrow.producer.input import Stop
     from windrow.producer.octets import Octets, send_octets
@@ -179,7 +179,7 @@ def _closing(producer: P) -> Iterator[P]:
 
 def _listener(progress: Callable[[str, int], None]) -> Listener:
     """Return what shows and logs how it goes."""
-    from windrow.observing.log import log
+    from windrow.operate.log import log
     from windrow.producer.produce import Listener
 
     return Listener(

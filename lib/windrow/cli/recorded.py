@@ -13,8 +13,8 @@ from windrow.cli.options import Config, Debug, Depot, Engine, Json, Ledger
 from windrow.cli.topologies import Named, light, print_offsets, refuse_tables, settings_of, standing_of
 
 if TYPE_CHECKING:
-    from windrow.settings import Settings
-    from windrow.topology.standing import DepotOffset
+    from windrow.settings.settings import Settings
+    from windrow.topology.status import DepotOffset
 
 HEADS = {
     "microbatch": "no",
@@ -90,7 +90,7 @@ def _of_batcher(config: str | None, ledger: str | None, last: int) -> list[dict[
 
 def _of_topology(topology: str, chosen: Settings, last: int) -> list[dict[str, Any]]:
     from windrow.topology.finding import find
-    from windrow.topology.standing import engines_of, microbatches
+    from windrow.topology.status import engines_of, microbatches
 
     found = find(topology)
     rows = microbatches(found, next(iter(engines_of(found, light(found, chosen)).values())), last)
@@ -102,8 +102,8 @@ def _of_topology(topology: str, chosen: Settings, last: int) -> list[dict[str, A
 def _offset(chosen: Settings) -> DepotOffset:
     """Return how far the batcher has read its depot."""
     from windrow import reading
-    from windrow.topology.standing import DepotOffset
-    from windrow.wall import WallClock
+    from windrow.runtime.wall_clock import WallClock
+    from windrow.topology.status import DepotOffset
 
     found = reading.status(chosen.depot, chosen.ledger, WallClock().now())
     clocks = [row.clock for row in found.clocks]

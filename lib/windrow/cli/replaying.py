@@ -14,7 +14,7 @@ from windrow.cli.options import Config, Debug, Depot, Engine, Json, Ledger, coun
 if TYPE_CHECKING:
     from windrow.batching import Rules
     from windrow.replaying import Change, Comparison, Move, Replay
-    from windrow.settings import Settings
+    from windrow.settings.settings import Settings
 
 SHOWN = 20
 COLOURS = {"changed": "yellow", "other window": "cyan", "disappears": "red", "appears": "green"}
@@ -77,7 +77,7 @@ def replay(
 def _rules(file: str | None, chosen: Settings, flags: dict[str, str | None]) -> Rules | None:
     """Return the rules of a file with the flags over them; without a file the flags go over the settings' rules."""
     from windrow.batching.rules import Rules
-    from windrow.durations import microseconds
+    from windrow.model.durations import microseconds
 
     given = {name: value for name, value in flags.items() if value is not None}
     if file is None and not given:
@@ -120,7 +120,7 @@ def _streams(found: Replay) -> dict[str, tuple[str, ...]]:
 
 
 def _short(rules: Any) -> str:
-    from windrow.durations import text
+    from windrow.model.durations import text
 
     durations = {name: text(rules[name]) for name in ("window", "max_delay", "max_leap")}
     return ", ".join(f"{name} {value}" for name, value in {**rules, **durations}.items())

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windrow import moments
 from windrow.cli import options
 from windrow.cli.options import (
     Checkpoints,
@@ -26,10 +25,11 @@ from windrow.cli.options import (
 )
 from windrow.cli.topologies import Named, refuse_tables, run_topology, settings_of, switch_topology
 from windrow.errors import SettingsError
+from windrow.model import timestamps as moments
 
 if TYPE_CHECKING:
-    from windrow.runner import Runner, Summary
-    from windrow.settings import Settings
+    from windrow.runtime.runner import Runner, Summary
+    from windrow.settings.settings import Settings
 
 Every = Annotated[str | None, typer.Option("--every", help="Go on, looking at the depot this often, e.g. 10s.")]
 MaintainEvery = Annotated[
@@ -203,12 +203,12 @@ def done(
 
     A dry run is in no metric: what it would commit is not committed. With `may_idle` no engine is opened for nothing.
     """
-    from windrow.api import idle_summary, opened
     from windrow.cli.watching import stopping, waiting
     from windrow.engine import open_engine
-    from windrow.observing.log import logging_to
-    from windrow.settings import MetricsPart
-    from windrow.wall import WallClock
+    from windrow.operate.log import logging_to
+    from windrow.runtime.api import idle_summary, opened
+    from windrow.runtime.wall_clock import WallClock
+    from windrow.settings.settings import MetricsPart
 
     if dry_run:
         settings = settings.model_copy(update={"metrics": MetricsPart()})
@@ -267,6 +267,6 @@ def _document(summary: Summary) -> dict[str, object]:
 
 
 def _microseconds(duration: str) -> int:
-    from windrow.durations import microseconds
+    from windrow.model.durations import microseconds
 
     return microseconds(duration, "--every")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from windrow.reading import NeededDelay, Status
     from windrow.reading.conditions import Condition
-    from windrow.settings import Settings
+    from windrow.settings.settings import Settings
 
 EVERY = "2s"
 
@@ -150,7 +150,7 @@ class Look:
 
 def _look(chosen: Settings, alarms: Sequence[Condition]) -> Look:
     from windrow import reading
-    from windrow.wall import WallClock
+    from windrow.runtime.wall_clock import WallClock
 
     now = WallClock().now()
     found = reading.status(chosen.depot, chosen.ledger, now)
@@ -161,7 +161,7 @@ def _look(chosen: Settings, alarms: Sequence[Condition]) -> Look:
 
 def _watch(chosen: Settings, alarms: Sequence[Condition], pause: int, json: bool) -> int:
     """Look until Ctrl-C, which is no failure, or until a condition holds."""
-    from windrow.wall import WallClock
+    from windrow.runtime.wall_clock import WallClock
 
     clock = WallClock()
     try:
@@ -203,7 +203,7 @@ def _alarmed(look: Look) -> int:
 
 
 def _pause(every: str) -> int:
-    from windrow.durations import microseconds
+    from windrow.model.durations import microseconds
 
     pause = microseconds(every, "--every")
     if pause == 0:

@@ -13,9 +13,9 @@ from windrow.cli.options import Config, Debug, Engine, Json, aside, count, say
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
-    from windrow.runner import Runner, Summary
-    from windrow.settings import Settings
-    from windrow.topology.standing import DepotOffset, Standing
+    from windrow.runtime.runner import Runner, Summary
+    from windrow.settings.settings import Settings
+    from windrow.topology.status import DepotOffset, Standing
     from windrow.topology.topology import Topology
 
 Named = Annotated[
@@ -111,7 +111,7 @@ def refuse_tables(**flags: str | None) -> None:
 
 def standing_of(topology: str, settings: Settings) -> Standing:
     """Return where a topology stands."""
-    from windrow.topology.standing import standing
+    from windrow.topology.status import standing
 
     found = _find(topology)
     return standing(found, light(found, settings))
@@ -151,9 +151,9 @@ def print_offsets(depots: list[DepotOffset]) -> None:
 def _done(found: Topology, settings: Settings, work: Callable[[Runner], Summary]) -> Summary:
     """Do work with the runner of a topology, with log and signals."""
     from windrow.cli.watching import stopping
-    from windrow.observing.log import logging_to
+    from windrow.operate.log import logging_to
+    from windrow.runtime.wall_clock import WallClock
     from windrow.topology.running import opened
-    from windrow.wall import WallClock
 
     clock = WallClock()
     with (
@@ -167,7 +167,7 @@ def _done(found: Topology, settings: Settings, work: Callable[[Runner], Summary]
 
 def light(found: Topology, settings: Settings) -> Settings:
     """Return the settings of what runs no function: tables on this disk need no Spark for it."""
-    from windrow.locations import local_path
+    from windrow.delta.locations import local_path
 
     places = [found.state, *(depot.location for depot in found.depots.values())]
     here = settings.engine == "auto" and all(map(local_path, places))

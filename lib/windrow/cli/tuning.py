@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from windrow import moments
 from windrow.cli import options
 from windrow.cli.options import Config, Debug, Depot, Json, aside, count, people, say
-from windrow.durations import text
 from windrow.errors import SettingsError
+from windrow.model import timestamps as moments
+from windrow.model.durations import text
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from windrow.batching import Rules
     from windrow.reading.recent import Recent
-    from windrow.tuning import Advice, Trial
+    from windrow.reading.tuning import Advice, Trial
 
 MOST = 1_000_000
 Durations = Annotated[str | None, typer.Option(help="Durations with commas between. Default: to suit the messages.")]
@@ -53,9 +53,9 @@ def tune(
 
     Nothing is written to a table. The other rules are those of the settings.
     """
-    from windrow import plot, tuning
+    from windrow.reading import plot, tuning
     from windrow.reading.recent import recent
-    from windrow.wall import WallClock
+    from windrow.runtime.wall_clock import WallClock
 
     if out is not None:
         plot.require_picture(out)

@@ -9,10 +9,10 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
 from windrow.cli.options import aside
-from windrow.microbatch import Committed
-from windrow.observing import Observer
-from windrow.observing.log import log
-from windrow.settings import Settings
+from windrow.model.results import Committed
+from windrow.operate import Observer
+from windrow.operate.log import log
+from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -11,12 +11,12 @@ import typer
 from windrow.cli import options
 from windrow.cli.options import Config, Debug, Depot, Engine, Json, Ledger, say
 from windrow.errors import SettingsError
-from windrow.paths import PathBook
+from windrow.settings.catalog_paths import PathBook
 
 if TYPE_CHECKING:
-    from windrow.ingest import Ingested
-    from windrow.rawfiles import RawIngested
-    from windrow.settings import Settings
+    from windrow.ingest.ingest import Ingested
+    from windrow.ingest.raw_files import RawIngested
+    from windrow.settings.settings import Settings
 
 RAW_FORMATS = ("csv", "json", "native", "lines", "length-prefixed")
 
@@ -45,11 +45,11 @@ def init(
     """
     import pyarrow as pa
 
-    from windrow.api import batcher_of
     from windrow.engine import open_engine
-    from windrow.example import settings_file
-    from windrow.opening import Inlet, open_ledger
-    from windrow.wall import WallClock
+    from windrow.runtime.api import batcher_of
+    from windrow.runtime.opening import Inlet, open_ledger
+    from windrow.runtime.wall_clock import WallClock
+    from windrow.settings.template import settings_file
 
     if payload not in ("string", "binary"):
         raise SettingsError(f"--payload {payload!r} is no type of payload", "Say string or binary.")
@@ -134,8 +134,8 @@ def ingest(
 def ingest_files(settings: Settings, files: list[str], format_: str, quiet: bool) -> list[Ingested]:
     """Ingest files with a progress bar on a terminal, and say what became of each unless `quiet`."""
     from windrow.engine import open_engine
-    from windrow.ingest import Format
-    from windrow.ingest import ingest as ingest_into
+    from windrow.ingest.ingest import Format
+    from windrow.ingest.ingest import ingest as ingest_into
 
     formats: dict[str, Format] = {"parquet": "parquet", "delta": "delta"}
     if format_ not in formats:
@@ -157,9 +157,9 @@ def ingest_raw(
     settings: Settings, location: str, files: list[str], raw_source: str | None, quiet: bool
 ) -> list[RawIngested]:
     """Ingest raw files with a progress bar on a terminal, and say what became of each unless `quiet`."""
-    from windrow.rawfiles import Coded
-    from windrow.rawfiles import ingest as ingest_into
-    from windrow.wall import WallClock
+    from windrow.ingest.raw_files import Coded
+    from windrow.ingest.raw_files import ingest as ingest_into
+    from windrow.runtime.wall_clock import WallClock
 
     done, chosen = [], settings.format
     with options.octets("ingest", quiet) as progress:

@@ -1,1 +1,1 @@
-"""The files of a Delta table on a disk of this machine: its log, what the disk keeps of it, what a power cut left."""
+"""A Delta table without Spark: opened, its log, made, locked, synced to disk, mended, compacted and cleaned."""

@@ -11,7 +11,7 @@ from windrow.engine.protocol import Engine, WholeEngine
 from windrow.errors import EngineUnavailable, MissingExtra
 
 if TYPE_CHECKING:
-    from windrow.settings import Settings
+    from windrow.settings.settings import Settings
 
 __all__ = ["Engine", "choose", "open_engine"]
 
@@ -27,14 +27,14 @@ def choose(engine: str, session: Any = None) -> str:
 def open_engine(settings: Settings, session: Any = None) -> WholeEngine:
     """Return the engine that the settings ask for. Raises MissingExtra or EngineUnavailable.
 
-    Whether a run has anything to do is asked before (`windrow.idle`): Spark's session starts here.
+    Whether a run has anything to do is asked before (`windrow.runtime.idle`): Spark's session starts here.
     """
     if choose(settings.engine, session) == "embedded":
-        from windrow.engine.embedded import EmbeddedEngine
+        from windrow.engine.embedded.engine import EmbeddedEngine
 
         return EmbeddedEngine(settings)
     require_spark(session)
-    from windrow.engine.spark import SparkEngine
+    from windrow.engine.spark.engine import SparkEngine
 
     return SparkEngine(settings, session)
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from windrow.raw.volume import Volume
+from windrow.formats.raw.byte_counts import Volume
 
 
 class Arrived(Protocol):

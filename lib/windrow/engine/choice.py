@@ -15,7 +15,7 @@ row again, which takes half the time of a MERGE that changes most of them.
 
 from __future__ import annotations
 
-from windrow.open_batches import OpenBatches
+from windrow.model.open_batches import OpenBatches
 
 MERGE, OVERWRITE, TRANSACTION = "merge", "overwrite", "transaction"  # the last one is what the embedded engine makes
 LITTLE_BYTES = 16_000_000  # in memory

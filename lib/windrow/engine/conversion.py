@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from windrow import messages
-from windrow.arrow import plain
-from windrow.commits import CHANGE, VERSION
+from windrow.columnar.arrow import plain
+from windrow.delta.log import Log, Table, payload_type
 from windrow.engine.arrivals import next_versions
-from windrow.engine.log import Log, payload_type
-from windrow.engine.protocol import Table
-from windrow.engine.rows import is_ledger
+from windrow.engine.depot_rows import is_ledger
 from windrow.engine.slices import mapping_of
 from windrow.errors import SettingsError, TableRefused, require
 from windrow.expressions import Mapping as ColumnMapping
-from windrow.settings import Settings
+from windrow.model import messages
+from windrow.model.commits import CHANGE, VERSION
+from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,8 +62,8 @@ class Conversion:
             raise SettingsError(
                 "the depot is a raw one, and nothing says what is in its chunks", "Say so under [format]: type, fields."
             )
+        from windrow.formats.raw.columns import columns_of
         from windrow.formats.settings import format_of
-        from windrow.raw.columns import columns_of
 
         with settings.telling_where("format", named="fields"):
             format_ = format_of(settings.format)
@@ -99,7 +98,7 @@ class Conversion:
         def to_messages(fields: pa.Table) -> pa.Table:
             if self.mapping is None or not fields.num_rows:
                 return messages.conform(fields if self.mapping is None else self._none()).select(COLUMNS)
-            from windrow.engine.frames import frame_of
+            from windrow.engine.spark.frames import frame_of
 
             frame = frame_of(session, fields.select(self.columns.names).cast(self.columns, safe=False))
             found = plain(frame.selectExpr(*self.mapping.spark_select(self.payload)).toArrow())
@@ -120,7 +119,7 @@ class Conversion:
             return False
         if self.format is None:
             return rows > max_driver_messages
-        from windrow.raw.spread import can_spread
+        from windrow.formats.raw.two_passes import can_spread
 
         return rows >= self.format.executor_chunks and can_spread(self.format)
 

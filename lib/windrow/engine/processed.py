@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow import tables
-from windrow.arrow import text
+from windrow.columnar.arrow import text
 from windrow.engine.protocol import Live, no_messages
-from windrow.floors import Floors
-from windrow.open_batches import OpenBatches, summarise
-from windrow.step import Task, Wanted
+from windrow.model import tables
+from windrow.model.floors import Floors
+from windrow.model.open_batches import OpenBatches, summarise
+from windrow.model.step import Task, Wanted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,17 +10,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow import messages as message_columns
-from windrow import tables
-from windrow.arrow import from_numpy, text, texts
-from windrow.commits import Commit
+from windrow.columnar.arrow import from_numpy, text, texts
+from windrow.delta.log import Table
+from windrow.delta.maintenance import Compacted
 from windrow.engine.arrivals import Arrivals
 from windrow.expressions import Mapping as ColumnMapping
-from windrow.floors import Floors
-from windrow.messages import microseconds
-from windrow.open_batches import OpenBatches
-from windrow.soundness import require_batches
-from windrow.step import Task, Wanted
+from windrow.model import messages as message_columns
+from windrow.model import tables
+from windrow.model.commits import Commit
+from windrow.model.floors import Floors
+from windrow.model.messages import microseconds
+from windrow.model.open_batches import OpenBatches
+from windrow.model.soundness import require_batches
+from windrow.model.step import Task, Wanted
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -123,29 +125,6 @@ class Merged:
     updated: int
     deleted: int
     inserted: int
-
-
-@dataclass(frozen=True, slots=True)
-class Compacted:
-    """How many files a compaction replaced by how many (None: only done will tell)."""
-
-    removed: int
-    added: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A Delta table: identity, latest version, columns, the type its payload has as a message, its change feed.
-
-    A `raw` depot holds chunks of octets.
-    """
-
-    id: str
-    version: int
-    schema: pa.Schema
-    payload: pa.DataType
-    feed: bool
-    raw: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,18 +10,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow import messages as message_columns
-from windrow import tables
-from windrow.arrow import where
-from windrow.chunks import RAW
-from windrow.commits import VERSION
+from windrow.columnar.arrow import where
 from windrow.engine.conversion import ToMessages
 from windrow.engine.slices import refuse_changes
 from windrow.errors import ShortRead
 from windrow.formats.format import Format
-from windrow.messages import SUMMARY
-from windrow.raw.stage import Staged, stage
-from windrow.raw.volume import Volume
+from windrow.formats.raw.byte_counts import Volume
+from windrow.formats.raw.stage import Staged, stage
+from windrow.model import messages as message_columns
+from windrow.model import tables
+from windrow.model.chunks import RAW
+from windrow.model.commits import VERSION
+from windrow.model.messages import SUMMARY
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow import messages as message_columns
-from windrow.arrow import where
-from windrow.commits import FEED_COLUMNS, VERSION
+from windrow.columnar.arrow import where
 from windrow.errors import DepotChanged, DepotUnreadable, ExpressionError, first_line
 from windrow.expressions import Mapping as ColumnMapping
+from windrow.model import messages as message_columns
+from windrow.model.commits import FEED_COLUMNS, VERSION
 
 TIMES = ("event_time", "received_at")
 

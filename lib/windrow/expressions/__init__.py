@@ -19,11 +19,11 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from windrow import messages
-from windrow.arrow import plain_type
+from windrow.columnar.arrow import plain_type
 from windrow.errors import ExpressionError, MissingExtra
 from windrow.expressions.casts import OTHERWISE, Refused, cast, nearest, refuse, resolve, spark_type
 from windrow.expressions.translation import counted, translate
+from windrow.model import messages
 
 ROWS_AT_ONCE = 65_536
 DEPOT = "depot.columns"

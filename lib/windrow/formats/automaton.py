@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from windrow.arrow import read_only
-from windrow.blocks import BLOCK
+from windrow.columnar.arrow import read_only
+from windrow.columnar.blocks import BLOCK
 from windrow.errors import SettingsError
 from windrow.formats.kernel import ROW, follow, summarise
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from windrow.arrow import read_only
-from windrow.blocks import BLOCK, lowest, same
-from windrow.compiled import compiled, inlined
+from windrow.columnar.arrow import read_only
+from windrow.columnar.blocks import BLOCK, lowest, same
+from windrow.columnar.compiled import compiled, inlined
 from windrow.formats.records import Records
 from windrow.formats.texts import Flags, Ints, Octets, Texts
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from windrow.commits import FEED_COLUMNS
 from windrow.errors import SettingsError
 from windrow.formats.times import Pattern
+from windrow.model.commits import FEED_COLUMNS
 
 PLAIN = {
     **{str(type_): type_ for type_ in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},

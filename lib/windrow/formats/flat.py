@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.arrow import read_only
-from windrow.blocks import BLOCK, below, lowest, same
-from windrow.compiled import always_inlined, compiled, inlined
+from windrow.columnar.arrow import read_only
+from windrow.columnar.blocks import BLOCK, below, lowest, same
+from windrow.columnar.compiled import always_inlined, compiled, inlined
 from windrow.formats.conversion import read
 from windrow.formats.fields import RAW_JSON, Field
 from windrow.formats.records import Ints, Records

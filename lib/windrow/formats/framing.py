@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from windrow.arrow import read_only
+from windrow.columnar.arrow import read_only
 from windrow.formats.automaton import Automaton
 from windrow.formats.kernel import without
 from windrow.formats.records import Ints, Octets

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from windrow.blocks import BLOCK, lowest, same
-from windrow.compiled import compiled
+from windrow.columnar.blocks import BLOCK, lowest, same
+from windrow.columnar.compiled import compiled
 
 Octets = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]

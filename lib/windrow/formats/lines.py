@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.arrow import texts as array_of
+from windrow.columnar.arrow import texts as array_of
 from windrow.errors import SettingsError, first_line
 from windrow.formats import columns, grammar
 from windrow.formats.automaton import Automaton

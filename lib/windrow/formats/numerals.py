@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from windrow.compiled import compiled
+from windrow.columnar.compiled import compiled
 from windrow.formats.texts import Flags, Ints, Octets
 
 Naturals = npt.NDArray[np.uint64]

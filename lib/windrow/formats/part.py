@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from windrow.part import Count, Octets, Part
+from windrow.model.section import Count, Octets, Part
 
 FormatName = Literal["csv", "json", "native", "lines", "length-prefixed"]
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from windrow.compiled import compiled
+from windrow.columnar.compiled import compiled
 from windrow.errors import SettingsError
 from windrow.formats.records import Ints, Octets, Records
 

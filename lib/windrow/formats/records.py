@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.arrow import no_rows
+from windrow.columnar.arrow import no_rows
 
 Ints = npt.NDArray[np.int64]
 Octets = npt.NDArray[np.uint8]

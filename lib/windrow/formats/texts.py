@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.arrow import read_only
-from windrow.blocks import PIECE, copy_piece
-from windrow.compiled import compiled
+from windrow.columnar.arrow import read_only
+from windrow.columnar.blocks import PIECE, copy_piece
+from windrow.columnar.compiled import compiled
 from windrow.errors import require
 
 Ints = npt.NDArray[np.int64]

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from windrow.blocks import eight
-from windrow.compiled import always_inlined, compiled, inlined
+from windrow.columnar.blocks import eight
+from windrow.columnar.compiled import always_inlined, compiled, inlined
 from windrow.formats.texts import Flags, Ints, Octets
 
 # What a moment is made of, and of what it need not say UNSAID; the rest of what a step may be.

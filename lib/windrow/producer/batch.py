@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from windrow import chunks
+from windrow.model import chunks
 from windrow.producer.delivery import Ack, Delivery
 from windrow.producer.row import Sent, numbered, required_chunks, table_of
 

@@ -13,14 +13,14 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from windrow.engine.lock import keep_recent
+from windrow.delta.lock import keep_recent
 from windrow.errors import DeliveryTimeout, ProducerFenced, ProducerInUse, WindrowError, first_line
 from windrow.producer.batch import Batch
 from windrow.producer.delivery import Position
 from windrow.producer.lane import SECOND, Bell, Lane, not_known
 from windrow.producer.state import State
 from windrow.producer.writer import DepotWriter, Entry
-from windrow.settings import ProducerPart
+from windrow.settings.settings import ProducerPart
 
 LOG = logging.getLogger("windrow.producer")
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts

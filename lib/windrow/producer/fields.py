@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from windrow import messages
 from windrow.errors import SettingsError
+from windrow.model import messages
 
 WHOLE = "*"
 TEXT = re.compile(r"'((?:[^']|'')*)'")

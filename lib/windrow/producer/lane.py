@@ -20,7 +20,7 @@ from windrow.producer.delivery import Delivery
 from windrow.producer.metrics import Counters, Metrics, Request
 from windrow.producer.row import Sent
 from windrow.producer.state import Event, State, after
-from windrow.settings import ProducerPart
+from windrow.settings.settings import ProducerPart
 
 SECOND = 1_000_000
 MILLISECOND = 1_000

@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from windrow import messages
-from windrow.moments import EPOCH, MICROSECOND, microseconds_of
+from windrow.model import messages
+from windrow.model.timestamps import EPOCH, MICROSECOND, microseconds_of
 from windrow.producer.fields import Fields
 from windrow.producer.row import GREATEST, LEAST, table_of
 

@@ -17,7 +17,7 @@ from windrow.producer.delivery import Ack, Position
 from windrow.producer.input import Fingerprint, Input
 from windrow.producer.lines import Fault, Portion, Reader
 from windrow.producer.producer import Producer
-from windrow.settings import ProducerPart
+from windrow.settings.settings import ProducerPart
 
 TOLD = 10  # faults that are told one by one
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from windrow import messages
 from windrow.errors import MessageRefused, MessagesError
+from windrow.model import messages
 from windrow.producer.delivery import Ack
 from windrow.producer.row import Form, conformed, required_number
 from windrow.producer.sender import Sender

@@ -6,8 +6,8 @@ import time
 from concurrent.futures import Future
 from typing import Any
 
-from windrow import chunks
 from windrow.errors import MessageRefused
+from windrow.model import chunks
 from windrow.producer.delivery import Ack
 from windrow.producer.row import ChunkRow, required_number
 from windrow.producer.sender import Sender, required_name

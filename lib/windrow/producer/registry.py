@@ -10,12 +10,12 @@ from collections import Counter
 
 import pyarrow as pa
 
-from windrow import chunks
-from windrow.engine.creation import require_messages, require_raw
-from windrow.locations import absolute
+from windrow.delta.creation import require_messages, require_raw
+from windrow.delta.locations import absolute
+from windrow.model import chunks
 from windrow.producer.committer import Committer
 from windrow.producer.lane import Lane
-from windrow.settings import ProducerPart
+from windrow.settings.settings import ProducerPart
 
 EXIT_SECONDS = 120.0
 

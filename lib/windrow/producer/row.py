@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow import messages
-from windrow.arrow import TIME
+from windrow.columnar.arrow import TIME
 from windrow.errors import MessageRefused, MessagesError
-from windrow.moments import microseconds_of
+from windrow.model import messages
+from windrow.model.timestamps import microseconds_of
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 ROW_OCTETS = 48  # times, number and what lists take beside the texts

@@ -14,7 +14,7 @@ from windrow.producer.metrics import Metrics
 from windrow.producer.registry import REGISTRY
 from windrow.producer.row import Sent
 from windrow.producer.state import State
-from windrow.settings import ProducerPart, part
+from windrow.settings.settings import ProducerPart, part
 
 SECOND = 1_000_000
 

@@ -13,16 +13,16 @@ import pyarrow.compute as pc
 from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProperties, write_deltalake
 from deltalake.transaction import Transaction
 
-from windrow import chunks, messages
-from windrow.arrow import plain_type
-from windrow.commits import FEED, OCTETS
-from windrow.engine.creation import create_depot, create_raw_depot
-from windrow.engine.lock import commit_lock, keep_recent
-from windrow.engine.log import payload_type
-from windrow.engine.mending import mend
+from windrow.columnar.arrow import plain_type
+from windrow.delta.creation import create_depot, create_raw_depot
+from windrow.delta.lock import commit_lock, keep_recent
+from windrow.delta.log import payload_type
+from windrow.delta.mending import mend
+from windrow.delta.table import UNTRIMMED, Snapshot, history, open_table, reading, writing
 from windrow.errors import NotKept, ProducerFenced, TableRefused
+from windrow.model import chunks, messages
+from windrow.model.commits import FEED, OCTETS
 from windrow.producer.delivery import Position
-from windrow.storage import UNTRIMMED, Snapshot, history, open_table, reading, writing
 
 REOPENED_EVERY = 20  # commits: each one through the same handle is slower than the one before
 NOTE = "windrow.batch"

@@ -5,13 +5,13 @@ Nothing here writes. Only the files of the states asked for are opened, and of t
 
 from __future__ import annotations
 
-from windrow.moments import time_text
+from windrow.model.timestamps import time_text
 from windrow.reading.details import batch, batches, rejection, rejections
+from windrow.reading.distribution import Spread, spread
 from windrow.reading.figures import NeededDelay, Status
 from windrow.reading.history import history
 from windrow.reading.overview import status, waiting
-from windrow.reading.spread import Spread, spread
-from windrow.reading.stretch import Stretch, stretch
+from windrow.reading.time_range import Stretch, stretch
 from windrow.reading.trace import Arrival, trace
 
 __all__ = [

@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 
-from windrow.commits import CHANGE, VERSION
 from windrow.errors import NotFound
-from windrow.messages import DEFAULTS
-from windrow.moments import time_text
+from windrow.model.commits import CHANGE, VERSION
+from windrow.model.messages import DEFAULTS
+from windrow.model.timestamps import time_text
 from windrow.reading import feed
 from windrow.reading.delta import quoted
 from windrow.reading.log import earliest_readable

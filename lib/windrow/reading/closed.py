@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow import tables
 from windrow.errors import LedgerRestored, SettingsError
+from windrow.model import tables
 from windrow.reading.delta import Ledger, open_ledger
 
 Final = Literal["closed", "rejected"]

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from windrow import durations
 from windrow.errors import SettingsError
+from windrow.model import durations
 from windrow.reading.figures import Status
 
 SECOND = 1_000_000

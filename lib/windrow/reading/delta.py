@@ -14,9 +14,9 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 
-from windrow import tables
+from windrow.delta.table import open_table, reading
 from windrow.errors import NotFound, OtherDepot, TableRefused
-from windrow.storage import open_table, reading
+from windrow.model import tables
 
 DAMAGED = "It was damaged from outside. RESTORE it to an earlier version, or replay the depot into a new ledger."
 LEDGER_COLUMNS = {"id", "state", "messages", "messages_read", "token"}

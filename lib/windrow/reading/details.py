@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
-from windrow import durations, tables
 from windrow.errors import NotFound
-from windrow.moments import time_text
+from windrow.model import durations, tables
+from windrow.model.timestamps import time_text
 from windrow.reading.delta import Ledger, open_ledger, quoted
 from windrow.reading.values import records
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow import canonical
-from windrow.arrow import plain
+from windrow.columnar.arrow import plain
+from windrow.model import canonical
 from windrow.reading.delta import Ledger, open_ledger, quoted
 
 ROW = pa.schema(

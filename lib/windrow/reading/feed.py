@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from windrow.arrow import plain
-from windrow.commits import CHANGE, FEED_COLUMNS, VERSION
-from windrow.messages import COLUMNS
+from windrow.columnar.arrow import plain
+from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
+from windrow.model.messages import COLUMNS
 
 if TYPE_CHECKING:
     from windrow.expressions import Mapping

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.arrow import plain
+from windrow.columnar.arrow import plain
 from windrow.errors import NotFound
-from windrow.messages import microseconds
+from windrow.model.messages import microseconds
 from windrow.reading.delta import Ledger, open_ledger
 
 RECORDED = (

@@ -13,10 +13,10 @@ from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileType, PyFileSystem
 
-from windrow import durations, tables
-from windrow.commits import FEED, rows_added
+from windrow.delta.table import history
 from windrow.errors import WindrowError
-from windrow.storage import history
+from windrow.model import durations, tables
+from windrow.model.commits import FEED, rows_added
 
 PROGRESS_FILES = f"state={tables.PROGRESS}/"
 KEPT = "delta.logRetentionDuration"

@@ -7,10 +7,11 @@ from typing import Any
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from windrow import durations
+from windrow.delta.locations import local_path
+from windrow.delta.table import open_table
 from windrow.errors import TableMissing
-from windrow.locations import local_path
-from windrow.moments import time_text
+from windrow.model import durations
+from windrow.model.timestamps import time_text
 from windrow.reading.delta import Ledger, Progress, open_depot, open_ledger, recorded_rules
 from windrow.reading.figures import (
     ClosedBatches,
@@ -30,7 +31,6 @@ from windrow.reading.figures import (
 )
 from windrow.reading.log import earliest_readable, kept, waiting_versions
 from windrow.reading.values import records
-from windrow.storage import open_table
 
 LAST_MICROBATCHES = 10
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windrow.durations import enough, span
-from windrow.moments import time_text
+from windrow.model.durations import enough, span
+from windrow.model.timestamps import time_text
 
 
 @dataclass(frozen=True, slots=True)

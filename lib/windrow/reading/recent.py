@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from windrow.commits import rows_added
+from windrow.delta.table import history, open_table, reading
 from windrow.errors import NotFound
-from windrow.messages import conform, microseconds, schema
+from windrow.model.commits import rows_added
+from windrow.model.messages import conform, microseconds, schema
 from windrow.reading import feed
 from windrow.reading.arrivals import UNREADABLE
 from windrow.reading.log import earliest_readable
-from windrow.storage import history, open_table, reading
 
 MOST = 1_000_000
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from windrow import tables
 from windrow.errors import UsageError
-from windrow.moments import time_text
+from windrow.model import tables
+from windrow.model.timestamps import time_text
 from windrow.reading.arrivals import CONTENT, arrivals, equal, not_found
 from windrow.reading.delta import Ledger, Progress, open_depot, open_ledger, quoted
 from windrow.reading.reasons import Refused, Why, explain

@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.arrow import counted
-from windrow.moments import time_text
+from windrow.columnar.arrow import counted
+from windrow.model.timestamps import time_text
 
 BASE64 = "base64:"
 

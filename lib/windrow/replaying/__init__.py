@@ -19,10 +19,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
 from windrow.batching import Rules
+from windrow.delta.locations import is_name
 from windrow.engine import open_engine
 from windrow.engine.protocol import Engine
 from windrow.errors import DepotUnreadable, EngineUnavailable, NotFound, SettingsError
-from windrow.locations import is_name
 from windrow.reading.delta import Ledger, open_depot, open_ledger, recorded_rules
 from windrow.reading.digests import Digests, Part, Streams, digests
 from windrow.replaying.beginning import begin
@@ -31,7 +31,7 @@ from windrow.replaying.legs import Leg, recorded, under
 from windrow.replaying.player import Player
 from windrow.replaying.report import Change, Comparison, Move, Replay, Side
 from windrow.replaying.span import Span, find_span
-from windrow.settings import Settings
+from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from windrow import tables
-from windrow.arrow import plain
-from windrow.engine.creation import create_ledger
+from windrow.columnar.arrow import plain
+from windrow.delta.creation import create_ledger
 from windrow.engine.protocol import Engine
 from windrow.errors import TableRefused
-from windrow.progress import Reached, first_rows
+from windrow.model import tables
 from windrow.reading.delta import Ledger
 from windrow.replaying.span import Span
+from windrow.runtime.progress import Reached, first_rows
 
 
 def begin(engine: Engine, into: str, span: Span, rules: str, keep: str) -> None:

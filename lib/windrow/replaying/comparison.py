@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow import canonical
-from windrow.arrow import plain
-from windrow.floors import Ints
-from windrow.messages import COLUMNS
+from windrow.columnar.arrow import plain
+from windrow.model import canonical
+from windrow.model.floors import Ints
+from windrow.model.messages import COLUMNS
 from windrow.reading.delta import Ledger
 from windrow.reading.digests import BATCHES, Digests, Part
 from windrow.reading.values import records

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.arrow import plain
-from windrow.floors import Floors
-from windrow.messages import LATEST, microseconds
+from windrow.columnar.arrow import plain
+from windrow.model.floors import Floors
+from windrow.model.messages import LATEST, microseconds
 from windrow.reading.delta import Ledger
 
 HISTORY = "microbatch, kind, depot_version, rules, columns, messages_read, clocks"

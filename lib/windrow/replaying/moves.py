@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow import canonical
-from windrow.floors import Ints
-from windrow.messages import COLUMNS
+from windrow.model import canonical
+from windrow.model.floors import Ints
+from windrow.model.messages import COLUMNS
 from windrow.reading.values import records
 from windrow.replaying.report import Move
 

@@ -16,24 +16,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.arrow import whole
-from windrow.batcher import Batcher, recorded_rules
 from windrow.batching.step import Batching
+from windrow.columnar.arrow import whole
 from windrow.engine import open_engine
 from windrow.engine.arrivals import Arrivals
 from windrow.engine.protocol import Engine
 from windrow.errors import BrokenPromise, DepotChanged
-from windrow.floors import Floors, Ints
 from windrow.formats.part import FormatPart
-from windrow.microbatch import Microbatch
+from windrow.model.floors import Floors, Ints
+from windrow.model.step import Outcome, Step, Task, Wanted, no_streams
 from windrow.reading.digests import Streams
 from windrow.replaying.legs import Leg
 from windrow.replaying.ticks import Ticks
-from windrow.step import Outcome, Step, Task, Wanted, no_streams
-from windrow.wall import WallClock
+from windrow.runtime.batcher import Batcher, recorded_rules
+from windrow.runtime.microbatch import Microbatch
+from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
-    from windrow.settings import Settings
+    from windrow.settings.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow import moments
-from windrow.arrow import plain
+from windrow.columnar.arrow import plain
+from windrow.delta.table import history
 from windrow.engine.protocol import Engine
 from windrow.errors import NotFound, TableUnreadable
+from windrow.model import timestamps as moments
 from windrow.reading.delta import Ledger, open_ledger
-from windrow.start import Start
-from windrow.storage import history
+from windrow.settings.start_from import Start
 
 GONE = "`windrow status` says how far back the ledger can be read. Without --from and --to all of it is replayed."
 

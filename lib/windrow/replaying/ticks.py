@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.floors import Floors, Ints
-from windrow.messages import microseconds
+from windrow.model.floors import Floors, Ints
+from windrow.model.messages import microseconds
 
 BEYOND = int(np.iinfo(np.int64).max)
 

@@ -6,7 +6,7 @@ NOW = 1_700_000_000_000_000  # microseconds, in November 2023
 
 
 class ManualClock:
-    """A `windrow.clock.Clock` that stands still until a test, or a wait, moves it; times in microseconds.
+    """A `windrow.model.clock.Clock` that stands still until a test, or a wait, moves it; times in microseconds.
 
     `waits` lists what was waited for. `stops_after` asks for a stop during that wait, counted from 1.
     """

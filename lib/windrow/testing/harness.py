@@ -27,12 +27,12 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from windrow import messages, tables
-from windrow.arrow import plain
-from windrow.engine.creation import create_depot
+from windrow.columnar.arrow import plain
+from windrow.delta.creation import create_depot
 from windrow.errors import NotFound
-from windrow.runner import Runner, Summary
-from windrow.settings import Settings
+from windrow.model import messages, tables
+from windrow.runtime.runner import Runner, Summary
+from windrow.settings.settings import Settings
 from windrow.testing.clock import ManualClock
 from windrow.testing.points import Point, Probed, ProbedAlgorithm
 from windrow.topology import Depot, Topology

@@ -8,16 +8,16 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from windrow.algorithm import Algorithm, Turn
-from windrow.api import batcher_of
-from windrow.clock import Clock
 from windrow.engine.arrivals import Arrivals, Arrived, Slice
 from windrow.engine.processed import Processed
 from windrow.engine.protocol import Engine, Live, Merged
-from windrow.opening import Inlet
-from windrow.raw.volume import Volume
-from windrow.runner import Runner
-from windrow.settings import Settings
+from windrow.formats.raw.byte_counts import Volume
+from windrow.model.clock import Clock
+from windrow.runtime.algorithm import Algorithm, Turn
+from windrow.runtime.api import batcher_of
+from windrow.runtime.opening import Inlet
+from windrow.runtime.runner import Runner
+from windrow.settings.settings import Settings
 
 
 class Point(Enum):

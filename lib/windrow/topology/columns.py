@@ -6,7 +6,7 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
-from windrow.arrow import TIME
+from windrow.columnar.arrow import TIME
 from windrow.errors import TopologyRefused
 
 KEYS = "STRING, BIGINT, INT, BOOLEAN, DATE or TIMESTAMP"

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow import tables
-from windrow.messages import microseconds, times
+from windrow.model import tables
+from windrow.model.messages import microseconds, times
 
 Overdue = Literal["once", "skip"]
 

@@ -15,22 +15,22 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from windrow import tables
-from windrow.arrow import plain
-from windrow.engine.executors import kept
-from windrow.engine.frames import frame_of
+from windrow.columnar.arrow import plain
 from windrow.engine.processed import Counts, Processed
-from windrow.engine.spark_open import SparkOpen
+from windrow.engine.spark.executors import kept
+from windrow.engine.spark.frames import frame_of
+from windrow.engine.spark.open_batches import SparkOpen
 from windrow.errors import BrokenPromise, TopologyRefused
-from windrow.floors import Floors
-from windrow.step import CHANGED
+from windrow.model import tables
+from windrow.model.floors import Floors
+from windrow.model.step import CHANGED
 from windrow.topology.state import DELETED, State
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from windrow.algorithm import Turn
-    from windrow.engine.spark import SparkEngine
+    from windrow.engine.spark.engine import SparkEngine
+    from windrow.runtime.algorithm import Turn
     from windrow.topology.functions import Changes
     from windrow.topology.microbatch import Microbatch
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from windrow.algorithm import Options, Turn
+from windrow.delta.log import Table
 from windrow.engine.processed import Counts, Processed
-from windrow.engine.protocol import Table, no_messages
+from windrow.engine.protocol import no_messages
 from windrow.errors import TableRefused, TopologyRefused
-from windrow.floors import Floors
-from windrow.progress import Primed
+from windrow.model.floors import Floors
+from windrow.runtime.algorithm import Options, Turn
+from windrow.runtime.progress import Primed
 from windrow.topology.event import event_rows, scheduled
 from windrow.topology.microbatch import Microbatch
 from windrow.topology.options import options_of, recorded_options

@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow import tables
-from windrow.algorithm import Options
-from windrow.arrow import text
-from windrow.durations import microseconds
+from windrow.columnar.arrow import text
 from windrow.engine.processed import Counts, Processed
 from windrow.errors import SettingsError
-from windrow.floors import Floors
-from windrow.progress import Primed
+from windrow.model import tables
+from windrow.model.durations import microseconds
+from windrow.model.floors import Floors
+from windrow.runtime.algorithm import Options
+from windrow.runtime.progress import Primed
 
 UNSET = "default"
 

@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from windrow import tables
-from windrow.arrow import plain, text
+from windrow.columnar.arrow import plain, text
+from windrow.delta.table import history, open_table, reading
 from windrow.engine.processed import Counts, Processed
 from windrow.errors import DepotUnreadable, NotFound
-from windrow.floors import Floors
-from windrow.opening import Inlet
-from windrow.progress import POSITION, Primed, Reached, position_row
-from windrow.storage import history, open_table, reading
+from windrow.model import tables
+from windrow.model.floors import Floors
+from windrow.runtime.opening import Inlet
+from windrow.runtime.progress import POSITION, Primed, Reached, position_row
 
 
 def taken_back(primed: Primed, inlets: Sequence[Inlet], to: int) -> tuple[Processed, Reached]:

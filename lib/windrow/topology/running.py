@@ -8,23 +8,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.api import watched
-from windrow.clock import Clock
 from windrow.engine import choose, require_spark
 from windrow.engine.protocol import Engine, WholeEngine
 from windrow.errors import TopologyRefused
-from windrow.microbatch import Committed
-from windrow.observing import Observer
-from windrow.opening import Inlet
-from windrow.runner import Runner, Summary
-from windrow.settings import Settings
-from windrow.tables import is_of_topology
+from windrow.model.clock import Clock
+from windrow.model.results import Committed
+from windrow.model.tables import is_of_topology
+from windrow.operate import Observer
+from windrow.runtime.api import watched
+from windrow.runtime.opening import Inlet
+from windrow.runtime.runner import Runner, Summary
+from windrow.runtime.wall_clock import WallClock
+from windrow.settings.settings import Settings
 from windrow.topology.depot import Depot
 from windrow.topology.functions import Functions
 from windrow.topology.options import changed
 from windrow.topology.rollback import taken_back
 from windrow.topology.topology import Topology
-from windrow.wall import WallClock
 
 
 def run_topology(
@@ -55,7 +55,7 @@ def rollback(runner: Runner, to: int) -> Summary:
 
 
 def set_option(runner: Runner, name: str, value: str) -> Summary:
-    """Set an option (`windrow.algorithm.Options`) of a topology, `default` unsets it. Raises SettingsError."""
+    """Set an option (`windrow.runtime.algorithm.Options`) of a topology, `default` unsets it. Raises SettingsError."""
     return runner.alone("option", lambda primed, _: (changed(primed, name, value), None))
 
 
@@ -125,10 +125,10 @@ def engine_of(topology: Topology, depot: Depot, settings: Settings, session: Any
     """Return the engine that reads a depot. Raises MissingExtra or EngineUnavailable."""
     used = settings_of(topology, depot, settings)
     if choose(used.engine, session) == "embedded":
-        from windrow.engine.embedded import EmbeddedEngine
+        from windrow.engine.embedded.engine import EmbeddedEngine
 
         return EmbeddedEngine(used, rows=True)
     require_spark(session)
-    from windrow.engine.spark import SparkEngine
+    from windrow.engine.spark.engine import SparkEngine
 
     return SparkEngine(used, session, rows=True, views=topology.views)

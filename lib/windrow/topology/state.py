@@ -9,8 +9,8 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow import tables
 from windrow.errors import TopologyRefused
+from windrow.model import tables
 
 Form = Literal["arrow", "spark"]
 DELETED = "deleted"  # of a row that a function returns: the key goes

@@ -9,9 +9,9 @@ from typing import Any, get_args, get_type_hints
 
 import pyarrow as pa
 
-from windrow import tables
-from windrow.durations import microseconds
 from windrow.errors import TopologyRefused
+from windrow.model import tables
+from windrow.model.durations import microseconds
 from windrow.topology.columns import columns_of, keys_of
 from windrow.topology.depot import Depot
 from windrow.topology.event import Event, Overdue

@@ -21,7 +21,7 @@ from windrow.verify.depot import Depot, read_depot
 from windrow.verify.finals import check_finals
 from windrow.verify.history import check_history, messages_read
 from windrow.verify.ids import check_ids
-from windrow.verify.invariants import UNCHECKED, can_check, check_invariants
+from windrow.verify.invariant_checks import UNCHECKED, can_check, check_invariants
 from windrow.verify.messages import Matched, check_messages, check_rejected_from, check_versions, match
 from windrow.verify.raw.checks import check_raw
 from windrow.verify.rejections import check_rejections

@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from windrow.commits import CHANGE, FEED_COLUMNS, VERSION
 from windrow.errors import MessagesError, first_line
 from windrow.expressions import Mapping, recorded_text
-from windrow.messages import COLUMNS, DEFAULTS
+from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
+from windrow.model.messages import COLUMNS, DEFAULTS
 from windrow.verify.columns import MESSAGE, as_messages, plain
 from windrow.verify.raw.formatted import Formatted
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from windrow.storage import history as log_of
+from windrow.delta.table import history as log_of
 from windrow.verify.columns import MESSAGE, fewer
 from windrow.verify.report import Difference, differing
 from windrow.verify.snapshot import Snapshot

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.delta.table import open_table
 from windrow.errors import NotFound, TableUnreadable, WindrowError, first_line
+from windrow.model.tables import RAW_REJECTED
 from windrow.reading.delta import Ledger, Progress, open_ledger, rule
-from windrow.storage import open_table
-from windrow.tables import RAW_REJECTED
 from windrow.verify.columns import MESSAGE, Ints, as_messages, exploded, numbers, plain
 from windrow.verify.raw.held import HeldRaw, of_messages, read_raw
 

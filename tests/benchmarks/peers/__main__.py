@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from tests.benchmarks.peers import code, inputs, speed
 from tests.benchmarks.peers.counts import PEERS, Counts, three_cuts
-from windrow.engine.session import local_session
+from windrow.engine.spark.session import local_session
 
 COUNTS = ("peer", "batches", "in batches", "on record", "gone", "told", "wait", "mixed", "longest, s")
 CUTS = ("peer: one by one, at once, other order", "batches", "not the same", "gone", "again")

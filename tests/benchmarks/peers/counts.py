@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.benchmarks.peers import inputs, session_windows, stateful, tumbling_windows, windrow_itself
-from windrow.wall import WallClock
+from windrow.runtime.wall_clock import WallClock
 
 HOUR = 3_600_000_000
 FACTS = """

@@ -5,7 +5,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import windrow
-from windrow.clock import Clock
+from windrow.model.clock import Clock
 
 
 def run(spark: SparkSession | None, depot: Path, into: Path, versions_at_once: int, clock: Clock | None = None) -> None:

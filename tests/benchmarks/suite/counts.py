@@ -25,7 +25,7 @@ from tests.benchmarks.counting import Counts, counted
 from tests.benchmarks.microbatches import settings
 from tests.benchmarks.peers import inputs
 from tests.benchmarks.row import Row, at_most
-from windrow.messages import conform
+from windrow.model.messages import conform
 
 WARM_UP = 2
 CHECKPOINT = 20  # commits, as in a ledger's properties

@@ -20,11 +20,11 @@ import pyarrow.json
 from tests.benchmarks.conditions import Conditions
 from tests.benchmarks.row import Row, at_least, speeds
 from tests.benchmarks.turns import in_turns, timed
-from windrow.chunks import cut, rows
 from windrow.formats.part import FormatName, FormatPart
+from windrow.formats.raw.partial import SCHEMA
+from windrow.formats.raw.stage import stage
 from windrow.formats.settings import format_of
-from windrow.raw.partial import SCHEMA
-from windrow.raw.stage import stage
+from windrow.model.chunks import cut, rows
 
 FIELDS = {"id": "int64", "device": "string", "value": "float64", "at": "timestamp[us]", "ok": "bool", "note": "string"}
 SPARK = "id BIGINT, device STRING, value DOUBLE, at TIMESTAMP, ok BOOLEAN, note STRING"

@@ -19,8 +19,8 @@ from tests.benchmarks.conditions import Conditions
 from tests.benchmarks.microbatches import one_by_one, ours, settings
 from tests.benchmarks.peers import inputs
 from tests.benchmarks.row import Row, at_most, times
-from windrow import tables
-from windrow.messages import times as moments
+from windrow.model import tables
+from windrow.model.messages import times as moments
 
 MESSAGES = 5
 FILE = 250_000

@@ -18,12 +18,12 @@ from tests.benchmarks import streams
 from tests.benchmarks.conditions import Conditions
 from tests.benchmarks.row import Row, at_least, rate
 from tests.benchmarks.turns import Run, in_turns, timed
-from windrow import tables
 from windrow.batching import Rules, kernel
 from windrow.batching.columns import by_stream, columns
-from windrow.batching.share import decided
-from windrow.floors import Floors, processing_times
-from windrow.messages import conform
+from windrow.batching.shard import decided
+from windrow.model import tables
+from windrow.model.floors import Floors, processing_times
+from windrow.model.messages import conform
 
 LATE = 75_000  # microseconds
 

@@ -19,8 +19,8 @@ from tests.benchmarks.peers import inputs
 from tests.benchmarks.row import Row, at_least, at_most, speeds
 from tests.benchmarks.turns import in_turns, timed
 from windrow import Producer
-from windrow.engine.creation import create_depot
-from windrow.messages import conform
+from windrow.delta.creation import create_depot
+from windrow.model.messages import conform
 
 THREADS = 32
 

@@ -20,8 +20,8 @@ from tests.benchmarks.peers import inputs
 from tests.benchmarks.row import Row, at_most
 from tests.benchmarks.turns import in_turns
 from windrow.engine import open_engine
-from windrow.maintain import maintain
-from windrow.wall import WallClock
+from windrow.runtime.maintenance import maintain
+from windrow.runtime.wall_clock import WallClock
 
 
 def measure(conditions: Conditions) -> Iterator[Row]:

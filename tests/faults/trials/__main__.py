@@ -63,7 +63,7 @@ def session(stack: ExitStack) -> Any:
     """Start a session that compiles fast."""
     import os
 
-    from windrow.engine.session import local_session
+    from windrow.engine.spark.session import local_session
 
     os.environ.setdefault(*FAST_JAVA)
     found = local_session("windrow-faults", master="local[2]")

@@ -18,9 +18,9 @@ from tests.faults.mishaps import Filling, rights, without_root
 from tests.faults.trials.trial import Trial
 from tests.messages import HOUR, SECOND
 from windrow.errors import MicrobatchFailed
-from windrow.maintain import maintain
+from windrow.runtime.maintenance import maintain
+from windrow.runtime.wall_clock import WallClock
 from windrow.testing.points import Point, nowhere, once
-from windrow.wall import WallClock
 
 BEFORE = [point for point in Point if point is not Point.AFTER_COMMIT]
 READ_ONLY = 0o555

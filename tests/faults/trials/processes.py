@@ -18,14 +18,14 @@ from tests.engine.driver import Killer
 from tests.engine.processes import Driver, drivers
 from tests.faults.trials.trial import Trial
 from tests.messages import SECOND
-from windrow.api import batcher_of, batching_runner
 from windrow.engine import open_engine
 from windrow.errors import WindrowError
-from windrow.maintain import maintain
-from windrow.opening import Inlet, open_ledger
-from windrow.settings import Settings
+from windrow.runtime.api import batcher_of, batching_runner
+from windrow.runtime.maintenance import maintain
+from windrow.runtime.opening import Inlet, open_ledger
+from windrow.runtime.wall_clock import WallClock
+from windrow.settings.settings import Settings
 from windrow.testing.points import Point, Probed, nowhere, probed_runner
-from windrow.wall import WallClock
 
 # Processes are forked off one that has loaded everything and used nothing: so each is there in milliseconds.
 PROCESSES = get_context("forkserver")

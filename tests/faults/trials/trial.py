@@ -15,7 +15,7 @@ from tests.conftest import EMBEDDED, EngineFactory
 from tests.engine.attic import Attic
 from tests.engine.world import SKEW, World
 from tests.messages import SCHEMA, Row, log, microseconds
-from windrow.runner import Runner
+from windrow.runtime.runner import Runner
 from windrow.testing.points import At
 from windrow.verify import verify
 

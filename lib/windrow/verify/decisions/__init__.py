@@ -15,10 +15,10 @@ import numpy as np
 
 from windrow.verify.decisions.arrived import Held, Streams, ahead_from, encode
 from windrow.verify.decisions.comparison import check_members, check_rejected, check_windows
-from windrow.verify.decisions.course import is_whole, read_course
-from windrow.verify.decisions.fates import judge
-from windrow.verify.decisions.pasts import Pasts
+from windrow.verify.decisions.microbatch_history import is_whole, read_course
 from windrow.verify.decisions.recorded import check_ahead, check_clocks, check_rules, check_ticks
+from windrow.verify.decisions.source_history import Pasts
+from windrow.verify.decisions.verdicts import judge
 from windrow.verify.decisions.windows import Chosen, choose, retell
 from windrow.verify.depot import Depot
 from windrow.verify.report import Difference

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.verify.columns import Bools, Ints, coded, dense, flags, kept, numbers
-from windrow.verify.decisions.course import Course
+from windrow.verify.decisions.microbatch_history import Course
 from windrow.verify.depot import Depot
 from windrow.verify.snapshot import Snapshot
 

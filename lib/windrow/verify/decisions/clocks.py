@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from windrow.verify.columns import NONE, Bools, Ints, numbers, pairwise
-from windrow.verify.decisions.course import Course
+from windrow.verify.decisions.microbatch_history import Course
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.moments import time_text
+from windrow.model.timestamps import time_text
 from windrow.reading.values import records
 from windrow.verify.columns import MESSAGE, NONE, Bools, Ints, fewer, kept, numbers, paired, plain, times
 from windrow.verify.decisions.arrived import Arrived, Held, Streams
-from windrow.verify.decisions.fates import ACCEPTED, REASONS, Fates
+from windrow.verify.decisions.verdicts import ACCEPTED, REASONS, Fates
 from windrow.verify.decisions.windows import Chosen, Retold
 from windrow.verify.ids import named_by_id
 from windrow.verify.report import EXAMPLES, Difference

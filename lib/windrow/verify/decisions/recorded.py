@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from windrow.verify.columns import NONE, Ints, dense, flags, kept, numbers, paired, times
 from windrow.verify.decisions.arrived import Held, Streams
 from windrow.verify.decisions.clocks import Clocks
-from windrow.verify.decisions.course import Course
-from windrow.verify.decisions.pasts import cuts, flushed
+from windrow.verify.decisions.microbatch_history import Course
+from windrow.verify.decisions.source_history import cuts, flushed
 from windrow.verify.rejections import REASON
 from windrow.verify.report import Difference, differing
 from windrow.verify.snapshot import Snapshot

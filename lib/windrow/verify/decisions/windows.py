@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from windrow.verify.columns import Bools, Ints, numbers, pairwise
 from windrow.verify.decisions.arrived import Arrived, Streams
-from windrow.verify.decisions.fates import ACCEPTED, Fates
-from windrow.verify.decisions.pasts import Pasts
-from windrow.verify.decisions.retelling import Messages, Stream, Told
+from windrow.verify.decisions.reference_model import Messages, Stream, Told
+from windrow.verify.decisions.source_history import Pasts
+from windrow.verify.decisions.verdicts import ACCEPTED, Fates
 
 CHUNK = 200_000
 

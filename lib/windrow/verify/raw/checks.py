@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.chunks import REASONS
+from windrow.model.chunks import REASONS
 from windrow.verify.columns import MESSAGE, fewer, flags, kept, numbers
 from windrow.verify.depot import Depot
 from windrow.verify.history import versions_read

@@ -16,17 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from windrow import tables
-from windrow.chunks import RAW
-from windrow.commits import CHANGE, VERSION
 from windrow.errors import SettingsError, first_line
 from windrow.formats.format import Format
 from windrow.formats.part import FormatPart
+from windrow.formats.raw.columns import columns_of
+from windrow.formats.raw.partial import SCHEMA
+from windrow.formats.raw.stage import stage
 from windrow.formats.settings import format_of
-from windrow.messages import COLUMNS, conform
-from windrow.raw.columns import columns_of
-from windrow.raw.partial import SCHEMA
-from windrow.raw.stage import stage
+from windrow.model import tables
+from windrow.model.chunks import RAW
+from windrow.model.commits import CHANGE, VERSION
+from windrow.model.messages import COLUMNS, conform
 from windrow.reading.delta import Ledger
 from windrow.verify.columns import TIME, as_messages, plain
 from windrow.verify.depot import UNREADABLE, Depot, feed_of, way_of

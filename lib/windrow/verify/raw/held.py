@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.chunks import REFUSED
+from windrow.model.chunks import REFUSED
+from windrow.model.tables import RAW_REJECTED
 from windrow.reading.delta import Ledger
-from windrow.tables import RAW_REJECTED
 from windrow.verify.columns import plain
 
 PARTIAL = ("id", "raw_source", "chunk", "last", "content", "digests")

@@ -1,0 +1,1 @@
+"""Arrow and numpy helpers that know nothing about batching. Pure."""

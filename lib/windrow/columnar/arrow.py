@@ -1,0 +1,190 @@
+"""Arrow as Windrow uses it: plain types, and values in and out without pandas.
+
+Readers hand out views, large types and dictionaries; the rooms know plain ones.
+
+Where pandas is installed pyarrow loads it before it makes an array or a scalar of anything, numpy's arrays and the
+arguments of `pyarrow.compute` included, and before it gives numpy an array or Python a time: pandas might have to do
+with it. That takes as long as all else of a run with nothing to do, and nothing switches it off. What such a run comes
+by therefore goes in and out here, where Arrow's memory is filled and read as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import pairwise
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.columnar.dictionary import dictionary_encode
+from windrow.errors import require
+
+TIME = pa.timestamp("us", tz="UTC")
+MANY = 100_000  # rows from which threads pay
+MOST_OCTETS = 2**30  # of texts in one array, whose places have 32 bits; half of what they reach
+
+T = TypeVar("T")
+Number = TypeVar("Number", bound=np.generic)
+
+
+def plain(table: pa.Table) -> pa.Table:
+    """Return the table in plain types."""
+    return table.cast(pa.schema([pa.field(field.name, plain_type(field.type)) for field in table.schema]))
+
+
+def plain_type(type_: pa.DataType) -> pa.DataType:
+    """Return the plain type: string, binary, list, struct, timestamps in microseconds UTC."""
+    if pa.types.is_dictionary(type_):
+        return plain_type(type_.value_type)
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return pa.list_(plain_type(type_.value_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([pa.field(field.name, plain_type(field.type)) for field in type_])
+    if pa.types.is_timestamp(type_) and type_.tz is not None and type_.unit == "us":
+        return TIME
+    return PLAIN.get(type_, type_)
+
+
+PLAIN = {
+    pa.string_view(): pa.string(),
+    pa.large_string(): pa.string(),
+    pa.binary_view(): pa.binary(),
+    pa.large_binary(): pa.binary(),
+}
+
+
+def counted(table: pa.Table) -> pa.Table:
+    """Return the table with times as numbers, at any depth."""
+    return table.cast(pa.schema([(field.name, _counted(field.type)) for field in table.schema]))
+
+
+def _counted(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(type_):
+        return pa.int64()
+    if pa.types.is_list(type_):
+        return pa.list_(_counted(type_.value_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([(field.name, _counted(field.type)) for field in type_])
+    return type_
+
+
+def text(value: str) -> pa.Scalar:
+    """Return a text as a scalar."""
+    return texts([value])[0]
+
+
+def texts(values: Sequence[str]) -> pa.Array:
+    """Return texts as an array."""
+    octets = [value.encode() for value in values]
+    bounds = np.cumsum([0, *map(len, octets)], dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), len(octets), [None, pa.py_buffer(bounds), pa.py_buffer(b"".join(octets))])
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array, where it is one already without a copy."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def encoded(*columns: pa.ChunkedArray) -> pa.DictionaryArray:
+    """Return columns of strings, with dictionaries or without, one behind the other with one dictionary."""
+    chunks = [_with_dictionary(chunk) for column in columns for chunk in column.chunks if len(chunk)]
+    if len(chunks) == 1:
+        return chunks[0]
+    return pa.chunked_array(chunks, pa.dictionary(pa.int32(), pa.string())).unify_dictionaries().combine_chunks()
+
+
+def _with_dictionary(texts: pa.Array) -> pa.DictionaryArray:
+    """Return texts with a dictionary; of few ones it is Arrow's, for which no compiler has to be loaded."""
+    return texts.dictionary_encode() if len(texts) < MANY or texts.type != pa.string() else dictionary_encode(texts)
+
+
+def where(table: pa.Table, mask: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """Return the rows for which a mask holds; all of them, or none, without a copy."""
+    count = pc.sum(mask).as_py() or 0
+    return table.slice(0, count) if count in (0, table.num_rows) else table.filter(mask)
+
+
+def without(table: pa.Table, rows: npt.NDArray[np.int64]) -> tuple[pa.Table, npt.NDArray[np.int64]]:
+    """Return the other rows of a table, all of them without a copy, and where each of them stood."""
+    every = np.arange(table.num_rows)
+    if not rows.size:
+        return table, every
+    kept = np.delete(every, rows)
+    return table.take(pa.array(kept)), kept
+
+
+def at_once(calls: Iterable[Callable[[], T]], rows: int) -> list[T]:
+    """Return what the calls return; with many rows they run at the same time, as far as they leave Python to itself.
+
+    They take as many threads as Arrow does (`pyarrow.set_cpu_count`).
+    """
+    if rows < MANY:
+        return [call() for call in calls]
+    with ThreadPoolExecutor(pa.cpu_count(), "windrow-columns") as pool:
+        return [call.result() for call in [pool.submit(call) for call in calls]]
+
+
+def taken(table: pa.Table, rows: npt.NDArray[np.integer]) -> pa.Table:
+    """Return rows of a table in their order, and in plain types."""
+    at = pa.array(rows)
+    columns = at_once([partial(take, column, at) for column in table.columns], rows.size)
+    return pa.table(dict(zip(table.column_names, columns, strict=True)))
+
+
+def take(column: pa.ChunkedArray, at: pa.Array) -> pa.ChunkedArray:
+    """Return values of a column in its plain type."""
+    chosen = column.slice(0, len(at)) if column.null_count == len(column) else column.take(at)
+    type_ = plain_type(column.type)
+    if chosen.type == type_:
+        return chosen
+    if pa.types.is_large_string(chosen.type) or pa.types.is_large_binary(chosen.type):
+        octets = pc.fill_null(pc.binary_length(chosen), 0).to_numpy()
+        parts = [column.take(at.slice(first, last - first)) for first, last in pieces(octets)]
+        return pa.chunked_array([chunk.cast(type_) for part in parts for chunk in part.chunks], type_)
+    return chosen.cast(type_)
+
+
+def pieces(octets: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Cut values of so many octets into runs that one array holds, and return where each begins and ends."""
+    begins = np.unique(np.cumsum(octets) // MOST_OCTETS, return_index=True)[1].tolist() or [0]
+    return list(pairwise([*begins, octets.size]))
+
+
+def from_numpy(values: npt.NDArray[np.int64]) -> pa.Array:
+    """Return whole numbers as an array of Arrow, in the memory they are in where that can be."""
+    return pa.Array.from_buffers(pa.int64(), values.size, [None, pa.py_buffer(np.ascontiguousarray(values, np.int64))])
+
+
+def to_numpy(values: pa.Array | pa.ChunkedArray, null: int | None = None) -> npt.NDArray[np.int64]:
+    """Return whole numbers, or times as such, for numpy to read. NULL is `null`; unless it is given there is none.
+
+    They are where Arrow has them if they are one array there.
+    """
+    numbers = values.cast(pa.int64())
+    if numbers.null_count and null is not None:
+        numbers = pc.fill_null(numbers, from_numpy(np.array([null]))[0])
+    require(not numbers.null_count, "a number that must be there is not NULL")
+    chunks = numbers.chunks if isinstance(numbers, pa.ChunkedArray) else [numbers]
+    parts = [_memory(chunk) for chunk in chunks if len(chunk)]
+    return read_only(parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts]))
+
+
+def read_only(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
+    """Return a view that nobody may write to: what is compiled for that need not be compiled for the other kind."""
+    view = values.view()
+    view.flags.writeable = False
+    return view
+
+
+def _memory(numbers: pa.Array) -> npt.NDArray[np.int64]:
+    return np.frombuffer(numbers.buffers()[1], np.int64, len(numbers), numbers.offset * numbers.type.byte_width)
+
+
+def no_rows(schema: pa.Schema) -> pa.Table:
+    """Return an empty table."""
+    return pa.Table.from_arrays([pa.nulls(0, type_) for type_ in schema.types], schema=schema)

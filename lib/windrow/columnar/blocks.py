@@ -1,0 +1,115 @@
+"""Blocks: 64 octets at once, looked at with the instructions of the processor for that.
+
+What is told of a block is a word with a bit for each octet, the lowest for the first. All of a block must be there:
+nobody looks whether the array ends before. Processors are those that have the lowest octet of a number first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from windrow.columnar.compiled import emitted
+
+Octets = npt.NDArray[np.uint8]
+
+BLOCK = 64
+PIECE = 32
+
+
+def _of_a_block(comparison: str) -> Callable[..., Any]:
+    """Return the instructions that compare each octet of a block with one."""
+
+    def instructions(typingctx: Any, octets: Any, at: Any, octet: Any) -> Any:
+        from llvmlite import ir
+        from numba.core import types
+
+        def generated(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            array, place, one = values
+            wide = ir.VectorType(ir.IntType(8), BLOCK)
+            data = context.make_array(signature.args[0])(context, builder, value=array).data
+            block = builder.load(builder.bitcast(builder.gep(data, [place]), wide.as_pointer()), align=1)
+            first = builder.insert_element(ir.Constant(wide, ir.Undefined), one, ir.Constant(ir.IntType(32), 0))
+            zeros = ir.Constant(ir.VectorType(ir.IntType(32), BLOCK), [0] * BLOCK)
+            every = builder.shuffle_vector(first, ir.Constant(wide, ir.Undefined), zeros)
+            return builder.bitcast(builder.icmp_unsigned(comparison, block, every), ir.IntType(64))
+
+        return types.uint64(octets, types.uint64, types.uint8), generated
+
+    return instructions
+
+
+def _eight(typingctx: Any, octets: Any, at: Any) -> Any:
+    from llvmlite import ir
+    from numba.core import types
+
+    def generated(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array, place = values
+        data = context.make_array(signature.args[0])(context, builder, value=array).data
+        return builder.load(builder.bitcast(builder.gep(data, [place]), ir.IntType(64).as_pointer()), align=1)
+
+    return types.uint64(octets, types.uint64), generated
+
+
+def _copying(typingctx: Any, octets: Any, at: Any, into: Any, to: Any) -> Any:
+    from llvmlite import ir
+    from numba.core import types
+
+    def generated(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        wide = ir.VectorType(ir.IntType(8), PIECE).as_pointer()
+        source, target = (
+            builder.bitcast(builder.gep(context.make_array(type_)(context, builder, value=array).data, [place]), wide)
+            for type_, array, place in zip(signature.args[::2], values[::2], values[1::2], strict=True)
+        )
+        builder.store(builder.load(source, align=1), target, align=1)
+        return context.get_dummy_value()
+
+    return types.none(octets, types.uint64, into, types.uint64), generated
+
+
+def _lowest(typingctx: Any, bits: Any) -> Any:
+    from llvmlite import ir
+    from numba.core import types
+
+    def generated(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.cttz(values[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.uint64(types.uint64), generated
+
+
+@emitted(_of_a_block("=="))
+def same(octets: Octets, at: np.uint64, octet: np.uint8) -> np.uint64:
+    """Tell which octets of the block at a place are this one."""
+    return _word(octets[int(at) : int(at) + BLOCK] == octet)
+
+
+@emitted(_of_a_block("<"))
+def below(octets: Octets, at: np.uint64, octet: np.uint8) -> np.uint64:
+    """Tell which octets of the block at a place are less than this one."""
+    return _word(octets[int(at) : int(at) + BLOCK] < octet)
+
+
+@emitted(_eight)
+def eight(octets: Octets, at: np.uint64) -> np.uint64:
+    """Return the eight octets at a place as a number, the lowest first."""
+    return np.uint64(octets[int(at) : int(at) + 8].view("<u8")[0])
+
+
+@emitted(_copying)
+def copy_piece(octets: Octets, at: np.uint64, into: Octets, to: np.uint64) -> None:
+    """Copy a piece, 32 octets. Both places must have as many."""
+    into[int(to) : int(to) + PIECE] = octets[int(at) : int(at) + PIECE]
+
+
+@emitted(_lowest)
+def lowest(bits: np.uint64) -> np.uint64:
+    """Return the number of the lowest bit that is set, 64 where none is."""
+    number = int(bits)
+    return np.uint64((number & -number).bit_length() - 1 if number else BLOCK)
+
+
+def _word(flags: Any) -> np.uint64:
+    return np.uint64(np.packbits(flags, bitorder="little").view(np.uint64)[0])

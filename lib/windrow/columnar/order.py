@@ -1,0 +1,251 @@
+"""Orders over columns: grouping by a small id, sorting and numbering inside the groups; linear for data in order.
+
+What is as long as the columns is made by numpy, which asks the system for large pages, and filled by what is compiled:
+memory that compiled code asks for comes in pages of 4 KiB, and to get them takes longer than to fill them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from windrow.columnar.compiled import compiled, compiled_in_place, inlined
+
+Ints = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int32]
+
+
+def group(ids: npt.NDArray[np.integer], size: int) -> tuple[Numbers, Ints]:
+    """Return the rows grouped by id, stable, and where each of the `size` groups begins (size + 1)."""
+    rows, begin = np.empty(ids.size, np.int32), np.zeros(size + 1, np.int64)
+    _group(ids, size, rows, begin, np.empty_like(begin))
+    return rows, begin
+
+
+@compiled_in_place
+def _group(ids, size, rows, begin, slots):  # type: ignore[no-untyped-def]
+    for row in range(ids.size):
+        begin[ids[row] + 1] += 1
+    for index in range(size):
+        begin[index + 1] += begin[index]
+    for index in range(size):
+        slots[index] = begin[index]
+    for row in range(ids.size):
+        rows[slots[ids[row]]] = row
+        slots[ids[row]] += 1
+
+
+def sort_groups(rows: Numbers, begin: Ints, major: Ints, minor: Ints | Numbers) -> bool:
+    """Sort the rows of each group in place by (major, minor), and tell whether any two of a group are equal in both.
+
+    The sort is stable. Data that come nearly in order, as events do, cost a comparison a row.
+    """
+    return bool(_sort_groups(rows, begin, major, minor, np.empty_like(rows)))
+
+
+@compiled_in_place
+def _sort_groups(rows, begin, major, minor, late):  # type: ignore[no-untyped-def]
+    """Take out of each group what is late, less than a row before it, sort that, and merge it with what stayed.
+
+    Rows that end side by side were compared with each other, so that equal ones are noticed.
+    """
+    equal = False
+    for group in range(begin.size - 1):
+        low, high = begin[group], begin[group + 1]
+        kept = low
+        for at in range(low, high):
+            row = np.uint64(rows[at])
+            if kept > low and _before(major, minor, row, rows[kept - 1]):
+                late[at - kept] = row
+                continue
+            equal |= kept > low and major[row] == major[rows[kept - 1]] and minor[row] == minor[rows[kept - 1]]
+            rows[kept] = row
+            kept += 1
+        if kept < high:
+            equal |= _sort(late, high - kept, major, minor, rows, kept)
+            equal |= _merge_back(rows, low, kept, high, late, major, minor)
+    return equal
+
+
+@inlined
+def _before(major, minor, one, other):  # type: ignore[no-untyped-def]
+    """Tell whether one row comes before another."""
+    return major[one] < major[other] or (major[one] == major[other] and minor[one] < minor[other])
+
+
+@inlined
+def _merge_back(rows, low, kept, high, late, major, minor):  # type: ignore[no-untyped-def]
+    """Merge sorted late rows with those that stayed, from behind, and tell whether one of each is equal."""
+    equal = False
+    stayed, to = kept - 1, high - 1
+    for at in range(high - kept - 1, -1, -1):
+        row = late[at]
+        while stayed >= low and _before(major, minor, row, rows[stayed]):
+            rows[to] = rows[stayed]
+            stayed -= 1
+            to -= 1
+        equal |= stayed >= low and major[row] == major[rows[stayed]] and minor[row] == minor[rows[stayed]]
+        rows[to] = row
+        to -= 1
+    return equal
+
+
+@inlined
+def _sort(rows, count, major, minor, scratch, free):  # type: ignore[no-untyped-def]
+    """Sort the first rows: insertion in blocks, then merges where blocks overlap; `scratch` is free from `free` on.
+
+    Tells whether any two are equal.
+    """
+    block = 24
+    equal = False
+    for left in range(0, count, block):
+        equal |= _insert(rows, left, min(left + block, count), major, minor)
+    width = block
+    while width < count:
+        for left in range(0, count - width, 2 * width):
+            equal |= _merge(rows, left, left + width, min(left + 2 * width, count), major, minor, scratch, free)
+        width *= 2
+    return equal
+
+
+@inlined
+def _insert(rows, left, right, major, minor):  # type: ignore[no-untyped-def]
+    """Sort rows by insertion, and tell whether any two are equal."""
+    equal = False
+    for at in range(left + 1, right):
+        row = rows[at]
+        to = at
+        while to > left and _before(major, minor, row, rows[to - 1]):
+            rows[to] = rows[to - 1]
+            to -= 1
+        rows[to] = row
+        equal |= to > left and major[row] == major[rows[to - 1]] and minor[row] == minor[rows[to - 1]]
+    return equal
+
+
+@inlined
+def _merge(rows, left, middle, right, major, minor, scratch, free):  # type: ignore[no-untyped-def]
+    """Merge two sorted stretches of rows, and tell whether one of each is equal."""
+    one, two = rows[middle - 1], rows[middle]
+    if not _before(major, minor, two, one):
+        return major[one] == major[two] and minor[one] == minor[two]
+    equal = False
+    for at in range(left, middle):
+        scratch[free + at - left] = rows[at]
+    first, end, second, to = free, free + middle - left, middle, left
+    while first < end and second < right:
+        one, two = scratch[first], rows[second]
+        if _before(major, minor, two, one):
+            rows[to] = two
+            second += 1
+        else:
+            equal |= major[one] == major[two] and minor[one] == minor[two]
+            rows[to] = one
+            first += 1
+        to += 1
+    for at in range(first, end):
+        rows[to + at - first] = scratch[at]
+    return equal
+
+
+@compiled
+def tied(rows, begin, major, minor):  # type: ignore[no-untyped-def]
+    """List the slots of sorted rows that are equal to a neighbour in their group by (major, minor)."""
+    count = 0
+    slots = np.empty(rows.size, np.int32)
+    for index in range(begin.size - 1):
+        same = False
+        for at in range(begin[index], begin[index + 1]):
+            before = same
+            row = rows[at]
+            same = at + 1 < begin[index + 1] and minor[row] == minor[rows[at + 1]] and major[row] == major[rows[at + 1]]
+            if before or same:
+                slots[count] = at
+                count += 1
+    return slots[:count].copy()
+
+
+def ties(rows: Ints, keys: Sequence[npt.NDArray[np.generic]]) -> tuple[Ints, Ints]:
+    """Number the runs of rows that are equal in all keys, and list the slots of those in runs of two and more."""
+    same = np.ones(max(rows.size - 1, 0), np.bool_)
+    for key in keys:
+        ordered = key[rows]
+        same &= ordered[1:] == ordered[:-1]
+    run = np.zeros(rows.size, np.int64)
+    np.cumsum(~same, out=run[1:])
+    alone = np.concatenate([[True], ~same, [True]])
+    return run, np.flatnonzero(~(alone[:-1] & alone[1:])[: rows.size])
+
+
+def increasing(values: Ints) -> bool:
+    """Tell whether each value is greater than the one before."""
+    return bool(_rising(values) >= values.size)
+
+
+@compiled_in_place
+def _rising(values):  # type: ignore[no-untyped-def]
+    """Return how many of the first values are each greater than the one before."""
+    row = 1
+    while row < values.size and values[row] > values[row - 1]:
+        row += 1
+    return row
+
+
+def among(values: Ints, some: Ints) -> Ints:
+    """Return where those values stand that are among some; there is one at least."""
+    least, places = int(some.min()), int(np.ptp(some)) + 1
+    if not fits_a_table(places, values.size):
+        return np.flatnonzero(np.isin(values, some))
+    is_one, found = np.zeros(places, np.bool_), np.empty(values.size, np.bool_)
+    is_one[some - least] = True
+    _among(values, least, is_one, found)
+    return np.flatnonzero(found)
+
+
+@compiled_in_place
+def _among(values, least, is_one, found):  # type: ignore[no-untyped-def]
+    for row in range(values.size):
+        place = values[row] - least
+        found[row] = 0 <= place < is_one.size and is_one[place]
+
+
+def fits_a_table(places: int, rows: int) -> bool:
+    """Tell whether to look rows up in a table of so many places costs less than to sort or hash them."""
+    return places <= 4 * rows + 1024
+
+
+def dense(ids: npt.NDArray[np.integer], bound: int) -> tuple[Ints, int]:
+    """Renumber ids below `bound` to 0..n-1 in their own order, and return how many there are."""
+    if fits_a_table(bound, ids.size):
+        used = np.zeros(bound, np.bool_)
+        used[ids] = True
+        return (np.cumsum(used) - 1)[ids], int(used.sum())
+    values, inverse = np.unique(ids, return_inverse=True)
+    return inverse.astype(np.int64), values.size
+
+
+def pairs(first: Numbers, second: Numbers, firsts: int, seconds: int) -> tuple[Numbers, int]:
+    """Number the distinct pairs from 0 in the order in which they come, and return how many there are.
+
+    `first` lies below `firsts` and `second` below `seconds`.
+    """
+    if fits_a_table(firsts * seconds, first.size):
+        return _pairs_in_table(first, second, seconds, np.full(firsts * seconds, -1, np.int32))
+    encoded = pa.array(first.astype(np.int64) * seconds + second).dictionary_encode()
+    return encoded.indices.to_numpy(), len(encoded.dictionary)
+
+
+@compiled
+def _pairs_in_table(first, second, seconds, number_of):  # type: ignore[no-untyped-def]
+    numbers = np.empty(first.size, np.int32)
+    count = 0
+    for row in range(first.size):
+        pair = first[row] * seconds + second[row]
+        if number_of[pair] < 0:
+            number_of[pair] = count
+            count += 1
+        numbers[row] = number_of[pair]
+    return numbers, count

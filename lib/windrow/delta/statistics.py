@@ -1,0 +1,54 @@
+"""What Delta's log says of a file: its rows, and of each column the least and the greatest value and how many NULLs.
+
+Readers pass over files by it. No values are named of a column whose texts are long, whose times are in no year that
+ISO 8601 knows, or that is neither text, time nor whole number: such a file is read, which is slower and never wrong.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.model.timestamps import EPOCH, MICROSECOND
+
+LONGEST = 256  # characters
+
+
+def statistics(rows: pa.Table) -> str:
+    """Return what the log says of a file with these rows, as JSON."""
+    bounds = {name: found for name in rows.column_names if (found := _bounds(rows[name])) is not None}
+    document = {
+        "numRecords": rows.num_rows,
+        "minValues": {name: least for name, (least, _) in bounds.items()},
+        "maxValues": {name: greatest for name, (_, greatest) in bounds.items()},
+        "nullCount": {
+            name: rows[name].null_count for name in rows.column_names if not pa.types.is_nested(rows[name].type)
+        },
+    }
+    return json.dumps(document)
+
+
+def _bounds(column: pa.ChunkedArray) -> tuple[str | int, str | int] | None:
+    """Return the least and the greatest value as the log writes them, None where it says nothing."""
+    type_ = column.type
+    if column.null_count == len(column):
+        return None
+    if pa.types.is_timestamp(type_):
+        return _times(column)
+    if pa.types.is_integer(type_) or pa.types.is_string(type_):
+        found = pc.min_max(column)
+        least, greatest = found["min"].as_py(), found["max"].as_py()
+        longest = max(len(least), len(greatest)) if isinstance(least, str) else 0
+        return (least, greatest) if longest <= LONGEST else None
+    return None
+
+
+def _times(column: pa.ChunkedArray) -> tuple[str, str] | None:
+    found = pc.min_max(column.cast(pa.int64()))
+    try:
+        least, greatest = (EPOCH + found[name].as_py() * MICROSECOND for name in ("min", "max"))
+    except OverflowError:
+        return None
+    return least.isoformat(timespec="microseconds"), greatest.isoformat(timespec="microseconds")

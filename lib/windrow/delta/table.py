@@ -1,0 +1,232 @@
+"""Delta tables as delta-rs opens and follows them, what their logs say of commits, and errors in our own words.
+
+Whatever delta-rs, Arrow or the operating system raise inside becomes TableUnreadable or TableUnwritable with the place
+and the cause. Our own errors pass.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import TextIOWrapper
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import PostCommitHookProperties
+from pyarrow.fs import FileSystem, FileType, LocalFileSystem, PyFileSystem, SubTreeFileSystem
+
+from windrow.delta.locations import absolute, local_path
+from windrow.delta.logfiles import entry_path
+from windrow.errors import TableMissing, TableUnreadable, TableUnwritable, first_line
+
+FAULTS = (DeltaError, pa.ArrowException, OSError)
+# After a commit: a checkpoint now and then, as the table's properties say, but nothing of the log is deleted. What is
+# old in a depot may be unread still; only maintenance knows how far the ledger has come.
+UNTRIMMED = PostCommitHookProperties(cleanup_expired_logs=False)
+BY_NAME = 2  # the reader version that brought column mapping
+HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}  # features that change no file's meaning
+Found = TypeVar("Found")
+
+
+class EmptyEntry(OSError):
+    """An entry of a log has nothing in it: Delta's readers would take it for a commit without content."""
+
+
+@contextmanager
+def reading(location: str, role: str) -> Iterator[None]:
+    """Read a depot or ledger. Raises TableUnreadable."""
+    try:
+        yield
+    except FAULTS as error:
+        raise unreadable(location, role, error) from error
+
+
+@contextmanager
+def writing(location: str, role: str) -> Iterator[None]:
+    """Write to a depot or ledger. Raises TableUnwritable: a commit that failed left nothing that counts."""
+    try:
+        yield
+    except FAULTS as error:
+        raise unwritable(location, role, error) from error
+
+
+def unreadable(location: str, role: str, error: Exception) -> TableUnreadable:
+    """Return the error for a table that is there and cannot be read."""
+    hint = "Check its rights and its files; bring back what is damaged or gone from a copy, log and files together."
+    if isinstance(error, EmptyEntry):
+        hint = "The next `windrow run` sets it aside if it is at the end of the log."
+    return TableUnreadable(f"the {role} at {location} cannot be read: {first_line(error)}", hint)
+
+
+def unwritable(location: str, role: str, error: Exception) -> TableUnwritable:
+    """Return the error for a table to which nothing can be written."""
+    return TableUnwritable(
+        f"the {role} at {location} cannot be written: {first_line(error)}",
+        "Nothing of it counts. See that there is space and the right to write, and run again.",
+    )
+
+
+def open_table(location: str, role: str) -> DeltaTable:
+    """Open a table at a path. Raises TableMissing, TableUnreadable."""
+    return _opened(Snapshot.opened, location, role).table
+
+
+def latest_table(location: str, role: str) -> DeltaTable:
+    """Return a table at a path as it is now, for reading: all who ask share the handle, which moves on with the table.
+
+    Raises TableMissing, TableUnreadable.
+    """
+    return _opened(OPEN_TABLES.latest, location, role)
+
+
+def latest_snapshot(location: str, role: str, known: Snapshot | None = None) -> Snapshot:
+    """Return a table at a path as it is now, on a handle of the caller's own: that of `known`, which moves on.
+
+    Raises TableMissing, TableUnreadable.
+    """
+    return _opened(Snapshot.opened if known is None else lambda _: known.latest(), location, role)
+
+
+def _opened(opening: Callable[[str], Found], location: str, role: str) -> Found:
+    try:
+        return opening(location)
+    except TableNotFoundError as error:
+        raise missing(location, role) from error
+    except FAULTS as error:
+        raise unreadable(location, role, error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """An open table at a version, and the file that is the version's log entry: its time and size, None if it is gone.
+
+    The handle `table` moves on when somebody asks for the latest snapshot. Whoever needs this version, such as a commit
+    that rests on it, asks `stands` first.
+    """
+
+    location: str
+    table: DeltaTable
+    version: int
+    entry: tuple[int, int] | None
+
+    @classmethod
+    def opened(cls, location: str) -> Snapshot:
+        """Open a table. Raises what delta-rs raises."""
+        return cls.of(location, DeltaTable(location))
+
+    @classmethod
+    def of(cls, location: str, table: DeltaTable) -> Snapshot:
+        """Return an open table at the version of its handle. Raises what delta-rs raises."""
+        version = table.version()
+        entry = _entry_file(table, version)
+        if entry is not None and not entry[1]:
+            raise EmptyEntry(f"{entry_path(version)} is empty, as after a power cut")
+        return cls(location, table, version, entry)
+
+    def stands(self) -> bool:
+        """Tell whether the handle is still at this version, and the log is seen to have the same entry for it."""
+        try:
+            return self.table.version() == self.version and _entry_file(self.table, self.version) == self.entry
+        except FAULTS:
+            return False
+
+    def latest(self) -> Snapshot:
+        """Return the table as it is now, this snapshot if nothing changed. Raises what delta-rs raises.
+
+        delta-rs reads only the new log entries, so the time does not grow with the log. But it goes by version numbers:
+        a table that was deleted and made again would keep the columns and files of the old one. So a table whose entry
+        of this version is another file now is opened again.
+        """
+        try:
+            self.table.update_incremental()
+            found = self.of(self.location, self.table)
+            if self.entry is not None and _entry_file(self.table, self.version) == self.entry:
+                return self if found.version == self.version else found
+        except FAULTS:  # as where the log ends before this version: opening it says what is wrong, if anything is
+            pass
+        return Snapshot.opened(self.location)
+
+
+class OpenTables:
+    """Tables that were read lately: following one that is open takes a third of the time of opening it."""
+
+    def __init__(self, most: int = 8) -> None:
+        """Keep `most` tables at most."""
+        self._most = most
+        self._kept: dict[str, Snapshot] = {}
+
+    def latest(self, location: str) -> DeltaTable:
+        """Return a table as it is now. Raises what delta-rs raises."""
+        place = absolute(location)  # a relative path means another table in another directory
+        kept = self._kept.pop(place, None)
+        snapshot = Snapshot.opened(location) if kept is None else kept.latest()
+        while len(self._kept) >= self._most:
+            self._kept.pop(next(iter(self._kept)), None)
+        self._kept[place] = snapshot
+        return snapshot.table
+
+    def clear(self) -> None:
+        """Forget all tables."""
+        self._kept.clear()
+
+
+OPEN_TABLES = OpenTables()
+
+
+def table_files(location: str, table: DeltaTable) -> FileSystem:
+    """Return the files of a table, by their paths in it."""
+    path = local_path(location)
+    if path is None:
+        return PyFileSystem(DeltaStorageHandler(table.table_uri))
+    return SubTreeFileSystem(str(path.resolve()), LocalFileSystem())
+
+
+def _entry_file(table: DeltaTable, version: int) -> tuple[int, int] | None:
+    found = PyFileSystem(DeltaStorageHandler(table.table_uri)).get_file_info(entry_path(version))
+    return None if found.type == FileType.NotFound else (found.mtime_ns, found.size)
+
+
+def history(table: DeltaTable, since: int = 0, *, octets: bool = False) -> Iterator[dict[str, Any]]:
+    """Yield what the log says of each commit, the last first, back to version `since` or where the log begins.
+
+    `version` is the number of the log's own file. `DeltaTable.history` counts back from the version of the handle, and
+    begins with the newest commit that there is: one commit in between, and each has the number of another. A commit
+    that says nothing of itself has the time of its file. With `octets` it says how many bytes its files have. Raises
+    OSError for an empty file.
+    """
+    store = PyFileSystem(DeltaStorageHandler(table.table_uri))
+    for version in range(table.version(), since - 1, -1):
+        place = entry_path(version)
+        found = store.get_file_info(place)
+        if found.type == FileType.NotFound:
+            return
+        if not found.size:
+            raise EmptyEntry(f"{place} is empty, as after a power cut")
+        with TextIOWrapper(store.open_input_stream(place), encoding="utf-8") as lines:
+            wanted = ('"commitInfo"', '"add"') if octets else ('"commitInfo"',)
+            actions = (json.loads(line) for line in lines if any(word in line for word in wanted))
+            known = list(actions) if octets else actions
+            said: dict[str, Any] = next((action["commitInfo"] for action in known if "commitInfo" in action), {})
+        size = {"octets": sum(action.get("add", {}).get("size", 0) for action in known)} if octets else {}
+        yield {"timestamp": found.mtime_ns // 1_000_000} | said | {"version": version} | size
+
+
+def missing(location: str, role: str) -> TableMissing:
+    """Return the error for a table that is not there."""
+    creates = "`windrow init` creates it" if role == "ledger" else "`windrow init` or `windrow ingest` creates it"
+    path = local_path(location)
+    place = f"{location} ({path.resolve()})" if path is not None and not path.is_absolute() else location
+    return TableMissing(f"there is no {role} at {place}", f"{creates}; or name another with --{role}.")
+
+
+def beyond_files(table: DeltaTable) -> str:
+    """Name the features of a table with which a file's rows are not the table's: deleted beside it, or renamed."""
+    protocol = table.protocol()
+    if protocol.min_reader_version == BY_NAME:
+        return "columnMapping"
+    return ", ".join(sorted(set(protocol.reader_features or ()) - HARMLESS))

@@ -1,0 +1,63 @@
+"""What both engines say of their two tables by Delta's log alone."""
+
+from __future__ import annotations
+
+from windrow.delta.lock import keep_read
+from windrow.delta.log import Log, Table
+from windrow.delta.mending import follow, mend
+from windrow.delta.table import missing
+from windrow.engine.conversion import Conversion
+from windrow.expressions import recorded_text
+from windrow.model.commits import Commit
+from windrow.settings.settings import Settings
+
+
+class DepotAndLedger:
+    """The depot and the ledger of some settings; an engine says how their logs are read."""
+
+    _depot: str
+    _ledger: str
+
+    def __init__(self, settings: Settings, rows: bool) -> None:
+        """Remember the settings; with `rows` a depot that holds no messages is read as its rows are."""
+        self._settings, self._as_rows = settings, rows
+
+    def _log(self, location: str) -> Log:
+        """Return the log of a table."""
+        raise NotImplementedError
+
+    def mend(self) -> None:
+        """Set aside what a power cut left behind on a disk of this machine. Raises TableUnreadable, TableLocked."""
+        mend(self._depot, "depot")
+        mend(self._ledger, "ledger")
+        follow(self._ledger, self._depot)
+
+    def _keep_read(self, after: int, upto: int) -> None:
+        """Have a disk of this machine keep the versions of the depot that are about to be read."""
+        if self._settings.durable:
+            keep_read(self._depot, after, upto)
+
+    def depot(self) -> Table:
+        """Return the depot's identity, latest version and columns."""
+        table = self._log(self._depot).table()
+        if table is None:
+            raise missing(self._settings.depot, "depot")
+        return Conversion.of(self._settings, table, self._as_rows).table(table)
+
+    def depot_commits(self, since: int | None = None) -> list[Commit]:
+        """Return the commits of the depot's log, as far as it goes back, or from version `since` on."""
+        return self._log(self._depot).commits(since)
+
+    def ledger(self) -> Table | None:
+        """Return the ledger's identity, None when there is none."""
+        return self._log(self._ledger).table()
+
+    @property
+    def columns(self) -> str | None:
+        """Return `[depot.columns]` as the history records it."""
+        return recorded_text(self._settings.depot_columns)
+
+    @property
+    def format(self) -> str | None:
+        """Return `[format]` as the history of a ledger over a raw depot records it."""
+        return self._settings.format.recorded()

@@ -1,0 +1,1 @@
+"""The embedded engine: delta-rs, no JVM."""

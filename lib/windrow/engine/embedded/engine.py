@@ -1,0 +1,347 @@
+"""The embedded engine: delta-rs, no JVM. Small, fast to start, and the same tables as Spark's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from pyarrow.parquet import ParquetFile
+
+from windrow.columnar.arrow import plain
+from windrow.delta.creation import add_columns, create_depot, create_ledger, create_raw_depot
+from windrow.delta.locations import is_name
+from windrow.delta.lock import commit_lock
+from windrow.delta.log import DeltaRsLog, Log, identity, ledger_schema_of, payload_type, require_ledger
+from windrow.delta.maintenance import DeltaRsUpkeep
+from windrow.delta.table import UNTRIMMED, beyond_files, latest_snapshot, latest_table, open_table, reading, writing
+from windrow.engine.arrivals import Arrivals, Arrived, Slice
+from windrow.engine.choice import TRANSACTION
+from windrow.engine.conversion import Conversion
+from windrow.engine.depot_and_ledger import DepotAndLedger
+from windrow.engine.depot_rows import cut_rows, rows_of
+from windrow.engine.embedded.ledger_files import LedgerFiles, Parts
+from windrow.engine.processed import Processed, process_here
+from windrow.engine.protocol import Input, Live, Merged, Upkeep
+from windrow.engine.slices import cut, messages_of, refuse_changes
+from windrow.errors import (
+    BrokenPromise,
+    DepotUnreadable,
+    EngineUnavailable,
+    FileRefused,
+    LedgerMoved,
+    TableRefused,
+    WindrowError,
+    first_line,
+)
+from windrow.expressions import Mapping as ColumnMapping
+from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
+from windrow.model.step import Task, Wanted
+from windrow.settings.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedArrivals:
+    """New versions of the depot; each slice is one read of its own versions."""
+
+    depot: DeltaTable
+    counts: Mapping[int, int | None]
+    octets: Mapping[int, int]
+    begin: int
+    on_depot_delete: str
+    conversion: Conversion
+
+    def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
+        """Return the next slice, or None when all is read."""
+        left = {at: count for at, count in self.counts.items() if upto is None or at <= upto}
+        while versions := self.conversion.next_versions(left, self.octets, version, max_messages):
+            if self.on_depot_delete == "ignore" and self.counts[versions[0]] is None:
+                self._require_feed(versions[0])
+            feed = self._feed(versions[0], versions[-1])
+            counts = {at: self.counts[at] for at in versions}
+            inserted = pc.is_in(feed[CHANGE], pa.array(self.conversion.arriving))
+            present = set(feed[VERSION].filter(inserted).unique().to_pylist())
+            filled = [at for at in versions if counts[at] or at in present]
+            if filled:
+                return self._slice(feed, inserted, counts, filled)
+            if self.on_depot_delete == "error" and not self.conversion.of_ledger:
+                refuse_changes(feed)
+            version = versions[-1]
+        return None
+
+    def _require_feed(self, version: int) -> None:
+        """Refuse a version that did more than append while the feed was off: rows it kept would look like new ones."""
+        with reading(self.depot.table_uri, "depot"):
+            properties = DeltaTable(self.depot.table_uri, version=version).metadata().configuration
+        if properties.get("delta.enableChangeDataFeed") != "true":
+            raise DepotUnreadable(
+                f"depot version {version} changed rows while its change feed was off: what it added cannot be told",
+                f'Begin a new ledger (--ledger) behind it: start_from = "version:{version + 1}".',
+            )
+
+    def _slice(
+        self, feed: pa.Table, inserted: pa.ChunkedArray, counts: Mapping[int, int | None], filled: list[int]
+    ) -> Arrived:
+        if self.conversion.verbatim:
+            return cut_rows(rows_of(feed, inserted, self.on_depot_delete), counts, filled)
+        format_ = self.conversion.format
+        if format_ is None:
+            return cut(messages_of(self._mapped(feed), inserted, self.on_depot_delete), counts, filled)
+        from windrow.engine.raw_slices import chunks_of, cut_chunks
+
+        rows = chunks_of(feed, inserted, self.on_depot_delete)
+        return cut_chunks(rows, counts, filled, format_, self.conversion.apply)
+
+    def _feed(self, first: int, last: int) -> pa.Table:
+        try:
+            return plain(pa.table(self.depot.load_cdf(starting_version=first, ending_version=last)))
+        except (DeltaError, pa.ArrowException, OSError) as error:
+            raise DepotUnreadable(
+                f"the change feed of depot versions {first} to {last} cannot be read: {first_line(error)}",
+                'Bring their log and files back; or begin a new ledger (--ledger) with start_from = "version:N", where '
+                "`windrow doctor` says from which version on the depot can be read.",
+            ) from error
+
+    def _mapped(self, feed: pa.Table) -> pa.Table:
+        """Return the feed with the columns of a message, if the depot has others."""
+        if self.conversion.mapping is None:
+            return feed
+        mapped = self.conversion.apply(feed.drop_columns([name for name in FEED_COLUMNS if name in feed.column_names]))
+        for name in (CHANGE, VERSION):
+            mapped = mapped.append_column(name, feed[name])
+        return mapped
+
+
+class EmbeddedEngine(DepotAndLedger):
+    """Reads and commits with delta-rs, which knows tables by their paths."""
+
+    name = "embedded"
+    session_at_work = None
+
+    def __init__(self, settings: Settings, rows: bool = False) -> None:
+        """Remember where the tables are; nothing is opened yet. Raises EngineUnavailable for catalog names.
+
+        With `rows` a depot that holds no messages is read as its rows are.
+        """
+        super().__init__(settings, rows)
+        self._depot, self._ledger = _path(settings.depot), _path(settings.ledger)
+        self._parts = Parts()
+
+    def _log(self, location: str) -> Log:
+        return DeltaRsLog(location)
+
+    def create_depot(self, payload: pa.DataType, keep: str) -> None:
+        """Create an empty depot unless it exists."""
+        create_depot(self._depot, payload, keep)
+
+    def create_raw_depot(self, keep: str) -> None:
+        """Create an empty raw depot unless it exists."""
+        create_raw_depot(self._depot, keep)
+
+    def create_ledger(self, first: pa.Table, keep: str) -> None:
+        """Create the ledger with its first rows in one commit, unless it exists.
+
+        Raises ExpressionError for a mapping that only Spark can run, before anything is made.
+        """
+        Conversion.of(self._settings, self.depot(), self._as_rows).require_embedded()
+        create_ledger(self._ledger, first, keep)
+
+    def create_views(self, missing: bool = False) -> list[str]:
+        """Create nothing: a path has no views."""
+        return []
+
+    def add_columns(self, columns: pa.Schema) -> None:
+        """Add columns to the ledger."""
+        with commit_lock(self._ledger):
+            add_columns(self._ledger, columns)
+
+    def path_of(self, table: str) -> str:
+        """Return where the files of `depot` or `ledger` lie."""
+        return self._depot if table == "depot" else self._ledger
+
+    def upkeep(self, table: str, location: str | None = None) -> Upkeep:
+        """Return what looks after the files of `depot` or `ledger`, of the engine's own or of one at another place."""
+        return DeltaRsUpkeep(self.path_of(table) if location is None else _path(location), table)
+
+    def open_input(self, file: str, format_: str) -> Input:
+        """Open a file or Delta table to ingest."""
+        try:
+            if format_ == "delta":
+                table = DeltaTable(file)
+                return Input(file, format_, pa.schema(table.schema().to_arrow()), DeltaRsLog(file).table(), table)
+            parquet = ParquetFile(file)
+        except (DeltaError, TableNotFoundError, pa.ArrowException, OSError) as error:
+            raise FileRefused(
+                f"{file} cannot be read as {format_}: {first_line(error)}", "Check the file and --format."
+            ) from error
+        return Input(file, format_, parquet.schema_arrow, None, parquet)
+
+    def transaction(self, application: str) -> int | None:
+        """Return the version that the depot's log recorded for a transaction id."""
+        return latest_table(self._depot, "depot").transaction_version(application)
+
+    def append(
+        self,
+        given: Input,
+        mapping: ColumnMapping,
+        transaction: tuple[str, int],
+        after: int | None,
+        progress: Callable[[int], None],
+    ) -> int:
+        """Append the mapped rows of an input to the depot in one commit."""
+        table = open_table(self._depot, "depot")
+        payload = payload_type(pa.schema(table.schema().to_arrow()))
+        mapped = Counted(mapping.apply(_rows(given, after), payload), given.file, progress)
+        application, version = transaction
+        noted = CommitProperties(app_transactions=[Transaction(application, version)])
+        with commit_lock(self._depot), writing(self._depot, "depot"):
+            try:
+                write_deltalake(
+                    table,
+                    mapped.reader(),
+                    mode="append",
+                    commit_properties=noted,
+                    post_commithook_properties=UNTRIMMED,
+                )
+            except CommitFailedError as error:
+                raise FileRefused(
+                    f"{given.file} is being ingested by another process: {first_line(error)}", "Run it again."
+                ) from error
+            except Exception as error:
+                raise (mapped.failure or error) from error
+        return mapped.rows
+
+    def live(self) -> Live:
+        """Read the live rows, by the files they lie in."""
+        files, location = self._parts.opened, self._ledger
+        snapshot = latest_snapshot(location, "ledger", None if files is None else files.snapshot)
+        if files is None or files.snapshot is not snapshot:
+            files = self._parts.opened = LedgerFiles(snapshot, embedded_schema(location, snapshot.table), self._parts)
+        return Live(files.rows, files, snapshot.version)
+
+    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
+        """Give `handle` the versions after `after`, up to `upto`."""
+        self._keep_read(after, upto)
+        table = latest_table(self._depot, "depot")
+        log = DeltaRsLog(self._depot)
+        added = log.rows_added(after, upto)
+        if any(count != 0 for count in added.values()):
+            conversion = Conversion.of(self._settings, identity(table), self._as_rows)
+            new = {version: count for version, count in conversion.counts(added).items() if count != 0}
+            octets = conversion.octets(log, after, upto)
+            handle(EmbeddedArrivals(table, new, octets, after + 1, self._settings.on_depot_delete, conversion))
+
+    def process(self, task: Task, arrived: Slice | None, live: Live, wanted: Wanted | None) -> Processed:
+        """Run a task over what arrived, if anything did, and the open batches that are wanted (None: all)."""
+        return process_here(task, arrived, live, wanted)
+
+    def commit_form(self, processed: Processed) -> str:
+        """Return that it is one transaction of delta-rs."""
+        return TRANSACTION
+
+    def merge(self, processed: Processed, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
+        """Replace the files that prime read, as far as their rows changed: Delta's conflict check is the fence."""
+        rows, files = processed.rows, live.open
+        if not (isinstance(rows, pa.Table) and isinstance(files, LedgerFiles)):
+            raise BrokenPromise("the live rows were read by their files, and processed here")
+        new = pa.concat_tables([rows.drop_columns(["known"]), control])
+        with commit_lock(self._ledger, self._settings.durable), writing(self._ledger, "ledger"):
+            try:
+                return files.replace(new, {"userMetadata": note})
+            except CommitFailedError as error:
+                if DeltaTable(self._ledger).version() == live.table_version:
+                    raise
+                raise LedgerMoved(
+                    f"the ledger moved between prime and commit: {first_line(error)}",
+                    "Another driver, tick or flush committed first. Nothing was written.",
+                ) from error
+
+
+def embedded_schema(location: str, table: DeltaTable) -> pa.Schema:
+    """Return the columns of a ledger. Raises TableRefused for another table, and for one that only Spark can read."""
+    partitions: list[str] = table.metadata().partition_columns
+    if "state" not in partitions:
+        raise TableRefused(f"{location} is a Delta table, but no ledger", "Give the path of a ledger.")
+    columns = pa.schema(table.schema().to_arrow())
+    schema = ledger_schema_of(columns)
+    require_ledger(location, columns.names, schema)
+    if beyond := beyond_files(table):
+        raise TableRefused(
+            f"the ledger at {location} has {beyond}, with which its files alone do not say what its rows are",
+            "Run it with --engine spark; a ledger as Windrow makes it has no such feature.",
+        )
+    return schema
+
+
+def _path(location: str) -> str:
+    if is_name(location):
+        raise EngineUnavailable(
+            f"{location} is the name of a catalog table, which the embedded engine cannot look up",
+            f"Give the table's path (DESCRIBE DETAIL {location} shows it), ./{location} for a path of this name, "
+            "or run on Spark.",
+        )
+    return location
+
+
+class Counted:
+    """A stream of rows that counts what passes, and lets no text pass that no reader of the depot could read.
+
+    What it raises goes through the writer, which makes another error of it: `failure` keeps it.
+    """
+
+    def __init__(self, source: pa.RecordBatchReader, file: str, progress: Callable[[int], None]) -> None:
+        """Count what is read from `source`, the rows of `file`."""
+        self._source, self._file, self._progress, self.rows = source, file, progress, 0
+        self.failure: WindrowError | None = None
+
+    def reader(self) -> pa.RecordBatchReader:
+        """Return the stream."""
+        return pa.RecordBatchReader.from_batches(self._source.schema, self._batches())
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in self._source:
+                batch.validate(full=True)
+                self.rows += batch.num_rows
+                self._progress(self.rows)
+                yield batch
+        except WindrowError as error:
+            self.failure = error
+            raise
+        except (pa.ArrowException, OSError) as error:
+            self.failure = FileRefused(
+                f"{self._file} cannot be read to its end: {first_line(error)}", "Nothing of it is in the depot."
+            )
+            raise self.failure from error
+
+
+def _rows(given: Input, after: int | None) -> pa.RecordBatchReader:
+    """Return the rows of an input; of a Delta table that was ingested before only the inserted ones since."""
+    opened = given.handle
+    if isinstance(opened, ParquetFile):
+        return pa.RecordBatchReader.from_batches(given.schema, opened.iter_batches())
+    if not isinstance(opened, DeltaTable):
+        raise BrokenPromise("the embedded engine opens files and Delta tables")
+    if after is None:
+        return opened.to_pyarrow_dataset().scanner().to_reader()
+    try:
+        feed = plain(pa.table(opened.load_cdf(starting_version=after + 1)))
+    except DeltaError as error:
+        raise FileRefused(
+            f"{given.file} has grown since version {after}, and its change feed cannot be read: {first_line(error)}",
+            "Switch the feed on (delta.enableChangeDataFeed = true) before it grows, or ingest into a new depot.",
+        ) from error
+    return added_rows(feed, given.file).to_reader()
+
+
+def added_rows(feed: pa.Table, file: str) -> pa.Table:
+    """Return the inserted rows of a change feed without its own columns. Raises FileRefused for other changes."""
+    inserted = pc.equal(feed[CHANGE], "insert")
+    if not pc.all(inserted).as_py() and feed.num_rows:
+        raise FileRefused(
+            f"{file} has deleted or updated rows since it was ingested", "Only what a table adds can be ingested."
+        )
+    return feed.filter(inserted).drop_columns(list(FEED_COLUMNS))

@@ -1,0 +1,1 @@
+"""The Spark engine: the depot as a stream, and commits by Spark."""

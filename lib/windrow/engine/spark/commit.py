@@ -1,0 +1,166 @@
+"""A commit of Spark: what was processed into the ledger, in one transaction, in one of two forms.
+
+**MERGE.** Live rows are matched with the new ones, and files in which some change are written again.
+
+**Overwrite.** The partitions of live rows are replaced by what is live afterwards, and final rows are added, in one
+write: no join, and every live row is written once. `choice.py` says when which form is taken.
+
+The fence is the same in both: on its way into the table the token of the progress row is compared with the one that
+stands there, inside the transaction, and another one than the primed one raises, so nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from windrow.delta.locations import reference
+from windrow.engine.choice import OVERWRITE
+from windrow.engine.embedded import encoding
+from windrow.engine.processed import Rows
+from windrow.engine.protocol import Live, Merged
+from windrow.engine.spark.frames import frame_of
+from windrow.engine.spark.open_batches import UNCACHED
+from windrow.engine.spark.session_settings import INTERPRETED, NOTE, SMALL_BYTES, WHOLE_TIMES, configured
+from windrow.errors import LedgerMoved
+from windrow.model import tables
+from windrow.model.step import CHANGED
+
+SOURCE = "windrow_rows"
+# Of a session whose user writes with transaction ids of his own Delta would pass over our commit in silence.
+NO_TRANSACTION_ID = dict.fromkeys(("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"))
+BEYOND = {"spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false"}
+MOVED = "raise_error('WINDROW-LEDGER-MOVED: the ledger moved between prime and commit')"
+FILE_ROWS = 20_000  # a MERGE that changes a row writes its file again
+BY_ID = 100  # rows, up to which a MERGE is told which ids they have: it looks at no file without them
+
+
+@dataclass(frozen=True, slots=True)
+class SparkCommit:
+    """What every commit needs to know: session and ledger, its live rows as they were primed, token, note and form."""
+
+    session: SparkSession
+    ledger: str
+    live: Live
+    token: str
+    note: str
+    form: str
+
+    def write(self, rows: Rows, control: pa.Table) -> Merged | None:
+        """Commit the rows and the control rows; None where Spark does not say how many it replaced.
+
+        Raises LedgerMoved, and what Spark raises.
+        """
+        small = isinstance(rows, pa.Table) and self._bytes(rows) <= SMALL_BYTES
+        set_for_it = {NOTE: self.note} | WHOLE_TIMES
+        if self.form != OVERWRITE or not isinstance(rows, pa.Table):
+            set_for_it |= {"spark.sql.files.maxRecordsPerFile": str(FILE_ROWS)}
+        try:
+            with (
+                configured(self.session, NO_TRANSACTION_ID),
+                configured(self.session, set_for_it | _encodings(rows)),
+                configured(self.session, INTERPRETED) if small else nullcontext(),
+            ):
+                if self.form != OVERWRITE:
+                    return self._merge(rows, control)
+                self._overwrite(rows, control, small)
+                return None
+        finally:
+            self.session.catalog.dropTempView(SOURCE)
+
+    def stage(self, frame: DataFrame) -> None:
+        """Give the rows to write a name for SQL."""
+        frame.createOrReplaceTempView(SOURCE)
+
+    def _bytes(self, rows: pa.Table) -> int:
+        """Return about how much is written."""
+        return int(rows.nbytes + (self.live.open.wanted(None).nbytes if self.form == OVERWRITE else 0))
+
+    def _merge(self, rows: Rows, control: pa.Table) -> Merged:
+        """Match live rows with the new ones. The literal states keep the MERGE away from final rows' files."""
+        names, ids = control.schema.names, None
+        if isinstance(rows, pa.Table):
+            new = pa.concat_tables([rows.select(names), control])
+            frame, ids = frame_of(self.session, new), new["id"].to_pylist()
+        else:
+            frame = rows.where(CHANGED).select(names).unionByName(frame_of(self.session, control))
+        self.stage(frame)
+        counts = self.session.sql(_merge_sql(reference(self.ledger), names, self.token, ids)).collect()
+        if not counts:
+            raise LedgerMoved("the commit was not taken", "Another driver committed first; it will be tried again.")
+        done = counts[0].asDict()
+        return Merged(done["num_updated_rows"], done["num_deleted_rows"], done["num_inserted_rows"])
+
+    def _overwrite(self, rows: Rows, control: pa.Table, small: bool) -> None:
+        """Replace the live rows by what is live afterwards; a small commit writes one file a partition."""
+        frame = self._on_driver(rows, control) if isinstance(rows, pa.Table) else self._on_executors(rows, control)
+        self.stage(frame.coalesce(1) if small else frame)
+        stands = (
+            f"(SELECT token FROM {reference(self.ledger)} "
+            f"WHERE state = 'progress' AND id = '{tables.PROGRESS}' AND {UNCACHED})"
+        )
+        fenced = _fenced(f"NOT ({stands} <=> '{self.token}')")
+        columns = ", ".join(fenced + " AS token" if name == "token" else f"s.{name}" for name in control.schema.names)
+        write = self.session.sql(f"SELECT {columns} FROM {SOURCE} s").writeTo(reference(self.ledger))
+        with configured(self.session, BEYOND):
+            write.overwrite(F.expr(tables.live_states(control.schema.names)))
+
+    def _on_driver(self, rows: pa.Table, control: pa.Table) -> DataFrame:
+        """Return what is live afterwards, and final rows."""
+        new = pa.concat_tables([rows.select(control.schema.names), control])
+        stays = _without(pa.concat_tables([self.live.rows, self.live.open.wanted(None)]), new["id"])
+        return frame_of(self.session, pa.concat_tables([stays, new.filter(pc.not_equal(new["state"], tables.GONE))]))
+
+    def _on_executors(self, rows: DataFrame, control: pa.Table) -> DataFrame:
+        """Return what is live afterwards, and final rows; the open batches that do not change are among `rows`."""
+        written = pa.chunked_array([*control["id"].chunks, *self._partial(rows).chunks])
+        beside = pa.concat_tables([_without(self.live.rows, written), control])
+        left = rows.where(F.col("state") != tables.GONE).select(control.schema.names)
+        return left.unionByName(frame_of(self.session, beside))
+
+    def _partial(self, rows: DataFrame) -> pa.ChunkedArray:
+        """Return the ids of the partial rows among `rows`: in the ledger of messages there are none."""
+        if not pc.any(pc.equal(self.live.rows["state"], "partial")).as_py():
+            return pa.chunked_array([], pa.string())
+        found = rows.where("known AND state NOT IN ('open', 'closed')").select("id").toArrow()["id"]
+        return found.cast(pa.string())
+
+
+def _encodings(rows: Rows) -> dict[str, str]:
+    """Return the settings that write columns of messages without a dictionary."""
+    names = encoding.plain(rows if isinstance(rows, pa.Table) else None)
+    return {f"parquet.enable.dictionary#{name}": "false" for name in names}
+
+
+def _without(live: pa.Table, ids: pa.ChunkedArray) -> pa.Table:
+    """Return the live rows that stay as they are."""
+    return live.filter(pc.invert(pc.is_in(live["id"], ids.combine_chunks())))
+
+
+def _fenced(moved: str) -> str:
+    """Return the token to write, which for the progress row raises when the ledger moved."""
+    return f"CASE WHEN s.id = '{tables.PROGRESS}' AND {moved} THEN {MOVED} ELSE s.token END"
+
+
+def _merge_sql(ledger: str, columns: list[str], token: str, ids: Sequence[str] | None) -> str:
+    fenced, absent = _fenced(f"NOT (t.token <=> '{token}')"), _fenced("true")
+    update = ", ".join(f"{name} = {fenced if name == 'token' else f's.{name}'}" for name in columns)
+    insert = ", ".join(absent if name == "token" else f"s.{name}" for name in columns)
+    named = " OR ".join(f"t.id = '{one}'" for one in ids) if ids and _can_be_named(ids) else "true"
+    return (
+        f"MERGE INTO {ledger} t USING {SOURCE} s ON t.{tables.live_states(columns)} AND ({named}) AND t.id = s.id "
+        f"WHEN MATCHED AND s.state = '{tables.GONE}' THEN DELETE "
+        f"WHEN MATCHED THEN UPDATE SET {update} "
+        f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)}) VALUES ({insert})"
+    )
+
+
+def _can_be_named(ids: Sequence[str]) -> bool:
+    """Tell whether a statement may name ids: they are few, and nothing in them means something else in a statement."""
+    return len(ids) <= BY_ID and not any(sign in one for one in ids for sign in ("${", "'", "\\"))

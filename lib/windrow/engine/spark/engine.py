@@ -1,0 +1,290 @@
+"""The Spark engine: the depot's change feed as a stream, and commits by Spark. Public APIs only.
+
+Inside `foreachBatch` everything happens on the session of the batch, which is a clone of the one that started the
+stream: a MERGE through the parent would not see its settings. On Spark Connect `foreachBatch` runs in a process of the
+server; what it did is read from the ledger's history.
+
+Tables are paths or catalog names, and Spark writes all of them. The log of one on a disk of this machine is read with
+delta-rs, which takes milliseconds; elsewhere Spark is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol, cast
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from windrow.columnar.arrow import plain, texts
+from windrow.delta.locations import is_name, reference
+from windrow.delta.log import ledger_schema_of, require_ledger
+from windrow.delta.table import missing, open_table, unwritable
+from windrow.engine.arrivals import Arrivals, Slice
+from windrow.engine.choice import LITTLE_BYTES, MERGE, OVERWRITE, fits_driver, reads_all
+from windrow.engine.conversion import Conversion
+from windrow.engine.embedded.engine import added_rows
+from windrow.engine.processed import Processed, Rows, process_here
+from windrow.engine.protocol import Input, Live, Merged, no_messages
+from windrow.engine.spark.commit import BEYOND, SparkCommit
+from windrow.engine.spark.errors import translated
+from windrow.engine.spark.executors import Spread, process_on_executors
+from windrow.engine.spark.frames import frame_of
+from windrow.engine.spark.open_batches import UNCACHED, SparkOpen, brought
+from windrow.engine.spark.session_settings import WHOLE_TIMES, configured, takes
+from windrow.engine.spark.stream import SparkArrivals, Take, failure_in
+from windrow.engine.spark.tables import SparkTables
+from windrow.errors import ExpressionError, FileRefused, first_line
+from windrow.expressions import Mapping as ColumnMapping
+from windrow.model import tables
+from windrow.model.commits import CHANGE, FEED_COLUMNS
+from windrow.model.step import Task, Wanted
+
+EVERY_FILE = 2_147_483_647  # a rate limit would split commits, and what is read by version would lose the second half
+
+
+class SparkEngine(SparkTables):
+    """Reads and commits with Spark."""
+
+    name = "spark"
+
+    def open_input(self, file: str, format_: str) -> Input:
+        """Open a file or Delta table to ingest."""
+        try:
+            frame = self._root.read.format(format_).load(_file(file))
+            table = self._log(_file(file)).table() if format_ == "delta" else None
+        except Exception as error:  # what the reader of a format raises comes through as it is
+            raise FileRefused(
+                f"{file} cannot be read as {format_}: {first_line(error)}", "Check the file and --format."
+            ) from error
+        return Input(file, format_, plain(frame.limit(0).toArrow()).schema, table, frame)
+
+    def transaction(self, application: str) -> int | None:
+        """Return the version that the depot's log recorded; elsewhere than locally Delta skips what it knows."""
+        path = self._path(self._depot)
+        return None if path is None else open_table(str(path), "depot").transaction_version(application)
+
+    def append(
+        self,
+        given: Input,
+        mapping: ColumnMapping,
+        transaction: tuple[str, int],
+        after: int | None,
+        progress: Callable[[int], None],
+    ) -> int:
+        """Append the mapped rows of an input to the depot in one commit."""
+        depot = self.depot()
+        rows = self._rows(given, after)
+        try:
+            with self._lock(self._depot), configured(self._root, ALIKE), configured(self._root, WHOLE_TIMES):
+                mapped = rows.selectExpr(*mapping.spark_select(depot.payload))
+                texts = [name for name, kind in mapped.dtypes if kind == "string"]
+                mapped = mapped.withColumns({name: F.validate_utf8(name) for name in texts})
+                writer = mapped.write.format("delta").mode("append")
+                writer = writer.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
+                writer.saveAsTable(reference(self._depot)) if is_name(self._depot) else writer.save(self._depot)
+        except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
+            if isinstance(error, PySparkException) or "INVALID_UTF8_STRING" in str(error):
+                raise ExpressionError(
+                    f"{given.file} cannot be mapped to messages: {first_line(error)}", "See [ingest.columns]."
+                ) from error
+            raise unwritable(self._depot, "depot", error) from error
+        log = self._log(self._depot)
+        added = sum(count or 0 for count in log.rows_added(depot.version, self.depot().version).values())
+        progress(added)
+        return added
+
+    def _rows(self, given: Input, after: int | None) -> DataFrame:
+        """Return the rows of an input; of a Delta table that was ingested before only the inserted ones since."""
+        if after is None:
+            return cast("DataFrame", given.handle)
+        reader = self._root.read.format("delta").option("readChangeFeed", "true").option("startingVersion", after + 1)
+        feed = reader.load(_file(given.file))
+        added_rows(plain(feed.where(F.col(CHANGE) != "insert").limit(1).toArrow()), given.file)
+        return feed.drop(*FEED_COLUMNS)
+
+    def live(self) -> Live:
+        """Read the control rows of the latest version; what is open is read when it is asked for.
+
+        They are known after a commit of this engine, and once they were read, as long as nobody made another one.
+        """
+        latest = self._log(self._ledger).latest()
+        if latest is None:
+            raise missing(self._settings.ledger, "ledger")
+        version = latest[0]
+        if self._known is not None and self._known[0] == latest:
+            known = self._known[1]
+            return replace(known, open=replace(cast("SparkOpen", known.open), session=self._session))
+        whole = self._session.sql(f"SELECT * FROM {reference(self._ledger)} VERSION AS OF {version} WHERE {UNCACHED}")
+        columns = to_arrow_schema(whole.schema, timezone="UTC")
+        schema = ledger_schema_of(columns)
+        require_ledger(self._ledger, columns.names, schema)
+        rows = brought(whole.where(F.col("state").isin(*tables.CONTROL)), self._ledger)
+        control = rows.select(schema.names).cast(schema).combine_chunks()
+        opened = SparkOpen(self._session, reference(self._ledger), version, schema)
+        live = Live(control, opened, version)
+        self._known = (latest, live) if '"token"' in (latest[1] or "") else None
+        return live
+
+    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> pa.Table | None:
+        """Stream what the depot added after `after`, with a fresh checkpoint: the ledger is the checkpoint."""
+        self._keep_read(after, upto)
+        self._log(self._depot).rows_added(after, upto)  # raises before the stream does when a version is gone
+        take = Take(self, after + 1, handle)
+        feed = (
+            self._root.readStream.format("delta")
+            .option("readChangeFeed", "true")
+            .option("startingVersion", after + 1)
+            .option("maxFilesPerTrigger", EVERY_FILE)
+        )
+        stream = feed.table(reference(self._depot)) if is_name(self._depot) else feed.load(self._depot)
+        writer = stream.writeStream.foreachBatch(take).trigger(availableNow=True)
+        if self._settings.checkpoints:
+            writer = writer.option("checkpointLocation", f"{self._settings.checkpoints}/{uuid4().hex}")
+        try:
+            writer.start().awaitTermination()
+        except StreamingQueryException as error:
+            raise (take.failure or failure_in(str(error)) or translated(error)) from error
+        return self._history(after) if self.remote else None
+
+    def take(self, frame: DataFrame, begin: int, handle: Callable[[Arrivals], None]) -> int:
+        """Handle one frame of the stream on its own session; return where the next frame begins."""
+        self._session = frame.sparkSession
+        try:
+            table = self.depot()
+            counts = self._log(self._depot).rows_added(begin - 1, table.version)
+            chosen = self._settings
+            with configured(self._session, ALIKE), ExitStack() as kept:
+                conversion = Conversion.of(chosen, table, self._as_rows)
+                octets = conversion.octets(self._log(self._depot), begin - 1, table.version)
+                mapped = conversion.mapped(frame)
+                known = conversion.counts(counts)
+                arrivals = SparkArrivals.of(
+                    mapped, known, octets, begin, chosen.on_depot_delete, chosen.max_driver_messages, conversion, kept
+                )
+                if arrivals.last is None:
+                    return begin
+                handle(arrivals)
+        except PySparkException as error:
+            raise translated(error) from error
+        finally:
+            self._session = self._root
+        return arrivals.last + 1
+
+    def _history(self, after: int) -> pa.Table:
+        """Return the history of the microbatches that read the depot beyond `after`."""
+        rows = self._session.sql(
+            f"SELECT * FROM {reference(self._ledger)} "
+            f"WHERE state = 'microbatch' AND kind = 'data' AND depot_version > {after:d} ORDER BY microbatch"
+        )
+        return plain(rows.select([name for name, _ in tables.HISTORY]).toArrow())
+
+    def process(self, task: Task, arrived: Slice | None, live: Live, wanted: Wanted | None) -> Processed:
+        """Run a task over what arrived, if anything did, and the open batches that are wanted: `choice.py` says where.
+
+        `wanted` is None for all of them.
+        """
+        here = arrived is None or arrived.path == "driver"
+        messages, totals, opened = _rows(arrived), live.totals, live.open
+        asked = None if wanted is None or reads_all(totals, messages) else wanted
+        most = self._settings.max_driver_messages
+        fits = fits_driver(messages, totals.total[1], most)
+        if here and not fits and asked is not None and isinstance(opened, SparkOpen):
+            fits = fits_driver(messages, opened.counted(asked).total[1], most)
+        if here and fits:
+            return replace(process_here(task, arrived, live, asked), whole=asked is None)
+        return process_on_executors(task, self.spread(arrived, live.schema, task.microbatch), live, asked)
+
+    def spread(self, arrived: Slice | None, schema: pa.Schema, microbatch: int) -> Spread:
+        """Return what arrived as frames, for the ledger with some columns."""
+        if arrived is not None and arrived.path == "executors":
+            there = cast("FramesArrived", arrived)
+            return Spread(there.frame, there.rows, there.frames_beside(microbatch, schema))
+        messages = no_messages(schema) if arrived is None else arrived.table()
+        beside = [] if arrived is None else [rows for rows in arrived.beside(microbatch, schema) if rows.num_rows]
+        frames = [frame_of(self._session, rows) for rows in beside]
+        return Spread(frame_of(self._session, messages), messages.num_rows, frames)
+
+    def commit_form(self, processed: Processed) -> str:
+        """Return how `merge` will commit what was processed: an overwrite writes all that is open, so it was read."""
+        if self._takes_settings is None:
+            self._takes_settings = takes(self._session, BEYOND)
+        return OVERWRITE if processed.whole and self._takes_settings else MERGE
+
+    def merge(self, processed: Processed, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
+        """Commit what was processed in one transaction of Spark, fenced by the token."""
+        self._known = None
+        try:
+            with self._lock(self._ledger, self._settings.durable):
+                merged = self.commit(live, token, note, self.commit_form(processed)).write(processed.rows, control)
+        except PySparkException as error:
+            raise translated(error) from error
+        left = _after(live, processed.rows, control)
+        self._known = None if left is None else ((left.table_version, note), left)
+        return merged
+
+    def commit(self, live: Live, token: str, note: str, form: str) -> SparkCommit:
+        """Return how to commit what follows from the live rows."""
+        return SparkCommit(self._session, self._ledger, live, token, note, form)
+
+
+class FramesArrived(Slice, Protocol):
+    """A slice whose messages the executors have."""
+
+    @property
+    def frame(self) -> DataFrame:
+        """Return the messages."""
+
+    @property
+    def rows(self) -> int:
+        """Return how many there are."""
+
+    def frames_beside(self, microbatch: int, schema: pa.Schema) -> list[DataFrame]:
+        """Return the ledger rows that come of a raw depot beside messages, with `known`."""
+
+
+def _rows(arrived: Slice | None) -> int:
+    """Return how many messages arrived."""
+    if arrived is None:
+        return 0
+    if arrived.path == "executors":
+        return cast("FramesArrived", arrived).rows
+    return int(arrived.table().num_rows)
+
+
+def _after(live: Live, rows: Rows, control: pa.Table) -> Live | None:
+    """Return the live rows after a commit, None where the driver does not know them."""
+    here, opened, names = isinstance(rows, pa.Table), live.open, control.schema.names
+    if not isinstance(opened, SparkOpen) or tables.is_of_topology(names) or (tables.is_over_raw(names) and not here):
+        return None
+    new = pa.concat_tables([rows.select(names), control]) if here else control
+    ids, is_control = new["id"].combine_chunks(), pc.is_in(new["state"], texts(tables.CONTROL))
+
+    def stay(table: pa.Table) -> pa.Table:
+        return table.filter(pc.invert(pc.is_in(table["id"], ids)))
+
+    known = None
+    if here and opened.rows is not None and opened.rows.nbytes <= LITTLE_BYTES:
+        is_open = pc.and_not(tables.are_live(new["state"], names), is_control)
+        is_open = pc.and_(is_open, pc.not_equal(new["state"], tables.GONE))
+        known = pa.concat_tables([stay(opened.rows), new.filter(is_open)]).combine_chunks()
+    version = live.table_version + 1
+    next_open = SparkOpen(opened.session, opened.reference, version, opened.schema, known)
+    return Live(pa.concat_tables([stay(live.rows), new.filter(is_control)]).combine_chunks(), next_open, version)
+
+
+# Expressions give the same values whatever the session is set to: what they read without a zone is UTC.
+ALIKE = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
+
+
+def _file(path: str) -> str:
+    """Return a path of an input as Spark wants it: its own working directory may be another one."""
+    return path if "://" in path else str(Path(path).resolve())

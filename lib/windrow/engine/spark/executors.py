@@ -1,0 +1,208 @@
+"""A microbatch on Spark's executors: messages and open batches meet there by stream, and the rows stay there.
+
+Nothing but counts and clocks comes to the driver. Each task runs the same pure step that the driver runs, over some of
+the streams, and returns the open batches that do not change as well: whoever commits needs no look at them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from windrow.columnar.arrow import plain
+from windrow.engine.processed import Counts, Processed
+from windrow.engine.protocol import Live
+from windrow.engine.slices import require_text
+from windrow.engine.spark.open_batches import SparkOpen
+from windrow.model import messages as message_columns
+from windrow.model import tables
+from windrow.model.floors import Floors
+from windrow.model.open_batches import SCHEMA, OpenBatches
+from windrow.model.soundness import require_batches
+from windrow.model.step import CHANGED, Task, Wanted
+
+ROWS_OF_A_PARTITION = 200_000
+IN_ORDER = 2_000_000  # messages and open messages, from which on streams are put in order
+Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorsSlice:
+    """Whole depot versions as a Spark frame of messages with `version`, made by `of`."""
+
+    messages: DataFrame
+    expected: Mapping[int, int | None]
+    rows: int
+    path: str = "executors"
+    volume: None = None
+
+    @classmethod
+    def of(cls, messages: DataFrame, expected: Mapping[int, int | None], rows: int) -> ExecutorsSlice:
+        """Return the slice of messages; those of a depot without sources are of the source that has no name."""
+        source = message_columns.DEFAULTS["source"]
+        known = messages if "source" in messages.columns else messages.withColumn("source", F.lit(source))
+        return cls(known, expected, rows)
+
+    def formatted(self, partial: pa.Table) -> ExecutorsSlice:
+        """Return itself: these are messages."""
+        return self
+
+    def summarise(self, latest: int) -> pa.Table:
+        """Return `messages.summarise` of all rows: each executor summarises what it reads."""
+        parts = self.messages.mapInArrow(_summarising(latest), from_arrow_schema(message_columns.SUMMARY))
+        return message_columns.combine(plain(parts.toArrow()).cast(message_columns.SUMMARY))
+
+    def streams(self) -> None:
+        """Tell that the driver does not know them."""
+
+    def table(self) -> pa.Table:
+        """Bring the messages to the driver."""
+        arrived = message_columns.conform(plain(self.messages.toArrow()))
+        require_text(arrived)
+        return arrived
+
+    def beside(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
+        """Return nothing: all there is are messages."""
+        return []
+
+    @property
+    def frame(self) -> DataFrame:
+        """Return the messages."""
+        return self.messages
+
+    def frames_beside(self, microbatch: int, schema: pa.Schema) -> list[DataFrame]:
+        """Return nothing: all there is are messages."""
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """What the executors process: messages, how many, and what comes of a raw depot beside them."""
+
+    messages: DataFrame
+    rows: int
+    beside: list[DataFrame]
+
+
+def process_on_executors(task: Task, spread: Spread, live: Live, wanted: Wanted | None) -> Processed:
+    """Run a task over what arrived and the open batches that are wanted (None: all)."""
+    opened = _on_executors(live, spread)
+    streams = spread.messages.select("source", "key")
+    totals = live.totals
+    read = totals if wanted is None else opened.counted(wanted, streams)
+    if task.flush:
+        last = opened.last_event_times(task.step.wanted(task.floors.after).passed)
+        task = replace(task, last=last)
+    batches = opened.frame(wanted, streams)
+    size = spread.rows + read.total[1]
+    rows = _stepped(task, spread.messages, batches, live.schema, size)
+    for frame in spread.beside:
+        rows = rows.unionByName(frame.withColumn(CHANGED, F.lit(True)))
+    held = kept(rows)
+    counts, left = _counted(held)
+    passed = Floors.empty() if wanted is None else wanted.passed
+    cuts = Floors.empty() if task.last is None else task.step.due(Floors(task.last.source, task.last.floor + 1))
+    return Processed(held, counts, cuts, totals.after(read, left, passed), "executors", whole=wanted is None)
+
+
+def _on_executors(live: Live, spread: Spread) -> SparkOpen:
+    """Return the open batches for the executors; those of a dry run are in memory."""
+    if isinstance(live.open, SparkOpen):
+        return live.open
+    return SparkOpen(spread.messages.sparkSession, "", 0, live.schema, live.open.wanted(None))
+
+
+def _stepped(task: Task, messages: DataFrame, batches: DataFrame, schema: pa.Schema, size: int) -> DataFrame:
+    """Return what the task makes of each partition of the streams."""
+    both, parts = _together(messages, batches), max(2, 1 + size // ROWS_OF_A_PARTITION)
+    columns = from_arrow_schema(schema.append(pa.field("known", pa.bool_())).append(pa.field(CHANGED, pa.bool_())))
+    if size < IN_ORDER:
+        return both.repartition(parts, "source", "key").mapInArrow(_processing(task, schema), columns)
+    rows = both.repartitionByRange(parts, "source", "key").mapInArrow(_processing(task, schema), columns)
+    return rows.sortWithinPartitions("state", "id")  # a file then holds a range of ids, which Delta knows
+
+
+def _counted(rows: DataFrame) -> tuple[Counts, OpenBatches]:
+    """Count the rows to write, and what is open afterwards, in one aggregate."""
+    source = F.when(F.col("state") == tables.OPEN, F.col("source")).alias("source")
+    summed = [F.count("*"), F.sum("message_count"), F.sum("bytes"), F.min("window_end")]
+    groups = plain(rows.groupBy("state", "known", CHANGED, "reason", source).agg(*summed).toArrow())
+    names = ["state", "known", CHANGED, "reason", "source", "count_all", *SCHEMA.names[2:]]
+    groups = groups.rename_columns(names)
+    left = groups.filter(pc.equal(groups["state"], tables.OPEN)).rename_columns([*names[:5], *SCHEMA.names[1:]])
+    sums = [("open_batches", "sum"), ("open_messages", "sum"), ("open_bytes", "sum"), ("next_window_end", "min")]
+    totals = left.group_by("source").aggregate(sums).rename_columns(SCHEMA.names).cast(SCHEMA)
+    return Counts.combine(groups.filter(groups[CHANGED])), OpenBatches.of(totals)
+
+
+def kept(rows: DataFrame) -> DataFrame:
+    """Keep rows on the executors until the commit, because counting and writing would compute them twice.
+
+    Where nothing can be kept, as on serverless, they are computed again when needed.
+    """
+    try:
+        return rows.localCheckpoint()
+    except PySparkException as error:
+        if "NOT_SUPPORTED" not in str(error.getCondition()):
+            raise
+        return rows
+
+
+def _together(messages: DataFrame, batches: DataFrame) -> DataFrame:
+    """Return one frame of messages and open batches, each with the stream that it belongs to, and NULL for the other.
+
+    Lists stand beside the struct and are empty in rows of messages: Spark looks at the size of a batch after each row,
+    and goes through all NULL lists of the batch to do so.
+    """
+    message = F.struct(*[F.col(name) for name in messages.columns]).alias("message")
+    batch = F.struct(*[F.col(name) for name in batches.columns if name != "messages"]).alias("batch")
+    both = messages.select("source", "key", message).unionByName(
+        batches.select("source", "key", batch, "messages"), allowMissingColumns=True
+    )
+    return both.withColumn("messages", F.coalesce("messages", F.array().cast(batches.schema["messages"].dataType)))
+
+
+def _summarising(latest: int) -> Batches:
+    def summarise(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            arrived = message_columns.conform(plain(pa.table(batch)))
+            require_text(arrived)
+            yield from message_columns.summarise(arrived, latest).to_batches()
+
+    return summarise
+
+
+def _processing(task: Task, schema: pa.Schema) -> Batches:
+    def process(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        given = list(parts)
+        if not given:
+            return
+        both = pa.Table.from_batches(given)
+        arrived = message_columns.conform(plain(_unpacked(both, "message")))
+        batches = _batches(both, schema)
+        require_batches(batches)
+        yield from task.with_unchanged(arrived, batches).combine_chunks().to_batches()
+
+    return process
+
+
+def _batches(both: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the open batches of `_together`, with all columns of the ledger."""
+    batch, beside = plain(_unpacked(both, "batch")), plain(both.filter(pc.is_valid(both["batch"])))
+    told = {"messages": beside["messages"]} | {name: batch[name] for name in batch.column_names}
+    columns: dict[str, object] = {name: column.cast(schema.field(name).type) for name, column in told.items()}
+    return tables.rows(schema, columns, batch.num_rows)
+
+
+def _unpacked(table: pa.Table, name: str) -> pa.Table:
+    """Return the rows that have a struct in the column, as a table of its fields."""
+    present = table.filter(pc.is_valid(table[name]))[name]
+    whole = pa.concat_arrays(present.chunks) if present.num_chunks else pa.array([], present.type)
+    return pa.Table.from_struct_array(whole)

@@ -1,0 +1,94 @@
+"""Delta's log of a table, asked of Spark: for tables whose storage only Spark can reach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from windrow.columnar.arrow import plain
+from windrow.delta.log import Table, added, commits, payload_type
+from windrow.errors import TableRefused
+from windrow.model import chunks
+from windrow.model.commits import FEED, Commit
+
+
+@dataclass(frozen=True, slots=True)
+class SparkLog:
+    """The log of a table that Spark knows by `reference`, such as ``delta.`path` ``."""
+
+    session: SparkSession
+    reference: str
+
+    def table(self) -> Table | None:
+        """Return the table's identity and latest version, None when there is no table."""
+        found = detail(self.session, self.reference)
+        if found is None:
+            return None
+        version = self._history("version", limit=1)[0]["version"]
+        schema = plain(self.session.sql(f"SELECT * FROM {self.reference} LIMIT 0").toArrow()).schema
+        feed = found["properties"].get(FEED) == "true"
+        return Table(found["id"], version, schema, payload_type(schema), feed, chunks.is_raw(schema))
+
+    def latest(self) -> tuple[int, str | None] | None:
+        """Return the table's latest version and the note (user metadata) of its commit, None when there is no table."""
+        try:
+            [found] = self._history("version", "userMetadata", limit=1)
+            return int(found["version"]), found["userMetadata"]
+        except AnalysisException as error:
+            if error.getCondition() in NO_TABLE:
+                return None
+            raise
+
+    def rows_added(self, after: int, upto: int) -> dict[int, int | None]:
+        """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say."""
+        latest = self._history("version", limit=1)[0]["version"]
+        new = self._history("version", "operation", "operationMetrics", limit=max(latest - after, 1))
+        return added(new, after, upto)
+
+    def octets_added(self, after: int, upto: int) -> dict[int, int]:
+        """Return for versions of a raw depot how many octets the files have that each added."""
+        latest = self._history("version", limit=1)[0]["version"]
+        new = self._history("version", "operationMetrics", limit=max(latest - after, 1))
+        sizes = {commit["version"]: (commit["operationMetrics"] or {}).get("numOutputBytes") for commit in new}
+        return {version: int(size) for version, size in sizes.items() if size and after < version <= upto}
+
+    def commits(self, since: int | None = None) -> list[Commit]:
+        """Return what the log says of its commits in order, all of them or those from version `since` on."""
+        columns = ("version", "unix_micros(timestamp) AS timestamp", "operation", "operationMetrics")
+        limit = None if since is None else max(self._history("version", limit=1)[0]["version"] - since + 1, 1)
+        # Without the time, which for Spark is when the log's file was written, so that a copy of the table has another.
+        return commits(self._history(*columns, limit=limit), int, ("operation", "operationMetrics"), "spark")
+
+    def _history(self, *columns: str, limit: int | None = None) -> list[dict[str, Any]]:
+        """Return the latest commits, the last first. Without a limit Delta reads the whole log."""
+        statement = f"DESCRIBE HISTORY {self.reference}" + (f" LIMIT {limit:d}" if limit else "")
+        return [commit.asDict() for commit in self.session.sql(statement).selectExpr(*columns).collect()]
+
+
+def detail(session: SparkSession, reference: str) -> dict[str, Any] | None:
+    """Return `id`, `location` and `properties` of a table, None when there is none.
+
+    Raises TableRefused for a table that is not Delta.
+    """
+    try:
+        described = session.sql(f"DESCRIBE DETAIL {reference}").select("id", "location", "format", "properties")
+        found: dict[str, Any] = described.collect()[0].asDict()
+    except AnalysisException as error:
+        if error.getCondition() in NO_TABLE:
+            return None
+        raise
+    if found["format"].lower() != "delta":
+        raise TableRefused(f"{reference} is a table of format {found['format']}", "Only a Delta table can be used.")
+    return found
+
+
+NO_TABLE = (
+    "DELTA_MISSING_DELTA_TABLE",
+    "DELTA_TABLE_NOT_FOUND",
+    "DELTA_PATH_DOES_NOT_EXIST",
+    "TABLE_OR_VIEW_NOT_FOUND",
+    "SCHEMA_NOT_FOUND",
+)

@@ -1,0 +1,209 @@
+"""A slice of a raw depot on Spark's executors, in two passes, parallel also within one source.
+
+The first pass summarises chunks where they lie. The driver composes the summaries of each source in order, so it knows
+in which state each chunk begins, and the second pass parses the records that lie in a chunk as a whole. What is left
+beside them, records over the edges of chunks, and sources that are not plain go through the stage on the driver.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from windrow.columnar.arrow import plain
+from windrow.engine.conversion import Conversion
+from windrow.engine.raw_slices import FormattedSlice, RawSlice, beside, refused_rows, require_whole, with_rejected
+from windrow.engine.spark.executors import Batches, ExecutorsSlice
+from windrow.engine.spark.frames import Kept, frame_of
+from windrow.engine.spark.session_settings import configured
+from windrow.formats.format import Format
+from windrow.formats.raw.arrived import REQUIRED
+from windrow.formats.raw.byte_counts import Volume
+from windrow.formats.raw.passes import Bodies, Rests, number_name, parse_bodies, parsed_schema
+from windrow.formats.raw.stage import REJECTS, Staged, stage
+from windrow.formats.raw.two_passes import SUMMARIES, Plan, summarise
+from windrow.model.chunks import FIRST, RAW
+from windrow.model.commits import VERSION
+
+CHUNKS = pa.schema([*RAW, ("version", pa.int64())])
+FEW_ROWS = {"spark.sql.execution.arrow.maxRecordsPerBatch": "4"}  # a chunk has up to 256 MiB
+
+
+@dataclass(frozen=True, slots=True)
+class RawExecutorsSlice:
+    """Whole versions of a raw depot as a Spark frame of `chunks.RAW` and `version`; `kept` is for what is parsed."""
+
+    rows: DataFrame
+    expected: Mapping[int, int | None]
+    format: Format
+    conversion: Conversion
+    kept: Kept
+
+    def formatted(self, partial: pa.Table) -> FormattedExecutorsSlice | FormattedSlice:
+        """Return the messages, on the driver where no source is plain. Raises ShortRead."""
+        with configured(self.rows.sparkSession, FEW_ROWS):
+            counted = _arrow(self.rows.groupBy("version").count()).to_pylist()
+            require_whole({row["version"]: row["count"] for row in counted}, self.expected)
+            passes = self._passes(partial)
+            if passes is None:
+                return self._on_driver().formatted(partial)
+            plan, parsed, rests = passes
+            rows = _chunks(_arrow(self.rows.where(_for_driver(plan))))
+        staged = plan.finish(rests.contents, partial, self.format) + stage(rows, partial, self.format)
+        return self._formatted(plan, parsed, staged)
+
+    def _passes(self, partial: pa.Table) -> tuple[Plan, DataFrame, Rests] | None:
+        """Go through the chunks twice, and again where records of sources that looked plain turn out too long."""
+        summaries = _arrow(_mapped(self.rows, _summarising(self.format), SUMMARIES)).cast(SUMMARIES)
+        columns, without = self.conversion.columns, frozenset[str]()
+        while (plan := Plan.of(summaries, partial, self.format, without)).courses:
+            parsing = _parsing(plan.bodies, self.format, columns)
+            parsed = self.kept.keep(_mapped(self.rows, parsing, parsed_schema(columns)))
+            rests = Rests.of(_arrow(parsed.where("rest IS NOT NULL").select("rest.*")))
+            if not rests.oversize:
+                return plan, parsed, rests
+            without |= rests.oversize
+        return None
+
+    def _on_driver(self) -> RawSlice:
+        to_messages = self.conversion.apply_on(self.rows.sparkSession)
+        return RawSlice(_chunks(_arrow(self.rows)), self.expected, self.format, to_messages)
+
+    def _formatted(self, plan: Plan, parsed: DataFrame, staged: Staged) -> FormattedExecutorsSlice:
+        """Return what both passes and the driver found."""
+        is_bad = F.col("reject").isNotNull()
+        counts = [F.count("*").alias("rows"), F.sum("reject.octets").alias("octets")]
+        groups = _arrow(parsed.where("rest IS NULL").groupBy("version", is_bad.alias("bad")).agg(*counts)).to_pylist()
+        bad = [row for row in groups if row["bad"]]
+        body, refused = plan.octets, sum(row["octets"] for row in bad)
+        records = staged.fields.num_rows + sum(row["rows"] for row in groups if not row["bad"])
+        messages = self.conversion.mapped_records(self._records(parsed, staged.fields))
+        return FormattedExecutorsSlice(
+            ExecutorsSlice.of(messages, dict.fromkeys(self.expected), records),
+            dict.fromkeys(self.expected),
+            parsed.where(is_bad).select("reject.*"),
+            {row["version"]: row["rows"] for row in bad},
+            staged,
+            Volume(body, body - refused, refused, 0, 0) + staged.volume,
+        )
+
+    def _records(self, parsed: DataFrame, fields: pa.Table) -> DataFrame:
+        """Return the records of both places, with `VERSION`."""
+        columns = self.conversion.columns
+        named = [F.col(number_name(number)).alias(name) for number, name in enumerate(columns.names)]
+        records = parsed.where("reject IS NULL AND rest IS NULL").select(*named, F.col("version").alias(VERSION))
+        if not fields.num_rows:
+            return records
+        here = fields.select(columns.names).cast(columns, safe=False).append_column(VERSION, fields[VERSION])
+        return records.union(frame_of(parsed.sparkSession, here))
+
+
+@dataclass(frozen=True, slots=True)
+class FormattedExecutorsSlice:
+    """Whole versions of a raw depot as a frame of messages; `rejects` and how many a version has are of the executors.
+
+    `staged` is what came of the rest on the driver.
+    """
+
+    messages: ExecutorsSlice
+    expected: Mapping[int, int | None]
+    rejects: DataFrame
+    rejected: Mapping[int, int]
+    staged: Staged
+    volume: Volume
+    path: str = "executors"
+
+    def formatted(self, partial: pa.Table) -> FormattedExecutorsSlice:
+        """Return itself."""
+        return self
+
+    def summarise(self, latest: int) -> pa.Table:
+        """Return `messages.summarise` of its messages; what was rejected counts as read, and every version does."""
+        rejected = Counter(self.staged.rejects["version"].to_pylist()) + Counter(self.rejected)
+        return with_rejected(self.messages.summarise(latest), rejected, self.expected)
+
+    def streams(self) -> None:
+        """Tell that the driver does not know them."""
+
+    def table(self) -> pa.Table:
+        """Bring the messages to the driver."""
+        return self.messages.table()
+
+    def beside(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
+        """Bring rejects to the driver, and return them with what came of the rest there."""
+        known = schema.append(pa.field("known", pa.bool_()))
+        refused = _arrow(_mapped(self.rejects, _refusing(microbatch, schema), known)).cast(known)
+        return [refused, *beside(self.staged, microbatch, schema)]
+
+    def frames_beside(self, microbatch: int, schema: pa.Schema) -> list[DataFrame]:
+        """Return the same as frames: rejects stay on the executors."""
+        known = schema.append(pa.field("known", pa.bool_()))
+        here = (table for table in beside(self.staged, microbatch, schema) if table.num_rows)
+        session = self.rejects.sparkSession
+        return [
+            _mapped(self.rejects, _refusing(microbatch, schema), known),
+            *(frame_of(session, table) for table in here),
+        ]
+
+    @property
+    def rows(self) -> int:
+        """Return how many messages there are."""
+        return self.messages.rows
+
+    @property
+    def frame(self) -> DataFrame:
+        """Return the messages."""
+        return self.messages.messages
+
+
+def _mapped(frame: DataFrame, function: Batches, schema: pa.Schema) -> DataFrame:
+    return frame.mapInArrow(function, from_arrow_schema(schema))
+
+
+def _arrow(frame: DataFrame) -> pa.Table:
+    return plain(frame.toArrow())
+
+
+def _chunks(rows: pa.Table) -> pa.Table:
+    """Return rows of a raw depot in their types."""
+    return rows.select(CHUNKS.names).cast(CHUNKS)
+
+
+def _for_driver(plan: Plan) -> Column:
+    """Choose the rows that come to the driver: of sources that are not plain, and those that are no chunk."""
+    chosen = F.col("raw_source").isin(list(plan.others)) | (F.col("sequence") < FIRST)
+    for name in REQUIRED:
+        chosen = chosen | F.col(name).isNull()
+    return chosen
+
+
+def _summarising(format_: Format) -> Batches:
+    def summarising(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield from summarise(_chunks(plain(pa.table(batch))), format_).to_batches()
+
+    return summarising
+
+
+def _parsing(bodies: Bodies, format_: Format, columns: pa.Schema) -> Batches:
+    def parsing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            found = parse_bodies(_chunks(plain(pa.table(batch))), bodies, format_, columns)
+            yield from found.to_batches()
+
+    return parsing
+
+
+def _refusing(microbatch: int, schema: pa.Schema) -> Batches:
+    def refusing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rejects = plain(pa.table(batch)).select(REJECTS.names).cast(REJECTS)
+            yield from refused_rows(rejects, microbatch, schema).to_batches()
+
+    return refusing

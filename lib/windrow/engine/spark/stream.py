@@ -1,0 +1,180 @@
+"""The depot's change feed as Spark streams it: the frames of `foreachBatch`, cut into slices of whole versions."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from windrow import errors
+from windrow.columnar.arrow import plain
+from windrow.engine.arrivals import Arrivals, Arrived
+from windrow.engine.conversion import Conversion
+from windrow.engine.depot_rows import cut_rows, rows_of
+from windrow.engine.slices import cut, messages_of, refuse_changes
+from windrow.engine.spark.executors import ExecutorsSlice
+from windrow.engine.spark.frames import Kept
+from windrow.errors import WindrowError, first_line
+from windrow.model.commits import CHANGE, COMMITTED_AT, FEED_COLUMNS, VERSION
+
+if TYPE_CHECKING:
+    from windrow.engine.spark.engine import SparkEngine
+
+
+@dataclass(frozen=True, slots=True)
+class SparkArrivals:
+    """New versions of the depot in the frame of one `foreachBatch` call."""
+
+    frame: DataFrame
+    counts: Mapping[int, int | None]
+    octets: Mapping[int, int]
+    begin: int
+    on_depot_delete: str
+    max_driver_messages: int
+    last: int | None
+    collected: pa.Table | None
+    conversion: Conversion
+    parsed: Kept
+
+    @classmethod
+    def of(
+        cls,
+        frame: DataFrame,
+        counts: Mapping[int, int | None],
+        octets: Mapping[int, int],
+        begin: int,
+        on_depot_delete: str,
+        max_driver_messages: int,
+        conversion: Conversion,
+        kept: ExitStack,
+    ) -> SparkArrivals:
+        """Collect the frame once when it is small enough for the driver, else leave it to the executors.
+
+        `counts` may reach beyond the frame, whose last version is `last`, None when it has no rows. What is kept of
+        frames is let go with `kept`; each slice would otherwise read the whole frame, because `foreachBatch` hands it
+        over as an RDD.
+        """
+        known = [count for count in counts.values() if count is not None]
+        total = sum(known) if len(known) == len(counts) else frame.count()
+        fits = total <= conversion.most_rows(max_driver_messages) and conversion.fits(octets)
+        feed = _collected(frame, conversion) if fits and not conversion.spreads(total, max_driver_messages) else None
+        if feed is None:
+            kept.enter_context(Kept()).keep(frame)
+        last = frame.agg(F.max(VERSION)).collect()[0][0] if feed is None else pc.max(feed[VERSION]).as_py()
+        new = {version: count for version, count in counts.items() if count != 0 and version <= (last or 0)}
+        rows = None if feed is None else _rows_of(feed, on_depot_delete, conversion)
+        parsed = kept.enter_context(Kept())
+        return cls(frame, new, octets, begin, on_depot_delete, max_driver_messages, last, rows, conversion, parsed)
+
+    def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
+        """Return the next slice, or None when all is read."""
+        left = {at: count for at, count in self.counts.items() if upto is None or at <= upto}
+        while versions := self.conversion.next_versions(left, self.octets, version, max_messages):
+            counts = {at: self.counts[at] for at in versions}
+            arrived = self._slice(counts)
+            if arrived is not None:
+                return arrived
+            version = versions[-1]
+        return None
+
+    def _slice(self, counts: Mapping[int, int | None]) -> Arrived | None:
+        """Return the versions that have rows; a version whose log says it has rows stays, whatever was read."""
+        if self.collected is not None:
+            present = set(self.collected["version"].unique().to_pylist())
+            filled = [at for at in counts if counts[at] or at in present]
+            return self._cut(self.collected, counts, filled) if filled else None
+        part = self.frame.where(F.col(VERSION).between(min(counts), max(counts)))
+        unknown = any(count is None for count in counts.values())
+        rows = part.count() if unknown else sum(count or 0 for count in counts.values())
+        if rows == 0:
+            return None
+        if not self.conversion.spreads(rows, self.max_driver_messages):
+            collected = _rows_of(_collected(part, self.conversion), self.on_depot_delete, self.conversion)
+            return self._cut(collected, counts, list(counts))
+        if self.on_depot_delete == "error":
+            refuse_changes(plain(part.where(F.col(CHANGE) != "insert").select(CHANGE, VERSION).limit(1).toArrow()))
+        inserted = part.where(F.col(CHANGE) == "insert").withColumn("version", F.col(VERSION)).drop(*FEED_COLUMNS)
+        if self.conversion.format is None:
+            return ExecutorsSlice.of(inserted, counts, rows)
+        from windrow.engine.spark.raw_executors import CHUNKS, RawExecutorsSlice
+
+        chunks = inserted.select(CHUNKS.names)
+        return RawExecutorsSlice(chunks, counts, self.conversion.format, self.conversion, self.parsed)
+
+    def _cut(self, rows: pa.Table, counts: Mapping[int, int | None], versions: list[int]) -> Arrived:
+        """Return the slice of the given versions of what was brought here."""
+        conversion = self.conversion
+        if conversion.verbatim:
+            return cut_rows(rows, counts, versions)
+        if conversion.format is None:
+            return cut(rows, counts, versions)
+        from windrow.engine.raw_slices import cut_chunks
+
+        return cut_chunks(rows, counts, versions, conversion.format, conversion.apply_on(self.frame.sparkSession))
+
+
+def _rows_of(feed: pa.Table, on_depot_delete: str, conversion: Conversion) -> pa.Table:
+    """Return what was inserted: messages, the chunks of a raw depot, or rows as they are."""
+    if conversion.verbatim:
+        return rows_of(feed, feed[CHANGE], on_depot_delete)
+    if conversion.format is None:
+        return messages_of(feed, feed[CHANGE], on_depot_delete)
+    from windrow.engine.raw_slices import chunks_of
+
+    return chunks_of(feed, feed[CHANGE], on_depot_delete)
+
+
+def _collected(frame: DataFrame, conversion: Conversion) -> pa.Table:
+    """Bring the rows of a change feed here: whether one was inserted as a bit, which as a text costs like a payload."""
+    inserted = F.col(CHANGE).isin(*conversion.arriving)
+    return plain(frame.withColumn(CHANGE, inserted).drop(COMMITTED_AT).toArrow())
+
+
+class Take:
+    """What `foreachBatch` calls. On Spark Connect it runs in a process of the server, with copies of all it holds.
+
+    `failure` is the error of a call in this process. One in another process comes back as the text of the stream's
+    error, in which `failure_in` finds it.
+    """
+
+    def __init__(self, engine: SparkEngine, begin: int, handle: Callable[[Arrivals], None]) -> None:
+        """Begin with depot version `begin`."""
+        self._engine, self._begin, self._handle = engine, begin, handle
+        self.failure: Exception | None = None
+
+    def __call__(self, frame: DataFrame, _: int) -> None:
+        """Handle one frame; remember where the next one begins."""
+        try:
+            self._begin = self._engine.take(frame, self._begin, self._handle)
+        except Exception as error:
+            self.failure = error
+            raise RuntimeError(_marked(error)) from error
+
+
+MARK = re.compile(r"<windrow>(.*?)</windrow>", re.DOTALL)
+
+
+def _marked(error: Exception) -> str:
+    said = (error.message, error.hint) if isinstance(error, WindrowError) else (first_line(error), "")
+    return f"<windrow>{json.dumps([type(error).__name__, *said])}</windrow>"
+
+
+def failure_in(text: str) -> Exception | None:
+    """Return the error that a stream's error tells of, None when it was not ours to mark."""
+    found = MARK.search(text)
+    if found is None:
+        return None
+    name, message, hint = json.loads(found[1])
+    kind: Any = getattr(errors, name, None)
+    if kind is None:
+        return RuntimeError(f"{name}: {message}")
+    error: WindrowError = kind(message, hint)
+    return error

@@ -1,0 +1,146 @@
+"""The two tables of the Spark engine: where they lie, their logs, how they are made, and who looks after them."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from windrow.delta import creation
+from windrow.delta.locations import for_spark, is_name, local_path, reference
+from windrow.delta.lock import commit_lock
+from windrow.delta.log import DeltaRsLog, Log
+from windrow.delta.maintenance import DeltaRsUpkeep
+from windrow.engine.depot_and_ledger import DepotAndLedger
+from windrow.engine.protocol import Live, Upkeep
+from windrow.engine.spark import catalog
+from windrow.engine.spark.log import SparkLog, detail
+from windrow.engine.spark.maintenance import SparkUpkeep
+from windrow.engine.spark.session import bare_is_local, find_session
+from windrow.engine.spark.session_settings import NOTE, configured
+from windrow.model import chunks, tables
+from windrow.settings.settings import Settings
+
+ON_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"  # there a path without a scheme is none of the local disk
+
+
+class SparkTables(DepotAndLedger):
+    """Depot and ledger, by paths or catalog names."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        session: SparkSession | None = None,
+        rows: bool = False,
+        views: catalog.Views | None = None,
+    ) -> None:
+        """Use `session`, or the one of the platform, or start a local one.
+
+        With `rows` a depot that holds no messages is read as its rows are; `views` gives those of a topology.
+        """
+        if session is None:
+            session = find_session(catalog=is_name(settings.depot) or is_name(settings.ledger))
+        self._root = self._session = session
+        self.remote = type(session).__module__.startswith("pyspark.sql.connect")
+        super().__init__(settings, rows)
+        self._views = views
+        self._depot, self._ledger = for_spark(settings.depot), for_spark(settings.ledger)
+        self._paths: dict[str, Path | None] = {}
+        self._known: tuple[tuple[int, str | None], Live] | None = None  # live rows, and the commit that left them
+        self._takes_settings: bool | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the sessions behind: in another process the batch brings its own."""
+        return self.__dict__ | {"_root": None, "_session": None, "_known": None}
+
+    @property
+    def session(self) -> SparkSession:
+        """Return the session on which streams start."""
+        return self._root
+
+    @property
+    def session_at_work(self) -> SparkSession:
+        """Return the session of the batch that is handled, else the one on which streams start."""
+        return self._session
+
+    def create_depot(self, payload: pa.DataType, keep: str) -> None:
+        """Create an empty depot unless it exists."""
+        self._create(self._depot, tables.depot_schema(payload).empty_table(), keep, tables.DEPOT_COMMENT)
+        if (table := self._log(self._depot).table()) is not None:
+            creation.require_messages(table.schema, self._settings.depot)
+
+    def create_raw_depot(self, keep: str) -> None:
+        """Create an empty raw depot unless it exists."""
+        self._create(self._depot, chunks.RAW.empty_table(), keep, chunks.COMMENT)
+        if (table := self._log(self._depot).table()) is not None:
+            creation.require_raw(table.schema, self._settings.depot)
+
+    def create_ledger(self, first: pa.Table, keep: str) -> None:
+        """Create the ledger with its first rows in one commit, and the views over it, unless it exists."""
+        catalog.require_free(self._session, self._ledger, self._settings.views, self._views)
+        self._create(self._ledger, first, keep, tables.LEDGER_COMMENT, by="state")
+        self.create_views()
+
+    def create_views(self, missing: bool = False) -> list[str]:
+        """Create the views over a catalog ledger, or only those `missing`, and return their names; a path has none."""
+        if not is_name(self._ledger):
+            return []
+        return catalog.create_views(self._session, self._ledger, self._settings.views, self._views, missing)
+
+    def add_columns(self, columns: pa.Schema) -> None:
+        """Add columns to the ledger, and to the views over it."""
+        with self._lock(self._ledger):
+            catalog.add_columns(self._session, self._ledger, columns)
+        self.create_views()
+
+    def path_of(self, table: str) -> str | None:
+        """Return where the files of `depot` or `ledger` lie, which commands without Spark need to know."""
+        location = self._depot if table == "depot" else self._ledger
+        if is_name(location):
+            found = detail(self._session, reference(location))
+            location = found["location"] if found else ""
+        return str(local_path(location) or location) if location else None
+
+    def upkeep(self, table: str, location: str | None = None) -> Upkeep:
+        """Return what looks after the files of a table: delta-rs on a disk of this machine, if it can."""
+        location = location or (self._depot if table == "depot" else self._ledger)
+        path = self._path(location)
+        if path is not None and DeltaRsUpkeep(str(path), table).obstacle() is None:
+            return DeltaRsUpkeep(str(path), table)
+        return SparkUpkeep(self._session, reference(location), table, lambda: self._lock(location))
+
+    def _create(self, location: str, rows: pa.Table, keep: str, comment: str, by: str = "") -> None:
+        """Create a table with its first rows unless it exists. Raises TableRefused where something else lies."""
+        path, properties = self._path(location), tables.PROPERTIES | tables.retention(keep)
+        noted = {NOTE: json.dumps({"token": rows["token"][0].as_py()})} if by else {}
+        with self._lock(location), configured(self._session, noted):
+            if path is not None and not is_name(location) and self._log(location).latest() is None:
+                creation.require_empty(str(path), "ledger" if by else "depot")
+            catalog.create_table(self._session, location, rows, properties, comment, by)
+
+    def _log(self, location: str) -> Log:
+        path = self._path(location)
+        return SparkLog(self._session, reference(location)) if path is None else DeltaRsLog(str(path))
+
+    def _path(self, location: str) -> Path | None:
+        """Return where a table lies when delta-rs, here, reads the same files; None when only Spark can tell."""
+        if self.remote or ON_DATABRICKS in os.environ:
+            return None
+        if not is_name(location):
+            return local_path(location) if location.startswith("file:") or bare_is_local(self._root) else None
+        if location not in self._paths:
+            found = detail(self._session, reference(location))
+            if found is None:
+                return None
+            self._paths[location] = local_path(found["location"])
+        return self._paths[location]
+
+    def _lock(self, location: str, keep: bool = True) -> AbstractContextManager[None]:
+        """Hold the lock of a table whose files lie on a disk of this machine, through whatever Spark writes them."""
+        path = self._path(location) or (local_path(location) if self.remote else None)
+        return commit_lock(str(path), keep) if path is not None and path.parent.is_dir() else nullcontext()

@@ -1,0 +1,113 @@
+"""Chunks as they arrive: rows of a raw depot, by source and depot version; what is no chunk is told apart."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.formats.codecs import CodecError
+from windrow.formats.raw.queue import Chunk
+from windrow.formats.texts import Texts
+from windrow.model.chunks import FIRST, RAW
+
+REQUIRED = ("raw_source", "sequence", "bytes", "received_at")
+Decode = Callable[[bytes], bytes] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Invalid:
+    """A row that is no chunk: what it has, and what it lacks."""
+
+    raw_source: str | None
+    number: int | None
+    content: bytes
+    received_at: int | None
+    version: int
+    detail: str
+    ordinal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """The chunks of each source by depot version, in the order of the versions, and the rows that are none."""
+
+    chunks: dict[str, dict[int, list[Chunk]]]
+    invalid: list[Invalid]
+
+    @classmethod
+    def of(cls, rows: pa.Table, decode: Decode) -> Arrived:
+        """Return what rows (`RAW` and `version`) hold; contents are decoded by a codec."""
+        fault = _faults(rows)
+        chunks: dict[str, dict[int, list[Chunk]]] = defaultdict(lambda: defaultdict(list))
+        for name, number, content, last, received_at, version in _chunks(rows, pc.is_null(fault)):
+            chunks[name][version].append(_chunk(number, content, bool(last), received_at, version, decode))
+        return cls(chunks, _invalid(rows.append_column("fault", fault)))
+
+
+def _chunk(number: int, content: memoryview, last: bool, received_at: int, version: int, decode: Decode) -> Chunk:
+    if decode is None:
+        return Chunk.of(number, content, last, received_at, version)
+    try:
+        return Chunk.of(number, decode(bytes(content)), last, received_at, version)
+    except CodecError as error:
+        return Chunk.of(number, content, last, received_at, version)._replace(broken=str(error))
+
+
+def _chunks(rows: pa.Table, good: pa.ChunkedArray) -> Iterator[tuple[Any, ...]]:
+    """Yield the values of good rows by version, the octets of each where they are."""
+    contents = [content for part in rows["bytes"].chunks for content in _contents(Texts.of(part))]
+    others = list(_values(rows.set_column(rows.column_names.index("bytes"), "bytes", pa.nulls(rows.num_rows))))
+    chosen = np.flatnonzero(good.to_numpy())
+    for row in chosen[np.argsort(rows["version"].to_numpy()[chosen], kind="stable")].tolist():
+        name, number, _, *more = others[row]
+        yield name, number, contents[row], *more
+
+
+def _contents(texts: Texts) -> Iterator[memoryview]:
+    octets = texts.octets.data
+    for begin, end in zip(texts.begin.tolist(), texts.end.tolist(), strict=True):
+        yield octets[begin:end]
+
+
+def _values(rows: pa.Table) -> zip[tuple[Any, ...]]:
+    columns = [rows[name] for name in RAW.names] + [rows["version"]]
+    return zip(
+        *(
+            (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
+            for column in columns
+        ),
+        strict=True,
+    )
+
+
+def _faults(rows: pa.Table) -> pa.ChunkedArray:
+    """Say of each row what makes it no chunk, NULL for a good one."""
+    fault = pa.chunked_array([pa.nulls(rows.num_rows, pa.string())])
+    for name in REQUIRED:
+        fault = pc.coalesce(fault, pc.if_else(pc.is_null(rows[name]), f"{name} is NULL", None))
+    early = pc.fill_null(pc.less(rows["sequence"], FIRST), False)
+    return pc.coalesce(fault, pc.if_else(early, f"sequence is less than {FIRST}", None))
+
+
+def _invalid(rows: pa.Table) -> list[Invalid]:
+    """Return the rows that are no chunks, numbered within their version whatever order they were read in."""
+    by = [
+        ("version", "ascending"),
+        ("raw_source", "ascending"),
+        ("sequence", "ascending"),
+        ("received_at", "ascending"),
+    ]
+    bad = rows.filter(pc.is_valid(rows["fault"])).sort_by(by)
+    found: list[Invalid] = []
+    for (name, number, content, _, received_at, version), detail in zip(
+        _values(bad), bad["fault"].to_pylist(), strict=True
+    ):
+        ordinal = found[-1].ordinal + 1 if found and found[-1].version == version else 0
+        found.append(Invalid(name, number, content or b"", received_at, version, detail, ordinal))
+    return found

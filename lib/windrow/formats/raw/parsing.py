@@ -1,0 +1,154 @@
+"""Parsing of spans: good records, and why the others are bad.
+
+A record over several lines that is bad may hold good ones: a quote was opened in the first line, and another one far
+behind closed it. Such a record is cut off behind its first line, and the others are framed anew. If they come out even
+at its end they are records; if not, it is bad as a whole. So a bad record is told by its own octets, like a good one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.formats.format import Format
+from windrow.formats.framing import GAP, OPEN, OVERSIZE, DelimitedFraming
+from windrow.formats.raw.spans import Spans
+from windrow.formats.records import HeaderRefused, Ints, Parsed, Records
+
+CUT = {
+    OVERSIZE: ("format_oversize", "more octets than max_record_bytes"),
+    OPEN: ("format_syntax", "it is not finished where its source ends"),
+    GAP: ("format_gap", "octets before or behind it never came"),
+}
+MISFRAMED = pa.array(["format_columns", "format_syntax"])  # of a record that may be several
+
+
+# Spans that are no records, and why; `field` is the one that is bad (NULL: the record as a whole).
+BAD = pa.schema([("span", pa.int64()), ("reason", pa.string()), ("detail", pa.string()), ("field", pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The spans as they were parsed in the end, the fields of the good ones (`span` says which), and the bad ones."""
+
+    spans: Spans
+    fields: pa.Table
+    span: Ints
+    bad: pa.Table
+
+
+def parse(spans: Spans, format_: Format) -> Values:
+    """Parse the records among spans."""
+    bad = [_alike(np.flatnonzero(spans.what == what), *why) for what, why in CUT.items()]
+    tables: list[pa.Table] = [format_.parser.schema.empty_table()]
+    rows: list[Ints] = []
+    todo = spans.records()
+    bad += _bad_headers(spans, format_)
+    while todo.size:
+        found: list[pa.Table] = []
+        for header, chosen in _by_header(spans, todo).items():
+            table, row, refused = _parsed(spans, chosen, header, format_)
+            tables.append(table)
+            rows.append(row)
+            found.append(refused)
+        framing = format_.delimited
+        before = spans.count
+        spans = spans if framing is None else _repaired(spans, pa.concat_tables(found), framing)
+        bad += found
+        todo = np.arange(before, spans.count)
+    span = np.concatenate([np.empty(0, np.int64), *rows])
+    order = np.argsort(spans.begin[span], kind="stable")
+    fields = pa.concat_tables(tables)
+    return Values(spans, fields.take(pa.array(order)) if len(rows) > 1 else fields, span[order], pa.concat_tables(bad))
+
+
+def _by_header(spans: Spans, chosen: Ints) -> dict[bytes | None, Ints]:
+    """Group spans by the header of their source."""
+    columns = [segment.columns for segment in spans.segments]
+    if len(set(columns)) == 1:
+        return {columns[0]: chosen}
+    groups: dict[bytes | None, list[int]] = defaultdict(list)
+    for number, header in enumerate(columns):
+        groups[header].append(number)
+    return {header: chosen[np.isin(spans.segment[chosen], among)] for header, among in groups.items()}
+
+
+def _parsed(spans: Spans, chosen: Ints, header: bytes | None, format_: Format) -> tuple[pa.Table, Ints, pa.Table]:
+    """Parse spans of one header; return fields, of which spans they are, and the bad ones."""
+    try:
+        parser = format_.parser_of(header)
+    except HeaderRefused as error:
+        refused = _alike(chosen, error.reason, f"the header of its source: {error}")
+        return format_.parser.schema.empty_table(), np.empty(0, np.int64), refused
+    begin, end = format_.framing.content(spans.octets, spans.begin[chosen], spans.end[chosen])
+    parsed: Parsed = parser.parse(Records(spans.octets, begin, end))
+    return parsed.fields, chosen[parsed.record], _refused(parsed.rejects, chosen)
+
+
+def _refused(rejects: pa.Table, chosen: Ints) -> pa.Table:
+    """Return rejects of a parser by the spans that they are, with the field in what is wrong."""
+    span = pa.array(chosen[rejects["record"].to_numpy()], pa.int64())
+    column, detail = rejects["column"], rejects["detail"]
+    within = pc.if_else(column.is_valid(), pc.binary_join_element_wise(column, detail, ": "), detail)
+    return pa.table([span, rejects["reason"], within, column], schema=BAD)
+
+
+def _alike(span: Ints, reason: str, detail: str) -> pa.Table:
+    """Return spans that are bad as a whole, all for one reason."""
+    told = [pa.repeat(pa.scalar(value, pa.string()), span.size) for value in (reason, detail, None)]
+    return pa.Table.from_arrays([pa.array(span, pa.int64()), *told], schema=BAD)
+
+
+def _bad_headers(spans: Spans, format_: Format) -> Iterator[pa.Table]:
+    for span in spans.headers.tolist():
+        try:
+            format_.parser_of(spans.segments[int(spans.segment[span])].columns)
+        except HeaderRefused as error:
+            yield _alike(np.array([span]), error.reason, str(error))
+
+
+def _repaired(spans: Spans, bad: pa.Table, framing: DelimitedFraming) -> Spans:
+    """Return the spans with bad records of several lines cut behind the first line, and the others as new records."""
+    cut, ends = [], []
+    parents, begins, behind = [], [], []
+    for span in _of_several_lines(spans, bad, framing.delimiter).tolist():
+        found = _lines(spans, int(spans.begin[span]), int(spans.end[span]), framing)
+        if found is None:
+            continue
+        cut.append(span)
+        ends.append(found[0])
+        parents += [span] * (len(found) - 1)
+        begins += found[:-1]
+        behind += found[1:]
+    if not cut:
+        return spans
+    shorter = spans.shortened(np.array(cut, np.int64), np.array(ends, np.int64))
+    return shorter.split(np.array(parents, np.int64), np.array(begins, np.int64), np.array(behind, np.int64))
+
+
+def _of_several_lines(spans: Spans, bad: pa.Table, delimiter: bytes) -> Ints:
+    """Return bad spans that may be several records: with something like a delimiter before their end."""
+    span = bad["span"].filter(pc.is_in(bad["reason"], value_set=MISFRAMED)).to_numpy()
+    if not span.size:
+        return span
+    ends = np.append(np.flatnonzero(spans.octets == delimiter[0]), len(spans.octets))
+    first = ends[np.searchsorted(ends, spans.begin[span])]
+    return span[first + len(delimiter) < spans.end[span]]
+
+
+def _lines(spans: Spans, begin: int, end: int, framing: DelimitedFraming) -> list[int] | None:
+    """Return where the first line of a record ends, and each record behind it; None where they come out uneven."""
+    content, delimiter = spans.octets[begin:end].tobytes(), framing.delimiter
+    first = content.find(delimiter) + len(delimiter)
+    if first < len(delimiter) or first >= len(content):
+        return None
+    rest = spans.octets[begin + first : end]
+    framed = framing.frame(rest, 0, 0, last=not content.endswith(delimiter))
+    if framed.rest != len(rest) or framed.what.any():
+        return None
+    return [begin + first, *(framed.end + begin + first).tolist()]

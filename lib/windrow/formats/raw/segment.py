@@ -1,0 +1,169 @@
+"""A segment: octets of a raw source without a gap, framed, and of which chunks they are.
+
+It begins with what an earlier microbatch left, and ends where the chunks end that are there, or before a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from windrow.formats.format import Format
+from windrow.formats.framing import GAP, LOST, RECORD, Framed
+from windrow.formats.raw.queue import Missing, Taken
+from windrow.formats.raw.source import BEGIN, OFFSET, VERSION, Pieces, Source, located
+from windrow.formats.records import Ints, Octets
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+NO_HEADER = b""  # of a source whose first chunk was given up
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Spans of octets (see `Framed`), of which chunks they are, and in which depot version each span was known.
+
+    `header` is the number of the span that names the columns, -1 where there is none, and `columns` what it says.
+    `mark` are octets of a byte-order mark, which belong to no span.
+    """
+
+    source: str
+    octets: Octets
+    pieces: Pieces
+    begin: Ints
+    end: Ints
+    what: Ints
+    version: Ints
+    header: int
+    columns: bytes | None
+    mark: int
+
+
+def segments(source: Source, steps: Iterable[Taken | Missing], format_: Format) -> Iterator[Segment]:
+    """Frame what follows from some steps of a source's queue, and leave in the source what is unfinished."""
+    taken: list[Taken] = []
+    for step in steps:
+        if isinstance(step, Taken) and not step.chunk.broken:
+            taken.append(step)
+            continue
+        yield _segment(source, taken, format_, gap=step.version)
+        taken = []
+        source.state = LOST
+        source.begun = True
+        if format_.header is not None and source.header is None:
+            source.header = NO_HEADER
+    if taken:
+        yield _segment(source, taken, format_)
+
+
+def _segment(source: Source, taken: list[Taken], format_: Format, gap: int | None = None) -> Segment:
+    """Frame the rest of a source and some chunks behind it; before a gap, in a version, nothing of it stays."""
+    octets, pieces = _joined(source, taken, gap)
+    last, seen = bool(taken) and taken[-1].chunk.last, len(source.rest) if source.begun else 0
+    mark = _mark(source, octets, format_, last or gap is not None)
+    if mark < 0:
+        source.rest, source.pieces = octets.tobytes(), pieces
+        return _nothing(source)
+    octets, pieces = octets[mark:], _behind(pieces, mark)
+    changed = source.fingerprint != format_.fingerprint and source.state >= 0
+    framed = format_.framing.frame(octets, 0 if changed else seen, 0 if changed else source.state, last)
+    if gap is not None:
+        framed = _cut_rest(framed, len(octets))
+    source.fingerprint, source.state = format_.fingerprint, framed.state
+    source.rest, source.pieces = octets[framed.rest :].tobytes(), _behind(pieces, framed.rest)
+    header = _header(source, framed, octets, format_)
+    version = pieces[_piece(pieces, framed.known - 1), VERSION]
+    if gap is not None:
+        version[framed.known > len(octets)] = gap
+    return Segment(
+        source=source.name,
+        octets=octets,
+        pieces=pieces,
+        begin=framed.begin,
+        end=framed.end,
+        what=framed.what.astype(np.int64),
+        version=version,
+        header=header,
+        columns=source.header,
+        mark=mark,
+    )
+
+
+def _joined(source: Source, taken: list[Taken], gap: int | None) -> tuple[Octets, Pieces]:
+    """Return the rest of a source with chunks behind it, and of which chunks it is; what waited waited until now."""
+    contents = [source.rest, *(step.chunk.content for step in taken)]
+    begins = np.cumsum([len(content) for content in contents])[:-1]
+    old = source.pieces.copy()
+    old[:, VERSION] = gap if gap is not None and not taken else taken[0].version
+    new = [
+        [begin, step.chunk.number, step.chunk.offset, step.chunk.received_at, step.version]
+        for begin, step in zip(begins.tolist(), taken, strict=True)
+    ]
+    pieces = np.concatenate([old, np.array(new, np.int64).reshape(-1, 5)])
+    return _run([memoryview(content) for content in contents if content]), pieces
+
+
+def _run(contents: list[memoryview]) -> Octets:
+    """Return octets one behind the other; those that are so in one piece of memory are not copied."""
+    parts = [np.frombuffer(content, np.uint8) for content in contents]
+    begins = np.array([part.ctypes.data for part in parts], np.int64)
+    sizes = np.array([part.size for part in parts], np.int64)
+    holders = {id(content.obj) for content in contents}
+    if len(holders) != 1 or (begins[:-1] + sizes[:-1] != begins[1:]).any():
+        return np.concatenate([np.empty(0, np.uint8), *parts])
+    memory = np.frombuffer(memoryview(contents[0].obj), np.uint8)
+    first = begins[0] - memory.ctypes.data
+    return memory[first : first + sizes.sum()]
+
+
+def _mark(source: Source, octets: Octets, format_: Format, last: bool) -> int:
+    """Return how many octets of a byte-order mark a source begins with, -1 where it cannot be told yet."""
+    if source.begun or not format_.text:
+        source.begun = True
+        return 0
+    begin = octets[: len(BYTE_ORDER_MARK)].tobytes()
+    if len(begin) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(begin) and not last:
+        return -1
+    source.begun = True
+    return len(BYTE_ORDER_MARK) if begin == BYTE_ORDER_MARK else 0
+
+
+def _header(source: Source, framed: Framed, octets: Octets, format_: Format) -> int:
+    """Return which span is the header, and remember it; -1 where none is."""
+    records = np.flatnonzero(framed.what == RECORD)
+    if format_.header is None or source.header is not None or not records.size:
+        return -1
+    first = records[:1]
+    begin, end = format_.framing.content(octets, framed.begin[first], framed.end[first])
+    source.header = octets[begin[0] : end[0]].tobytes()
+    return int(first[0])
+
+
+def _cut_rest(framed: Framed, length: int) -> Framed:
+    """Cut off the unfinished record before a gap."""
+    if framed.rest == length:
+        return framed
+    begin, end = np.append(framed.begin, framed.rest), np.append(framed.end, length)
+    return Framed(begin, end, np.append(framed.known, length + 1), np.append(framed.what, np.int8(GAP)), length, LOST)
+
+
+def _behind(pieces: Pieces, at: int) -> Pieces:
+    """Return the pieces of the octets from a position on."""
+    if not pieces.size:
+        return pieces
+    kept = pieces[int(_piece(pieces, np.array([at]))[0]) :].copy()
+    kept[0, OFFSET] += at - kept[0, BEGIN]
+    kept[:, BEGIN] -= at
+    kept[0, BEGIN] = 0
+    return kept
+
+
+def _piece(pieces: Pieces, position: Ints) -> Ints:
+    """Return in which piece each position is; one behind all is in the last."""
+    return located(pieces[:, BEGIN].copy(), position)
+
+
+def _nothing(source: Source) -> Segment:
+    none = np.empty(0, np.int64)
+    return Segment(source.name, np.empty(0, np.uint8), source.pieces[:0], none, none, none, none, -1, source.header, 0)

@@ -1,0 +1,147 @@
+"""A raw source between two microbatches: its queue, the octets of the record that is unfinished, the state of framing.
+
+In the ledger it is a row of state `partial` for itself, and one for each chunk that is held back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from windrow.columnar.compiled import compiled, inlined
+from windrow.formats.raw.queue import Chunk, Queue
+from windrow.formats.records import Ints
+
+Pieces = np.ndarray[tuple[int, int], np.dtype[np.int64]]
+BEGIN, CHUNK, OFFSET, RECEIVED_AT, VERSION = range(5)  # columns of pieces
+
+
+@dataclass(slots=True)
+class Source:
+    """What is known of a source.
+
+    `rest` are the octets of the unfinished record; `pieces` says of which chunks they are, one row each: at which
+    octet of the rest it begins, the chunk's number, the offset in it, when it was received (microseconds), and
+    the depot version with which it was framed.
+    `state` is that of the framing behind them, under the format whose `fingerprint` is given. `header` is the first
+    record, where that names the columns.
+    """
+
+    name: str
+    queue: Queue = field(default_factory=Queue)
+    rest: bytes = b""
+    pieces: Pieces = field(default_factory=lambda: np.empty((0, 5), np.int64))
+    state: int = 0
+    begun: bool = False
+    header: bytes | None = None
+    fingerprint: str = ""
+
+    @property
+    def octets(self) -> int:
+        """Return how many octets are kept of it."""
+        return len(self.rest) + sum(len(chunk.content) for chunk in self.queue.held.values())
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield its rows in the ledger."""
+        said = {
+            "state": self.state,
+            "begun": self.begun,
+            "header": None if self.header is None else self.header.decode("latin-1"),
+            "format": self.fingerprint,
+            "pieces": self.pieces.tolist(),
+        }
+        yield {
+            "id": f"raw/{encoded(self.name)}",
+            "raw_source": self.name,
+            "chunk": self.queue.next,
+            "last": self.queue.ended,
+            "content": self.rest,
+            "framing": json.dumps(said),
+            "digests": self.queue.digests,
+        }
+        for number, chunk in self.queue.held.items():
+            yield {
+                "id": f"raw/{encoded(self.name)}/{number}",
+                "raw_source": self.name,
+                "chunk": number,
+                "last": chunk.last,
+                "content": chunk.content,
+                "received_at": chunk.received_at,
+                "depot_version": chunk.version,
+                "reason": chunk.broken or None,
+            }
+
+    @classmethod
+    def of(cls, rows: list[Mapping[str, Any]]) -> Source:
+        """Return a source from its rows, with times in microseconds."""
+        (own,) = (row for row in rows if row["framing"] is not None)
+        said = json.loads(own["framing"])
+        held = {
+            row["chunk"]: Chunk.of(
+                row["chunk"], row["content"], row["last"], row["received_at"], row["depot_version"]
+            )._replace(broken=row["reason"] or "")
+            for row in rows
+            if row["framing"] is None
+        }
+        return cls(
+            name=own["raw_source"],
+            queue=Queue(own["chunk"], own["last"], held, own["digests"]),
+            rest=own["content"],
+            pieces=np.array(said["pieces"], np.int64).reshape(-1, 5),
+            state=said["state"],
+            begun=said["begun"],
+            header=None if said["header"] is None else said["header"].encode("latin-1"),
+            fingerprint=said["format"],
+        )
+
+
+@compiled
+def located(begins: Ints, position: Ints) -> Ints:
+    """Return in which piece each position is, of pieces that begin there."""
+    found, piece = np.empty(len(position), np.int64), 0
+    for number in range(len(position)):
+        piece = _piece(begins, piece, position[number])
+        found[number] = piece
+    return found
+
+
+@compiled
+def placed(pieces: Pieces, begin: Ints, end: Ints, spans: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return where spans begin, chunk and offset, and when what completed each was received; `pieces` are columns."""
+    chunk, offset, received = (
+        np.empty(len(spans), np.int64),
+        np.empty(len(spans), np.int64),
+        np.empty(len(spans), np.int64),
+    )
+    first, last = 0, 0
+    for number in range(len(spans)):
+        span = spans[number]
+        first = _piece(pieces[BEGIN], first, begin[span])
+        last = _piece(pieces[BEGIN], last, end[span] - 1)
+        chunk[number] = pieces[CHUNK, first]
+        offset[number] = pieces[OFFSET, first] + begin[span] - pieces[BEGIN, first]
+        received[number] = pieces[RECEIVED_AT, last]
+    return chunk, offset, received
+
+
+@inlined
+def _piece(begins: Ints, piece: int, position: int) -> int:
+    """Return in which piece a position is, -1 before all; fast where it is behind the last one that was asked for."""
+    last = len(begins) - 1
+    piece = min(max(piece, 0), last)
+    while piece < last and begins[piece + 1] <= position:
+        piece += 1
+    while piece >= 0 and begins[piece] > position:
+        piece -= 1
+    return piece
+
+
+def encoded(name: str) -> str:
+    """Return a component of an id."""
+    for special, code in (("%", "%25"), ("/", "%2F"), ("\0", "%00")):
+        name = name.replace(special, code)
+    return name

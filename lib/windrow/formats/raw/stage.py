@@ -1,0 +1,182 @@
+"""The stage before the kernel: chunks of raw sources into the fields of records, and what is refused on the way.
+
+It takes what arrived and what the ledger holds of its sources, and returns both as they are afterwards. It is pure, and
+what it makes of a source depends on the source's octets alone, neither on its chunks nor on the microbatches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.columnar.arrow import TIME
+from windrow.formats.format import Format
+from windrow.formats.raw.arrived import Arrived, Invalid
+from windrow.formats.raw.byte_counts import Volume
+from windrow.formats.raw.parsing import Values, parse
+from windrow.formats.raw.partial import changes, sources_of
+from windrow.formats.raw.queue import Refused, Taken
+from windrow.formats.raw.segment import Segment, segments
+from windrow.formats.raw.source import Source
+from windrow.formats.raw.spans import Spans
+from windrow.model.commits import VERSION
+
+REJECTS = pa.schema(
+    [
+        ("raw_source", pa.string()), ("chunk", pa.int64()), ("offset", pa.int64()), ("received_at", TIME),
+        ("version", pa.int64()), ("arrived_in", pa.int64()), ("ordinal", pa.int64()), ("reason", pa.string()),
+        ("detail", pa.string()), ("octets", pa.int64()), ("content", pa.binary()), ("field", pa.string()),
+    ]
+)  # fmt: skip
+REPEATED, CODEC, INVALID = "format_repeated", "format_codec", "format_invalid"
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What a microbatch makes of chunks.
+
+    `fields` has a row for each good record: its fields, `spans.PLACE`, and the depot version that completed it
+    (`commits.VERSION`).
+    `rejects` has the records and chunks that are none (`REJECTS`): a record has an offset; a chunk has the version that
+    it `arrived_in`, and an `ordinal` in it. `partial` are the rows of the ledger that change, with `known`.
+    """
+
+    fields: pa.Table
+    rejects: pa.Table
+    partial: pa.Table
+    volume: Volume
+
+    def __add__(self, other: Staged) -> Staged:
+        """Return what both give, of different sources."""
+        return Staged(
+            pa.concat_tables([self.fields, other.fields]),
+            pa.concat_tables([self.rejects, other.rejects]),
+            pa.concat_tables([self.partial, other.partial]),
+            self.volume + other.volume,
+        )
+
+
+def stage(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
+    """Return what rows of a raw depot (`chunks.RAW` and `version`) become, with the partial rows of a ledger."""
+    arrived, sources = Arrived.of(rows, format_.decode), sources_of(partial)
+    touched = {name: sources.get(name) or Source(name) for name in arrived.chunks}
+    kept = sum(source.octets for source in touched.values())
+    rejects = [_invalid(one) for one in arrived.invalid]
+    framed: list[Segment] = []
+    for name, versions in arrived.chunks.items():
+        source, taken = touched[name], []
+        for chunks in versions.values():
+            for step in source.queue.take(chunks, format_.max_held_bytes, format_.remembered_chunks):
+                if isinstance(step, Refused):
+                    rejects.append(_refused(name, step))
+                    continue
+                if isinstance(step, Taken) and step.chunk.broken:
+                    rejects.append(_refused(name, Refused(step.chunk, CODEC, step.chunk.broken, step.version)))
+                taken.append(step)
+        framed += segments(source, taken, format_)
+    read = sum(len(chunk.content) for one in arrived.chunks.values() for chunks in one.values() for chunk in chunks)
+    read += sum(len(one.content) for one in arrived.invalid)
+    return staged(framed, rejects, touched.values(), partial, format_, read, kept)
+
+
+def staged(
+    framed: list[Segment],
+    rejects: list[dict[str, Any]],
+    touched: Collection[Source],
+    partial: pa.Table,
+    format_: Format,
+    read: int,
+    kept_before: int,
+) -> Staged:
+    """Return what segments and refused chunks become, with the sources as they are afterwards."""
+    values = parse(Spans.of(framed), format_)
+    refused = pa.concat_tables([rejects_of(values), _table(rejects)])
+    volume = Volume(
+        read=read,
+        framed=_framed(values, framed),
+        rejected=_octets(refused, repeated=False),
+        repeated=_octets(refused, repeated=True),
+        kept=sum(source.octets for source in touched) - kept_before,
+    )
+    return Staged(fields_of(values), refused, changes(partial, touched), volume)
+
+
+def _framed(values: Values, framed: list[Segment]) -> int:
+    """Count the octets of records that are not bad, of headers and of byte-order marks."""
+    size = values.spans.end - values.spans.begin
+    bad = values.bad["span"].to_numpy()
+    return int(size.sum() - size[bad].sum()) + sum(segment.mark for segment in framed)
+
+
+def _octets(rejects: pa.Table, *, repeated: bool) -> int:
+    chosen = rejects.filter(pc.equal(pc.equal(rejects["reason"], REPEATED), repeated))
+    return int(pc.sum(chosen["octets"]).as_py() or 0)
+
+
+def fields_of(values: Values) -> pa.Table:
+    """Return the fields of good records, with where each is (`spans.PLACE`), and the version (`VERSION`)."""
+    table = values.fields
+    for name, column in values.spans.places(values.span).items():
+        if name not in table.column_names:
+            table = table.append_column(name, column)
+    return table.append_column(VERSION, pa.array(values.spans.version[values.span]))
+
+
+def rejects_of(values: Values) -> pa.Table:
+    """Return the bad records as rejects."""
+    spans = values.spans
+    span = values.bad["span"].to_numpy()
+    places = spans.places(span)
+    chunk, offset = (places[name].cast(pa.string()) for name in ("chunk", "offset"))
+    why = values.bad["detail"].combine_chunks()
+    columns: dict[str, Any] = places | {
+        "version": spans.version[span],
+        "arrived_in": pa.nulls(span.size, pa.int64()),
+        "ordinal": pa.nulls(span.size, pa.int64()),
+        "reason": values.bad["reason"],
+        "detail": pc.binary_join_element_wise("chunk ", chunk, ", offset ", offset, ": ", why, ""),
+        "octets": spans.end[span] - spans.begin[span],
+        "content": spans.contents(span),
+        "field": values.bad["field"],
+    }
+    return pa.table({name: columns[name] for name in REJECTS.names}, REJECTS)
+
+
+def _refused(source: str, refused: Refused) -> dict[str, Any]:
+    chunk = refused.chunk
+    return {
+        "raw_source": source,
+        "chunk": chunk.number,
+        "received_at": chunk.received_at,
+        "version": refused.version,
+        "arrived_in": chunk.version,
+        "ordinal": chunk.ordinal,
+        "reason": refused.reason,
+        "detail": f"chunk {chunk.number}: {refused.detail}",
+        "octets": len(chunk.content),
+        "content": None if refused.reason == REPEATED else chunk.content,
+    }
+
+
+def _invalid(row: Invalid) -> dict[str, Any]:
+    return {
+        "raw_source": row.raw_source,
+        "chunk": row.number,
+        "received_at": row.received_at,
+        "version": row.version,
+        "arrived_in": row.version,
+        "ordinal": row.ordinal,
+        "reason": INVALID,
+        "detail": row.detail,
+        "octets": len(row.content),
+        "content": row.content,
+    }
+
+
+def _table(rows: list[dict[str, Any]]) -> pa.Table:
+    counts = pa.schema([(field.name, pa.int64() if field.type == TIME else field.type) for field in REJECTS])
+    return pa.Table.from_pylist(rows, counts).cast(REJECTS)

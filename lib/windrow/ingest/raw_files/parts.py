@@ -1,0 +1,121 @@
+"""Parquet files of chunks, written into the directory of a raw depot. They count when a commit names them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem
+
+from windrow.delta.statistics import statistics
+from windrow.ingest.raw_files.portion import Added
+from windrow.model import chunks
+from windrow.model.chunks import Chunk
+
+FILE_BYTES = 134_217_728  # on disk, about
+GROUP_BYTES = 8_388_608  # in memory: readers hold a row group at a time as well
+GROUP_ROWS = 65_536
+NAMES = ["raw_source", "sequence", "last", "received_at"]  # nobody looks for octets by their least and greatest value
+
+
+class Parts:
+    """Writes the chunks of one raw source; a row group is written while the next one is collected.
+
+    Left with an error, it removes what it wrote and nobody took.
+    """
+
+    def __init__(self, store: FileSystem, name: str, raw_source: str, received_at: int) -> None:
+        """Write files `part-NAME-NUMBER` into `store`."""
+        self._store, self._name, self._raw_source, self._received_at = store, name, raw_source, received_at
+        self._pool = ThreadPoolExecutor(1, "windrow-chunks")
+        self._writing: Future[None] | None = None
+        self._group: list[Chunk] = []
+        self._held = 0
+        self._headers: list[Chunk] = []
+        self._stream: Any = None
+        self._writer: Any = None
+        self._begun = 0
+        self._opened: list[str] = []
+        self._added: list[Added] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        self._pool.shutdown()
+        if kind is not None:
+            with suppress(Exception):  # what went wrong first is told
+                self._close()
+            discard(self._store, self._opened)
+
+    def add(self, chunk: Chunk) -> None:
+        """Take the next chunk."""
+        self._group.append(chunk)
+        self._held += len(chunk.octets)
+        if self._held >= GROUP_BYTES or len(self._group) >= GROUP_ROWS:
+            self._flush()
+
+    def take(self) -> tuple[Added, ...]:
+        """Write what is left, and hand over the files that are new."""
+        self._flush()
+        self._wait()
+        self._close()
+        taken, self._added, self._opened = tuple(self._added), [], []
+        return taken
+
+    def _flush(self) -> None:
+        self._wait()
+        if self._group:
+            self._writing = self._pool.submit(self._write, self._group)
+            self._group, self._held = [], 0
+
+    def _wait(self) -> None:
+        if self._writing is not None:
+            self._writing.result()
+            self._writing = None
+
+    def _write(self, group: list[Chunk]) -> None:
+        if self._writer is None:
+            self._open()
+        self._writer.write_table(chunks.rows(self._raw_source, group, self._received_at), row_group_size=len(group))
+        self._headers += [replace(chunk, octets=b"") for chunk in group]
+        if self._stream.tell() >= FILE_BYTES:
+            self._close()
+
+    def _open(self) -> None:
+        path = f"part-{self._name}-{self._begun:05}.zstd.parquet"
+        self._begun += 1
+        self._opened.append(path)
+        self._stream = self._store.open_output_stream(path)
+        self._writer = pq.ParquetWriter(
+            self._stream,
+            chunks.RAW,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=["raw_source"],
+            write_statistics=NAMES,
+        )
+
+    def _close(self) -> None:
+        """End a file, if one is open."""
+        if self._writer is None:
+            return
+        writer, self._writer = self._writer, None
+        writer.close()
+        size = self._stream.tell()
+        self._stream.close()
+        said = statistics(chunks.rows(self._raw_source, self._headers, self._received_at))
+        self._added.append(Added(self._opened[-1], size, len(self._headers), said))
+        self._headers = []
+
+
+def discard(store: FileSystem, paths: Iterable[str]) -> None:
+    """Remove files that no commit names. What cannot be removed stays for a clean-up of the table."""
+    for path in paths:
+        with suppress(OSError):
+            store.delete_file(path)

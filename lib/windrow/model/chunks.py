@@ -1,0 +1,87 @@
+"""Chunks: the octets of a raw source, cut into numbered rows of a raw depot.
+
+Where it was cut means nothing: a record may begin in one chunk and end in a later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from windrow.columnar.arrow import TIME, plain_type
+
+REFUSED = "format_"  # what the reason begins with of a rejection that is no message
+REASONS = (
+    "format_cast", "format_codec", "format_columns", "format_conflict", "format_encoding", "format_gap",
+    "format_invalid", "format_oversize", "format_repeated", "format_syntax",
+)  # fmt: skip
+FIRST = 1  # as the numbers of a producer begin
+CHUNK_BYTES = 1_048_576
+COMMENT = "Windrow raw depot: chunks of octets, appended and never changed"
+RAW = pa.schema(
+    [
+        ("raw_source", pa.string()),
+        ("sequence", pa.int64()),
+        ("bytes", pa.binary()),
+        ("last", pa.bool_()),
+        ("received_at", TIME),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A run of octets: its number in its raw source, and whether the source ends with it."""
+
+    sequence: int
+    octets: bytes
+    last: bool
+
+
+def is_raw(schema: pa.Schema) -> bool:
+    """Tell whether a table has the columns of a raw depot; it may have others."""
+    found = {field.name: plain_type(field.type) for field in schema}
+    return {field.name: field.type for field in RAW}.items() <= found.items()
+
+
+def cut(octets: Iterable[bytes], chunk_bytes: int = CHUNK_BYTES, first: int = FIRST) -> Iterator[Chunk]:
+    """Cut octets, in pieces of any size, into chunks of `chunk_bytes`; the last one is marked, and may be shorter.
+
+    Their numbers begin with `first`. No octets at all are one empty chunk, so that every source has an end.
+    """
+    sequence, held = first, None
+    for piece in _alike(octets, chunk_bytes):
+        if held is not None:
+            yield Chunk(sequence, held, last=False)
+            sequence += 1
+        held = piece
+    yield Chunk(sequence, held or b"", last=True)
+
+
+def rows(raw_source: str, chunks: Sequence[Chunk], received_at: int) -> pa.Table:
+    """Return chunks as rows of a raw depot; `received_at` is in microseconds."""
+    columns = [
+        pa.array([raw_source] * len(chunks), pa.string()),
+        pa.array([chunk.sequence for chunk in chunks], pa.int64()),
+        pa.array([chunk.octets for chunk in chunks], pa.binary()),
+        pa.array([chunk.last for chunk in chunks], pa.bool_()),
+        pa.array([received_at] * len(chunks), pa.int64()).cast(TIME),
+    ]
+    return pa.Table.from_arrays(columns, schema=RAW)
+
+
+def _alike(octets: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """Yield the octets in pieces of `size`, the last one as short as it is. Pieces that fit pass without a copy."""
+    rest = bytearray()
+    for piece in octets:
+        if not rest and len(piece) == size:
+            yield piece
+            continue
+        rest += piece
+        while len(rest) >= size:
+            yield bytes(rest[:size])
+            del rest[:size]
+    if rest:
+        yield bytes(rest)

@@ -1,0 +1,67 @@
+"""Time: one recorded log, one clock per source. No decision about a message reads the wall clock.
+
+The *processing time* `T` of a message is `max(floor, received_at)`, where the floor of its source is the greatest `T`
+in earlier depot versions and every floor that a tick or flush recorded. So `T` never decreases within a source, and
+it follows from the log alone. The *idle clock* lets a silent source go on at the pace of the wall clock from where it
+stopped; it decides when its batches close, never what is in them.
+
+All times are int64 microseconds, UTC. Source of the idea: the consistent-time model of Triceps.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from windrow.columnar.compiled import compiled
+
+Ints = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int32]
+
+UNKNOWN = np.iinfo(np.int64).min
+
+
+class Clock(Protocol):
+    """The wall clock, as an argument: the edges hand in the real one, tests one that they move."""
+
+    def now(self) -> int:
+        """Return the time in microseconds since the epoch, UTC."""
+
+    def elapsed(self) -> float:
+        """Return seconds since some moment, never going back: for measuring how long a phase took."""
+
+    def wait(self, microseconds: int) -> bool:
+        """Wait; return True when asked to stop before the time was over."""
+
+
+def rise(source: Numbers, version: Ints, stamp: Ints, floor: Ints) -> Ints:
+    """Return each row's floor, and raise `floor` (by source, in place) to the clock after the last row.
+
+    The rows are in the order of their depot versions; rows of one version do not see each other. `source` numbers
+    the sources from 0; UNKNOWN is less than any time, so that a row with this stamp moves no clock.
+    """
+    before = np.empty(source.size, np.int64)
+    _rise(source, version, stamp, floor, before)
+    return before
+
+
+@compiled
+def _rise(source, version, stamp, floor, before):  # type: ignore[no-untyped-def]
+    reached = floor.copy()
+    current = np.full(floor.size, np.iinfo(np.int64).min, np.int64)
+    for row in range(source.size):
+        s = source[row]
+        if version[row] != current[s]:
+            current[s] = version[row]
+            floor[s] = reached[s]
+        before[row] = floor[s]
+        reached[s] = max(reached[s], stamp[row])
+    for s in range(floor.size):
+        floor[s] = reached[s]
+
+
+def idle(clock: Ints, seen_at: Ints, now: int) -> Ints:
+    """Return the idle clock of sources: their clock, moved on by the wall time since their last data was committed."""
+    return clock + np.maximum(0, now - seen_at)

@@ -1,0 +1,110 @@
+"""Floors: how far the clock of each source has come, and the processing time that follows for each message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.columnar.arrow import texts, to_numpy, whole
+from windrow.columnar.order import fits_a_table
+from windrow.errors import require
+from windrow.model import clock
+from windrow.model.messages import SUMMARY, microseconds
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Floors:
+    """The floor of each source, in microseconds; a source without one has `clock.UNKNOWN`."""
+
+    source: pa.Array
+    floor: Ints
+
+    @classmethod
+    def empty(cls) -> Floors:
+        """Return the floors of no source."""
+        return cls(texts([]), np.array([], np.int64))
+
+    def of(self, sources: pa.Array) -> Ints:
+        """Return the floors of the given sources."""
+        known = np.append(self.floor, clock.UNKNOWN)
+        return known[to_numpy(pc.index_in(sources, self.source), null=-1)]
+
+    def at_least(self, moment: int) -> Floors:
+        """Return the floors after a tick of every known source."""
+        return Floors(self.source, np.maximum(self.floor, moment))
+
+    def raised(self, source: pa.Array, floor: Ints) -> Floors:
+        """Return the floors, each at least the given one of its source; sources that were unknown are added."""
+        joined = pa.concat_arrays([self.source, source.cast(pa.string())]).dictionary_encode()
+        floors = np.full(len(joined.dictionary), clock.UNKNOWN, np.int64)
+        np.maximum.at(floors, to_numpy(joined.indices), np.concatenate([self.floor, floor]))
+        return Floors(joined.dictionary, floors)
+
+
+def processing_times(messages: pa.Table, version: Ints, before: Floors) -> tuple[Ints, Floors]:
+    """Return the processing time of each message and the floors after all of them.
+
+    `messages` (valid ones) are in the order of their depot versions. Source of the rule: T = max(floor, received_at).
+    """
+    encoded = whole(messages["source"]).dictionary_encode()
+    source = encoded.indices.to_numpy()
+    stamp = microseconds(messages["received_at"])
+    floor = before.of(encoded.dictionary)
+    processing_time = clock.rise(source, version, stamp, floor)
+    np.maximum(processing_time, stamp, out=processing_time)
+    return processing_time, before.raised(encoded.dictionary, floor)
+
+
+@dataclass(frozen=True, slots=True)
+class FloorsByVersion:
+    """The floor that holds for each source in each depot version of a microbatch, and the floors after all of them."""
+
+    version: Ints
+    source: pa.Array
+    floor: Ints
+    after: Floors
+
+    @classmethod
+    def plan(cls, summary: pa.Table, before: Floors) -> FloorsByVersion:
+        """Compute the floors from a summary of the messages (`messages.summarise`), ordered by version."""
+        moving = summary.filter(pc.is_valid(summary["stamp"]))
+        version = moving["version"].to_numpy()
+        encoded = moving["source"].combine_chunks().dictionary_encode()
+        source = encoded.indices.to_numpy()
+        floor = before.of(encoded.dictionary)
+        at = clock.rise(source, version, microseconds(moving["stamp"]), floor)
+        return cls(version, moving["source"].combine_chunks(), at, before.raised(encoded.dictionary, floor))
+
+    @classmethod
+    def none(cls, after: Floors) -> FloorsByVersion:
+        """Return the floors of a microbatch without messages."""
+        return cls.plan(SUMMARY.empty_table(), after)
+
+    def processing_times(self, messages: pa.Table) -> Ints:
+        """Return T = max(floor(source, version), received_at) of messages that were part of the summary."""
+        versions = np.unique(self.version)
+        sources = self.source.unique()
+        known = self._code(versions, sources, self.version, self.source)
+        asked = self._code(versions, sources, messages["version"].to_numpy(), whole(messages["source"]))
+        places = versions.size * len(sources)
+        if fits_a_table(places, asked.size):
+            by_code = np.full(places, clock.UNKNOWN, np.int64)
+            by_code[known] = self.floor
+            floor = by_code[asked]
+        else:
+            ordered = np.argsort(known)
+            floor = self.floor[ordered][np.searchsorted(known[ordered], asked)]
+        return np.maximum(floor, microseconds(messages["received_at"]))
+
+    @staticmethod
+    def _code(versions: Ints, sources: pa.Array, version: Ints, source: pa.Array) -> Ints:
+        coded = source.dictionary_encode()  # which may have a dictionary already, with sources that no row has
+        at = to_numpy(pc.index_in(coded.dictionary, sources), null=-1)[coded.indices.to_numpy()]
+        require(not (at < 0).any(), "a message is of a source that was summarised")
+        return np.searchsorted(versions, version) * len(sources) + at

@@ -1,0 +1,202 @@
+"""A message: one measurement, as a row of an Arrow table. Which columns it has, and which rows are none.
+
+Times are microseconds since the epoch, UTC. A row that lacks a key, a type or a time, or whose time lies outside
+1678 to 2261 (what readers that count nanoseconds can hold), is *invalid*: it is rejected with the reason and moves no
+clock.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.columnar import arrow
+from windrow.columnar.arrow import TIME, at_once, encoded, to_numpy
+from windrow.errors import MessagesError
+
+EARLIEST = -9_214_560_000_000_000  # 1678-01-01
+LATEST = 9_214_646_400_000_000  # 2262-01-01
+
+COLUMNS = {
+    "source": pa.string(),
+    "key": pa.string(),
+    "type": pa.string(),
+    "event_time": TIME,
+    "received_at": TIME,
+    "sequence": pa.int64(),
+    "payload": None,  # string or binary, as the depot has it
+}
+SUMMARY = pa.schema(
+    [
+        ("version", pa.int64()), ("source", pa.string()), ("messages", pa.int64()), ("earliest", TIME), ("stamp", TIME),
+    ]
+)  # fmt: skip
+TIMES = ("event_time", "received_at")
+COMPARED = ("source", "key", "type")
+REQUIRED = (*COMPARED, *TIMES)
+DEFAULTS = {"source": "", "sequence": None, "payload": None}
+
+
+def schema(payload: pa.DataType | None = None) -> pa.Schema:
+    """Return the columns of a message with the payload's type, string unless told."""
+    return pa.schema([(name, type_ or payload or pa.string()) for name, type_ in COLUMNS.items()])
+
+
+def conform(table: pa.Table) -> pa.Table:
+    """Return the message columns of `table` in their order and types; other columns are kept behind them.
+
+    Raises MessagesError when a column is missing or holds another type.
+    """
+    columns = {name: _column(table, name) for name in COLUMNS}
+    rest = {name: table[name] for name in table.column_names if name not in COLUMNS}
+    return pa.table(columns | rest)
+
+
+def with_dictionaries(messages: pa.Table) -> pa.Table:
+    """Return messages with a dictionary for what is compared again and again: source, key and type."""
+    alike = messages["source"].equals(messages["key"])  # where each device has its own clock
+    names = [name for name in COMPARED if name != "source" or not alike]
+    made = at_once([partial(encoded, messages[name]) for name in names], messages.num_rows)
+    columns = dict(zip(names, made, strict=True))
+    for name, column in ({"source": columns["key"]} | columns).items():
+        messages = messages.set_column(messages.column_names.index(name), name, column)
+    return messages
+
+
+def with_room(messages: pa.Table) -> pa.Table:
+    """Return messages whose payloads are one array: those that are much need places of 64 bits for that."""
+    payload = messages["payload"]
+    if payload.nbytes < arrow.MOST_OCTETS:
+        return messages
+    large = pa.large_binary() if pa.types.is_binary(payload.type) else pa.large_string()
+    one = pa.chunked_array([payload.cast(large).combine_chunks()])
+    return messages.set_column(messages.column_names.index("payload"), "payload", one)
+
+
+def microseconds(times: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """Return timestamps as int64 microseconds, NULL as 0."""
+    return to_numpy(times, null=0)
+
+
+def times(values: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """Return int64 microseconds as timestamps; NULL where not `valid`."""
+    mask = None if valid is None else ~valid
+    return pa.array(values, pa.int64(), mask=mask).cast(TIME)
+
+
+def faults(messages: pa.Table) -> pa.ChunkedArray:
+    """Say for each message what makes it invalid (the first column that does), NULL for a good one."""
+    if _all_good(messages):
+        return pa.chunked_array([pa.nulls(messages.num_rows)])
+    fault: pa.ChunkedArray = pa.chunked_array([pa.nulls(messages.num_rows, pa.string())])
+    for name in REQUIRED:
+        fault = pc.coalesce(fault, _marked(pc.is_null(messages[name]), f"{name} is NULL"))
+    for name in TIMES:
+        value = messages[name].cast(pa.int64())
+        outside = pc.or_(pc.less(value, EARLIEST), pc.greater_equal(value, LATEST))
+        fault = pc.coalesce(fault, _marked(outside, f"{name} is out of range"))
+    return fault
+
+
+def _all_good(messages: pa.Table) -> bool:
+    """Tell at a glance that no message is invalid."""
+    if any(messages[name].null_count for name in REQUIRED):
+        return False
+    bounds = [pc.min_max(messages[name].cast(pa.int64())).as_py() for name in TIMES] if messages.num_rows else []
+    return all(bound["min"] >= EARLIEST and bound["max"] < LATEST for bound in bounds)
+
+
+def octets(values: pa.Array) -> npt.NDArray[np.int32]:
+    """Return what types or payloads weigh: their octets. NULL weighs nothing."""
+    return pc.fill_null(pc.binary_length(values), 0).to_numpy()
+
+
+def _marked(mask: pa.ChunkedArray, label: str) -> pa.ChunkedArray:
+    return pc.if_else(mask, label, None)
+
+
+def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
+    if name not in table.column_names:
+        if name not in DEFAULTS:
+            raise MessagesError(f"the messages have no column {name!r}", f"They have {table.column_names}.")
+        default = pa.scalar(DEFAULTS[name], COLUMNS[name] or pa.string())
+        return pa.chunked_array([pa.repeat(default, table.num_rows)])
+    try:
+        return _converted(table[name], COLUMNS[name])
+    except pa.ArrowException as error:
+        raise MessagesError(f"column {name!r} is {table[name].type}: {error}", "Convert it first.") from error
+
+
+def _converted(column: pa.ChunkedArray, type_: pa.DataType | None) -> pa.ChunkedArray:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if type_ is None:
+        binary = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
+        return column.cast(pa.binary() if binary else pa.string())
+    if type_ == TIME:
+        return _time(column)
+    return column.cast(type_)
+
+
+def _time(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Floor finer times to a microsecond; times without a zone are UTC."""
+    if not pa.types.is_timestamp(column.type) or column.type == TIME:
+        return column.cast(TIME)
+    counts = column.cast(pa.int64())
+    if column.type.unit == "ns":
+        fine = pc.fill_null(counts, 0).to_numpy()
+        floored = np.floor_divide(fine, 1_000)
+        return pa.chunked_array([pa.array(floored, mask=column.is_null().to_numpy())]).cast(TIME)
+    return column.cast(TIME)
+
+
+def refused(messages: pa.Table, latest: int) -> pa.Table:
+    """Return the rows that no rule ever sees: `row`, `reason`, `detail`, `off_by_us`.
+
+    A row is `invalid`, or `clock_ahead` when it is stamped later than `latest` (wall clock + `max_clock_skew`).
+    """
+    fault = faults(messages).combine_chunks()
+    stamp = microseconds(messages["received_at"])
+    bad = fault.is_valid().to_numpy(zero_copy_only=False)
+    row = np.flatnonzero(bad | (stamp > latest))
+    ahead = ~bad[row]
+    return pa.table(
+        {
+            "row": row,
+            "reason": np.where(ahead, "clock_ahead", "invalid").astype(str),
+            "detail": fault.take(pa.array(row)).cast(pa.string()),
+            "off_by_us": np.where(ahead, stamp[row] - latest, 0),
+        }
+    )
+
+
+def summarise(messages: pa.Table, latest: int) -> pa.Table:
+    """Return for each (version, source) the rows, and the first and last stamp of those that move a clock.
+
+    The summaries of parts of a table combine by `combine`, so parts can be summarised anywhere.
+    """
+    refused_rows = refused(messages, latest)["row"].to_numpy()
+    moves = np.ones(messages.num_rows, np.bool_)
+    moves[refused_rows] = False
+    stamp = pc.if_else(pa.array(moves), messages["received_at"].combine_chunks(), None)
+    counted = pa.table(
+        {
+            "version": messages["version"],
+            "source": messages["source"],
+            "messages": np.ones(messages.num_rows, np.int64),
+            "earliest": stamp,
+            "stamp": stamp,
+        }
+    )
+    return combine(counted)
+
+
+def combine(summaries: pa.Table) -> pa.Table:
+    """Return the summary of parts that were summarised apart, ordered by version and source."""
+    wanted = [("messages", "sum"), ("earliest", "min"), ("stamp", "max")]
+    grouped = summaries.group_by(["version", "source"]).aggregate(wanted).rename_columns(SUMMARY.names)
+    return grouped.sort_by([("version", "ascending"), ("source", "ascending")])

@@ -1,0 +1,132 @@
+"""The running totals of the open batches, by source, which a ledger keeps in the progress rows of its sources.
+
+A microbatch learns from them, without a look at an open batch, how much is open and when the next window ends: so it
+chooses where to process, and an idle tick costs nothing.
+
+`next_window_end` is no later than the end of any open window of the source. It is exact after a microbatch that read
+all open batches of the source; after one that read only those that could change, it may be earlier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.columnar.arrow import TIME, from_numpy, texts, to_numpy
+from windrow.errors import require
+from windrow.model import clock
+from windrow.model.floors import Floors, Ints
+from windrow.model.messages import times
+
+FAR = np.iinfo(np.int64).max
+SCHEMA = pa.schema(
+    [
+        ("source", pa.string()), ("open_batches", pa.int64()), ("open_messages", pa.int64()),
+        ("open_bytes", pa.int64()), ("next_window_end", TIME),
+    ]
+)  # fmt: skip
+COUNTS = ("open_batches", "open_messages", "open_bytes")
+
+
+def summarise(batches: pa.Table) -> pa.Table:
+    """Return the totals (`SCHEMA`) of some batches, which are rows with the ledger's columns."""
+    sums = [("message_count", "count"), ("message_count", "sum"), ("bytes", "sum"), ("window_end", "min")]
+    columns = batches.select(["source", "message_count", "bytes", "window_end"])
+    return columns.group_by("source").aggregate(sums).rename_columns(SCHEMA.names).cast(SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBatches:
+    """How much is open of each source; `next_window_end` (microseconds) is UNKNOWN where nothing is."""
+
+    source: pa.Array
+    batches: Ints
+    messages: Ints
+    bytes: Ints
+    next_window_end: Ints
+
+    @classmethod
+    def none(cls) -> OpenBatches:
+        """Return the totals of no source."""
+        nothing = np.array([], np.int64)
+        return cls(texts([]), nothing, nothing, nothing, nothing)
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> OpenBatches:
+        """Return the totals in rows of `SCHEMA`; NULL counts nothing."""
+        batches, held, size = (to_numpy(rows[name], null=0) for name in COUNTS)
+        end = to_numpy(rows["next_window_end"].cast(pa.int64()), null=clock.UNKNOWN)
+        source = rows["source"]
+        whole = source.combine_chunks() if isinstance(source, pa.ChunkedArray) else source
+        return cls(whole, batches, held, size, end)
+
+    @property
+    def total(self) -> tuple[int, int, int]:
+        """Return how many batches, messages and bytes are open in all."""
+        return int(self.batches.sum()), int(self.messages.sum()), int(self.bytes.sum())
+
+    def ended(self, passed: Floors) -> Floors:
+        """Return of the clocks that windows end by those that some window may have ended by."""
+        end = self.on(passed.source).next_window_end
+        rows = np.flatnonzero((end != clock.UNKNOWN) & (end <= passed.floor))
+        return Floors(passed.source.take(from_numpy(rows)), passed.floor[rows])
+
+    def on(self, sources: pa.Array) -> OpenBatches:
+        """Return the totals of the given sources, in their order."""
+        at = to_numpy(pc.index_in(sources, self.source), null=-1)
+        batches, held, size = (np.append(values, 0)[at] for values in (self.batches, self.messages, self.bytes))
+        return OpenBatches(sources, batches, held, size, np.append(self.next_window_end, clock.UNKNOWN)[at])
+
+    def after(self, read: OpenBatches, left: OpenBatches, passed: Floors) -> OpenBatches:
+        """Return the totals that change with a microbatch: it `read` some open batches and `left` some.
+
+        What it did not read ends after `passed`.
+        """
+        sources = pa.concat_arrays([self.source, left.source]).unique()
+        before, gone, come = self.on(sources), read.on(sources), left.on(sources)
+        unread = before.batches - gone.batches
+        require(not (unread < 0).any(), "a microbatch reads no more open batches than there are")
+        bound = np.maximum(before.next_window_end, np.minimum(passed.of(sources), FAR - 1) + 1)
+        ends = np.where(come.batches > 0, come.next_window_end, FAR)
+        counts = OpenBatches(
+            sources,
+            unread + come.batches,
+            before.messages - gone.messages + come.messages,
+            before.bytes - gone.bytes + come.bytes,
+            np.minimum(ends, np.where(unread > 0, bound, FAR)),
+        )
+        counts.next_window_end[counts.batches == 0] = clock.UNKNOWN
+        return counts.rows(
+            (counts.batches != before.batches)
+            | (counts.messages != before.messages)
+            | (counts.bytes != before.bytes)
+            | (counts.next_window_end != before.next_window_end)
+        )
+
+    def columns(self) -> dict[str, object]:
+        """Return the totals as columns of the ledger."""
+        counts = zip(COUNTS, (self.batches, self.messages, self.bytes), strict=True)
+        end = times(self.next_window_end, self.next_window_end != clock.UNKNOWN)
+        return {**{name: from_numpy(values) for name, values in counts}, "next_window_end": end}
+
+    def rows(self, mask: np.ndarray) -> OpenBatches:
+        """Return the totals of some of the sources."""
+        at = np.flatnonzero(mask)
+        source = self.source.take(from_numpy(at))
+        return OpenBatches(source, self.batches[at], self.messages[at], self.bytes[at], self.next_window_end[at])
+
+    def updated(self, changed: OpenBatches) -> OpenBatches:
+        """Return the totals after some changed."""
+        sources = pa.concat_arrays([self.source, changed.source]).unique()
+        before, new = self.on(sources), changed.on(sources)
+        is_new = to_numpy(pc.is_in(sources, changed.source)) != 0
+        return OpenBatches(
+            sources,
+            np.where(is_new, new.batches, before.batches),
+            np.where(is_new, new.messages, before.messages),
+            np.where(is_new, new.bytes, before.bytes),
+            np.where(is_new, new.next_window_end, before.next_window_end),
+        )

@@ -1,0 +1,246 @@
+"""Depot and ledger: the columns, names and ids that both engines agree on.
+
+The ledger is one table. A row's `state` says what it is: `closed`, `rejected` and `microbatch` are *final*, written
+once. *Live* are `progress` (where we are) and `partial`, which every microbatch reads and rewrites, and `open` (a batch
+that may still grow), which is read when it can change; in the ledger of a topology all that is not final is live, and
+the rows of its states are read as open batches are. Only `id` and `state` are never NULL.
+
+Ids are readable and injective: a kind, then components joined by `/`, with `%`, `/` and NUL percent-encoded and a NULL
+component written as `%N`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.columnar.arrow import TIME, text, texts
+from windrow.model import messages as message_columns
+from windrow.model.commits import FEED
+from windrow.model.durations import microseconds
+
+SCHEMA_VERSION = 2
+FINAL = ("closed", "rejected", "microbatch")
+OPEN = "open"
+CONTROL = ("progress", "partial", "event", "option")  # of the live ones, those that every microbatch reads
+PROGRESS = "progress"
+BATCH_ID = "batch"  # what ids of batches begin with
+GONE = "gone"  # of a row to write: the live row of this id goes, and no other takes its place
+
+DEPOT_COMMENT = "Windrow depot: messages, appended and never changed"
+LEDGER_COMMENT = "Windrow ledger: batches, rejections, progress and history"
+# To open a table is to read its last checkpoint and each commit after it: a hundred of them, delta-rs's default, took
+# three times as long as the checkpoint.
+PROPERTIES = {FEED: "true", "delta.enableDeletionVectors": "false", "delta.checkpointInterval": "20"}
+
+
+def retention(keep: str) -> dict[str, str]:
+    """Return the properties that keep log and removed files for a duration: how far back replay and verify reach."""
+    interval = f"interval {microseconds(keep, 'keep') // 1_000_000} seconds"
+    return {"delta.logRetentionDuration": interval, "delta.deletedFileRetentionDuration": interval}
+
+
+def depot_schema(payload: pa.DataType | None = None) -> pa.Schema:
+    """Return the columns of a depot: those of a message."""
+    return message_columns.schema(payload)
+
+
+def message_type(payload: pa.DataType) -> pa.DataType:
+    """Return the type of a message inside a batch."""
+    inside = ("type", "event_time", "received_at", "sequence", "payload")
+    return pa.struct([field for field in message_columns.schema(payload) if field.name in inside])
+
+
+def batch_fields(payload: pa.DataType) -> list[tuple[str, pa.DataType]]:
+    """Return the columns of open and closed batches."""
+    return [
+        ("id", pa.string()), ("source", pa.string()), ("key", pa.string()), ("part", pa.int32()),
+        ("window_start", TIME), ("window_end", TIME), ("timeout", TIME), ("state", pa.string()),
+        ("opened_by", pa.string()), ("closed_at", TIME), ("close_reason", pa.string()),
+        ("message_count", pa.int64()), ("bytes", pa.int64()), ("oversize", pa.bool_()),
+        ("first_event_time", TIME), ("last_event_time", TIME), ("messages", pa.list_(message_type(payload))),
+        ("opened_in", pa.int64()), ("closed_in", pa.int64()),
+    ]  # fmt: skip
+
+
+def rejected_fields(payload: pa.DataType) -> list[tuple[str, pa.DataType]]:
+    """Return the columns of rejected messages."""
+    return [
+        ("id", pa.string()), ("reason", pa.string()), ("detail", pa.string()),
+        ("off_by_us", pa.int64()), ("raised_by_us", pa.int64()),
+        *((field.name, field.type) for field in message_columns.schema(payload)),
+        ("processing_time", TIME), ("microbatch", pa.int64()),
+    ]  # fmt: skip
+
+
+BATCH = [name for name, _ in batch_fields(pa.string())]
+REJECTED = [name for name, _ in rejected_fields(pa.string())]
+VERSIONS = pa.list_(pa.struct([("version", pa.int64()), ("messages", pa.int64())]))
+CLOCKS = pa.list_(pa.struct([("source", pa.string()), ("clock", TIME), ("floor", TIME), ("flushed_at", TIME)]))
+
+HISTORY = [
+    ("microbatch", pa.int64()), ("attempt", pa.int32()), ("kind", pa.string()), ("versions", VERSIONS),
+    ("messages_read", pa.int64()), ("accepted", pa.int64()), ("rejected", pa.int64()), ("opened", pa.int64()),
+    ("closed", pa.int64()), ("depot_version", pa.int64()), ("clocks", CLOCKS), ("rules", pa.string()),
+    ("columns", pa.string()),
+    ("engine", pa.string()), ("path", pa.string()), ("commit_form", pa.string()), ("started_at", TIME),
+    ("prime_ms", pa.float64()), ("plan_ms", pa.float64()), ("process_ms", pa.float64()),
+]  # fmt: skip
+
+# What a ledger over a raw depot has beside: octets that are in no message, and how many there were.
+RAW_FIELDS = [
+    ("raw_source", pa.string()), ("chunk", pa.int64()), ("offset", pa.int64()), ("last", pa.bool_()),
+    ("content", pa.binary()), ("framing", pa.string()), ("digests", pa.binary()),
+    ("octets_read", pa.int64()), ("octets_framed", pa.int64()), ("octets_rejected", pa.int64()),
+    ("octets_repeated", pa.int64()), ("format", pa.string()),
+]  # fmt: skip
+
+RAW_REJECTED = ["raw_source", "chunk", "offset", "content"]  # of these, what a rejection of the format has
+RAW_HISTORY = ["octets_read", "octets_framed", "octets_rejected", "octets_repeated", "format"]  # and a microbatch
+
+PROGRESS_FIELDS = [
+    ("depot_id", pa.string()), ("start_from", pa.string()), ("depot_version", pa.int64()),
+    ("depot_mark", pa.string()), ("schema_version", pa.int32()), ("microbatch", pa.int64()), ("token", pa.string()),
+    ("paused", pa.bool_()), ("rules", pa.string()),
+    ("source", pa.string()), ("clock", TIME), ("floor", TIME), ("seen_at", TIME),
+    ("open_batches", pa.int64()), ("open_messages", pa.int64()), ("open_bytes", pa.int64()), ("next_window_end", TIME),
+]  # fmt: skip
+
+# What the ledger of a topology has beside: which depot a row is of, events, options, and what of them was used.
+TOPOLOGY_FIELDS = [
+    ("depot", pa.string()), ("event", pa.string()), ("due", TIME),
+    ("option", pa.string()), ("option_value", pa.string()),
+    ("events_fired", pa.list_(pa.string())), ("options_used", pa.string()),
+]  # fmt: skip
+
+# Up to which version of which depot a ledger had read before a time; that of a topology a depot a row, and where it
+# stands now: a rollback may have set it back.
+REACHED = """
+SELECT max(CASE WHEN state = 'microbatch' AND {started} < {before:d} THEN depot_version END) AS reached,
+       max(CASE WHEN state = 'progress' THEN depot_id END) AS depot_id
+FROM {ledger} WHERE state IN ('microbatch', 'progress')"""
+REACHED_OF_TOPOLOGY = """
+SELECT least(max(h.depot_version), max(p.depot_version)) AS reached, p.depot_id AS depot_id
+FROM {ledger} h JOIN {ledger} p ON h.depot = p.depot
+WHERE h.state = 'microbatch' AND {started} < {before:d} AND p.state = 'progress' AND p.depot_id IS NOT NULL
+GROUP BY p.depot_id"""
+
+
+def ledger_schema(payload: pa.DataType | None = None, *, raw: bool = False) -> pa.Schema:
+    """Return all columns of the ledger, `id` and `state` first; `raw` for one over a raw depot."""
+    kind = payload or pa.string()
+    fields: dict[str, pa.DataType] = {"id": pa.string(), "state": pa.string()}
+    for group in (batch_fields(kind), rejected_fields(kind), HISTORY, PROGRESS_FIELDS, RAW_FIELDS if raw else []):
+        fields |= dict(group)
+    required = {"id", "state"}
+    return pa.schema([pa.field(name, type_, nullable=name not in required) for name, type_ in fields.items()])
+
+
+def topology_schema(*, raw: bool = False) -> pa.Schema:
+    """Return the columns of a topology's ledger beside those of its states; `raw` where it reads a raw depot."""
+    known = {field.name: field for field in ledger_schema(raw=raw)}
+    for name, type_ in TOPOLOGY_FIELDS:
+        known[name] = pa.field(name, type_)
+    batches = {name for name, _ in batch_fields(pa.string())} - {name for name, _ in rejected_fields(pa.string())}
+    kept = {"id", "state"} | {name for name, _ in HISTORY} | {name for name, _ in PROGRESS_FIELDS}
+    return pa.schema([field for name, field in known.items() if name in kept or name not in batches])
+
+
+def is_of_topology(columns: Iterable[str]) -> bool:
+    """Tell whether a ledger with these columns is the one of a topology."""
+    return "event" in columns
+
+
+def live_states(columns: Iterable[str]) -> str:
+    """Return the condition in SQL that the `state` of a live row fulfils, in a ledger with these columns."""
+    if is_of_topology(columns):
+        return f"state NOT IN ({', '.join(map(repr, FINAL))})"
+    return f"state IN ({', '.join(map(repr, (OPEN, *CONTROL)))})"
+
+
+def are_live(states: pa.Array | pa.ChunkedArray, columns: Iterable[str]) -> Any:
+    """Tell which states are those of live rows, in a ledger with these columns."""
+    if is_of_topology(columns):
+        return pc.invert(pc.is_in(states, texts(FINAL)))
+    return pc.is_in(states, texts((OPEN, *CONTROL)))
+
+
+def is_over_raw(names: Iterable[str]) -> bool:
+    """Tell from its columns whether a ledger is one over a raw depot."""
+    return "octets_read" in names
+
+
+def reached(columns: Iterable[str], ledger: str, started: str, before: int) -> str:
+    """Return the query that tells up to which version of which depot a ledger with these columns had read it.
+
+    `started` is `started_at` in microseconds, in the SQL of whoever runs it; `before` is the time.
+    """
+    asked = REACHED_OF_TOPOLOGY if is_of_topology(columns) else REACHED
+    return asked.format(ledger=ledger, started=started, before=before)
+
+
+def reached_of(rows: Iterable[Any], depot_id: str) -> int:
+    """Return up to which version a depot was read, of what `reached` found; -1 for not at all."""
+    found = [row["reached"] for row in rows if row["depot_id"] == depot_id and row["reached"] is not None]
+    return int(found[0]) if found else -1
+
+
+def rows(schema: pa.Schema, columns: dict[str, object], count: int) -> pa.Table:
+    """Return ledger rows with the given columns (arrays, or one value for all) and NULL in the others."""
+    filled = [_filled(columns.get(field.name), field.type, count) for field in schema]
+    return pa.Table.from_arrays(filled, schema=schema)
+
+
+def identifier(kind: str, *components: pa.Array) -> pa.Array:
+    """Return ids `kind/component/...`; components are strings or integers of one length."""
+    encoded = [_encoded(component) for component in components]
+    return pc.binary_join_element_wise(pa.scalar(kind), *encoded, "/")
+
+
+def views(ledger: str, *, raw: bool = False) -> dict[str, str]:
+    """Return the SQL of each view over the ledger, which is a table reference such as ``delta.`path` ``.
+
+    Those over the ledger of a raw depot say of rejections which octets they are, and of microbatches how many.
+    """
+    beside = {name: [f"`{one}`" for one in of] if raw else [] for name, of in _RAW_VIEWS.items()}
+    batch, rejected = ", ".join(BATCH), ", ".join([*REJECTED, *beside["rejected_messages"]])
+    history = ", ".join(
+        "messages_read AS messages" if name == "messages_read" else name
+        for name in [*(name for name, _ in HISTORY), *beside["microbatches"]]
+    )
+    exploded = (
+        f"SELECT id, source, key, part, window_start, window_end, message.* "
+        f"FROM {ledger} LATERAL VIEW explode(messages) AS message WHERE state = 'closed'"
+    )
+    return {
+        "open_batches": f"SELECT {batch} FROM {ledger} WHERE state = 'open'",
+        "closed_batches": f"SELECT {batch} FROM {ledger} WHERE state = 'closed'",
+        "closed_messages": exploded,
+        "rejected_messages": f"SELECT {rejected} FROM {ledger} WHERE state = 'rejected'",
+        "microbatches": f"SELECT {history} FROM {ledger} WHERE state = 'microbatch'",
+    }
+
+
+_RAW_VIEWS = {"rejected_messages": RAW_REJECTED, "microbatches": RAW_HISTORY}
+
+
+def _filled(value: object, type_: pa.DataType, count: int) -> Any:
+    if isinstance(value, pa.Array | pa.ChunkedArray | np.ndarray):
+        return value
+    if value is None:
+        return pa.nulls(count, type_)
+    return pa.repeat(text(value) if isinstance(value, str) else pa.scalar(value, type_), count)
+
+
+def _encoded(component: pa.Array) -> pa.Array:
+    if not pa.types.is_string(component.type):
+        return component.cast(pa.string())
+    values = component.dictionary_encode()
+    words = values.dictionary
+    for special, code in (("%", "%25"), ("/", "%2F"), ("\0", "%00")):
+        words = pc.replace_substring(words, special, code)
+    return pc.fill_null(words.take(values.indices), "%N")

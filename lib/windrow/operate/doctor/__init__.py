@@ -1,0 +1,80 @@
+"""The doctor: what is wrong with this machine and these tables. It looks, and changes nothing.
+
+A check is a small function that yields findings; those of a table that could not be opened are left out. A check that
+fails is a finding too, so that one broken thing does not hide the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from windrow.engine import choose
+from windrow.errors import first_line
+from windrow.operate.doctor import clocks, depot, ledger
+from windrow.operate.doctor.configured import check_settings, load
+from windrow.operate.doctor.features import check_features
+from windrow.operate.doctor.finding import CODES, Finding, error
+from windrow.operate.doctor.machine import check_machine
+from windrow.operate.doctor.opened import open_tables
+from windrow.operate.doctor.storage import check_storage
+from windrow.settings.settings import Settings
+
+__all__ = ["CODES", "Finding", "examine"]
+
+OF_DEPOT = (
+    depot.check_columns,
+    depot.check_nulls,
+    depot.check_feed,
+    depot.check_retention,
+    depot.check_changes,
+    clocks.check_stamps,
+)
+OF_LEDGER = (
+    ledger.check_books,
+    ledger.check_files,
+    ledger.check_log,
+    ledger.check_live,
+    ledger.check_retention,
+    ledger.check_rules,
+    ledger.check_paused,
+    clocks.check_still,
+    clocks.check_shared,
+)
+
+
+def examine(read: Callable[[], Settings], now: int, network: bool = False) -> list[Finding]:
+    """Examine the machine, the settings that `read` gives, and their tables, at wall time `now` (microseconds).
+
+    `network` lets Spark start and fetch what it lacks; nothing else asks a network but tables that lie there.
+    """
+    settings, findings = load(read)
+    if settings is None:
+        return _sorted([*_safe(check_machine, choose("auto"), network), *findings])
+    engine = choose(settings.engine)
+    findings += [*_safe(check_machine, engine, network), *_safe(check_settings, settings, engine)]
+    findings += _safe(check_storage, settings)
+    log, book, more = open_tables(settings, engine, now)
+    findings += more
+    for check in OF_DEPOT if log else ():
+        findings += _safe(check, log)
+    for examined in OF_LEDGER if book else ():
+        findings += _safe(examined, book)
+    for role, table in (("depot", log and log.table), ("ledger", book and book.book.table)):
+        if table:
+            findings += [*_safe(check_features, role, table, engine), *_safe(clocks.check_commits, role, table, now)]
+    return _sorted(findings)
+
+
+def _safe(check: Callable[..., Iterable[Finding]], *given: object) -> list[Finding]:
+    """Return what a check finds; that it failed, when it did."""
+    try:
+        return list(check(*given))
+    except Exception as failed:  # noqa: BLE001 - whatever it is, the other checks go on
+        what = f"{check.__name__} failed: {type(failed).__name__}: {first_line(failed)}"
+        return [error("check", what, "What it looks at is broken in a way nobody thought of; please report it.")]
+
+
+def _sorted(findings: list[Finding]) -> list[Finding]:
+    """Order findings by what they are about, and in the order in which the codes are listed."""
+    place = {code: number for number, code in enumerate(code for codes in CODES.values() for code in codes)}
+    return sorted(findings, key=lambda finding: place[finding.code])

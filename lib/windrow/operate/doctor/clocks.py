@@ -1,0 +1,104 @@
+"""The clocks: of this machine against the commits and stamps of the tables, and those of the sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from windrow.delta.table import history
+from windrow.model import durations
+from windrow.model.timestamps import time_text
+from windrow.operate.doctor.finding import Finding, ok, warning
+from windrow.operate.doctor.opened import OpenDepot, OpenLedger
+
+TOLERANCE = 5_000_000
+SILENT = 3_600_000_000
+SECOND, NAMED = 1_000_000, 5
+
+
+def check_commits(role: str, table: DeltaTable, now: int) -> Iterator[Finding]:
+    """No commit can be later than now, unless this clock or that of the writer is wrong."""
+    stamp = next(history(table, table.version())).get("timestamp")
+    ahead = 0 if stamp is None else int(stamp) * 1_000 - now
+    if ahead <= TOLERANCE:
+        yield ok("clock-commits", f"the wall clock, {time_text(now)}, is not behind the latest commit of the {role}")
+        return
+    yield warning(
+        "clock-commits",
+        f"the latest commit of the {role} is {_text(ahead)} in the future by this machine's clock",
+        "Set the clock (NTP) here or where it was written: idle sources and clock_ahead go by the wall clock.",
+    )
+
+
+def check_stamps(depot: OpenDepot) -> Iterator[Finding]:
+    """A stamp ahead of the wall clock by more than `max_clock_skew` is rejected when it is read."""
+    files = pa.table(depot.table.get_add_actions(flatten=True))
+    mapped = "received_at" in depot.settings.depot_columns
+    if (
+        mapped
+        or "max.received_at" not in files.column_names
+        or not pa.types.is_timestamp(files["max.received_at"].type)
+    ):
+        return
+    latest = pc.max(files["max.received_at"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())).as_py()
+    if latest is None:
+        return
+    ahead = latest - depot.now
+    if ahead <= depot.settings.max_clock_skew:
+        yield ok("clock-stamps", f"the latest received_at is {time_text(latest)}")
+        return
+    yield warning(
+        "clock-stamps",
+        f"the depot has messages stamped up to {_text(ahead)} ahead of the wall clock",
+        "They are rejected as clock_ahead when they are read that early. Set the clock of whoever stamps them.",
+    )
+
+
+def check_still(ledger: OpenLedger) -> Iterator[Finding]:
+    """A source that is silent while others go on: its clock stands, and without idle ticks so do its last batches."""
+    latest = "max(CAST(seen_at AS BIGINT)) OVER ()"
+    rows = ledger.book.rows(
+        "progress",
+        f"source, {latest} - CAST(seen_at AS BIGINT) AS silent",
+        "source IS NOT NULL",
+        "ORDER BY silent DESC, source",
+        then=f"silent > {SILENT}",
+    )
+    if not rows.num_rows:
+        return
+    names = ", ".join(repr(name) for name in rows["source"].slice(0, NAMED).to_pylist())
+    more = f" and {rows.num_rows - NAMED:,} more" if rows.num_rows > NAMED else ""
+    stay = "; their last batches stay open (idle_grace is never)" if ledger.settings.idle_grace is None else ""
+    longest = _text(rows["silent"][0].as_py())
+    yield warning(
+        "clock-still",
+        f"sources whose clocks stand still for more than an hour while others go on, the longest {longest}: "
+        f"{names}{more}{stay}",
+        "See whether they should send; a source that is gone for good does no harm.",
+    )
+
+
+def check_shared(ledger: OpenLedger) -> Iterator[Finding]:
+    """One clock for all makes messages too old that came in time by themselves: then `source` is not mapped."""
+    sources = ledger.book.rows("progress", "source", "source IS NOT NULL", "LIMIT 2")["source"].to_pylist()
+    if sources != [""]:
+        return
+    counted = "count(*) AS messages, count(*) FILTER (WHERE raised_by_us > 0) AS raised"
+    found = ledger.book.rows("rejected", counted, "reason = 'too_old'").to_pylist()[0]
+    if 2 * found["raised"] <= found["messages"]:
+        yield ok("clock-shared", "one clock for all messages (source is ''), and it harms none")
+        return
+    section = "[depot.columns]" if ledger.settings.depot_columns else "[ingest.columns]"
+    yield warning(
+        "clock-shared",
+        f"all messages share the clock of source '', and {found['raised']:,} of {found['messages']:,} that were too "
+        "old came too late only because others moved it",
+        f"Map source: {section} source gives each device or file a clock of its own.",
+    )
+
+
+def _text(microseconds: int) -> str:
+    return durations.text(max(microseconds // SECOND, 1) * SECOND)

@@ -1,0 +1,62 @@
+"""The settings: whether they can be read, which engine follows, and what they mean that is easily overlooked."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+
+from windrow.errors import WindrowError
+from windrow.model import durations
+from windrow.operate.doctor.finding import Finding, error, ok, warning
+from windrow.settings.settings import RulesPart, Settings
+
+LONG_SKEW = 3_600_000_000
+
+
+def load(read: Callable[[], Settings]) -> tuple[Settings | None, list[Finding]]:
+    """Read the settings; None with the finding that says why when they cannot be read."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what they say is a finding below, in more words
+            settings = read()
+    except WindrowError as refused:
+        return None, [error("settings", f"{refused.code}: {refused.message}", refused.hint)]
+    return settings, [ok("settings", f"depot {settings.depot}, ledger {settings.ledger}")]
+
+
+def check_settings(settings: Settings, engine: str) -> Iterator[Finding]:
+    """Say which engine runs, and check the rules and the guard against wrong clocks."""
+    why = "" if settings.engine != "auto" else f" (auto: Spark {'can' if engine == 'spark' else 'cannot'} run here)"
+    yield ok("engine", f"the {engine} engine{why}")
+    yield check_window(settings.rules)
+    if settings.max_clock_skew > LONG_SKEW:
+        skew = durations.text(settings.max_clock_skew)
+        yield warning(
+            "max-clock-skew",
+            f"max_clock_skew is {skew}: one stamp that far ahead makes its whole source late for as long",
+            'Keep it as short as the clocks allow, such as "5m".',
+        )
+
+
+def check_window(rules: RulesPart) -> Finding:
+    """Say precisely what a window does that is no longer than max_delay + max_leap.
+
+    A window that begins at T - max_delay ends before T + max_leap then; a message behind its end begins its own.
+    """
+    window, delay, leap = (durations.text(value) for value in (rules.window, rules.max_delay, rules.max_leap))
+    reach = rules.max_delay + rules.max_leap
+    if rules.window_start == "event_time" or rules.window > reach:
+        return ok("window", f"window {window}, max_delay {delay}, max_leap {leap}, window_start {rules.window_start}")
+    left = rules.window - rules.max_delay
+    if left > 0:
+        ahead = durations.text(left)
+        which = f"a message that claims to be {ahead} or more ahead of its arrival"
+    else:
+        old = durations.text(-left)
+        which = f"every message at most {old} old on arrival" if left else "every message that comes without delay"
+    return warning(
+        "window",
+        f"window {window} is not longer than max_delay {delay} + max_leap {leap}: {which} lies behind the window that "
+        "would begin max_delay before its arrival, and begins one at its own time; windows then have gaps",
+        f'Set window above {durations.text(reach)}, or window_start = "event_time".',
+    )

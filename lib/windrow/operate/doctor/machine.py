@@ -1,0 +1,220 @@
+"""The machine: Python, packages, Java, Delta's jars, memory. Nothing here asks the network, unless told to."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+from windrow.errors import WindrowError
+from windrow.operate.doctor.finding import Finding, error, ok, warning
+
+# As in pyproject.toml, which a test compares: from the first version on, below the second.
+PYTHON = ((3, 11), (3, 13))
+PACKAGES = {
+    "deltalake": ("1.6", "2"),
+    "filelock": ("3.18", "5"),
+    "numba": ("0.61", "1"),
+    "numpy": ("2.1", "3"),
+    "pyarrow": ("21", ""),
+    "pydantic": ("2.11", "3"),
+    "pydantic-settings": ("2.10", "3"),
+    "rich": ("14", "16"),
+    "sqlglot": ("30", "31"),
+    "structlog": ("25.5", "27"),
+    "typer": ("0.26", "1"),
+}
+EXTRAS = {
+    "spark": {"delta-spark": ("4.4", "4.5"), "pandas": ("2.2", "3"), "pyspark": ("4.2", "4.3")},
+    "embedded": {"duckdb": ("1.4", "3")},
+    "metrics": {"prometheus-client": ("0.22", "1")},
+    "otel": {"opentelemetry-api": ("1.30", "2")},
+    "plot": {"altair": ("6", "7"), "vl-convert-python": ("1.9", "2")},
+    "quality": {"great-expectations": ("1.24", "1.25")},
+}
+USES = {
+    "spark": "the Spark engine",
+    "embedded": "column mappings without Spark",
+    "metrics": "metrics for Prometheus",
+    "otel": "spans for OpenTelemetry",
+    "plot": "pictures",
+    "quality": "windrow check",
+}
+JAVA = 17
+GIBIBYTE = 1 << 30
+ENOUGH = {"spark": 3 * GIBIBYTE, "embedded": GIBIBYTE}  # Spark's driver alone takes 2 GiB
+IVY = (".ivy2.5.2", ".ivy2")
+PATIENCE_SECONDS = 30
+
+
+def check_machine(engine: str, network: bool) -> Iterator[Finding]:
+    """Check the machine for the engine that will run; `network` lets Spark start and fetch what it lacks."""
+    yield check_python(sys.version_info[:2])
+    yield from check_packages()
+    yield from check_extras(engine)
+    java = check_java(engine)
+    yield java
+    if java.level == "ok" and _version("delta-spark"):
+        yield check_jars(engine)
+        if network:
+            yield check_spark()
+    yield from check_memory(engine, total_memory())
+
+
+def check_python(version: tuple[int, ...]) -> Finding:
+    """Compare the version of Python with those that Windrow supports."""
+    text = ".".join(str(part) for part in version)
+    if PYTHON[0] <= version < PYTHON[1]:
+        return ok("python", f"Python {text}")
+    first, below = (".".join(str(part) for part in bound) for bound in PYTHON)
+    return error("python", f"Python {text} is not supported", f"Use Python {first} or later, below {below}.")
+
+
+def check_packages() -> Iterator[Finding]:
+    """Compare the packages that Windrow always needs with the ranges it works with."""
+    found = {name: _version(name) for name in PACKAGES}
+    for name, version in found.items():
+        if version is None:
+            yield error("packages", f"{name} is not installed", f"pip install '{_range(name, PACKAGES[name])}'")
+        elif not within(version, PACKAGES[name]):
+            yield _out_of_range(name, version, PACKAGES[name])
+    yield ok("packages", ", ".join(f"{name} {version}" for name, version in found.items() if version))
+
+
+def check_extras(engine: str) -> Iterator[Finding]:
+    """Say which extras are there, and which is missing that the engine needs."""
+    for extra, packages in EXTRAS.items():
+        found = {name: _version(name) for name in packages}
+        missing = [name for name, version in found.items() if version is None]
+        for name, version in found.items():
+            if version is not None and not within(version, packages[name]):
+                yield _out_of_range(name, version, packages[name])
+        if not missing:
+            yield ok("extras", f"{extra}: " + ", ".join(f"{name} {version}" for name, version in found.items()))
+        elif extra == "spark" == engine:
+            yield error("extras", f"{', '.join(missing)} is missing: no Spark engine", "pip install 'windrow[spark]'")
+        else:
+            yield ok("extras", f"{extra} is not installed, for {USES[extra]}: pip install 'windrow[{extra}]'")
+
+
+def check_java(engine: str) -> Finding:
+    """Find the Java that Spark would start, and its version."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    todo = f"Install Java {JAVA} or later, or set JAVA_HOME; the embedded engine needs none."
+    if java is None:
+        where = f"in JAVA_HOME ({home})" if home else "on the path"
+        what = f"there is no java {where}"
+        return error("java", what, todo) if engine == "spark" else ok("java", f"{what}; the embedded engine needs none")
+    version = java_version(java)
+    if version is None:
+        return warning("java", f"{java} does not say its version", todo)
+    if version < JAVA:
+        return Finding("error" if engine == "spark" else "warning", "java", f"{java} is Java {version}", todo)
+    return ok("java", f"Java {version} ({java})")
+
+
+def java_version(java: str) -> int | None:
+    """Return the feature version of a Java, None when it does not start or say it."""
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)  # noqa: S603 - the Java that Spark starts
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    said = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    return int(said[1]) if said else None
+
+
+def check_jars(engine: str) -> Finding:
+    """Look for Delta's jars where Spark's resolver keeps them, or among Spark's own."""
+    version = _version("delta-spark")
+    found = [jar for folder in jar_folders() for jar in folder.glob(f"*delta-spark_*{version}.jar")]
+    if found:
+        return ok("jars", f"Delta's jars {version} are in {found[0].parent}")
+    what = f"Delta's jars {version} are not here yet; Spark's first start fetches them"
+    todo = "Run `windrow doctor --network` once where there is a network, or put them beside Spark's own jars."
+    return warning("jars", what, todo) if engine == "spark" else ok("jars", what)
+
+
+def jar_folders() -> list[Path]:
+    """Return the folders in which jars may lie: the resolver's caches, Spark's own."""
+    home = os.environ.get("SPARK_HOME")
+    folders = [Path.home() / ivy / "jars" for ivy in IVY] + ([Path(home) / "jars"] if home else [])
+    try:
+        import pyspark
+    except ImportError:
+        return folders
+    return [*folders, *(Path(place) / "jars" for place in pyspark.__path__)]
+
+
+def check_spark() -> Finding:
+    """Start Spark, which fetches what it lacks."""
+    from windrow.engine.spark.session import local_session
+
+    try:
+        session = local_session("windrow-doctor", master="local[1]")
+    except WindrowError as failed:
+        return error("spark", failed.message, failed.hint)
+    version = session.version
+    session.stop()
+    return ok("spark", f"Spark {version} starts, with Delta's jars")
+
+
+def check_memory(engine: str, total: int | None) -> Iterator[Finding]:
+    """Compare the memory that this process may use with what the engine takes."""
+    if total is None:
+        return
+    has = f"{total / GIBIBYTE:.1f} GiB of memory"
+    if total >= ENOUGH[engine]:
+        yield ok("memory", has)
+    else:
+        needs = f"{ENOUGH[engine] // GIBIBYTE} GiB"
+        todo = "Use the embedded engine, or a larger machine." if engine == "spark" else "Lower max_messages."
+        yield warning("memory", f"{has}; the {engine} engine wants {needs}", todo)
+
+
+def total_memory() -> int | None:
+    """Return the memory of the machine, or the less that its container may use, in octets; None where nobody says."""
+    try:
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return None
+    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            limit = Path(file).read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        return min(whole, int(limit)) if limit.isdigit() else whole
+    return whole
+
+
+def within(version: str, bounds: tuple[str, str]) -> bool:
+    """Tell whether a version lies in a range; an empty upper bound is none."""
+    first, below = bounds
+    return _numbers(first) <= _numbers(version) and (not below or _numbers(version) < _numbers(below))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers that a version begins with; `2.0.0rc1` counts as `2.0.0`."""
+    begin = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(part) for part in begin[0].split(".")) if begin else ()
+
+
+def _out_of_range(name: str, version: str, bounds: tuple[str, str]) -> Finding:
+    todo = f"pip install '{_range(name, bounds)}'"
+    return warning("packages", f"{name} {version} is outside the versions that Windrow works with", todo)
+
+
+def _range(name: str, bounds: tuple[str, str]) -> str:
+    return f"{name}>={bounds[0]}" + (f",<{bounds[1]}" if bounds[1] else "")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,79 @@
+"""The tables that the checks look at, opened once: what is missing or refused is a finding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from deltalake import DeltaTable
+
+from windrow.delta.locations import is_name
+from windrow.delta.table import open_table
+from windrow.errors import TableMissing, WindrowError
+from windrow.operate.doctor.finding import Finding, error, ok, warning
+from windrow.reading.delta import Ledger, Progress, open_depot, open_ledger
+from windrow.settings.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDepot:
+    """The depot at wall time `now` (microseconds), and how far the ledger has read it; None without a ledger."""
+
+    settings: Settings
+    engine: str
+    now: int
+    table: DeltaTable
+    progress: Progress | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLedger:
+    """The ledger at wall time `now` (microseconds), and its progress row."""
+
+    settings: Settings
+    engine: str
+    now: int
+    book: Ledger
+    progress: Progress
+
+
+def open_tables(settings: Settings, engine: str, now: int) -> tuple[OpenDepot | None, OpenLedger | None, list[Finding]]:
+    """Open depot and ledger; None for what cannot be opened."""
+    table, findings = _depot(settings.depot)
+    book, progress, more = _ledger(settings, table)
+    depot = None if table is None else OpenDepot(settings, engine, now, table, progress)
+    ledger = None if book is None or progress is None else OpenLedger(settings, engine, now, book, progress)
+    return depot, ledger, [*findings, *more]
+
+
+def _depot(location: str) -> tuple[DeltaTable | None, list[Finding]]:
+    try:
+        table = open_table(location, "depot")
+    except WindrowError as refused:
+        return None, [_refused("depot", location, refused)]
+    return table, [ok("depot", f"{location}, version {table.version()}")]
+
+
+def _ledger(settings: Settings, depot: DeltaTable | None) -> tuple[Ledger | None, Progress | None, list[Finding]]:
+    location = settings.ledger
+    try:
+        book = open_ledger(location)
+        progress = book.progress()
+        if depot is not None:
+            open_depot(settings.depot, book, progress)
+    except WindrowError as refused:
+        return None, None, [_refused("ledger", location, refused)]
+    said = f"version {book.table.version()}, microbatch {progress.microbatch}, schema version {progress.schema_version}"
+    return book, progress, [ok("ledger", f"{location}, {said}")]
+
+
+def _refused(role: str, location: str, refused: WindrowError) -> Finding:
+    """Return why a table was not opened; a ledger that is missing is no error, the first run makes it."""
+    missing = isinstance(refused, TableMissing)
+    if missing and is_name(location):
+        todo = (
+            f"`windrow init` or `windrow run` with Spark writes it down; or give it: --{role} (DESCRIBE DETAIL has it)."
+        )
+        return warning(role, f"{location} is a catalog table, whose path is not known here", todo)
+    if missing and role == "ledger":
+        return warning(role, refused.message, "The first `windrow run` creates it, or `windrow init`.")
+    return error(role, f"{refused.code}: {refused.message}", refused.hint)

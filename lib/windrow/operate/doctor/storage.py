@@ -1,0 +1,96 @@
+"""Where the tables lie, and what that storage promises: docs/design.md has the same table in words."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from windrow.delta.locations import is_name, local_path
+from windrow.operate.doctor.finding import Finding, error, ok, warning
+from windrow.settings.settings import Settings
+
+MOUNTS = Path("/proc/mounts")
+NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "ceph", "glusterfs", "lustre", "beegfs", "afs"}
+VOLATILE = {"tmpfs", "ramfs"}
+S3 = {"s3", "s3a", "s3n"}
+PUT_IF_ABSENT = {"hdfs", "abfs", "abfss", "wasb", "wasbs", "az", "adl", "azure", "gs", "gcs"}
+LITTLE = 1 << 30
+
+
+def check_storage(settings: Settings) -> Iterator[Finding]:
+    """Check where depot and ledger lie."""
+    for role, location in (("depot", settings.depot), ("ledger", settings.ledger)):
+        path = local_path(location)
+        if path is None:
+            yield _elsewhere(role, location)
+            continue
+        yield _local(role, path.resolve(), mounted(path.resolve(), _mounts()))
+        yield from _room(role, path.resolve())
+
+
+def mounted(path: Path, mounts: str) -> str | None:
+    """Return the kind of file system that a path is on, by the lines of /proc/mounts; None where they do not say."""
+    found: tuple[int, str] | None = None
+    for line in mounts.splitlines():
+        parts = line.split(" ")
+        if len(parts) > 2:  # noqa: PLR2004 - device, place, kind
+            place = Path(parts[1].replace("\\040", " "))
+            depth = len(place.parts)
+            if (place == path or place in path.parents) and (found is None or depth >= found[0]):
+                found = depth, parts[2]
+    return found[1] if found else None
+
+
+def _mounts() -> str:
+    try:
+        return MOUNTS.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _local(role: str, path: Path, kind: str | None) -> Finding:
+    where = f"{role}: {path}" + (f" ({kind})" if kind else "")
+    if kind in NETWORK or (kind or "").startswith("fuse."):
+        return warning(
+            "storage",
+            f"{where} is a network file system: its locks may exclude nobody, and a rename may not be atomic",
+            "One process for each table there; or a local disk, or an object store.",
+        )
+    if kind in VOLATILE:
+        return warning("storage", f"{where} is gone when the machine stops", "Put it on a disk, unless it is a trial.")
+    return ok(
+        "storage",
+        f"{where}, a local disk: Windrow's own writers exclude each other by .{path.name}.lock; others do not take it",
+    )
+
+
+def _elsewhere(role: str, location: str) -> Finding:
+    scheme = location.partition(":")[0].lower()
+    where = f"{role}: {location}"
+    if is_name(location):
+        return ok("storage", f"{where}, a catalog table: where it lies, and who excludes whom, the catalog says")
+    if scheme in S3:
+        return warning(
+            "storage",
+            f"{where}: on S3 Spark's commits exclude only those of its own driver, and not those of delta-rs",
+            "One engine for each table, and with Spark one driver, unless a catalog coordinates every commit.",
+        )
+    if scheme in PUT_IF_ABSENT:
+        return ok("storage", f"{where}: the store's own put-if-absent lets one of two commits win (not tested by us)")
+    todo = "Unless its put-if-absent is atomic: one engine and one driver for each table."
+    return warning("storage", f"{where}: nobody here knows what {scheme!r} promises", todo)
+
+
+def _room(role: str, path: Path) -> Iterator[Finding]:
+    """A table and the lock beside it must be writable, and have room."""
+    there = next(folder for folder in (path, *path.parents) if folder.exists())
+    beside = path.parent if path.parent.exists() else there
+    if not all(os.access(folder, os.W_OK | os.X_OK) for folder in (there, beside)):
+        todo = "Commits write the table, and a lock file beside it."
+        yield error("storage-access", f"{role}: {there} or the folder it lies in cannot be written", todo)
+    free = shutil.disk_usage(there).free
+    if free < LITTLE:
+        what = f"{role}: {free / (1 << 20):,.0f} MiB are free on its disk"
+        yield warning("storage-space", what, "A commit that finds no room fails and writes nothing; make room.")

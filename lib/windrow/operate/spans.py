@@ -1,0 +1,60 @@
+"""Spans for OpenTelemetry: one for each microbatch, with its phases as children. Your SDK says where they go."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from windrow.errors import MissingExtra, first_line
+from windrow.model.results import Committed
+from windrow.operate.log import without_secrets
+from windrow.operate.observer import Observer, Run
+from windrow.version import VERSION
+
+try:
+    from opentelemetry import trace
+    from opentelemetry.trace import Status, StatusCode, TracerProvider
+except ImportError as missing:
+    raise MissingExtra("spans need opentelemetry-api", "pip install 'windrow[otel]'") from missing
+
+COUNTS = ("messages", "accepted", "rejected", "opened", "closed", "open_batches")
+NANOSECONDS = 1_000  # of a microsecond
+
+
+class Spans(Observer):
+    """Makes a span `windrow.microbatch` after each commit, from the times that its phases took."""
+
+    def __init__(self, provider: TracerProvider | None = None) -> None:
+        """Use a provider, or the one that is set for the process."""
+        self._tracer = trace.get_tracer("windrow", VERSION, provider)
+
+    def started(self, run: Run) -> None:
+        """Remember what every span says."""
+        self._clock = run.clock
+        ledger = without_secrets(run.settings.ledger)
+        self._common: dict[str, str] = {"windrow.engine": run.engine, "windrow.ledger": ledger}
+
+    def committed(self, committed: Committed) -> None:
+        """Make the spans of a microbatch; they end now."""
+        names = ("kind", "attempt", "depot_version", "path", *COUNTS)
+        known = {f"windrow.{name}": getattr(committed, name) for name in names}
+        described = {name: value for name, value in known.items() if value is not None}
+        took = [round(milliseconds * 1_000) * NANOSECONDS for milliseconds in committed.phases().values()]
+        ends = list(accumulate(took, initial=self._clock.now() * NANOSECONDS - sum(took)))
+        span = self._tracer.start_span(
+            "windrow.microbatch",
+            attributes=self._common | {"windrow.microbatch": committed.microbatch} | described,
+            start_time=ends[0],
+        )
+        inside = trace.set_span_in_context(span)
+        for phase, begin, end in zip(committed.phases(), ends, ends[1:], strict=False):
+            self._tracer.start_span(f"windrow.{phase}", context=inside, start_time=begin).end(end)
+        span.end(ends[-1])
+
+    def retrying(self, error: Exception, attempt: int) -> None:
+        """Make a span of an attempt that failed; when it began nobody wrote down, so it has no length."""
+        now = self._clock.now() * NANOSECONDS
+        span = self._tracer.start_span(
+            "windrow.retry", attributes=self._common | {"windrow.attempt": attempt}, start_time=now
+        )
+        span.set_status(Status(StatusCode.ERROR, without_secrets(first_line(error))))
+        span.end(now)

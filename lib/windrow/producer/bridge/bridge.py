@@ -1,0 +1,265 @@
+"""The loop of a bridge: take what comes, hand it to the producer, acknowledge what the depot has, connect again.
+
+One thread does all of it, and never waits for a commit: the producer's thread says when one is done. So pings go out
+while the depot hangs, and an acknowledgement can only go over the connection that brought the message.
+"""
+
+from __future__ import annotations
+
+import secrets
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import asdict
+from hashlib import blake2b
+from types import TracebackType
+from typing import Self
+
+from windrow.delta.locations import absolute
+from windrow.errors import first_line
+from windrow.model.durations import SECOND
+from windrow.producer import Ack, Producer
+from windrow.producer.bridge import times
+from windrow.producer.bridge.connection import TICK, Connection
+from windrow.producer.bridge.lines import Lines
+from windrow.producer.bridge.reader import Reader, Reading
+from windrow.producer.bridge.session import Entry, Session
+from windrow.producer.bridge.summary import Counts, Summary
+from windrow.producer.bridge.topics import Topics
+from windrow.settings.settings import Settings
+
+LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+Progress = Callable[[Counts], None]
+
+
+class Bridge:
+    """Messages of a broker into a depot, until it is stopped or fails."""
+
+    def __init__(self, settings: Settings, progress: Progress = lambda counts: None) -> None:
+        """Read topics, times and secrets, and open the depot, or make it.
+
+        Raises SettingsError, TableRefused, TableUnreadable, MissingExtra.
+        """
+        chosen = settings.mqtt
+        topics, event_time = Topics.parse(chosen.topics), times.reader(chosen.event_time)
+        self._chosen, self._progress = chosen, progress
+        self._filters = topics.filters()
+        self._connection = Connection(chosen, self._filters, self._heard)
+        self._producer = _producer(settings)
+        limits = settings.producer
+        self._room, self._largest = limits.total_hold_bytes, limits.max_message_bytes
+        self._reader = Reader(topics, event_time, self._producer.producer_id, self._producer.binary, self._largest)
+        self._depot = settings.depot
+        self._session, self._settled = Session(), deque[tuple[Entry, Future[Ack]]]()
+        self._pause = chosen.pause / SECOND
+        self._until: float | None = None
+        self._stopped = self._draining = self._subscribed = False
+        self._begun = time.monotonic()
+        self._counts = Counts()
+        self._lines = Lines(self._counts, self._begun)
+        self._woken, self._bell = socket.socketpair()
+        for end in (self._woken, self._bell):
+            end.setblocking(False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Close the producer: what it still holds is committed, unless an error says that it cannot be."""
+        try:
+            self._producer.close(None if error is None else 0)
+        finally:
+            self._woken.close()
+            self._bell.close()
+
+    @property
+    def broker(self) -> str:
+        """Return where the broker is."""
+        host = self._connection.host
+        return f"[{host}]:{self._connection.port}" if ":" in host else f"{host}:{self._connection.port}"
+
+    def stop(self) -> None:
+        """Ask for the end: what has come is committed and acknowledged first. A signal handler may call it."""
+        self._stopped = True
+        self._ring()
+
+    def run(self, seconds: float | None = None) -> Summary:
+        """Go on until stopped, or for so long, and say what was done.
+
+        Raises BrokerRefused, and what became of a message that the depot does not take.
+        """
+        self._until = None if seconds is None else self._begun + seconds
+        self._lines.started(self.broker, self._depot, self._filters)
+        if self._connection.sends_password and not self._chosen.tls and self._connection.host not in LOOPBACK:
+            self._lines.unprotected(self.broker)
+        error: BaseException | None = None
+        try:
+            while not self._is_over():
+                if self._connection.is_open:
+                    self._turn()
+                else:
+                    self._connect()
+            self._drain()
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            self._end(error)
+        return Summary(
+            self.broker, self._chosen.client_id, self._depot, **asdict(self._counts), seconds=self._seconds()
+        )
+
+    # The loop.
+
+    def _is_over(self) -> bool:
+        return self._stopped or (self._until is not None and time.monotonic() >= self._until)
+
+    def _turn(self) -> None:
+        """Take what comes, and acknowledge what the depot has."""
+        self._connection.pump(self._woken, self._has_room)
+        if self._connection.is_subscribed and not self._subscribed:
+            self._subscribed = True
+            self._counts.connections += 1
+            self._lines.connected(self.broker, self._connection.session_kept)
+        self._settle()
+        if self._session.in_flight >= self._chosen.receive_maximum:
+            self._producer.flush(0)  # the broker sends no more until some of it is acknowledged
+        self._lines.tick(time.monotonic())
+
+    def _settle(self) -> None:
+        """Note what was committed since, and acknowledge what is due. Raises what became of a message otherwise."""
+        with suppress(BlockingIOError):
+            self._woken.recv(65_536)
+        failed: BaseException | None = None
+        while self._settled:
+            entry, future = self._settled.popleft()
+            error = future.exception()
+            if error is not None:
+                failed = failed or error
+                continue
+            self._session.settled(entry)
+            self._counts.committed += 1
+            self._counts.depot_version = future.result().version
+        self._acknowledge()
+        self._progress(self._counts)
+        if failed is not None:
+            raise failed
+
+    def _acknowledge(self) -> None:
+        if not self._connection.is_open:
+            self._session.lost()
+            return
+        for id_ in self._session.due():
+            self._connection.acknowledge(id_)
+            self._counts.acknowledged += 1
+
+    def _has_room(self) -> bool:
+        """Tell whether the producer takes another message at once, whatever its size."""
+        return self._session.held_octets + self._largest <= self._room
+
+    def _drain(self) -> None:
+        """Take nothing new, and go on until all that came is in the depot, or is known not to be."""
+        self._draining = True
+        self._producer.flush(0)
+        while self._session.held:
+            if self._connection.is_open:
+                self._connection.pump(self._woken, lambda: True)
+            else:
+                select.select([self._woken], [], [], TICK)
+            self._settle()
+
+    def _end(self, error: BaseException | None) -> None:
+        """Acknowledge what is in the depot even so, and disconnect."""
+        with suppress(Exception):
+            if error is not None:
+                self._settle()
+        with suppress(OSError):
+            self._connection.close()
+        self._lines.ended(self._seconds(), error)
+
+    # Connections.
+
+    def _connect(self) -> None:
+        """Connect, or wait for a while until the next attempt. Raises BrokerRefused."""
+        if self._connection.lost_because:
+            self._wait(self._connection.lost_because)
+        if self._is_over():
+            return
+        try:
+            if not self._connection.open(self._is_over):
+                return
+        except OSError as error:
+            self._connection.lost_because = self._connection.lost_because or first_line(error)
+            return
+        self._session.connected(self._connection.session_kept)
+        self._subscribed = False
+
+    def _wait(self, why: str) -> None:
+        """Wait until the next attempt, each time longer, and not as long as other bridges that lost the same broker."""
+        seconds = self._pause * (0.5 + secrets.randbelow(501) / 1_000)
+        self._lines.lost(self.broker, why, seconds)
+        self._pause = min(2 * self._pause, self._chosen.longest_pause / SECOND)
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and not self._is_over():
+            select.select([self._woken], [], [], min(left, TICK))
+            self._settle()
+
+    # Messages.
+
+    def _heard(self, id_: int, again: bool, topic: bytes, payload: bytes) -> None:
+        """Hand a message to the producer, unless it is known."""
+        content = blake2b(topic + b"\0" + payload, digest_size=16).digest()
+        if self._session.comes_again(id_, again, content):
+            self._counts.again += 1
+            return
+        if self._draining:
+            return  # not acknowledged, so that it comes again to whom comes next
+        self._pause = self._chosen.pause / SECOND
+        name = topic.decode(errors="backslashreplace")
+        reading = self._reader.read(name, payload)
+        entry = self._session.received(id_, content, min(reading.octets, self._largest))
+        self._counts.received += 1
+        if reading.fault:
+            self._counts.invalid += 1
+            self._lines.invalid(name, reading, time.monotonic())
+        self._send(reading).add_done_callback(lambda future: self._done(entry, future))
+
+    def _send(self, reading: Reading) -> Future[Ack]:
+        if reading.fault:
+            return self._producer.send_invalid(
+                source=reading.source, key=reading.key, type=reading.type, payload=reading.payload
+            )
+        return self._producer.send(
+            source=reading.source,
+            key=reading.key,
+            type=reading.type or "",
+            event_time=reading.event_time,
+            payload=reading.payload,
+        )
+
+    def _done(self, entry: Entry, future: Future[Ack]) -> None:
+        """Tell the loop what became of a message; the producer's thread calls it."""
+        self._settled.append((entry, future))
+        self._ring()
+
+    def _ring(self) -> None:
+        with suppress(OSError):
+            self._bell.send(b"\0")
+
+    def _seconds(self) -> float:
+        return round(time.monotonic() - self._begun, 3)
+
+
+def _producer(settings: Settings) -> Producer:
+    chosen = settings.producer.model_dump() | {"when_full": "raise"}
+    return Producer(
+        absolute(settings.depot),
+        f"mqtt:{settings.mqtt.client_id}",
+        payload=settings.mqtt.payload,
+        keep=settings.keep,
+        **chosen,
+    )

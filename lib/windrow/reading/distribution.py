@@ -1,0 +1,141 @@
+"""How batches and delays are spread: sizes of batches, how late messages came, and how long they waited in a batch.
+
+Messages are counted while they are read, piece by piece, so that only their counts stay in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.columnar.arrow import plain
+from windrow.errors import NotFound
+from windrow.reading.delta import Ledger, open_ledger, quoted, recorded_rules
+
+SIZES = ("source", "state", "opened_by", "close_reason", "message_count", "bytes")
+MESSAGE = (
+    "source, closed_at, unnest(messages)['type'] AS type, "
+    "unnest(messages)['event_time'] AS event_time, unnest(messages)['received_at'] AS received_at"
+)
+DELAYS = pa.schema(
+    [("name", pa.string()), ("outcome", pa.string()), ("delay_ms", pa.int64()), ("messages", pa.int64())]
+)
+WAITS = pa.schema([("wait_ms", pa.int64()), ("messages", pa.int64())])
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Batches by size, and messages counted by delay and by wait, in whole milliseconds (floored).
+
+    `sizes` has a row a batch; `delays` counts by `name` (of a source, or of a type where there is one source),
+    `outcome` (accepted, or why rejected) and `delay_ms` (arrival minus event time); `waits` counts by `wait_ms` (from
+    arrival to the close of the batch). `max_delay_us` and `max_leap_us` are the rules in force.
+    """
+
+    sizes: pa.Table
+    delays: pa.Table
+    waits: pa.Table
+    by: str
+    max_delay_us: int
+    max_leap_us: int
+
+    def messages(self) -> dict[str, int]:
+        """Return how many messages have which outcome; without both times they are not counted."""
+        counted = self.delays.group_by("outcome").aggregate([("messages", "sum")])
+        return dict(zip(*(counted[name].to_pylist() for name in ("outcome", "messages_sum")), strict=True))
+
+
+def spread(
+    ledger: str, key: str | None = None, source: str | None = None, begin: int | None = None, end: int | None = None
+) -> Spread:
+    """Read the batches whose windows begin in [begin, end) (microseconds) and the messages rejected with such a time.
+
+    Raises NotFound when there is none, TableMissing, TableRefused.
+    """
+    book = open_ledger(ledger)
+    rules = recorded_rules(book.progress().rules)
+    asked = [f"{name} = {quoted(value)}" for name, value in (("key", key), ("source", source)) if value is not None]
+    in_batches, refused = (" AND ".join(asked + _within(column, begin, end)) or "true" for column in TIMES)
+    sizes = plain(book.rows(("open", "closed"), ", ".join(SIZES), in_batches))
+    refusing = plain(book.rows("rejected", "DISTINCT source", refused))
+    if not sizes.num_rows + refusing.num_rows:
+        raise NotFound("the ledger has no batch and no rejected message there", "`windrow show` lists what there is.")
+    sources = pa.concat_tables([sizes.select(["source"]), refusing])["source"]
+    by = "source" if pc.count_distinct(sources).as_py() > 1 else "type"
+    accepted, waits = _accepted(book, in_batches, by)
+    return Spread(
+        sizes=sizes,
+        delays=_sum(pa.concat_tables([*accepted, *_rejected(book, refused, by)])),
+        waits=waits,
+        by=by,
+        max_delay_us=rules["max_delay"],
+        max_leap_us=rules["max_leap"],
+    )
+
+
+TIMES = ("window_start", "event_time")
+
+
+def _within(column: str, begin: int | None, end: int | None) -> list[str]:
+    bounds = ((">=", begin), ("<", end))
+    return [f"CAST({column} AS BIGINT) {compare} {bound:d}" for compare, bound in bounds if bound is not None]
+
+
+def _accepted(book: Ledger, where: str, by: str) -> tuple[list[pa.Table], pa.Table]:
+    """Count the messages in batches by delay, and those in closed ones by wait."""
+    delays, waits = [DELAYS.empty_table()], [WAITS.empty_table()]
+    for messages in _pieces(book, ("open", "closed"), MESSAGE, where):
+        delays.append(_delays(messages, by, pa.scalar("accepted")))
+        closed = messages.filter(pc.is_valid(messages["closed_at"]))
+        wait = {"wait_ms": _milliseconds(closed, "received_at", "closed_at"), "messages": _ones(closed)}
+        waits.append(_sum(pa.table(wait)))
+    return delays, _sum(pa.concat_tables(waits))
+
+
+def _rejected(book: Ledger, where: str, by: str) -> Iterator[pa.Table]:
+    """Count the rejected messages by delay."""
+    for messages in _pieces(book, ("rejected",), "source, type, reason, event_time, received_at", where):
+        yield _delays(messages, by, messages["reason"])
+
+
+def _pieces(book: Ledger, states: tuple[str, ...], columns: str, where: str) -> Iterator[pa.Table]:
+    for piece in book.pieces(states, columns, where):
+        yield plain(pa.Table.from_batches([piece]))
+
+
+def _delays(messages: pa.Table, by: str, outcome: pa.Scalar | pa.ChunkedArray) -> pa.Table:
+    """Count messages by delay; those without both times have none."""
+    known = pc.and_(pc.is_valid(messages["event_time"]), pc.is_valid(messages["received_at"]))
+    timed = messages.append_column("outcome", _column(outcome, messages.num_rows)).filter(known)
+    columns = {
+        "name": pc.fill_null(timed[by], ""),
+        "outcome": timed["outcome"],
+        "delay_ms": _milliseconds(timed, "event_time", "received_at"),
+        "messages": _ones(timed),
+    }
+    return _sum(pa.table(columns))
+
+
+def _column(value: pa.Scalar | pa.ChunkedArray, count: int) -> pa.Array | pa.ChunkedArray:
+    return pa.repeat(value, count) if isinstance(value, pa.Scalar) else value
+
+
+def _milliseconds(table: pa.Table, first: str, last: str) -> pa.Array:
+    """Return the whole milliseconds from one time to another, floored."""
+    span = pc.subtract(table[last].cast(pa.int64()), table[first].cast(pa.int64()))
+    return pa.array(np.floor_divide(span.to_numpy(), 1_000))
+
+
+def _ones(table: pa.Table) -> pa.Array:
+    return pa.array(np.ones(table.num_rows, np.int64))
+
+
+def _sum(counts: pa.Table) -> pa.Table:
+    """Return the counts of rows that are otherwise equal added up, in order."""
+    names = [name for name in counts.column_names if name != "messages"]
+    summed = counts.group_by(names).aggregate([("messages", "sum")]).rename_columns([*names, "messages"])
+    return summed.sort_by([(name, "ascending") for name in names])

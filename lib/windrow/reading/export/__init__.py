@@ -1,0 +1,130 @@
+"""Closed batches, their messages, or rejections as a file: parquet, csv or json. No JVM, no engine.
+
+What a format refused can be written as it was (`raw`), to be mended and ingested again.
+
+Rows go from the ledger to the file piece by piece, in no particular order, so that a ledger larger than memory can be
+exported. The file appears under its name when it is whole.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO, cast
+from uuid import uuid4
+
+from windrow.errors import OutputRefused, first_line
+from windrow.reading.closed import span
+from windrow.reading.delta import Ledger, open_ledger
+from windrow.reading.export.rows import Choice, What, rows_of, schema_of
+from windrow.reading.export.writers import Format, open_writer
+
+__all__ = ["Choice", "Exported", "Format", "What", "export", "format_of"]
+
+STANDARD_OUTPUT = "-"
+FORMATS: dict[str, Format] = {"parquet": "parquet", "csv": "csv", "json": "json", "raw": "raw"}
+ENDINGS: dict[str, Format] = {f".{name}": format_ for name, format_ in FORMATS.items() if name != "raw"}
+ENDINGS |= {".jsonl": "json", ".ndjson": "json"}
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What was written; `upto` is the `since` of the next export."""
+
+    file: str
+    format: Format
+    what: What
+    rows: int
+    upto: str
+
+
+def export(
+    ledger: str,
+    out: str,
+    choice: Choice | None = None,
+    format_: str | None = None,
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Exported:
+    """Write the chosen rows of a ledger to a file, or to standard output (`-`, not for parquet).
+
+    Without a format the file's ending tells it. `progress` is called with the batches or rejected messages read so far
+    and how many there may be at most. Raises OutputRefused, TableMissing, TableRefused, and LedgerRestored as
+    `read_closed` does.
+    """
+    kind = format_of(out, format_)
+    book = open_ledger(ledger)
+    chosen = _octets(choice or Choice(), book) if kind == "raw" else choice or Choice()
+    part = span(book, chosen.state, chosen.since)
+    part.require_whole(book.rows(chosen.state, "count(*) AS rows", part.where)["rows"][0].as_py())
+    written = 0
+    with _sink(out, overwrite) as sink, open_writer(kind, sink, schema_of(book, chosen.what)) as write:
+        for read, batch in rows_of(book, chosen, part):
+            write(batch)
+            written += batch.num_rows
+            progress(read, part.rows)
+    return Exported(out, kind, chosen.what, written, part.upto)
+
+
+def _octets(choice: Choice, book: Ledger) -> Choice:
+    """Return the choice of the octets that a format refused, in place of their rejections. Raises OutputRefused."""
+    if choice.what not in ("rejected", "octets"):
+        raise OutputRefused("raw are the octets that a format refused", "Say --rejected with --format raw.")
+    if not book.raw:
+        raise OutputRefused("the ledger is of no raw depot, so no format refused anything", "Take csv or json.")
+    if (choice.key, choice.begin, choice.end) != (None, None, None):
+        raise OutputRefused("what a format refused has no key and no time", "Leave out --key, --from and --to.")
+    return replace(choice, what="octets")
+
+
+def format_of(out: str, given: str | None) -> Format:
+    """Return the format that was asked for, or that the file's ending names. Raises OutputRefused."""
+    known = f"Known are {', '.join(FORMATS)}."
+    if given is not None and given not in FORMATS:
+        raise OutputRefused(f"there is no format {given!r}", known)
+    found = FORMATS[given] if given else ENDINGS.get(Path(out).suffix.lower())
+    if found is None:
+        raise OutputRefused(f"the ending of {out!r} names no format", f"Say --format. {known}")
+    if found == "parquet" and out == STANDARD_OUTPUT:
+        raise OutputRefused("parquet goes to no standard output", "Name a file, or say --format csv or json.")
+    return found
+
+
+@contextmanager
+def _sink(out: str, overwrite: bool) -> Iterator[BinaryIO]:
+    """Give a file beside the one to write, and rename it at the end, when it is on disk; nothing stays of a failure."""
+    if out == STANDARD_OUTPUT:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    if "://" in out:
+        raise OutputRefused(f"{out} is no local file", "Export to a local file and copy it, or use Spark.")
+    target = Path(out)
+    _require_place(target, overwrite)
+    partial = target.with_name(f".{target.name}.{uuid4().hex[:8]}.part")
+    try:
+        with partial.open("xb") as file:
+            yield cast("BinaryIO", file)
+            file.flush()
+            os.fsync(file.fileno())
+        _require_place(target, overwrite)
+        partial.replace(target)
+    except OSError as error:
+        raise OutputRefused(
+            f"{out} cannot be written: {first_line(error)}", "See that there is space and the right to write."
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _require_place(target: Path, overwrite: bool) -> None:
+    if not target.parent.is_dir():
+        raise OutputRefused(f"there is no directory {target.parent}", "Make it first.")
+    if target.is_dir():
+        raise OutputRefused(f"{target} is a directory", "Name a file in it.")
+    if target.exists() and not overwrite:
+        raise OutputRefused(f"{target} is there already", "Name another file, or say --overwrite.")

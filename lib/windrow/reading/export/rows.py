@@ -1,0 +1,102 @@
+"""Which rows of a ledger an export has, and its columns: those of the views, in plain types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.model import tables
+from windrow.model.chunks import REFUSED
+from windrow.reading.closed import Final, Span
+from windrow.reading.delta import Ledger, quoted
+
+What = Literal["batches", "messages", "rejected", "octets"]
+
+# What each message of closed_messages says of its batch.
+OF_BATCH = ("id", "source", "key", "part", "window_start", "window_end")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which rows: of batches, their messages, rejections, or the octets of records that a format refused.
+
+    Of one key, from `begin` to before `end` (microseconds), written after the position `since`.
+
+    The time is the `window_start` of batches and the `event_time` of rejected messages.
+    """
+
+    what: What = "batches"
+    key: str | None = None
+    begin: int | None = None
+    end: int | None = None
+    since: str | int | None = None
+
+    @property
+    def state(self) -> Final:
+        """Return the state of the ledger rows that hold them."""
+        return "rejected" if self.what in ("rejected", "octets") else "closed"
+
+    @property
+    def where(self) -> str:
+        """Return the conditions on key and time as SQL."""
+        time = f"CAST({'event_time' if self.what == 'rejected' else 'window_start'} AS BIGINT)"
+        conditions = [
+            f"key = {quoted(self.key)}" if self.key is not None else "",
+            f"{time} >= {self.begin}" if self.begin is not None else "",
+            f"{time} < {self.end}" if self.end is not None else "",
+            f"starts_with(reason, {quoted(REFUSED)}) AND content IS NOT NULL" if self.what == "octets" else "",
+        ]
+        return " AND ".join(condition for condition in conditions if condition) or "true"
+
+    @property
+    def order(self) -> str:
+        """Return the order of the rows as SQL: octets come as they stood in their sources, all else as it comes."""
+        by = 'raw_source, chunk, "offset", id'
+        return f"ORDER BY {by}" if self.what == "octets" else ""
+
+
+def schema_of(book: Ledger, what: What) -> pa.Schema:
+    """Return the columns of an export."""
+    if what == "messages":
+        return pa.schema([*_batch(book, OF_BATCH), *tables.message_type(book.payload)])
+    return _read(book, what)
+
+
+def rows_of(book: Ledger, choice: Choice, part: Span) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the rows piece by piece, each piece with how many ledger rows were read so far."""
+    schema = _read(book, choice.what)
+    read = 0
+    columns = ", ".join(f'"{name}"' for name in schema.names)
+    for piece in book.pieces(choice.state, columns, f"{part.where} AND {choice.where}", choice.order):
+        read += piece.num_rows
+        rows = pa.Table.from_batches([piece]).cast(schema)
+        whole = _messages(rows) if choice.what == "messages" else rows
+        for batch in whole.combine_chunks().to_batches():
+            yield read, batch
+
+
+def _read(book: Ledger, what: What) -> pa.Schema:
+    """Return the columns of the ledger that an export reads."""
+    if what == "octets":
+        return pa.schema([("content", pa.binary())])
+    if what == "rejected":
+        raw = [field for field in tables.RAW_FIELDS if field[0] in tables.RAW_REJECTED] if book.raw else []
+        return pa.schema([*tables.rejected_fields(book.payload), *raw])
+    return _batch(book, (*OF_BATCH, "messages") if what == "messages" else None)
+
+
+def _batch(book: Ledger, names: tuple[str, ...] | None) -> pa.Schema:
+    whole = pa.schema(tables.batch_fields(book.payload))
+    return pa.schema([whole.field(name) for name in names]) if names else whole
+
+
+def _messages(batches: pa.Table) -> pa.Table:
+    """Return one row a message, with what it says of its batch."""
+    inside = batches["messages"].combine_chunks()
+    messages = pa.Table.from_struct_array(pc.list_flatten(inside))
+    batch = batches.select(OF_BATCH).take(pc.list_parent_indices(inside))
+    return pa.table({name: batch[name] for name in OF_BATCH} | {name: messages[name] for name in messages.column_names})

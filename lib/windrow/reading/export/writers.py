@@ -1,0 +1,55 @@
+"""The formats of an export: each gives a function that writes one piece after the other to an open file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import BinaryIO, Literal
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from windrow.reading.export.text import csv_text, json_lines
+
+Format = Literal["parquet", "csv", "json", "raw"]
+Write = Callable[[pa.RecordBatch], None]
+
+
+def open_writer(format_: Format, sink: BinaryIO, schema: pa.Schema) -> AbstractContextManager[Write]:
+    """Open a writer for rows of a schema; leaving it finishes the file, which stays open."""
+    return {"parquet": _parquet, "csv": _csv, "json": _json, "raw": _raw}[format_](sink, schema)
+
+
+@contextmanager
+def _parquet(sink: BinaryIO, schema: pa.Schema) -> Iterator[Write]:
+    with pa.parquet.ParquetWriter(sink, schema, compression="zstd") as writer:
+        yield writer.write_batch
+
+
+@contextmanager
+def _csv(sink: BinaryIO, schema: pa.Schema) -> Iterator[Write]:
+    """Write a head and rows; text stands in quotes, NULL is empty and has none."""
+    head = csv_text(pa.RecordBatch.from_pylist([], schema))
+    with pa.csv.CSVWriter(pa.PythonFile(sink, "w"), head.schema) as writer:
+        yield lambda rows: writer.write_batch(csv_text(rows))
+
+
+@contextmanager
+def _json(sink: BinaryIO, _: pa.Schema) -> Iterator[Write]:
+    """Write one object a line."""
+
+    def write(rows: pa.RecordBatch) -> None:
+        sink.write(json_lines(rows))
+
+    yield write
+
+
+@contextmanager
+def _raw(sink: BinaryIO, _: pa.Schema) -> Iterator[Write]:
+    """Write octets one behind the other, as they are."""
+
+    def write(rows: pa.RecordBatch) -> None:
+        sink.writelines(octets.as_buffer() for octets in rows["content"])
+
+    yield write

@@ -1,0 +1,205 @@
+"""Timelines: event time above, processing time below, and each message a line from one to the other.
+
+Windows are boxes on the event time line; below the other they go on to their timeouts, where batches close. A message
+in a batch is drawn at its `received_at`, a rejected one at its processing time. Here is what is drawn, in `marks` how.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.errors import NotFound
+from windrow.model.messages import EARLIEST, LATEST, microseconds, times
+from windrow.reading.plot import marks
+from windrow.reading.plot.files import require
+from windrow.reading.plot.marks import BATCH, LANES
+from windrow.reading.plot.theme import titled
+
+if TYPE_CHECKING:
+    import altair as alt
+
+LINES = "Each line joins a message's event time (above) to its processing time (below): what leans came late."
+BANDS = "Each band joins event time (above) to processing time (below), and bars count: what leans came late."
+BOXES = (
+    "Boxes are windows and how many messages they hold; dashed: still open. "
+    "Below, each goes on, lighter, to its timeout; a mark is where the batch closed."
+)
+COVERED = "Shaded above is what windows cover, below how many batches are open; a shorter stretch shows each of them."
+Moments = npt.NDArray[np.int64]
+STREAM, BY_STREAM = ["source", "key"], [("source", "ascending"), ("key", "ascending")]
+STEPS = [factor * 10**power for power in range(18) for factor in (1, 2, 5)]
+BINS, MOST_LINES, MOST_LEVELS = 300, 3_000, 6
+STALL_BUCKET, STALL_LONGEST, STALL_MARGIN = 10_000_000, 60_000_000, 5_000_000  # microseconds
+
+
+def timeline(
+    batches: pa.Table,
+    rejected: pa.Table,
+    *,
+    title: str = "From event time to processing time",
+    begin: int | None = None,
+    end: int | None = None,
+    max_streams: int = 6,
+    max_lines: int = MOST_LINES,
+) -> alt.LayerChart:
+    """Return the picture of batches and rejected messages from `begin` to `end` (microseconds; default: all).
+
+    The `max_streams` streams with the most messages have a row each; above `max_lines` messages bands and bars stand
+    for lines, above as many batches there are no boxes. Raises MissingExtra, or NotFound when there is no message.
+    """
+    require("altair")
+    import altair as alt
+
+    boxes, messages = _boxes(batches), _messages(batches, rejected)
+    shown = (boxes["window_start"], boxes["timeout"], messages["processing_time"])
+    moments = np.concatenate([microseconds(column) for column in shown])
+    begin = int(moments.min(initial=LATEST)) if begin is None else begin
+    end = int(moments.max(initial=EARLIEST)) + 1 if end is None else end
+    messages = _between(messages, *LANES, begin, end)
+    if not messages.num_rows:
+        raise NotFound("there is no message to draw", "Choose another stream, an earlier begin or a later end.")
+    streams = messages.group_by(STREAM).aggregate([([], "count_all")])
+    rows = _rows(streams.sort_by([("count_all", "descending"), *BY_STREAM]).slice(0, max_streams))
+    boxes = _between(boxes, "window_start", "timeout", begin, end).join(rows, STREAM, join_type="inner").sort_by("part")
+    messages = messages.join(rows, STREAM, join_type="inner").sort_by("rejected")  # the last are drawn on top
+    dense, boxed = messages.num_rows > max_lines, boxes.num_rows <= max_lines
+    unplaced = rejected.filter(pc.is_null(rejected["processing_time"]))
+    left_out = {
+        "rejected before they were processed": _between(unplaced, "received_at", "received_at", begin, end).num_rows,
+        "streams with fewer messages": streams.num_rows - rows.num_rows,
+    }
+    data = {"streams": rows}
+    data |= (
+        {"batches": _levelled(boxes)} if boxed else {"stretches": _stretches(boxes), "open": _open(boxes, begin, end)}
+    )
+    data |= {"bands": _bands(messages, end - begin, max_lines)} if dense else {"messages": messages}
+    how = [BANDS if dense else LINES, BOXES if boxed else COVERED, _facts(boxes, messages, left_out)]
+    spec = marks.frame(rows.num_rows, begin, end, "until timeout" if boxed else "open batches")
+    spec["layer"] += [marks.windows(boxes.num_rows, end - begin, dense=dense)] if boxed else marks.coverage()
+    spec["layer"] += [marks.bands(messages) if dense else marks.lines(messages)]
+    chart = alt.LayerChart.from_dict(spec | {"title": titled(title, *how)}, validate=False)  # saving does
+    chart.datasets = {name: marks.values(table) for name, table in data.items()}  # afterwards, so that none is copied
+    return chart
+
+
+def busiest_rejections(rejected: pa.Table) -> tuple[str, str, int, int]:
+    """Return source, key, begin and end of the stretch around most rejections of one stream; raises NotFound."""
+    processed = rejected.filter(pc.is_valid(rejected["processing_time"]))
+    if not processed.num_rows:
+        raise NotFound("no rejected message has a processing time", "There is no such stretch: draw all there is.")
+    columns = {name: processed[name] for name in STREAM} | {name: processed[name].cast(pa.int64()) for name in LANES}
+    columns["bucket"] = pc.divide(columns["processing_time"], STALL_BUCKET)
+    groups = pa.table(columns).group_by([*STREAM, "bucket"])
+    counted = groups.aggregate([([], "count_all"), ("event_time", "min"), ("processing_time", "max")])
+    order = [("count_all", "descending"), ("bucket", "ascending"), *BY_STREAM]
+    busiest = counted.sort_by(order).slice(0, 1).to_pylist()[0]
+    last = busiest["processing_time_max"]
+    first = max(min(busiest["event_time_min"], last), last - STALL_LONGEST)
+    margin = max(STALL_MARGIN, (last - first) // 2)
+    return busiest["source"], busiest["key"], first - margin, last + margin
+
+
+def _boxes(batches: pa.Table) -> pa.Table:
+    """Return the batches without their messages, `odd` every other one of a stream."""
+    order = [*BY_STREAM, ("window_start", "ascending"), ("part", "ascending")]
+    table = batches.select([*STREAM, "part", *BATCH]).sort_by(order)
+    return table.append_column("odd", pa.array(np.arange(table.num_rows) % 2 == 1))
+
+
+def _levelled(boxes: pa.Table) -> pa.Table:
+    """Give each batch a level below those of its stream that are still open when its window begins."""
+    ordered = boxes.sort_by([("foot", "ascending"), ("window_start", "ascending"), ("part", "ascending")])
+    foot, begins, ends = (microseconds(ordered[name]) for name in ("foot", "window_start", "timeout"))
+    streams, first, stream = np.unique(foot, return_index=True, return_inverse=True)
+    place = np.arange(len(foot)) - first[stream]
+    levels = np.ones(len(streams), np.int64)
+    for number in range(len(streams)):
+        mine = stream == number
+        still_open = place[mine] - np.searchsorted(np.sort(ends[mine]), begins[mine], "right") + 1
+        levels[number] = np.clip(still_open.max(), 1, MOST_LEVELS)
+    level = {"level": place % levels[stream], "levels": levels[stream]}
+    return pa.table({name: ordered[name] for name in ordered.column_names} | level).sort_by("part")
+
+
+def _stretches(boxes: pa.Table) -> pa.Table:
+    """Return the stretches of each stream that windows cover without a gap, and how many windows each holds."""
+    ordered = boxes.sort_by([("foot", "ascending"), ("window_start", "ascending")])
+    foot, begins, ends = (microseconds(ordered[name]) for name in ("foot", "window_start", "window_end"))
+    apart = np.ones(len(foot), np.bool_)
+    apart[1:] = (foot[1:] != foot[:-1]) | (begins[1:] > ends[:-1])
+    first = np.flatnonzero(apart)
+    counted = np.diff(np.append(first, len(foot)))
+    times_ = {"window_start": times(begins[first]), "window_end": times(np.maximum.reduceat(ends, first))}
+    return pa.table({"foot": foot[first], "windows": counted} | times_)
+
+
+def _open(boxes: pa.Table, begin: int, end: int) -> pa.Table:
+    """Return how many batches of each stream are open at moments of the stretch; `share` is of the most at one time."""
+    moments = np.linspace(begin, end, BINS, endpoint=False).astype(np.int64)
+    foot, begins, ends = (microseconds(boxes[name]) for name in ("foot", "window_start", "timeout"))
+    streams = np.unique(foot)
+    counts = np.stack([_reached(begins[foot == stream], ends[foot == stream], moments) for stream in streams])
+    columns = {"foot": np.repeat(streams, BINS), "moment": times(np.tile(moments, len(streams)))}
+    columns |= {"open": counts.ravel(), "share": (counts / np.maximum(counts.max(axis=1, keepdims=True), 1)).ravel()}
+    return pa.table(columns | {"step": np.full(counts.size, (end - begin) / BINS / 1e3)})
+
+
+def _reached(begins: Moments, ends: Moments, moments: Moments) -> Moments:
+    begun, ended = (np.searchsorted(np.sort(each), moments, "right") for each in (begins, ends))
+    return begun - ended
+
+
+def _messages(batches: pa.Table, rejected: pa.Table) -> pa.Table:
+    """Return the messages in batches and the rejected ones that have both times; the others have no place."""
+    lists = batches["messages"].combine_chunks()
+    accepted = batches.select([*STREAM, "id"]).take(pc.list_parent_indices(lists))
+    for name, field in (("type", "type"), ("event_time", "event_time"), ("processing_time", "received_at")):
+        accepted = accepted.append_column(name, pc.struct_field(pc.list_flatten(lists), field))
+    refused = rejected.select([*accepted.column_names, "reason"])
+    table = pa.concat_tables([accepted, refused], promote_options="permissive")
+    table = table.filter(pc.and_(pc.is_valid(table["event_time"]), pc.is_valid(table["processing_time"])))
+    delay = pc.divide(pc.subtract(table["processing_time"], table["event_time"]).cast(pa.int64()), 1e6)
+    outcome = pc.fill_null(table["reason"], "accepted")
+    columns = {"outcome": outcome, "rejected": pc.is_valid(table["reason"]), "delay_seconds": delay}
+    return pa.table({name: table[name] for name in accepted.column_names} | columns)
+
+
+def _rows(streams: pa.Table) -> pa.Table:
+    """Give each stream a row, from the top by name, and say at which height it stands."""
+    table = streams.select(STREAM).sort_by(BY_STREAM)
+    alone = pc.or_(pc.equal(table["source"], table["key"]), pc.equal(table["source"], ""))
+    name = pc.if_else(alone, table["key"], pc.binary_join_element_wise(table["source"], table["key"], " / "))
+    return table.append_column("stream", name).append_column("foot", pa.array(np.arange(table.num_rows)[::-1]))
+
+
+def _bands(messages: pa.Table, span: int, max_lines: int) -> pa.Table:
+    """Return how many messages share their way, as finely as `max_lines` allows."""
+    way = ["stream", "foot", "rejected", "outcome", *LANES]
+    for step in (step for step in STEPS if step >= span / BINS):
+        begins = {name: times(microseconds(messages[name]) // step * step) for name in LANES}
+        places = pa.table({name: messages[name] for name in way} | begins).group_by(way)
+        bands = places.aggregate([([], "count_all")]).rename_columns([*way, "messages"])
+        if bands.num_rows <= max_lines or step >= span / 20:
+            break
+    return bands.append_column("step", pa.array(np.full(bands.num_rows, step / 1e3))).sort_by("rejected")
+
+
+def _between(table: pa.Table, first: str, last: str, begin: int, end: int) -> pa.Table:
+    """Return the rows whose way from `first` to `last`, or back, touches [begin, end); of NULL nobody knows."""
+    ends = [table[name].cast(pa.int64()) for name in (first, last)]
+    touches = pc.and_(pc.less(pc.min_element_wise(*ends), end), pc.greater_equal(pc.max_element_wise(*ends), begin))
+    return table.filter(pc.fill_null(touches, True))
+
+
+def _facts(boxes: pa.Table, messages: pa.Table, left_out: dict[str, int]) -> str:
+    """Say what the picture holds, and what it leaves out."""
+    rejected = pc.sum(messages["rejected"]).as_py()
+    still_open = pc.sum(pc.equal(boxes["state"], "open")).as_py() or 0
+    drawn = f"{messages.num_rows - rejected:,} messages in {boxes.num_rows:,} batches ({still_open:,} open)"
+    missing = "".join(f" Not drawn: {count:,} {what}." for what, count in left_out.items() if count)
+    return f"{drawn}, {rejected:,} rejected.{missing}"

@@ -1,0 +1,81 @@
+"""A stretch of the ledger as Arrow tables: batches with their messages, and rejected messages, of a few streams."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from windrow.errors import NotFound
+from windrow.model import tables
+from windrow.reading.delta import Ledger, open_ledger, quoted
+
+MESSAGES = "sum(CASE state WHEN 'rejected' THEN 1 ELSE message_count END)"
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Batches and rejected messages of the `chosen` of `streams` streams that have messages there."""
+
+    batches: pa.Table
+    rejected: pa.Table
+    chosen: tuple[tuple[str, str], ...]
+    streams: int
+
+
+def stretch(
+    ledger: str,
+    key: str | None = None,
+    source: str | None = None,
+    begin: int | None = None,
+    end: int | None = None,
+    most: int = 6,
+) -> Stretch:
+    """Read the `most` streams with the most messages, of a key or source if given, in [begin, end) (microseconds).
+
+    A batch belongs there when its window, up to the timeout, does; a rejected message when its way from event time to
+    processing time does. Raises NotFound when nothing does, TableMissing, TableRefused.
+    """
+    book = open_ledger(ledger)
+    in_batches = _touching("window_start", "timeout", begin, end)
+    arrived = "coalesce(processing_time, received_at)"
+    refused = _touching(f"least(event_time, {arrived})", f"greatest(event_time, {arrived})", begin, end)
+    asked = [f"{name} = {quoted(value)}" for name, value in (("key", key), ("source", source)) if value is not None]
+    there = " AND ".join([f"CASE state WHEN 'rejected' THEN {refused} ELSE {in_batches} END", *asked])
+    busiest = book.rows(
+        ("open", "closed", "rejected"),
+        f"source, key, {MESSAGES} AS messages, count(*) OVER () AS streams",
+        f"source IS NOT NULL AND key IS NOT NULL AND {there}",
+        f"GROUP BY source, key ORDER BY messages DESC, source, key LIMIT {most:d}",
+    ).to_pylist()
+    if not busiest:
+        raise _nothing(key, source, bounded=begin is not None or end is not None)
+    among = " OR ".join(f"source = {quoted(row['source'])} AND key = {quoted(row['key'])}" for row in busiest)
+    batches, rejected = (pa.schema(fields(book.payload)) for fields in (tables.batch_fields, tables.rejected_fields))
+    return Stretch(
+        batches=_read(book, ("open", "closed"), batches, f"({among}) AND {in_batches}"),
+        rejected=_read(book, ("rejected",), rejected, f"({among}) AND {refused}"),
+        chosen=tuple((row["source"], row["key"]) for row in busiest),
+        streams=busiest[0]["streams"],
+    )
+
+
+def _touching(first: str, last: str, begin: int | None, end: int | None) -> str:
+    """Return the condition that what reaches from `first` to `last` touches [begin, end)."""
+    bounds = ((first, "<", end), (last, ">=", begin))
+    conditions = [
+        f"CAST({column} AS BIGINT) {compare} {bound:d}" for column, compare, bound in bounds if bound is not None
+    ]
+    return f"({' AND '.join(conditions) or 'true'})"
+
+
+def _read(book: Ledger, states: tuple[str, ...], schema: pa.Schema, where: str) -> pa.Table:
+    """Return rows in plain types, which Arrow can group and draw."""
+    return book.rows(states, ", ".join(schema.names), where).cast(schema)
+
+
+def _nothing(key: str | None, source: str | None, bounded: bool) -> NotFound:
+    of = "".join(f" of {name} {value!r}" for name, value in (("key", key), ("source", source)) if value is not None)
+    there = " in this range of time" if bounded else ""
+    hint = "Choose an earlier --from or a later --to." if bounded else "`windrow show` lists what there is."
+    return NotFound(f"the ledger has no message{of}{there}", hint)

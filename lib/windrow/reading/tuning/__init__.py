@@ -1,0 +1,14 @@
+"""Window and delay tried out: what other rules would have made of messages that were recorded.
+
+Pure: Arrow in, Arrow out; no engine, no table, no clock of the machine. The compiled kernel does each pair at about ten
+million messages a second, because everything that does not depend on the rules is computed once (`Trial`).
+"""
+
+from __future__ import annotations
+
+from windrow.reading.tuning.advice import Advice, advise
+from windrow.reading.tuning.grid import suggested
+from windrow.reading.tuning.sweep import sweep, tune
+from windrow.reading.tuning.trial import Trial
+
+__all__ = ["Advice", "Trial", "advise", "suggested", "sweep", "tune"]

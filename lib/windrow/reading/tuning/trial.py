@@ -1,0 +1,136 @@
+"""A trial: messages made ready once, to be batched under as many rules as one likes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.batching import kernel
+from windrow.batching.batched import by_version
+from windrow.batching.columns import Columns, Ints, by_stream, columns
+from windrow.batching.decision import REASONS
+from windrow.batching.rules import Rules
+from windrow.batching.shard import decided
+from windrow.columnar.arrow import without
+from windrow.errors import NotFound
+from windrow.model import messages as message_columns
+from windrow.model import tables
+from windrow.model.floors import Floors, processing_times
+from windrow.model.messages import LATEST, microseconds
+
+Row = dict[str, int | float | None]
+
+SECOND = 1_000_000
+PERCENT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Messages as the kernel wants them, `received_at` of each row (microseconds), the last `clock` of each stream.
+
+    `refused` counts by reason the messages that no rule ever sees.
+    """
+
+    columns: Columns
+    received_at: Ints
+    clock: Ints
+    refused: dict[str, int]
+
+    @classmethod
+    def of(
+        cls, messages: pa.Table, key: str | None = None, source: str | None = None, latest: int | None = None
+    ) -> Trial:
+        """Make messages ready, those of one key or source if given; `messages` are as `windrow.batch` takes them.
+
+        All messages of a source move its clock, also those of other keys. A message stamped later than `latest`
+        (microseconds) is refused as `clock_ahead` and moves none. Raises MessagesError, or NotFound when there is no
+        message to batch.
+        """
+        given = by_version(message_columns.conform(messages))
+        refused = message_columns.refused(given, LATEST if latest is None else latest)
+        valid, _ = without(given, refused["row"].to_numpy())
+        version = valid["version"].to_numpy()
+        processing_time, floors = processing_times(valid, version, Floors.empty())
+        asked = {name: value for name, value in (("key", key), ("source", source)) if value is not None}
+        rows = np.flatnonzero(_has(valid, asked))
+        if not rows.size:
+            what = "".join(f" of {name} {value!r}" for name, value in asked.items())
+            raise NotFound(f"there is no message{what} to batch", "Choose others, or a longer stretch.")
+        chosen = valid.take(pa.array(rows))
+        by = by_stream(chosen, processing_time[rows], version[rows], _no_batches(chosen))
+        unseen = refused.filter(pa.array(_has(given, asked)[refused["row"].to_numpy()]))
+        return cls(
+            columns=columns(by, 0, len(by.source)),
+            received_at=microseconds(by.content["received_at"]),
+            clock=floors.of(by.source),
+            refused=dict(Counter(unseen["reason"].to_pylist())),
+        )
+
+    @property
+    def messages(self) -> int:
+        """How many messages there are, with those that no rule sees."""
+        return self.received_at.size + sum(self.refused.values())
+
+    @property
+    def event_time(self) -> Ints:
+        """When each message happened, in microseconds; its order is that of the kernel, not of the rows."""
+        return self.columns.event_time
+
+    @property
+    def age(self) -> Ints:
+        """How old each message was when it was processed: what a rule compares with its `max_delay`."""
+        return self.columns.processing_time - self.event_time
+
+    @property
+    def own_age(self) -> Ints:
+        """How old each message was when it was received, in the order of `age`."""
+        return self.received_at[self.columns.row_of] - self.event_time
+
+    def outcome(self, rules: Rules) -> Row:
+        """Return what the rules make of the messages; see `sweep` for the names."""
+        share = decided(self.columns, rules, self.clock)
+        members, begin, window, *_ = share.emitted(rules)
+        sizes, closed_at = np.diff(begin), share.windows.closed_at[window]
+        closes = np.repeat(closed_at, sizes)
+        waited = (closes - self.received_at[members])[closes != kernel.NEVER]
+        by_rule = dict(zip(REASONS.to_pylist(), np.bincount(share.fate, minlength=len(REASONS)).tolist(), strict=True))
+        kept = by_rule.pop("accepted")
+        rejected = self.messages - kept
+        return {
+            "messages": self.messages,
+            "accepted": kept,
+            "rejected": rejected,
+            **by_rule,
+            **{reason: self.refused.get(reason, 0) for reason in ("invalid", "clock_ahead")},
+            "rejected_percent": PERCENT * rejected / self.messages,
+            "batches": sizes.size,
+            "open_batches": int((closed_at == kernel.NEVER).sum()),
+            **_described("batch_messages", sizes, {"mean": np.mean, "median": np.median, "largest": np.max}),
+            **_described("wait_seconds", waited / SECOND, {"median": np.median, "p95": _p95, "longest": np.max}),
+        }
+
+
+def _has(messages: pa.Table, asked: dict[str, str]) -> npt.NDArray[np.bool_]:
+    """Tell which messages have the values asked for."""
+    mask = np.ones(messages.num_rows, np.bool_)
+    for name, value in asked.items():
+        mask &= pc.fill_null(pc.equal(messages[name], value), False).to_numpy()
+    return mask
+
+
+def _no_batches(messages: pa.Table) -> pa.Table:
+    return pa.schema(tables.batch_fields(messages.schema.field("payload").type)).empty_table()
+
+
+def _described(name: str, values: npt.NDArray[np.generic], how: dict[str, object]) -> Row:
+    """Return figures of values, None where there is no value."""
+    return {f"{name}_{what}": float(figure(values)) if values.size else None for what, figure in how.items()}  # type: ignore[operator]
+
+
+def _p95(values: npt.NDArray[np.float64]) -> float:
+    return float(np.percentile(values, 95))

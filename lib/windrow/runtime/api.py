@@ -1,0 +1,115 @@
+"""What Python programs call: `windrow.run`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from windrow.engine import open_engine
+from windrow.engine.dry_run import Rehearsal
+from windrow.engine.protocol import Engine, WholeEngine
+from windrow.model.clock import Clock
+from windrow.model.results import Committed
+from windrow.operate import Observer, Run, chosen, observed
+from windrow.runtime.background_maintenance import Caretaker
+from windrow.runtime.batcher import Batcher
+from windrow.runtime.idle import idle_run
+from windrow.runtime.opening import Inlet
+from windrow.runtime.runner import Runner, Summary
+from windrow.runtime.wall_clock import WallClock
+from windrow.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def run(
+    settings: Settings | None = None,
+    once: bool = True,
+    spark: SparkSession | None = None,
+    clock: Clock | None = None,
+    report: Callable[[Committed], None] = lambda committed: None,
+    observers: Iterable[Observer] = (),
+) -> Summary:
+    """Batch what is new in the depot, then stop, or with `once=False` go on every `settings.run.every`.
+
+    A run that goes on looks after the tables as well, every `settings.run.maintain_every`.
+
+    `spark` is the session to use; without one the settings choose the engine. `report` is called after each commit,
+    `observers` (see `windrow.operate`) hear of retries, of the start and of the end as well; one that raises stops
+    nothing. Returns what was done. Raises the errors of `windrow.errors`; what was committed before stays.
+    """
+    settings, clock = settings or Settings.load(), clock or WallClock()
+    if once and spark is None and (idle := idle_summary(settings, clock, observers)) is not None:
+        return idle
+    with opened(open_engine(settings, spark), settings, clock, observers, report) as runner:
+        return runner.once() if once else runner.every(settings.run.every)
+
+
+def idle_summary(settings: Settings, clock: Clock, observers: Iterable[Observer] = ()) -> Summary | None:
+    """Return the summary of a run that has nothing to do, and tell `observers` of it; None where it may have."""
+    idle = idle_run(settings, batcher_of(settings), clock.now())
+    if idle is not None:
+        with observed(Run(idle.engine, settings, clock), [*chosen(settings.metrics), *observers]):
+            pass
+    return idle
+
+
+@contextmanager
+def opened(
+    engine: WholeEngine,
+    settings: Settings,
+    clock: Clock,
+    observers: Iterable[Observer] = (),
+    report: Callable[[Committed], None] = lambda committed: None,
+    dry_run: bool = False,
+) -> Iterator[Runner]:
+    """Open the ledger; while the block runs the log, the chosen metrics and `observers` are told.
+
+    In a dry run nothing reaches the tables.
+    """
+    used = cast("Engine", Rehearsal(engine)) if dry_run else engine
+    with watched(engine, used.name, settings, clock, observers, report) as called:
+        if dry_run:
+            called["maintain"] = tuple
+        yield batching_runner(used, settings, clock, **called)
+
+
+@contextmanager
+def watched(
+    engine: WholeEngine,
+    name: str,
+    settings: Settings,
+    clock: Clock,
+    observers: Iterable[Observer] = (),
+    report: Callable[[Committed], None] = lambda committed: None,
+    others: Sequence[tuple[WholeEngine, Settings]] = (),
+) -> Iterator[dict[str, Any]]:
+    """Give what a runner calls: while the block runs log, metrics and observers are told, and the tables maintained.
+
+    `others` are further depots, each with the engine that reads it.
+    """
+    with ExitStack() as left:
+        told = left.enter_context(observed(Run(name, settings, clock), [*chosen(settings.metrics), *observers]))
+        if engine.session_at_work is not None:
+            from windrow.operate.spark_progress import listening
+
+            left.enter_context(listening(engine.session_at_work))
+
+        def committed(done: Committed) -> None:
+            told.committed(done)
+            report(done)
+
+        caretaker = Caretaker(engine, settings, clock, told, others)
+        yield {"report": committed, "retrying": told.retrying, "maintain": caretaker}
+
+
+def batcher_of(settings: Settings) -> Batcher:
+    """Return the batcher that the settings ask for."""
+    return Batcher.of(settings.rules.build(), settings.idle_grace)
+
+
+def batching_runner(engine: Engine, settings: Settings, clock: Clock, **called: Any) -> Runner:
+    """Return the runner that batches the messages of one depot; `called` is what `Runner` calls."""
+    return Runner([Inlet(None, engine, settings)], batcher_of(settings), settings, clock, **called)

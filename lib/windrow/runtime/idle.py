@@ -1,0 +1,57 @@
+"""Whether a run has anything to do, asked before an engine is chosen, so that it starts no JVM where it has not.
+
+Most runs that a scheduler starts find nothing new, and a JVM takes longer to start than all of them together. Tables on
+a disk of this machine can be read without one.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from windrow.delta.locations import absolute, local_path
+from windrow.delta.log import DeltaRsLog
+from windrow.delta.table import beyond_files, latest_table
+from windrow.engine import choose, from_platform, require_spark
+from windrow.engine.embedded.engine import EmbeddedEngine
+from windrow.runtime.algorithm import Algorithm
+from windrow.runtime.opening import require_depot
+from windrow.runtime.progress import prime
+from windrow.runtime.runner import Summary
+from windrow.settings.settings import Settings
+
+
+def idle_run(settings: Settings, algorithm: Algorithm, now: int) -> Summary | None:
+    """Return the summary of a run that has nothing to do at wall time `now` (microseconds).
+
+    None where there is something to do, or where only the engine can tell. Raises what opening engine and ledger would.
+    """
+    if not _may_look(settings):
+        return None
+    require_spark()  # that it could not run is said at once, not with the first message
+    depot, ledger = absolute(settings.depot), absolute(settings.ledger)
+    engine = EmbeddedEngine(settings.model_copy(update={"depot": depot, "ledger": ledger}))
+    engine.mend()
+    if engine.ledger() is None or beyond_files(latest_table(ledger, "ledger")):
+        return None
+    state = prime(engine)
+    found = require_depot(engine, state.reached, settings)
+    algorithm.require(state, found)
+    if state.paused:
+        return Summary("spark", paused=True)
+    begins_elsewhere = "start_from" in settings.model_fields_set and settings.start_from != state.start_from
+    if begins_elsewhere or state.rules != algorithm.settings:
+        return None
+    added = DeltaRsLog(depot).rows_added(state.depot_version, found.version)
+    is_due = settings.idle_grace is not None and algorithm.due(state, now) is not None
+    return None if is_due or set(added.values()) - {0} else Summary("spark")
+
+
+def _may_look(settings: Settings) -> bool:
+    """Tell whether Spark would run, does not yet, and its tables are on a disk of this machine."""
+    local = all(local_path(table) is not None for table in (settings.depot, settings.ledger))
+    return local and choose(settings.engine) == "spark" and not from_platform() and not _session_runs()
+
+
+def _session_runs() -> bool:
+    sql = sys.modules.get("pyspark.sql")
+    return sql is not None and sql.SparkSession.getActiveSession() is not None

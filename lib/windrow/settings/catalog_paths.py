@@ -1,0 +1,58 @@
+"""Where the tables of a catalog lie, written down for the commands that cannot ask the catalog.
+
+`windrow init` and `windrow run` know it from Spark and note it in `.windrow/paths.json` beside `windrow.toml`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from windrow.delta.locations import is_name
+from windrow.errors import TableMissing
+
+FILE = Path(".windrow") / "paths.json"
+
+
+@dataclass(frozen=True, slots=True)
+class PathBook:
+    """The paths of tables by their names, in one file."""
+
+    file: Path
+
+    @classmethod
+    def beside(cls, config: str | None) -> PathBook:
+        """Return the file beside a settings file, or in the working directory."""
+        return cls((Path(config).parent if config else Path()) / FILE)
+
+    def path(self, location: str) -> str:
+        """Return the path of a table; a location that is a path stays. Raises TableMissing for an unknown name."""
+        if not is_name(location):
+            return location
+        known = self._read().get(location)
+        if known is None:
+            raise TableMissing(
+                f"{self.file} does not say where the catalog table {location} lies",
+                "`windrow init` or `windrow run` with Spark writes it down here; or name the table by its path "
+                f"(./{location} for a path of this name).",
+            )
+        return known
+
+    def note(self, location: str, path: str | None) -> None:
+        """Write down where a table lies; nothing for a path, or for a table that does not exist."""
+        known = self._read()
+        if path is None or not is_name(location) or known.get(location) == path:
+            return
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(known | {location: path}, indent=2, ensure_ascii=False, sort_keys=True)
+        beside = self.file.with_suffix(".new")
+        beside.write_text(text + "\n", encoding="utf-8")
+        beside.replace(self.file)
+
+    def _read(self) -> dict[str, str]:
+        try:
+            content = json.loads(self.file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return {str(name): str(path) for name, path in content.items()} if isinstance(content, dict) else {}

@@ -1,0 +1,351 @@
+"""Settings: flags over `WINDROW_*` environment over `windrow.toml` over defaults. A name nobody knows is an error.
+
+Durations are text such as `10s`; they are held in microseconds.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+
+from pydantic import (
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import SettingsError as SourceError
+
+from windrow.batching.rules import Rules, WindowStart
+from windrow.delta.locations import local_path
+from windrow.errors import SettingsError
+from windrow.formats.part import FormatPart
+from windrow.model import durations
+from windrow.model.section import Count, Duration, Octets, OrNever, Part
+from windrow.settings.file import PREFIX, placed, read_file, setting_in
+from windrow.settings.start_from import Start
+
+FILE = "windrow.toml"
+MISREAD = re.compile(r"[#?\[\]\\\x00-\x1f]|%[0-9A-Fa-f]{2}")
+LEAST_KEEP = durations.UNITS["h"]
+
+
+P = TypeVar("P", bound=Part)
+
+
+class RulesPart(Part):
+    """`[rules]`: the rules of batching."""
+
+    window: Duration = Field("10s", description="longest span of a batch")  # type: ignore[assignment]
+    max_delay: Duration = Field("5s", description="how old a message may be when it arrives")  # type: ignore[assignment]
+    max_leap: Duration = Field("1s", description="how far in the future it may claim to be")  # type: ignore[assignment]
+    max_batch_bytes: Octets = Field(16_777_216, description="octets of types and payloads in a batch; 0: no limit")
+    window_start: WindowStart = Field("arrival", description="where a window begins: arrival or event_time")
+
+    def build(self) -> Rules:
+        """Return the rules. Raises RulesError."""
+        return Rules(**self.model_dump())
+
+
+class IngestPart(Part):
+    """`[ingest]`: how files become messages, or chunks of a raw depot."""
+
+    # as in chunks.CHUNK_BYTES, which would load Arrow
+    chunk_bytes: int = Field(1_048_576, ge=1, le=268_435_456, description="octets of a chunk in a raw depot")
+    commit_bytes: Count = Field(268_435_456, description="octets of a raw file in one version of the depot at most")
+    columns: dict[str, str] = Field(default_factory=dict, description="message column = expression over the file")
+
+
+class RunPart(Part):
+    """`[run]`: the loop."""
+
+    every: Duration = Field("10s", description="with run --every: time between two looks at the depot")  # type: ignore[assignment]
+    maintain_every: OrNever = Field("1h", description="with run --every: how often tables are maintained, or never")  # type: ignore[assignment]
+
+
+class MaintainPart(Part):
+    """`[maintain]`: what `windrow maintain` looks after."""
+
+    depot: Literal["own", "always", "never"] = Field(
+        "own", description="a depot is maintained: own, if Windrow made it"
+    )
+    other_ledgers: tuple[str, ...] = Field((), description="others that read the depot; what one has yet to read stays")
+
+
+class ProducerPart(Part):
+    """`[producer]`: how messages that are sent become commits."""
+
+    hold_ms: int = Field(100, ge=0, description="milliseconds that a message waits for others at most")
+    hold_rows: Count = Field(10_000, description="so many messages are committed at once")
+    hold_bytes: Count = Field(1_048_576, description="so many octets are committed at once")
+    total_hold_bytes: Count = Field(67_108_864, description="octets that are held and on their way at most")
+    when_full: Literal["block", "raise"] = Field("block", description="what sending does when there is no room")
+    max_block: Duration = Field("60s", description="how long it waits for room")  # type: ignore[assignment]
+    delivery_timeout: Duration = Field("120s", description="after it a message that is not committed fails")  # type: ignore[assignment]
+    max_message_bytes: Count = Field(1_048_576, description="a larger message is refused")
+    durable: bool = Field(True, description="acknowledge when a local disk keeps it, also through a power cut")
+
+    @model_validator(mode="after")
+    def _has_room(self) -> Self:
+        if self.max_message_bytes > self.total_hold_bytes:
+            raise ValueError("max_message_bytes is more than total_hold_bytes: such a message would wait for ever")
+        return self
+
+
+class MqttPart(Part):
+    """`[mqtt]`: the broker that `windrow bridge mqtt` takes messages from."""
+
+    host: str = Field("127.0.0.1", min_length=1, description="the broker")
+    port: int = Field(0, ge=0, le=65_535, description="its port; 0: 1883, with TLS 8883")
+    topics: list[str] = Field(default_factory=list, description="topic patterns, e.g. plant/{key}/{type...}")
+    client_id: str = Field("windrow-bridge", min_length=1, description="the session of this bridge; keep it")
+    group: str = Field("", description="name of a shared subscription; empty: none")
+    event_time: str = Field("arrival", description="arrival, collectd, or json:FIELD of the payload")
+    payload: Literal["string", "binary"] = Field("string", description="payloads of a depot that the bridge makes")
+    username: str = Field("", description="empty: none")
+    password: SecretStr = Field(SecretStr(""), description="or WINDROW_MQTT__PASSWORD, or:")
+    password_file: str = Field("", description="file that holds the password; empty: none")
+    tls: bool = Field(False, description="speak TLS")
+    ca_file: str = Field("", description="certificates that are trusted; empty: those of the system")
+    certificate_file: str = Field("", description="certificate of this client; empty: none")
+    key_file: str = Field("", description="its private key, without a passphrase")
+    connect_timeout: Duration = Field("10s", description="how long the broker has to answer")  # type: ignore[assignment]
+    keepalive: Duration = Field("60s", description="a broker that is silent for so long is asked")  # type: ignore[assignment]
+    pause: Duration = Field("1s", description="before it is connected to again; each time twice as long")  # type: ignore[assignment]
+    longest_pause: Duration = Field("1m", description="but no longer than this")  # type: ignore[assignment]
+    session_expiry: OrNever = Field("7d", description="how long the broker keeps messages for this bridge, or never")  # type: ignore[assignment]
+    receive_maximum: int = Field(1_000, ge=1, le=65_535, description="messages that wait for their acknowledgement")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        second = durations.SECOND
+        if not second <= self.keepalive <= 65_535 * second:
+            raise ValueError("keepalive lies between 1s and 65535s")
+        if not 0 < self.pause <= self.longest_pause:
+            raise ValueError("pause is longer than longest_pause, or nothing")
+        if not self.connect_timeout:
+            raise ValueError("connect_timeout is nothing")
+        if self.password.get_secret_value() and self.password_file:
+            raise ValueError("password and password_file exclude each other")
+        if bool(self.certificate_file) != bool(self.key_file):
+            raise ValueError("certificate_file and key_file go together")
+        if not self.tls and (self.ca_file or self.certificate_file):
+            raise ValueError("certificates are for TLS: say tls = true")
+        if set(self.group) & set("/+#"):
+            raise ValueError("group has no / + #")
+        return self
+
+
+class LogPart(Part):
+    """`[log]`: what a run writes on standard error."""
+
+    format: Literal["auto", "pretty", "json"] = Field("auto", description="auto: pretty on a terminal, else JSON lines")
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="the least that is written")
+
+
+class MetricsPart(Part):
+    """`[metrics]`: how a run is watched from outside."""
+
+    prometheus_port: int = Field(0, ge=0, le=65_535, description="Prometheus metrics on this port of 127.0.0.1; 0: off")
+    textfile: str = Field("", description="file for node exporter's textfile collector, *.prom; empty: off")
+    opentelemetry: bool = Field(False, description="a span for each microbatch, to the SDK of the process")
+
+
+class Settings(BaseSettings):
+    """All settings. Raises SettingsError with the nearest name for one that nobody knows."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+        extra="forbid",
+        validate_default=True,
+        frozen=True,
+    )
+
+    depot: str = Field("data/depot", min_length=1, description="Delta table of messages: a path or a catalog name")
+    depot_columns: dict[str, str] = Field(
+        default_factory=dict, description="for a depot of your own: message column = expression over its columns"
+    )
+    ledger: str = Field("data/ledger", min_length=1, description="Delta table of batches, rejections and history")
+    views: str = Field("", description="schema of the views over a catalog ledger; empty: the ledger's own")
+    checkpoints: str = Field("", description="directory for Spark's disposable checkpoints; empty: Spark's own")
+    engine: Literal["auto", "spark", "embedded"] = Field(
+        "auto", description="auto: spark where a session is given or pyspark and Java are there, else embedded"
+    )
+    start_from: str = Field("beginning", description="where a new ledger begins in the depot; see docs/settings.md")
+    max_messages: Count = Field(1_000_000, description="messages of a microbatch, in whole depot versions")
+    max_driver_messages: int = Field(
+        1_000_000, ge=0, description="messages, new and open; above it Spark executors process"
+    )
+    idle_grace: OrNever = Field("10s", description="how long a silent source keeps overdue batches open, or never")  # type: ignore[assignment]
+    max_clock_skew: Duration = Field("5m", description="a stamp this far ahead of the wall clock is rejected")  # type: ignore[assignment]
+    on_depot_delete: Literal["error", "ignore"] = Field("error", description="when the depot loses or changes rows")
+    keep: str = Field("90d", description="how far back replay and verify reach")
+    durable: bool = Field(True, description="a commit counts when a local disk keeps it, also through a power cut")
+    retries: int = Field(5, ge=0, description="how often a failing microbatch is tried again")
+    rules: RulesPart = RulesPart()
+    ingest: IngestPart = IngestPart()
+    format: FormatPart = FormatPart()
+    run: RunPart = RunPart()
+    maintain: MaintainPart = MaintainPart()
+    producer: ProducerPart = ProducerPart()
+    mqtt: MqttPart = MqttPart()
+    log: LogPart = LogPart()
+    metrics: MetricsPart = MetricsPart()
+    _file: Path | None = PrivateAttr(None)
+
+    def __init__(self, **values: Any) -> None:
+        """Take values over environment and defaults; see `load` for the file."""
+        _refuse_unknown_variables(os.environ)
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise _settings_error(error) from None
+        except SourceError as error:
+            raise SettingsError(f"the environment: {error}", "Set each value by a variable of its own.") from error
+        self.rules.build()
+        _require_places(self.depot, self.ledger)
+        if durations.microseconds(self.keep, "keep") < LEAST_KEEP:
+            raise SettingsError(f"keep = {self.keep!r} is less than an hour", "Files that readers still need would go.")
+        Start.parse(self.start_from)
+
+    @classmethod
+    def load(cls, file: str | Path | None = None, **flags: Any) -> Settings:
+        """Read settings from `file` (default: `windrow.toml` here, if there is one), environment and flags."""
+        path = Path(file or FILE)
+        if file is None and not path.exists():
+            return cls(**flags)
+        kind = _FromFile.with_content(read_file(path))
+        try:
+            settings = kind(**flags)
+        except SettingsError as error:
+            raise (error if error.setting[:1] and error.setting[0] in flags else placed(error, path)) from None
+        settings._file = path  # noqa: SLF001 its own
+        return settings
+
+    @contextmanager
+    def telling_where(self, table: str, named: str) -> Iterator[None]:
+        """Say of a SettingsError about a table of settings, or a key of a table `named` in it, in which line it is."""
+        try:
+            yield
+        except SettingsError as error:
+            known = type(getattr(self, table)).model_fields
+            told = SettingsError(f"[{table}] {error.message.removeprefix(f'[{table}] ')}", error.hint)
+            told.setting = (table, *setting_in(error.message, known, named))
+            raise placed(told, self._file) from None
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Order the sources: flags, environment."""
+        return init_settings, env_settings
+
+
+def part(kind: type[P], values: Mapping[str, Any]) -> P:
+    """Return one table of settings from values. Raises SettingsError with the nearest name for one nobody knows."""
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        raise _settings_error(error, kind.model_fields) from None
+
+
+class _FromFile(PydanticBaseSettingsSource):
+    """The content of a settings file as a source below the environment."""
+
+    content: Mapping[str, Any] = {}
+
+    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
+        return self.content.get(field_name), field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        return dict(self.content)
+
+    @classmethod
+    def with_content(cls, content: Mapping[str, Any]) -> type[Settings]:
+        """Return the settings class that reads `content` below flags and environment."""
+
+        class FileSettings(Settings):
+            @classmethod
+            def settings_customise_sources(
+                cls, settings_cls: type[BaseSettings], *sources: PydanticBaseSettingsSource, **named: Any
+            ) -> tuple[PydanticBaseSettingsSource, ...]:
+                above = super().settings_customise_sources(settings_cls, *sources, **named)
+                source = _FromFile(settings_cls)
+                source.content = content
+                return *above, source
+
+        return FileSettings
+
+
+def _require_places(depot: str, ledger: str) -> None:
+    """Refuse tables without a place, and one inside the other: cleaning up a table removes files not its own."""
+    for name, location in (("depot", depot), ("ledger", ledger)):
+        if not location.strip() or "\0" in location:
+            raise SettingsError(f"{name} = {location!r} is no place for a table", "Give a path or a catalog name.")
+        path = local_path(location)
+        if path and MISREAD.search(str(path.resolve())):
+            raise SettingsError(
+                f"{name} = {location!r}: Delta's readers take characters of this path for something else",
+                "Give a path without # ? [ ] or backslash, control characters, and escapes such as %20.",
+            )
+    paths = [(location, local_path(location)) for location in (depot, ledger)]
+    places = [str(path.resolve()) if path else location for location, path in paths]
+    one, other = (f"{place.rstrip('/')}/" for place in places)
+    if one.startswith(other) or other.startswith(one):
+        raise SettingsError(
+            f"depot {depot!r} and ledger {ledger!r} are in one place", "Give each a directory of its own."
+        )
+
+
+def _known_variables() -> set[str]:
+    names = set()
+    for name, field in Settings.model_fields.items():
+        inner = field.annotation if isinstance(field.annotation, type) else None
+        if inner and issubclass(inner, Part):
+            names |= {f"{PREFIX}{name}__{part}".upper() for part in inner.model_fields}
+        names.add(f"{PREFIX}{name}".upper())
+    return names
+
+
+def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
+    known = _known_variables()
+    for name in environment:
+        if not name.upper().startswith(PREFIX) or name.upper() in known:
+            continue
+        if not re.match(rf"{PREFIX}(INGEST__COLUMNS|DEPOT_COLUMNS|FORMAT__FIELDS)__\w+$", name.upper()):
+            raise SettingsError(f"nobody knows the variable {name}", _nearest(name.upper(), known))
+
+
+def _nearest(name: str, known: set[str]) -> str:
+    near = difflib.get_close_matches(name, sorted(known), 1, cutoff=0.5)
+    return f"Did you mean {near[0]}?" if near else f"Known are {', '.join(sorted(known))}."
+
+
+def _settings_error(error: ValidationError, among: Iterable[str] | None = None) -> SettingsError:
+    """Say what is wrong with the first setting that is, which is one of those of a table or of all."""
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        known = {".".join(variable.removeprefix(PREFIX).lower().split("__")) for variable in _known_variables()}
+        found = SettingsError(f"nobody knows the setting {name!r}", _nearest(name, set(among or known)))
+    else:
+        message = first["msg"].removeprefix("Value error, ")
+        secret = first["loc"][-1:] in {("password",), ("mqtt",)}  # nobody logs a password
+        value = "" if secret or isinstance(first["input"], Mapping) else f" = {first['input']!r}"
+        said = f"{name}{value}: {message}" if name else message
+        found = SettingsError(said, "See `windrow init` for an example with all settings.")
+    found.setting = tuple(map(str, first["loc"]))
+    return found

@@ -1,0 +1,128 @@
+"""The commented `windrow.toml` that `windrow init` writes, made from the settings themselves."""
+
+from __future__ import annotations
+
+import json
+import re
+from textwrap import indent
+from typing import Any
+
+from pydantic import BaseModel, SecretStr
+
+from windrow.formats.part import FormatPart
+from windrow.model.durations import text
+from windrow.settings.settings import Settings
+
+DURATIONS = {
+    "window",
+    "max_delay",
+    "max_leap",
+    "idle_grace",
+    "max_clock_skew",
+    "every",
+    "maintain_every",
+    "max_block",
+    "delivery_timeout",
+    "connect_timeout",
+    "keepalive",
+    "pause",
+    "longest_pause",
+    "session_expiry",
+}
+
+DEPOT = """\
+# A depot of your own, with other columns: write this instead of depot = "..." above.
+# [depot]
+# table = "main.bronze.events"
+# [depot.columns]
+# source = "device_id"              # whose clock it is
+# key = "device_id"
+# type = "'measurement'"
+# event_time = "measured_at"
+# received_at = "ingested_at"
+# payload = "to_json(struct(*))"    # the whole row; with floats on Spark only
+"""
+
+COLUMNS = """\
+# Files: expressions (Spark SQL) over their columns; a column left out maps to its own name.
+# [ingest.columns]
+# source = "split_part(topic, '/', 2)"
+# key = "split_part(topic, '/', 2)"
+# type = "topic"
+"""
+
+FIELDS = {"ts": "timestamp[us]", "device": "string", "value": "float64"}
+
+
+def settings_file(settings: Settings) -> str:
+    """Return a settings file with every setting, its value and what it means."""
+    top, tables = [], []
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        if name == "depot_columns":
+            tables.append(_depot(settings))
+        elif name == "ingest":
+            tables.append("\n".join(["[ingest]", _line(value, "chunk_bytes"), _line(value, "commit_bytes")]) + "\n")
+            tables.append(_columns("ingest.columns", value.columns) or COLUMNS)
+        elif name == "format":
+            tables.append(_format(value))
+        elif name == "depot" and settings.depot_columns:
+            continue
+        elif isinstance(value, BaseModel):
+            tables.append("\n".join([f"[{name}]", *_lines(value)]) + "\n")
+        else:
+            top.append(_line(settings, name))
+    return "\n".join(["# Windrow's settings. Environment: WINDROW_RULES__WINDOW=10s. Flags win.", *top, ""]) + (
+        "\n" + "\n".join(tables)
+    )
+
+
+def _format(part: FormatPart) -> str:
+    """Return the section of the format; without one it is a comment, because TOML has no word for none."""
+    if part == FormatPart():
+        example = _format(FormatPart(type="csv", fields=FIELDS))
+        return "# A raw depot: what is in its chunks; see docs/formats.md.\n" + indent(example, "# ")
+    lacking = {"fields"} if part.type else {"fields", "type"}
+    lines = [_line(part, name) for name in type(part).model_fields if name not in lacking]
+    return "\n".join(["[format]", *lines]) + "\n" + _columns("format.fields", part.fields)
+
+
+def _lines(part: BaseModel) -> list[str]:
+    return [_line(part, name) for name in type(part).model_fields]
+
+
+def _line(part: BaseModel, name: str) -> str:
+    description = type(part).model_fields[name].description
+    value = getattr(part, name)
+    assignment = f"{name} = {literal(name, '' if isinstance(value, SecretStr) else value)}"
+    return f"{assignment:<32}# {description}" if description else assignment
+
+
+def literal(name: str, value: Any) -> str:
+    """Return a value as it is written in `windrow.toml`; of a secret whether there is one."""
+    if name in DURATIONS:
+        return json.dumps("never" if value is None else text(value))
+    if isinstance(value, SecretStr):
+        return json.dumps("***" if value else "")
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    """Return a value as JSON that is TOML as well, which has no halves of letters and no DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else _text(name)
+
+
+def _depot(settings: Settings) -> str:
+    if not settings.depot_columns:
+        return DEPOT
+    table = f"[depot]\ntable = {_text(settings.depot)}\n"
+    return table + _columns("depot.columns", settings.depot_columns)
+
+
+def _columns(section: str, columns: dict[str, str]) -> str:
+    lines = [f"{_key(name)} = {_text(value)}" for name, value in columns.items()]
+    return "\n".join([f"[{section}]", *lines]) + "\n" if columns else ""

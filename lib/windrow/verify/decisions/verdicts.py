@@ -1,0 +1,113 @@
+"""What the rules make of each message: no window is needed to say it, only its processing time and those before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.model.messages import EARLIEST, LATEST
+from windrow.verify.columns import NONE, Bools, Ints, dense
+from windrow.verify.decisions.arrived import Arrived
+from windrow.verify.decisions.clocks import Clocks, Sent, follow
+from windrow.verify.decisions.microbatch_history import Course
+
+ACCEPTED, TOO_OLD, TOO_FUTURISTIC, DUPLICATE, INVALID, CLOCK_AHEAD = range(6)
+REASONS = np.array(["accepted", "too_old", "too_futuristic", "duplicate", "invalid", "clock_ahead"])
+
+
+@dataclass(frozen=True, slots=True)
+class Fates:
+    """What becomes of each message (one of REASONS, by number), by how much it missed, and what counts as its now.
+
+    `detail` says what makes a message invalid, NULL for any other.
+    """
+
+    fate: Ints
+    off_by: Ints
+    processing_time: Ints
+    detail: pa.Array
+
+    @property
+    def processed(self) -> Bools:
+        """Tell which messages have a processing time: those that the rules have seen."""
+        return self.fate < INVALID
+
+
+def judge(arrived: Arrived, course: Course, ahead_from: Ints, recorded: Ints) -> tuple[Fates, Clocks]:
+    """Say what becomes of each message by the log and the rules, and how the clocks went.
+
+    `ahead_from` is the latest stamp that was not ahead of the clock by microbatch, `recorded` numbers the sources of
+    `course.clocks`.
+    """
+    detail = _faults(arrived.messages)
+    invalid = detail.is_valid().to_numpy(zero_copy_only=False)
+    beyond = arrived.received_at - ahead_from[arrived.microbatch]
+    good = ~invalid & (beyond <= 0)
+    clocks, now = _processing_times(arrived, course, good, recorded)
+    delay, leap = (course.each(name)[arrived.microbatch] for name in ("max_delay", "max_leap"))
+    late, early = now - delay - arrived.event_time, arrived.event_time - now - leap
+    fate = np.select([invalid, ~good, late > 0, early > 0], [INVALID, CLOCK_AHEAD, TOO_OLD, TOO_FUTURISTIC], ACCEPTED)
+    fate[_repeated(arrived, now, np.flatnonzero(fate == ACCEPTED))] = DUPLICATE
+    off_by = np.select([fate == CLOCK_AHEAD, fate == TOO_OLD, fate == TOO_FUTURISTIC], [beyond, late, early], 0)
+    return Fates(fate, off_by, now, detail), clocks
+
+
+def _processing_times(arrived: Arrived, course: Course, good: Bools, recorded: Ints) -> tuple[Clocks, Ints]:
+    """The processing time is the greater of the stamp and of the floor that the message's depot version found."""
+    rows = np.flatnonzero(good)
+    versions, at = dense(arrived.version[rows])
+    pairs, pair = dense(arrived.source[rows] * max(versions.size, 1) + at)
+    stamp = np.full(pairs.size, NONE)
+    np.maximum.at(stamp, pair, arrived.received_at[rows])
+    source, version = pairs // max(versions.size, 1), versions[pairs % max(versions.size, 1)]
+    clocks, floor = follow(course, Sent(source, version, stamp), recorded)
+    now = np.full(good.size, NONE)
+    now[rows] = np.maximum(floor[pair], arrived.received_at[rows])
+    return clocks, now
+
+
+def _repeated(arrived: Arrived, now: Ints, rows: Ints) -> Ints:
+    """Return those of some messages that are not the first of their stream, type and time, in processing order."""
+    keys = [values[rows] for values in (arrived.event_time, arrived.kind, arrived.stream)]
+    order = np.lexsort(keys)
+    same = np.ones(max(rows.size - 1, 0), np.bool_)
+    for key in keys:
+        same &= key[order[1:]] == key[order[:-1]]
+    begins = np.concatenate([[True], ~same])[: rows.size]
+    several = np.concatenate([same, [False]])[: rows.size] | ~begins
+    alike, group = rows[order][several], np.cumsum(begins)[several]
+    payload = arrived.messages["payload"].take(pa.array(alike))
+    by = pa.table(
+        {
+            "group": group,
+            "version": arrived.version[alike],
+            "processing time": now[alike],
+            "has sequence": arrived.has_sequence[alike],
+            "sequence": arrived.sequence[alike],
+            "received at": arrived.received_at[alike],
+            "has payload": payload.is_valid(),
+            "payload": payload,
+        }
+    )
+    placed = pc.sort_indices(by, sort_keys=[(name, "ascending") for name in by.column_names]).to_numpy()
+    first = np.concatenate([[True], np.diff(group[placed]) > 0])[: placed.size]
+    return alike[placed[~first]]
+
+
+def _faults(messages: pa.Table) -> pa.Array:
+    """Say what makes a message invalid: the first column that is NULL, or else a time that is out of range."""
+    conditions: list[npt.NDArray[np.bool_]] = []
+    words = []
+    for name in ("source", "key", "type", "event_time", "received_at"):
+        conditions.append(messages[name].is_null().to_numpy())
+        words.append(f"{name} is NULL")
+    for name in ("event_time", "received_at"):
+        time = pc.fill_null(messages[name].cast(pa.int64()), 0).to_numpy()
+        conditions.append((time < EARLIEST) | (time >= LATEST))
+        words.append(f"{name} is out of range")
+    found = np.select(conditions, list(range(len(words))), -1)
+    return pa.array(words).take(pa.array(found, mask=found < 0))

@@ -1,0 +1,174 @@
+"""What holds for batches, closed ones and those that are still open."""
+
+from __future__ import annotations
+
+from windrow.verify.invariants.identity import identity
+from windrow.verify.invariants.invariant import Invariant, Relation, Severity
+from windrow.verify.invariants.relations import BATCH, MESSAGE, STANDING, WINDOW_TYPE
+
+STREAM = "id, state, source, key, part, window_start, window_end"
+LIFE = "id, state, timeout, closed_at, close_reason, opened_by, opened_in, closed_in"
+INSIDE = "id, state, window_start, window_end, first_event_time, last_event_time"
+
+
+def _batch(name: str, about: str, shows: str, holds: str, severity: Severity = "critical") -> Invariant:
+    return Invariant(f"batch_{name}", severity, about, BATCH, shows, holds)
+
+
+def _of(relation: Relation, name: str, about: str, shows: str, holds: str) -> Invariant:
+    return Invariant(name, "critical", about, relation, shows, holds)
+
+
+BATCHES = (
+    _of(
+        STANDING,
+        "closed_batches_there",
+        "There are as many closed batches as the history says were closed.",
+        "closed, closed_rows",
+        "closed = closed_rows",
+    ),
+    _of(
+        STANDING,
+        "open_batches_there",
+        "There are as many open batches as the history says were opened and not closed.",
+        "opened, closed, open_rows",
+        "opened - closed = open_rows",
+    ),
+    _batch(
+        "id",
+        "The id of a batch is made of its stream, window and part.",
+        "id, source, key, window_start, part",
+        identity("batch", "source", "key", window_start="unix_micros(window_start)", part="part"),
+    ),
+    _batch(
+        "filled",
+        "A batch has a stream, a window, a timeout, a cause and its numbers.",
+        "id, state, source, key, part, window_start, window_end, timeout, opened_by, message_count, bytes, oversize",
+        "source IS NOT NULL AND key IS NOT NULL AND part IS NOT NULL AND window_start IS NOT NULL AND "
+        "window_end IS NOT NULL AND timeout IS NOT NULL AND message_count IS NOT NULL AND bytes IS NOT NULL AND "
+        "oversize IS NOT NULL",
+    ),
+    _batch(
+        "opened_by",
+        "A batch was opened by a message, a conflict or its size.",
+        LIFE,
+        "opened_by IN ('message', 'conflict', 'size')",
+    ),
+    _batch(
+        "closed_filled",
+        "A closed batch says when, why and in which microbatch it closed; an open one says nothing of it.",
+        LIFE,
+        "CASE WHEN state = 'closed' THEN closed_at IS NOT NULL AND closed_in IS NOT NULL AND "
+        "close_reason IN ('timeout', 'flush') "
+        "ELSE closed_at IS NULL AND close_reason IS NULL AND closed_in IS NULL END",
+    ),
+    _batch(
+        "life",
+        "A batch was opened in a microbatch of the history, and closed in the same or a later one.",
+        f"{LIFE}, reached",
+        "opened_in >= 1 AND opened_in <= coalesce(closed_in, reached) AND "
+        "(state = 'open' OR closing_microbatch IS NOT NULL)",
+    ),
+    _batch(
+        "window",
+        "A window ends after it begins, and is no longer than the rules ever allowed.",
+        f"{STREAM}, longest",
+        "length_us > 0 AND length_us <= longest",
+    ),
+    _batch(
+        "windows_apart",
+        "Windows of a stream do not overlap; only parts of one window share it.",
+        f"{STREAM}, previous_start, previous_end",
+        "previous_end IS NULL OR window_start >= previous_end OR "
+        "(window_start = previous_start AND window_end = previous_end)",
+    ),
+    _batch(
+        "parts",
+        "Parts of a window count 0, 1, 2, ...",
+        f"{STREAM}, previous_part",
+        "part = CASE WHEN window_start = previous_start THEN previous_part + 1 ELSE 0 END",
+    ),
+    _batch(
+        "timeout",
+        "A batch times out max_delay after its window, by the rules under which it closed.",
+        f"{LIFE}, window_end, delay",
+        "CASE WHEN state = 'closed' THEN delay_us = delay ELSE delay_us >= least_delay AND delay_us <= greatest_delay "
+        "END",
+    ),
+    _batch(
+        "closed_at",
+        "A batch that closed by its timeout closed at its timeout.",
+        LIFE,
+        "state = 'open' OR close_reason = 'flush' OR closed_at = timeout",
+    ),
+    _batch(
+        "overdue",
+        "A batch is open only until the clock of its source passes its timeout.",
+        f"{LIFE}, window_end, source_floor",
+        "state = 'closed' OR unix_micros(window_end) + delay_now > unix_micros(source_floor)",
+    ),
+    _batch(
+        "message_count",
+        "message_count is the number of messages, and no batch is empty.",
+        "id, state, message_count, found AS messages",
+        "message_count = found AND found > 0",
+    ),
+    _batch(
+        "bytes", "bytes are the octets of types and payloads.", "id, state, bytes, octets AS found", "bytes = octets"
+    ),
+    _batch(
+        "first_event_time",
+        "first_event_time is the earliest of the messages.",
+        f"{INSIDE}, first_inside AS earliest",
+        "first_event_time = first_inside",
+    ),
+    _batch(
+        "last_event_time",
+        "last_event_time is the latest of the messages.",
+        f"{INSIDE}, last_inside AS latest",
+        "last_event_time = last_inside",
+    ),
+    _batch(
+        "messages_inside",
+        "Every message of a batch lies in its half-open window.",
+        f"{INSIDE}, outside",
+        "outside = 0",
+    ),
+    _batch(
+        "messages_complete",
+        "Every message of a batch has a type and the time at which it arrived.",
+        f"{INSIDE}, incomplete",
+        "incomplete = 0",
+    ),
+    _batch(
+        "messages_sorted", "Messages stand in the order of their event times.", f"{INSIDE}, unsorted", "unsorted = 0"
+    ),
+    _batch(
+        "size",
+        "A closed batch is within max_batch_bytes, or one message that is flagged as oversize.",
+        "id, state, bytes, oversize, message_count, most_bytes",
+        "state = 'open' OR CASE WHEN most_bytes > 0 AND bytes > most_bytes THEN oversize AND message_count = 1 "
+        "ELSE NOT oversize END",
+    ),
+    _of(
+        WINDOW_TYPE,
+        "type_once_in_window",
+        "A window holds at most one message of a type.",
+        "batch, source, key, window_start, type, times",
+        "times = 1",
+    ),
+    _of(
+        MESSAGE,
+        "message_once",
+        "A message of a stream, type and time is in one batch, once.",
+        "batch, another, source, key, type, event_time, times",
+        "times = 1",
+    ),
+    _batch(
+        "not_oversize",
+        "No batch holds a message larger than max_batch_bytes.",
+        "id, state, bytes, most_bytes",
+        "NOT oversize",
+        "info",
+    ),
+)

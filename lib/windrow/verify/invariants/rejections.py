@@ -1,0 +1,140 @@
+"""What holds for rejections: each reason by the times and rules recorded with it; what the format refused apart."""
+
+from __future__ import annotations
+
+from windrow.model.chunks import REASONS
+from windrow.model.messages import EARLIEST, LATEST
+from windrow.verify.invariants.identity import encoded
+from windrow.verify.invariants.invariant import Invariant, Severity
+from windrow.verify.invariants.relations import FORMAT_REJECTION, REJECTION, STANDING
+
+MESSAGE = "id, reason, source, key, type, event_time, received_at"
+TIMES = f"{MESSAGE}, processing_time, off_by_us, raised_by_us, microbatch"
+FORMAT = "id, reason, detail, received_at, microbatch"
+IN_RANGE = f"unix_micros({{0}}) >= {EARLIEST} AND unix_micros({{0}}) < {LATEST}"
+
+
+def _rejection(name: str, about: str, shows: str, holds: str, severity: Severity = "critical") -> Invariant:
+    return Invariant(f"rejected_{name}", severity, about, REJECTION, shows, holds)
+
+
+def _refused(name: str, about: str, shows: str, holds: str, severity: Severity = "critical") -> Invariant:
+    return Invariant(f"format_{name}", severity, about, FORMAT_REJECTION, shows, holds)
+
+
+REJECTIONS = (
+    Invariant(
+        "rejected_messages_there",
+        "critical",
+        "There are as many rejections as the history says there were.",
+        STANDING,
+        "rejected, rejected_rows",
+        "rejected = rejected_rows",
+    ),
+    _rejection(
+        "id",
+        "The id of a rejection names a depot version, its stream and its number in it.",
+        "id, source, key",
+        f"id = concat_ws('/', 'rejected', named_version, {encoded('source')}, {encoded('key')}, named_number) "
+        "AND named_version <> '' AND named_number <> ''",
+    ),
+    _rejection(
+        "reason",
+        "The reason is one of the five.",
+        MESSAGE,
+        "reason IN ('too_old', 'too_futuristic', 'duplicate', 'clock_ahead', 'invalid')",
+    ),
+    _rejection(
+        "microbatch",
+        "A message was rejected in a microbatch of the history.",
+        f"{MESSAGE}, microbatch",
+        "rejecting_microbatch IS NOT NULL",
+    ),
+    _rejection(
+        "detail",
+        "An invalid message says which column makes it invalid, and no other says so.",
+        f"{MESSAGE}, detail",
+        "(reason = 'invalid') = (detail IS NOT NULL)",
+    ),
+    _rejection(
+        "invalid",
+        "An invalid message lacks a column or has a time out of range, and no other does.",
+        MESSAGE,
+        "(reason = 'invalid') = (source IS NULL OR key IS NULL OR type IS NULL OR "
+        f"({IN_RANGE.format('event_time')} AND {IN_RANGE.format('received_at')}) IS NOT TRUE)",
+    ),
+    _rejection(
+        "processing_time",
+        "Who was refused by a rule has a processing time, not before it was received; no other has one.",
+        TIMES,
+        "CASE WHEN reason IN ('too_old', 'too_futuristic', 'duplicate') "
+        "THEN raised_by_us = raised_us AND raised_us >= 0 "
+        "ELSE processing_time IS NULL AND raised_by_us IS NULL END",
+    ),
+    _rejection(
+        "too_old",
+        "A message is too old by what it lacks to its processing time - max_delay.",
+        f"{TIMES}, delay",
+        "reason IS DISTINCT FROM 'too_old' OR (off_by_us = -ahead_us - delay AND off_by_us > 0)",
+    ),
+    _rejection(
+        "too_futuristic",
+        "A message is too futuristic by what it is beyond its processing time + max_leap.",
+        f"{TIMES}, leap",
+        "reason IS DISTINCT FROM 'too_futuristic' OR (off_by_us = ahead_us - leap AND off_by_us > 0)",
+    ),
+    _rejection(
+        "off_by",
+        "A stamp that is ahead of the clock says by how much; a duplicate and an invalid message miss nothing.",
+        TIMES,
+        "CASE WHEN reason = 'clock_ahead' THEN off_by_us > 0 "
+        "WHEN reason IN ('duplicate', 'invalid') THEN off_by_us = 0 ELSE true END",
+    ),
+    _rejection(
+        "duplicate",
+        "The first of a duplicate, of the same stream, type and time, is in a batch.",
+        MESSAGE,
+        "reason IS DISTINCT FROM 'duplicate' OR first_in IS NOT NULL",
+    ),
+    _rejection(
+        "clock_ahead",
+        "No message is stamped ahead of the wall clock.",
+        TIMES,
+        "reason IS DISTINCT FROM 'clock_ahead'",
+        "warning",
+    ),
+    _rejection(
+        "not_invalid",
+        "No message is invalid.",
+        f"{MESSAGE}, detail",
+        "reason IS DISTINCT FROM 'invalid'",
+        "info",
+    ),
+    _refused(
+        "id",
+        "The id of what the format refused names a record by its place, or a chunk by the version that brought it.",
+        FORMAT,
+        "id LIKE 'record/%' OR id LIKE 'chunk/%'",
+    ),
+    _refused(
+        "reason",
+        "What the format refuses, it refuses for one of its reasons.",
+        FORMAT,
+        f"reason IN {REASONS}",
+    ),
+    _refused("detail", "What the format refused says in detail why.", FORMAT, "detail IS NOT NULL"),
+    _refused(
+        "microbatch",
+        "The format refused it in a microbatch of the history.",
+        FORMAT,
+        "rejecting_microbatch IS NOT NULL",
+    ),
+    _refused(
+        "no_message",
+        "What the format refused has no column of a message but received_at, and missed nothing.",
+        f"{FORMAT}, source, key, type, event_time, sequence, processing_time, off_by_us, raised_by_us",
+        "source IS NULL AND key IS NULL AND type IS NULL AND event_time IS NULL AND sequence IS NULL AND "
+        "processing_time IS NULL AND raised_by_us IS NULL AND off_by_us = 0",
+    ),
+    _refused("nothing", "The format refuses nothing.", FORMAT, "id IS NULL", "info"),
+)

@@ -1,0 +1,230 @@
+"""What the invariants look at: the rows of a ledger, each beside what it must agree with.
+
+Written in the part of Spark SQL that DuckDB knows as well. Times are compared as they are, and counted in microseconds.
+"""
+
+from __future__ import annotations
+
+from windrow.model.chunks import REFUSED
+from windrow.verify.invariants.invariant import Relation
+
+RULES = """
+    SELECT microbatch, CAST(get_json_object(max(rules), '$.window') AS BIGINT) AS longest,
+        CAST(get_json_object(max(rules), '$.max_delay') AS BIGINT) AS delay,
+        CAST(get_json_object(max(rules), '$.max_leap') AS BIGINT) AS leap,
+        CAST(get_json_object(max(rules), '$.max_batch_bytes') AS BIGINT) AS most_bytes
+    FROM {microbatches} GROUP BY microbatch"""
+
+IN_FORCE = """
+    SELECT max(microbatch) AS reached, CAST(get_json_object(max(rules), '$.window') AS BIGINT) AS longest_now,
+        CAST(get_json_object(max(rules), '$.max_delay') AS BIGINT) AS delay_now
+    FROM {progress}"""
+
+EVER = f"""
+    SELECT max(longest) AS longest_ever, min(delay) AS least_delay, max(delay) AS greatest_delay
+    FROM ({RULES})"""
+
+INSIDE = """
+    SELECT batch, count(*) AS found, sum(octets) AS octets,
+        min(event_time) AS first_inside, max(event_time) AS last_inside,
+        count(CASE WHEN (event_time >= window_start AND event_time < window_end) IS NOT TRUE THEN 1 END) AS outside,
+        count(CASE WHEN type IS NULL OR received_at IS NULL THEN 1 END) AS incomplete,
+        count(CASE WHEN event_time < previous_event_time THEN 1 END) AS unsorted
+    FROM {messages} GROUP BY batch"""
+
+BATCH = Relation(
+    "batch",
+    f"""
+    SELECT b.*, unix_micros(b.window_end) - unix_micros(b.window_start) AS length_us,
+        unix_micros(b.timeout) - unix_micros(b.window_end) AS delay_us,
+        found, octets, first_inside, last_inside, outside, incomplete, unsorted,
+        r.microbatch AS closing_microbatch, delay, most_bytes, reached, delay_now, source_floor,
+        greatest(longest_now, longest_ever) AS longest, least(delay_now, least_delay) AS least_delay,
+        greatest(delay_now, greatest_delay) AS greatest_delay,
+        lag(b.window_start) OVER (PARTITION BY b.source, b.key ORDER BY b.window_start, b.part) AS previous_start,
+        lag(b.window_end) OVER (PARTITION BY b.source, b.key ORDER BY b.window_start, b.part) AS previous_end,
+        lag(b.part) OVER (PARTITION BY b.source, b.key ORDER BY b.window_start, b.part) AS previous_part
+    FROM {{batches}} AS b
+    LEFT JOIN ({INSIDE}) AS i ON i.batch = b.id
+    LEFT JOIN ({RULES}) AS r ON r.microbatch = b.closed_in
+    LEFT JOIN (SELECT source AS of_source, max(floor) AS source_floor FROM {{sources}} GROUP BY source) AS s
+        ON s.of_source = b.source
+    CROSS JOIN ({IN_FORCE}) AS n
+    CROSS JOIN ({EVER}) AS e
+    """,
+)
+
+WINDOW_TYPE = Relation(
+    "window_type",
+    """
+    SELECT source, key, window_start, type, count(*) AS times, min(batch) AS batch
+    FROM {messages} GROUP BY source, key, window_start, type
+    """,
+)
+
+MESSAGE = Relation(
+    "message",
+    """
+    SELECT source, key, type, event_time, count(*) AS times, min(batch) AS batch, max(batch) AS another
+    FROM {messages} GROUP BY source, key, type, event_time
+    """,
+)
+
+# A rejection of the format is of no message: it has octets, a place in a raw source, and a reason that begins so.
+OF_FORMAT = f"coalesce(substr(j.reason, 1, {len(REFUSED)}), '') = '{REFUSED}'"
+
+REJECTION = Relation(
+    "rejection",
+    f"""
+    SELECT j.*, regexp_extract(j.id, '^rejected/([0-9]+)/', 1) AS named_version,
+        regexp_extract(j.id, '/([0-9]+)$', 1) AS named_number,
+        unix_micros(j.processing_time) - unix_micros(j.received_at) AS raised_us,
+        unix_micros(j.event_time) - unix_micros(j.processing_time) AS ahead_us,
+        r.microbatch AS rejecting_microbatch, delay, leap, first_in
+    FROM {{rejected}} AS j
+    LEFT JOIN ({RULES}) AS r ON r.microbatch = j.microbatch
+    LEFT JOIN (
+        SELECT d.id AS of_id, min(m.batch) AS first_in
+        FROM {{rejected}} AS d JOIN {{messages}} AS m
+            ON m.source = d.source AND m.key = d.key AND m.type = d.type AND m.event_time = d.event_time
+        WHERE d.reason = 'duplicate' GROUP BY d.id
+    ) AS m ON m.of_id = j.id
+    WHERE NOT {OF_FORMAT}
+    """,
+)
+
+FORMAT_REJECTION = Relation(
+    "format_rejection",
+    f"""
+    SELECT j.id, j.reason, j.detail, j.off_by_us, j.raised_by_us, j.source, j.key, j.type, j.event_time, j.received_at,
+        j.sequence, j.processing_time, j.microbatch, r.microbatch AS rejecting_microbatch
+    FROM {{rejected}} AS j
+    LEFT JOIN ({RULES}) AS r ON r.microbatch = j.microbatch
+    WHERE {OF_FORMAT}
+    """,
+)
+
+MICROBATCH = Relation(
+    "microbatch",
+    """
+    SELECT h.*, coalesce(listed, 0) AS listed, first_version, last_version,
+        coalesce(closed_rows, 0) AS closed_rows, coalesce(rejected_rows, 0) AS rejected_rows,
+        lag(h.microbatch) OVER (ORDER BY h.microbatch, h.id) AS previous_microbatch,
+        lag(h.depot_version) OVER (ORDER BY h.microbatch, h.id) AS previous_version
+    FROM {microbatches} AS h
+    LEFT JOIN (
+        SELECT microbatch AS by, sum(messages) AS listed, min(version) AS first_version, max(version) AS last_version
+        FROM {versions} GROUP BY microbatch
+    ) AS v ON v.by = h.microbatch
+    LEFT JOIN (
+        SELECT closed_in AS by, count(*) AS closed_rows FROM {batches} WHERE state = 'closed' GROUP BY closed_in
+    ) AS c ON c.by = h.microbatch
+    LEFT JOIN (SELECT microbatch AS by, count(*) AS rejected_rows FROM {rejected} GROUP BY microbatch) AS j
+        ON j.by = h.microbatch
+    """,
+)
+
+VERSION = Relation(
+    "version",
+    """
+    SELECT version, count(*) AS times, min(microbatch) AS microbatch, max(microbatch) AS another
+    FROM {versions} GROUP BY version
+    """,
+)
+
+SOURCE = Relation(
+    "source",
+    """
+    SELECT coalesce(s.source, c.source) AS source, s.id, s.clock, s.floor,
+        c.clock AS recorded_clock, c.floor AS recorded_floor, c.microbatch,
+        s.open_batches, s.open_messages, s.open_bytes, s.next_window_end, o.first_window_end,
+        coalesce(o.found_batches, 0) AS found_batches, coalesce(o.found_messages, 0) AS found_messages,
+        coalesce(o.found_bytes, 0) AS found_bytes
+    FROM {sources} AS s
+    LEFT JOIN (
+        SELECT source, count(*) AS found_batches, sum(message_count) AS found_messages, sum(bytes) AS found_bytes,
+            min(window_end) AS first_window_end
+        FROM {batches} WHERE state = 'open' GROUP BY source
+    ) AS o ON o.source = s.source
+    FULL OUTER JOIN (
+        SELECT source, clock, floor, microbatch,
+            row_number() OVER (PARTITION BY source ORDER BY microbatch DESC) AS latest
+        FROM {clocks}
+    ) AS c ON c.source = s.source
+    WHERE coalesce(c.latest, 1) = 1
+    """,
+)
+
+ROW = Relation("row", "SELECT id, count(*) AS times, min(state) AS state FROM {rows} GROUP BY id")
+
+STANDING = Relation(
+    "standing",
+    """
+    SELECT *
+    FROM (
+        SELECT coalesce(sum(opened), 0) AS opened, coalesce(sum(closed), 0) AS closed,
+            coalesce(sum(rejected), 0) AS rejected
+        FROM {microbatches}
+    ) AS h
+    CROSS JOIN (
+        SELECT count(CASE WHEN state = 'open' THEN 1 END) AS open_rows,
+            count(CASE WHEN state = 'closed' THEN 1 END) AS closed_rows
+        FROM {batches}
+    ) AS b
+    CROSS JOIN (SELECT count(*) AS rejected_rows FROM {rejected}) AS j
+    """,
+)
+
+TOTAL = Relation(
+    "total",
+    """
+    SELECT *, in_open + in_closed AS in_batches, in_open + in_closed + rejected_rows AS accounted
+    FROM (
+        SELECT coalesce(sum(messages_read), 0) AS messages_read, coalesce(sum(accepted), 0) AS accepted,
+            count(*) AS microbatches
+        FROM {microbatches}
+    ) AS h
+    CROSS JOIN (
+        SELECT count(CASE WHEN state = 'open' THEN 1 END) AS in_open,
+            count(CASE WHEN state = 'closed' THEN 1 END) AS in_closed
+        FROM {messages}
+    ) AS b
+    CROSS JOIN (SELECT count(*) AS rejected_rows FROM {rejected}) AS j
+    CROSS JOIN (
+        SELECT count(*) AS progress_rows, max(microbatch) AS reached, max(depot_version) AS depot_version,
+            max(rules) AS rules
+        FROM {progress}
+    ) AS p
+    LEFT JOIN (
+        SELECT microbatch AS last_microbatch, max(depot_version) AS last_version, max(rules) AS last_rules
+        FROM {microbatches} GROUP BY microbatch
+    ) AS l ON l.last_microbatch = p.reached
+    """,
+)
+
+
+def views(ledger: str) -> dict[str, str]:
+    """Return what the relations are made of, as Spark SQL over a ledger, which is a reference to its table."""
+    lists = "SELECT h.microbatch, one.* FROM {ledger} AS h LATERAL VIEW explode({name}) AS one"
+    return {
+        "rows": f"(SELECT id, state FROM {ledger})",
+        "batches": f"(SELECT * FROM {ledger} WHERE state IN ('open', 'closed'))",
+        "messages": f"({_MESSAGES.format(ledger=ledger).strip()})",
+        "rejected": f"(SELECT * FROM {ledger} WHERE state = 'rejected')",
+        "microbatches": f"(SELECT * FROM {ledger} WHERE state = 'microbatch')",
+        "versions": f"({lists.format(ledger=ledger, name='versions')} WHERE h.state = 'microbatch')",
+        "clocks": f"({lists.format(ledger=ledger, name='clocks')} WHERE h.state = 'microbatch')",
+        "progress": f"(SELECT * FROM {ledger} WHERE state = 'progress' AND id = 'progress')",
+        "sources": f"(SELECT * FROM {ledger} WHERE state = 'progress' AND id <> 'progress')",
+    }
+
+
+# Each message knows the one before it, so that nobody needs to sort, and its octets instead of its payload.
+_MESSAGES = """
+SELECT id AS batch, state, source, key, window_start, window_end, inside.*
+    FROM {ledger} LATERAL VIEW explode(transform(messages, (one, at) -> named_struct(
+        'type', one.type, 'event_time', one.event_time, 'received_at', one.received_at,
+        'octets', coalesce(octet_length(one.type), 0) + coalesce(octet_length(one.payload), 0),
+        'previous_event_time', get(messages, at - 1).event_time))) AS inside
+    WHERE state IN ('open', 'closed')
+"""

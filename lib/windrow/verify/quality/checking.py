@@ -1,0 +1,112 @@
+"""The check of a ledger: one version of it, read once, validated against suites by Great Expectations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from windrow.errors import EngineUnavailable, OutputRefused
+from windrow.verify.quality.library import SITE, fresh_context, library, quiet
+from windrow.verify.quality.outcome import Checked, outcome_of
+from windrow.verify.quality.rows import Rows, counted
+from windrow.verify.quality.suites import MAX_REJECTED, books, closed_batches, rejected_messages
+
+if TYPE_CHECKING:
+    from great_expectations import ExpectationSuite
+    from pyspark.sql import SparkSession
+
+
+def check(
+    spark: SparkSession | None,
+    ledger: str,
+    suites: Sequence[ExpectationSuite] | None = None,
+    max_rejected: float = MAX_REJECTED,
+    docs: str | Path | None = None,
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+) -> Checked:
+    """Validate the latest version of a ledger, a path or a name, against suites (default: all of this package).
+
+    Without a Spark session DuckDB looks at a ledger at a path; expectations of your own need Spark. `docs` is a
+    directory for Data Docs; `progress` is told what was done, how many steps, and of how many. One thread at a time,
+    and never inside `foreachBatch`: Great Expectations keeps one name for the rows that its queries read. Raises
+    MissingExtra, EngineUnavailable, TableMissing, TableRefused, TableUnreadable, OutputRefused, and ExpectationBroken
+    for one that did not run.
+    """
+    library()
+    _require_directory(docs)
+    wanted = (
+        [closed_batches(), rejected_messages(max_rejected=max_rejected), books()] if suites is None else list(suites)
+    )
+    if spark is None:
+        _require_ours(wanted)
+    steps = len(wanted) + 1
+    with quiet(), _opened(spark, ledger) as (version, rows):
+        counts = counted(rows)
+        progress("rows", 1, steps)
+        context = fresh_context()
+        outcomes = []
+        for done, suite in enumerate(wanted, 2):
+            outcomes += [outcome_of(suite.name, result) for result in _validated(context, suite, rows)]
+            progress(suite.name, done, steps)
+        place = None if docs is None else _documented(context, Path(docs).absolute())
+    return Checked(ledger, version, counts, tuple(outcomes), place)
+
+
+def _opened(spark: SparkSession | None, ledger: str) -> AbstractContextManager[tuple[int, Rows]]:
+    """Open the latest version of a ledger."""
+    if spark is None:
+        from windrow.verify.quality.embedded import embedded_rows
+
+        return embedded_rows(ledger)
+    from windrow.verify.quality.spark import spark_rows
+
+    return spark_rows(spark, ledger)
+
+
+def _require_ours(suites: Sequence[ExpectationSuite]) -> None:
+    """Refuse expectations that look at a ledger by themselves, in the words of Spark."""
+    from windrow.verify.quality.expectation import OURS
+
+    for suite in suites:
+        for one in suite.expectations:
+            if not isinstance(one, OURS):
+                name = (one.meta or {}).get("name", one.expectation_type)
+                raise EngineUnavailable(
+                    f"the expectation {name} of {suite.name} is not Windrow's own and needs Spark",
+                    "Give `check` a Spark session.",
+                )
+
+
+def _validated(context: Any, suite: ExpectationSuite, rows: Rows) -> list[Any]:
+    """Return the results of a suite in the order of its expectations."""
+    gx = library()
+    batch, frame = rows.batch(context, suite.name)
+    known = context.suites.add(suite)
+    definition = context.validation_definitions.add(gx.ValidationDefinition(name=suite.name, data=batch, suite=known))
+    results = definition.run(batch_parameters={"dataframe": frame}, result_format="COMPLETE").results
+    place = {one.id: number for number, one in enumerate(known.expectations)}
+    return sorted(results, key=lambda result: place.get(result.expectation_config.id, len(place)))
+
+
+def _require_directory(docs: str | Path | None) -> None:
+    if docs is not None and Path(docs).exists() and not Path(docs).is_dir():
+        raise OutputRefused(f"{docs} is a file", "Name a directory for the Data Docs.")
+
+
+def _documented(context: Any, directory: Path) -> str:
+    """Write Data Docs, static pages of all results, and return the path of the first."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputRefused(f"Data Docs cannot be written to {directory}: {error}", "Name another place.") from error
+    store = {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(directory)}
+    site = {
+        "class_name": "SiteBuilder",
+        "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
+        "store_backend": store,
+    }
+    context.add_data_docs_site(site_name=SITE, site_config=site)
+    context.build_data_docs(site_names=[SITE])
+    return str(directory / "index.html")

@@ -1,0 +1,140 @@
+"""The invariants as expectations: each one a query for failing rows, all of a relation counted in one pass.
+
+An `UnexpectedRowsExpectation` runs its query twice and three times over when it fails. Here expectations that look at
+one relation share a metric, which Great Expectations computes once for all of them: on its engine for Spark, or on the
+one for pandas, whose frame leads to the rows that DuckDB holds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from great_expectations.core.metric_domain_types import MetricDomainTypes
+from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
+from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
+from great_expectations.expectations.core.unexpected_rows_expectation import UnexpectedRowsExpectation
+from great_expectations.expectations.metadata_types import FailureSeverity
+from great_expectations.expectations.metrics.metric_provider import metric_value
+from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
+
+from windrow.reading.values import records
+from windrow.verify.invariants import INVARIANTS, Invariant, counting
+from windrow.verify.quality.embedded import rows_of
+from windrow.verify.quality.rows import Rows
+from windrow.verify.quality.spark import OVER, SparkRows
+
+EXAMPLES = 20
+Named = dict[str, Any]
+Found = tuple[int, list[Named]]
+
+
+class LedgerMetric(TableMetricProvider):
+    """What is asked of the rows of a ledger, the same on either engine; without a name it is not registered."""
+
+    @classmethod
+    def found(cls, asked: Named, rows: Rows) -> Any:
+        """Return the metric; `asked` has the values of `value_keys`."""
+        raise NotImplementedError
+
+    @metric_value(engine=SparkDFExecutionEngine)
+    def _spark(
+        cls,  # noqa: N805 - the decorator makes a class method of it
+        execution_engine: SparkDFExecutionEngine,
+        metric_domain_kwargs: Named,
+        metric_value_kwargs: Named,
+        **rest: Any,
+    ) -> Any:
+        return cls.found(metric_value_kwargs, SparkRows(_frame(execution_engine, metric_domain_kwargs)))
+
+    @metric_value(engine=PandasExecutionEngine)
+    def _pandas(
+        cls,  # noqa: N805 - the same
+        execution_engine: PandasExecutionEngine,
+        metric_domain_kwargs: Named,
+        metric_value_kwargs: Named,
+        **rest: Any,
+    ) -> Any:
+        return cls.found(metric_value_kwargs, rows_of(_frame(execution_engine, metric_domain_kwargs)))
+
+
+class FailingRows(LedgerMetric):
+    """For each invariant of a relation how many rows fail, and the first of them."""
+
+    metric_name = "windrow.failing_rows"
+    value_keys = ("relation",)
+
+    @classmethod
+    def found(cls, asked: Named, rows: Rows) -> dict[str, Found]:
+        """Count all invariants of the relation in one pass, and look for rows only of those that fail."""
+        invariants = [one for one in INVARIANTS.values() if one.relation.name == asked["relation"]]
+        (statement,) = counting(invariants, rows.views)
+        (counts,) = rows.ask(statement).to_pylist()
+        return {one.name: (counts[one.name], _first(one, rows) if counts[one.name] else []) for one in invariants}
+
+
+class SelectedRows(LedgerMetric):
+    """How many rows a query selects, and the first of them."""
+
+    metric_name = "windrow.selected_rows"
+    value_keys = ("unexpected_rows_query",)
+
+    @classmethod
+    def found(cls, asked: Named, rows: Rows) -> Found:
+        """Run the query once."""
+        selected = rows.ask(asked["unexpected_rows_query"])
+        return selected.num_rows, records(selected.slice(0, EXAMPLES))
+
+
+class ExpectNoRow(UnexpectedRowsExpectation):
+    """`unexpected_rows_query`, of at most a few rows, selects none; it is run once, on either engine."""
+
+    metric_dependencies: ClassVar[tuple[str, ...]] = ("windrow.selected_rows",)
+
+    def _validate(
+        self, metrics: Named, runtime_configuration: Any = None, execution_engine: Any = None
+    ) -> dict[str, Any]:
+        return _result(metrics["windrow.selected_rows"])
+
+
+class ExpectInvariant(UnexpectedRowsExpectation):
+    """No row of a ledger fails an invariant; `unexpected_rows_query` is the query that finds those that do."""
+
+    invariant: str
+    relation: str
+
+    metric_dependencies: ClassVar[tuple[str, ...]] = ("windrow.failing_rows",)
+    success_keys: ClassVar[tuple[str, ...]] = ("invariant", "relation", "unexpected_rows_query")
+
+    def _validate(
+        self, metrics: Named, runtime_configuration: Any = None, execution_engine: Any = None
+    ) -> dict[str, Any]:
+        return _result(metrics["windrow.failing_rows"][self.invariant])
+
+
+OURS = (ExpectInvariant, ExpectNoRow)  # what also runs without Spark
+
+
+def expectation(invariant: Invariant) -> ExpectInvariant:
+    """Return an invariant as an expectation."""
+    return ExpectInvariant(
+        invariant=invariant.name,
+        relation=invariant.relation.name,
+        unexpected_rows_query=invariant.statement(OVER),
+        severity=FailureSeverity(invariant.severity),
+        description=invariant.about,
+        meta={"name": invariant.name},
+    )
+
+
+def _first(invariant: Invariant, rows: Rows) -> list[Named]:
+    return records(rows.ask(f"{invariant.statement(rows.views)}\nLIMIT {EXAMPLES}"))
+
+
+def _frame(engine: Any, domain: Named) -> Any:
+    frame, _, _ = engine.get_compute_domain(domain, domain_type=MetricDomainTypes.TABLE)
+    return frame
+
+
+def _result(found: Found) -> dict[str, Any]:
+    failed, rows = found
+    return {"success": failed == 0, "result": {"observed_value": failed, "details": {"unexpected_rows": rows}}}

@@ -1,0 +1,30 @@
+"""The rows of one version of a ledger as a check asks for them, wherever they are held."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+STATES = ("progress", "microbatch", "open", "closed", "rejected")
+
+
+class Rows(Protocol):
+    """One version of a ledger, read once, that answers questions in Spark SQL."""
+
+    @property
+    def views(self) -> Mapping[str, str]:
+        """Return what stands in a question for the relations of the invariants, as `windrow.verify.invariants.views`."""
+
+    def ask(self, statement: str) -> pa.Table:
+        """Return the answer to a statement, in which `{batch}` is the ledger."""
+
+    def batch(self, context: Any, name: str) -> tuple[Any, Any]:
+        """Return a batch definition of that name in a context of Great Expectations, and the frame that it takes."""
+
+
+def counted(rows: Rows) -> dict[str, int]:
+    """Return how many rows of each state there are."""
+    found = rows.ask("SELECT state, count(*) AS rows FROM {batch} GROUP BY state").to_pylist()
+    return dict.fromkeys(STATES, 0) | {row["state"]: row["rows"] for row in found}

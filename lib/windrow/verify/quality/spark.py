@@ -1,0 +1,79 @@
+"""The rows of a ledger on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from windrow.delta.locations import local_path, reference
+from windrow.errors import TableMissing, TableRefused
+from windrow.reading.delta import LEDGER_COLUMNS
+from windrow.verify.invariants import views
+from windrow.verify.quality.library import SITE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+OVER = views("{batch}")  # where Great Expectations puts the ledger
+
+
+@dataclass(frozen=True, slots=True)
+class SparkRows:
+    """The rows of a ledger as a frame of Spark."""
+
+    frame: DataFrame
+
+    @property
+    def views(self) -> Mapping[str, str]:
+        """Return the views as subqueries over the ledger."""
+        return OVER
+
+    def ask(self, statement: str) -> pa.Table:
+        """Return the answer to a statement, in which `{batch}` is the ledger."""
+        return self.frame.sparkSession.sql(statement, batch=self.frame).toArrow()
+
+    def batch(self, context: Any, name: str) -> tuple[Any, DataFrame]:
+        """Return a batch definition for Spark, and the frame."""
+        source = context.data_sources.add_or_update_spark(SITE, persist=False)
+        return source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("ledger"), self.frame
+
+
+@contextmanager
+def spark_rows(spark: SparkSession, ledger: str) -> Iterator[tuple[int, SparkRows]]:
+    """Yield the latest version of a ledger and its rows, which stay those of that version."""
+    version, frame = _pinned(spark, ledger)
+    with _held(frame):
+        yield version, SparkRows(frame)
+
+
+def _pinned(spark: SparkSession, ledger: str) -> tuple[int, DataFrame]:
+    from pyspark.errors import AnalysisException
+
+    here = local_path(ledger)
+    table = reference(ledger if here is None else str(here.absolute()))
+    try:
+        version = spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").select("version").collect()[0][0]
+        frame = spark.sql(f"SELECT * FROM {table} VERSION AS OF {version:d}")
+    except AnalysisException as error:
+        raise TableMissing(f"there is no ledger at {ledger}", "Give its path, or its name in a catalog.") from error
+    if not set(frame.columns) >= LEDGER_COLUMNS:
+        raise TableRefused(f"{ledger} is a Delta table, but no ledger", "Give the path of a ledger.")
+    return int(version), frame
+
+
+@contextmanager
+def _held(frame: DataFrame) -> Iterator[None]:
+    """Read the table once for all queries, where Spark can hold it: serverless compute cannot, and reads it again."""
+    from pyspark.errors import PySparkException
+
+    with suppress(PySparkException):
+        frame.persist()
+    try:
+        yield
+    finally:
+        with suppress(PySparkException):
+            frame.unpersist()
