@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.bridge.broker import Broker
 from tests.cli.conftest import windrow  # noqa: F401 - a fixture
 from tests.docs import worlds
+from tests.producer.bridge.broker import Broker
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ OTHERS = [
     "tests/engine/test_catalog.py",
     "tests/engine/test_columns.py",
     "tests/engine/test_executors.py",
-    "tests/test_stream_closed.py",
+    "tests/reading/test_stream_closed.py",
 ]
 # Connect reads the history of what it did, and its microbatches run in a process of the server, where nobody counts
 # and what is asked of the rule for forms does not arrive.

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
+from tests.docs.test_pages import cells, known_tests
 from tests.guards.guard import GUARDS, Guard
-from tests.test_docs import cells, known_tests
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 EMBEDDED = [guard for guard in GUARDS if not guard.on_spark]

@@ -91,7 +91,7 @@ def test_mutants_are_told_by_what_was_changed(tmp_path: Path) -> None:
     bodies = {"orig": "b + 1", "1": "b - 1", "2": "b + 2", "3": "b"}
     changed = [f"def x_one__mutmut_{name}(a):\n    b = a\n    return {body}\n" for name, body in bodies.items()]
     (tmp_path / "mutants" / path).write_text("\n".join(changed), encoding="utf-8")
-    codes = '"windrow.model.clock.x_one__mutmut_1": 1, "windrow.model.clock.x_one__mutmut_2": 0, "windrow.model.clock.x_one__mutmut_3": -24'
+    codes = ", ".join(f'"windrow.model.clock.x_one__mutmut_{n}": {code}' for n, code in ((1, 1), (2, 0), (3, -24)))
     (tmp_path / "mutants" / f"{path}.meta").write_text(f'{{"exit_code_by_key": {{{codes}}}}}', encoding="utf-8")
     told = [(each.line, each.function, each.was, each.becomes, each.fate) for each in mutants(tmp_path, module)]
     assert told == [

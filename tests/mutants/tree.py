@@ -21,7 +21,7 @@ WORDED = [r"\braise \w+\(", r"\brefuse\(", r"\bwarnings\.warn\("]  # what a mess
 
 
 def plant(tree: Path, module: str, tests: Sequence[str]) -> None:
-    """Make the tree for mutants of a module, such as `lib/windrow/model/clock.py`, and the tests that may notice them."""
+    """Make the tree for mutants of a module (`lib/windrow/model/clock.py`), and the tests that may notice them."""
     shutil.rmtree(tree, ignore_errors=True)
     without_caches = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "lib", tree / "src", ignore=without_caches)

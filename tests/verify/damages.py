@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from tests.clocks import NOW
 from tests.messages import Row
-from tests.quality.damages import Damage, Rows, because, control, first, setting
+from tests.verify.quality.damages import Damage, Rows, because, control, first, setting
 from windrow.model.timestamps import EPOCH
 
 TICK = timedelta(microseconds=1)

@@ -17,9 +17,9 @@ from tests.clocks import NOW
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, message
-from tests.quality.damages import damage, dropping, setting
 from tests.verify.conftest import LATER
 from tests.verify.damages import DAMAGES, misname
+from tests.verify.quality.damages import damage, dropping, setting
 from tests.verify.worlds import random_world
 from windrow.batching.rules import ShortWindowWarning
 from windrow.verify import Report, verify

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.clocks import ManualClock
 from tests.messages import Row
-from tests.quality.damages import Damage, Rows, damage, dropping, first, plus, setting
+from tests.verify.quality.damages import Damage, Rows, damage, dropping, first, plus, setting
 from tests.verify.raws import RawWorld, eventful, random_world
 from windrow.verify import Report, quality, verify
 from windrow.verify.invariant_checks import check_invariants

@@ -21,8 +21,8 @@ class Microbatch:
     `id` is its number, of use where a function writes to another system: what was written under an id may be written
     again under it. `depot` is the name of the depot that it reads, None where an event alone brought it about.
     `messages` are what that depot added, as an Arrow table, or as a frame in a function of frames: the columns of
-    `windrow.model.messages` or of the depot's own rows, and `version`. `events` are the names of those that fire. `clock` is
-    the wall time at which the attempt began, UTC.
+    `windrow.model.messages` or of the depot's own rows, and `version`. `events` are the names of those that fire.
+    `clock` is the wall time at which the attempt began, UTC.
     """
 
     id: int

@@ -24,7 +24,7 @@ FROM read_parquet(?) ORDER BY received_at_ns"""
 
 
 def sample(messages: int | None = None) -> pa.Table:
-    """Return the messages of the bundled sample, or the first of them, as `windrow.ingest.sample.COLUMNS` reads them."""
+    """Return the messages of the bundled sample, or the first of them, mapped by `windrow.ingest.sample.COLUMNS`."""
     with as_file(files("windrow") / "data" / "collectd.parquet") as bundled:
         found = duckdb.sql(SAMPLE, params=[str(bundled)]).to_arrow_table()
     return _timed(found.slice(0, messages))

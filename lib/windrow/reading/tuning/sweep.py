@@ -47,8 +47,8 @@ def tune(
 ) -> pa.Table:
     """Return what each pair of window and max_delay makes of `messages` (as `windrow.batch` takes them), a row each.
 
-    Windows and delays that are not given are chosen to suit the messages; what is neither is as in `rules`. See
-    `windrow.reading.tuning.sweep` for the columns. Raises MessagesError, RulesError, SettingsError, NotFound without messages.
+    Windows and delays that are not given are chosen to suit the messages; what is neither is as in `rules`. `sweep`
+    has the columns. Raises MessagesError, RulesError, SettingsError, NotFound without messages.
     """
     return sweep(Trial.of(messages), windows, delays, rules, progress)
 

@@ -15,7 +15,7 @@ class Rows(Protocol):
 
     @property
     def views(self) -> Mapping[str, str]:
-        """Return what stands in a question for the relations of the invariants, as `windrow.verify.invariants.views`."""
+        """Return the SQL of each relation of the invariants, as `windrow.verify.invariants.views` does."""
 
     def ask(self, statement: str) -> pa.Table:
         """Return the answer to a statement, in which `{batch}` is the ledger."""

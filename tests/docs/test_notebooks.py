@@ -1,0 +1,238 @@
+"""The notebooks run as they stand, cell by cell, over a ledger of the bundled sample."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable
+
+import windrow
+from windrow.delta.creation import create_depot
+from windrow.errors import NotFound
+from windrow.settings.settings import Settings
+
+pytest.importorskip("altair")
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
+SEPARATOR = "\n\n# COMMAND ----------\n\n"
+MAGIC = "# MAGIC "
+LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a notebook: its language and its text without the marks of the format."""
+
+    language: Literal["python", "sql", "md"]
+    text: str
+
+
+@dataclass
+class Done:
+    """What the cells of a notebook left: their names, the result of each SQL cell, and what was shown."""
+
+    names: dict[str, Any]
+    results: list[pa.Table] = field(default_factory=list)
+    out: str = ""
+
+
+def cells(file: Path) -> list[Cell]:
+    """Return the cells of a file in Databricks' source format."""
+    head, _, body = file.read_text(encoding="utf-8").partition("\n")
+    assert head == "# Databricks notebook source", f"{file.name} does not begin as a notebook"
+    return [_cell(part.strip("\n")) for part in body.split(SEPARATOR.strip("\n"))]
+
+
+def _cell(text: str) -> Cell:
+    lines = text.splitlines()
+    if not text.startswith(MAGIC.strip()):
+        assert MAGIC.strip() not in text, "a cell is either magic or Python"
+        return Cell("python", text)
+    assert all(line.startswith(MAGIC.strip()) for line in lines), "a cell is either magic or Python"
+    bare = [line.removeprefix(MAGIC.strip()).removeprefix(" ") for line in lines]
+    language = bare[0].removeprefix("%")
+    assert language in {"md", "sql"}, f"no cell of {language!r} is known here"
+    return Cell(language, "\n".join(bare[1:]))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def run(sample: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Iterator[Callable[..., Done]]:
+    """Run a notebook in one namespace, with parameters: Python as it stands, SQL by the session."""
+
+    def given(name: str, **parameters: str) -> Done:
+        for parameter, value in ({"config": str(sample / "windrow.toml")} | parameters).items():
+            monkeypatch.setenv(f"NOTEBOOK_{parameter.upper()}", value)
+        done = Done({"spark": spark, "__name__": "__main__"})
+        for cell in cells(ROOT / "notebooks" / f"{name}.py"):
+            if cell.language == "python":
+                exec(compile(cell.text, name, "exec"), done.names)  # noqa: S102 - our own notebooks
+            elif cell.language == "sql":
+                done.results.append(spark.sql(cell.text).toArrow())
+        done.out = capsys.readouterr().out
+        return done
+
+    yield given
+    for view in spark.catalog.listTables():
+        spark.catalog.dropTempView(view.name)
+
+
+def test_explore_batches(run: Callable[..., Done]) -> None:
+    """
+    Batches, their messages and the rejections add up to the sample, and the picture has the messages of one key.
+    """
+    done = run("explore_batches")
+    by_key, inside, outcomes = done.results
+    assert pc.sum(by_key["batches"]).as_py() == 442
+    assert inside.num_rows == 20
+    assert pc.sum(outcomes["messages"]).as_py() == 51_004
+    refused = {row["outcome"] for row in outcomes.to_pylist()} - {"in a batch"}
+    assert refused == {"too_old", "duplicate"}
+    shares = outcomes.group_by("source").aggregate([("percent", "sum")])["percent_sum"].to_pylist()
+    assert shares == pytest.approx([100] * len(shares), abs=0.02)
+    assert done.names["by_type"].agg({"messages": "sum"}).first()[0] == pc.sum(by_key["messages"]).as_py()
+    datasets = done.names["chart"].to_dict()["datasets"]
+    assert len(datasets["messages"]) > 100
+    assert {row["key"] for row in datasets["streams"]} == {done.names["key"]}
+
+
+def test_why_rejected(run: Callable[..., Done]) -> None:
+    """
+    Without parameters it takes the message that missed most, says which max_delay would have kept it, and draws it.
+    """
+    done = run("why_rejected")
+    reasons, needed = done.results
+    assert pc.sum(reasons["messages"]).as_py() == 3_096
+    assert done.names["mine"]["off_by_us"] == 50_922_104
+    assert 'max_delay = "56s" would have kept it' in done.out
+    assert max(needed["all_need_seconds"].to_pylist()) == 56
+    drawn = done.names["chart"].to_dict()["datasets"]
+    assert done.names["mine"]["id"] in {row["id"] for row in drawn.get("messages", drawn.get("bands"))}
+
+
+@pytest.mark.slow
+def test_why_rejected_by_identity(run: Callable[..., Done], sample: Path) -> None:
+    """
+    Asked for a key, type and time it shows each arrival of that message: the one in a batch and the duplicate.
+    """
+    duplicates = DeltaTable(sample / "ledger").to_pyarrow_table(filters=[("state", "=", "rejected")])
+    twice = duplicates.filter(pc.equal(duplicates["reason"], "duplicate")).slice(0, 1).to_pylist()[0]
+    done = run("why_rejected", key=twice["key"], type=twice["type"], time=twice["event_time"].isoformat())
+    outcomes = sorted(row["outcome"] for row in done.names["arrivals"].collect())
+    assert outcomes == ["closed", "duplicate"]
+    assert "the first one wins" in done.out
+    assert {row["reason"] for row in done.results[0].to_pylist()} == {"duplicate"}
+    done = run("why_rejected", key="nobody", type="", time="")
+    assert "Nothing was rejected" in done.out
+    assert done.names["chart"] is None
+
+
+def test_tune_rules(run: Callable[..., Done]) -> None:
+    """
+    A row for each pair that the parameters ask for, with the rejections that the ledger has for the rules in force.
+    """
+    done = run("tune_rules", windows="5s, 10s", delays="5s,25s,56s")
+    tuned = done.names["tuned"].to_pylist()
+    assert [(row["window_us"] // 10**6, row["max_delay_us"] // 10**6) for row in tuned] == [
+        (window, delay) for window in (5, 10) for delay in (5, 25, 56)
+    ]
+    as_it_is = tuned[3]
+    assert (as_it_is["too_old"], as_it_is["duplicate"], as_it_is["batches"]) == (3_080, 16, 454)
+    pairs = done.names["chart"].to_dict()["datasets"]["pairs"]
+    assert [pair["chosen"] for pair in pairs] == [False, False, False, True, False, False]
+    assert "max_delay = 25s rejects 413 of 51,004 as too old" in done.out
+
+
+def test_watch_batcher(run: Callable[..., Done], sample: Path) -> None:
+    """
+    It says where the ledger stands, that nothing waits, which sources there are, and which figure needs a look.
+    """
+    done = run("watch_batcher", minutes="0")
+    stands, clocks, last, figures = (table.to_pylist() for table in done.results)
+    assert [(row["depot_version"], row["microbatch"], row["paused"]) for row in stands] == [(1, 1, False)]
+    assert "0 versions wait" in done.out
+    assert {row["source"] for row in clocks} == {"edge-a", "edge-b", "edge-c"}
+    assert [(row["messages"], row["rejected"]) for row in last] == [(51_004, 3_096)]
+    looks = {row["what"]: (row["figure"], row["look"]) for row in figures}
+    assert looks["rejected in the last 10 microbatches, percent"] == (6.07, True)
+    assert looks["the ledger is paused"] == (0, False)
+    bars = done.names["chart"].to_dict()["datasets"]["bars"]
+    assert [(bar["messages"], bar["rejected"]) for bar in bars] == [(51_004, 3_096)]
+    assert 0 < bars[0]["newest_ms"] < bars[0]["oldest_ms"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["explore_batches", "watch_batcher"])
+def test_empty_ledger(run: Callable[..., Done], tmp_path: Path, name: str) -> None:
+    """
+    Over a ledger that has read nothing a notebook ends with the error that there is nothing yet.
+    """
+    depot, ledger = str(tmp_path / "depot"), str(tmp_path / "ledger")
+    create_depot(depot, pa.string())
+    windrow.run(Settings(depot=depot, ledger=ledger, engine="embedded"))
+    (tmp_path / "windrow.toml").write_text(f'depot = "{depot}"\nledger = "{ledger}"\n')
+    with pytest.raises(NotFound):
+        run(name, config=str(tmp_path / "windrow.toml"))
+
+
+@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
+class TestFormat:
+    def test_begins_with_what_it_is_for(self, file: Path) -> None:
+        """
+        The first cell has a title and says what the notebook is for and which parameters it takes.
+        """
+        first = cells(file)[0]
+        assert first.language == "md"
+        assert re.match(r"# \w", first.text)
+        assert "Parameters:" in first.text
+
+    def test_links_resolve(self, file: Path) -> None:
+        """
+        Every link in a text cell leads to a file of the repository.
+        """
+        links = [link for cell in cells(file) if cell.language == "md" for link in LINK.findall(cell.text)]
+        assert links
+        assert all((file.parent / link).exists() for link in links), links
+
+
+class TestPage:
+    """The blocks of docs/notebooks.md."""
+
+    PAGE = (ROOT / "docs" / "notebooks.md").read_text(encoding="utf-8")
+
+    def blocks(self, language: str) -> list[str]:
+        """Return the blocks of a language."""
+        return re.findall(rf"^```{language}\n(.*?)^```", self.PAGE, re.DOTALL | re.MULTILINE)
+
+    @pytest.mark.slow
+    def test_console(self, sample: Path, tmp_path: Path) -> None:
+        """
+        Each notebook that the page starts runs as a program, with a session of its own, from the project's directory.
+        """
+        lines = [line for line in self.blocks("console")[0].splitlines() if not line.startswith("make ")]
+        assert len(lines) == 2
+        for line in lines:
+            command = line.replace("demo/windrow.toml", str(sample / "windrow.toml"))
+            command = command.replace(".venv/bin/python", sys.executable)
+            done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            assert done.stdout
+
+    @pytest.mark.slow
+    def test_python(self, sample: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+        """
+        The Python of the page runs in a notebook of one's own, and shows the streams.
+        """
+        monkeypatch.setenv("NOTEBOOK_CONFIG", str(sample / "windrow.toml"))
+        for block in self.blocks("python"):
+            exec(block, {"spark": spark})  # noqa: S102 - our own page
+        assert "edge-a" in capsys.readouterr().out

@@ -1,0 +1,121 @@
+"""In two passes over chunks that lie apart a source has the records of the stage."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.formats.raw.test_stage import TEXT, Ledger, chunks, csv, cut, with_header
+from windrow.errors import BrokenPromise
+from windrow.formats.format import Format
+from windrow.formats.raw.byte_counts import Volume
+from windrow.formats.raw.columns import placed
+from windrow.formats.raw.partial import SCHEMA
+from windrow.formats.raw.passes import Rests, parse_bodies
+from windrow.formats.raw.stage import Staged, stage
+from windrow.formats.raw.two_passes import Plan, parted, summarise
+from windrow.model.commits import VERSION
+
+
+def in_two_passes(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
+    """Stage rows as executors and the driver do it together, each row by itself."""
+    apart = [rows.slice(at, 1) for at in range(max(1, rows.num_rows))]
+    columns = placed(format_.parser.schema)
+    summaries = pa.concat_tables([summarise(row, format_) for row in apart])
+    plan = Plan.of(summaries, partial, format_)
+    parsed, rests = parsed_by(plan, apart, format_)
+    if rests.oversize:
+        plan = Plan.of(summaries, partial, format_, without=rests.oversize)
+        parsed, rests = parsed_by(plan, apart, format_)
+    records = parsed.filter(pc.and_(pc.is_null(parsed["reject"]), pc.is_null(parsed["rest"])))
+    bad = pa.Table.from_struct_array(parsed["reject"].drop_null())
+    refused = pc.sum(bad["octets"]).as_py() or 0
+    others = rows.filter(pc.is_in(rows["raw_source"], pa.array(plan.others, pa.string())))
+    bodies = Staged(
+        records.select(range(len(columns))).rename_columns(columns.names).append_column(VERSION, records["version"]),
+        bad,
+        SCHEMA.empty_table(),
+        Volume(plan.octets, plan.octets - refused, refused, 0, 0),
+    )
+    return bodies + plan.finish(rests.contents, partial, format_) + stage(others, partial, format_)
+
+
+def parsed_by(plan: Plan, apart: list[pa.Table], format_: Format) -> tuple[pa.Table, Rests]:
+    """Return what the second pass gives, and the rests among it."""
+    columns = placed(format_.parser.schema)
+    parsed = pa.concat_tables([parse_bodies(row, plan.bodies, format_, columns) for row in apart])
+    return parsed, Rests.of(pa.Table.from_struct_array(parsed["rest"].drop_null()))
+
+
+def same(staged: Staged) -> list[object]:
+    """Return what is staged in an order of its own."""
+    tables = [staged.fields, staged.rejects, staged.partial.drop_columns(["framing"])]
+    return [*(sorted(map(repr, table.to_pylist())) for table in tables), staged.volume]
+
+
+@given(
+    data=TEXT,
+    other=TEXT,
+    places=st.lists(st.integers(0, 300), max_size=8),
+    mark=st.booleans(),
+    first=st.integers(0, 8),
+    shape=st.randoms(use_true_random=False),
+)
+def test_same(data, other, places, mark, first, shape):
+    """
+    Two microbatches in two passes each have the fields, rejections, partial rows and octets of the stage, whether a
+    source is plain or not.
+    """
+    for format_, text in ((csv(), data), (csv(header=with_header), b"a,b\n" + data), (csv(most=1_000), data)):
+        parts = cut(b"\xef\xbb\xbf" * mark + text, places)
+        plain = chunks(parts, version=1)
+        rows = pa.concat_tables([plain, chunks(cut(other, places[:2]), source="t", last=False)])
+        order = [*range(rows.num_rows), *shape.choices(range(rows.num_rows), k=shape.randrange(2))]
+        if shape.random() < 0.5:
+            shape.shuffle(order)
+        arrived = rows.take(pa.array(order))
+        versions = pa.array([1 if at < first else 2 for at in range(len(order))], pa.int64())
+        arrived = arrived.set_column(5, "version", versions)
+        ledger, partial = Ledger(format_), SCHEMA.empty_table()
+        for version in (1, 2):
+            here = arrived.filter(pc.equal(arrived["version"], version))
+            assert same(in_two_passes(here, partial, format_)) == same(stage(here, partial, format_))
+            ledger.read(here)
+            partial = ledger.partial
+
+
+def test_plain_way():
+    """
+    A long source that is in order goes the plain way, and only a little of it comes to the driver.
+    """
+    data = b"".join(b"%d,value\n" % number for number in range(2_000))
+    rows = chunks([data[at : at + 1_000] for at in range(0, len(data), 1_000)])
+    plan = Plan.of(summarise(rows, csv()), SCHEMA.empty_table(), csv())
+    assert plan.others == frozenset()
+    rests = [rest for part in parted(rows, plan.bodies, csv()) for _, rest in part.rests]
+    assert sum(map(len, rests)) < 30 * rows.num_rows
+
+
+def test_missing_chunk():
+    """
+    A chunk that the first pass had and the second has not is an error: its octets would be lost.
+    """
+    rows = chunks([b"1,a\n2,b", b"\n3,c\n"])
+    plan = Plan.of(summarise(rows, csv()), SCHEMA.empty_table(), csv())
+    _, rests = parsed_by(plan, [rows.slice(1)], csv())
+    with pytest.raises(BrokenPromise, match="chunk 1"):
+        plan.finish(rests.contents, SCHEMA.empty_table(), csv())
+
+
+def test_too_long():
+    """
+    A record that is too long inside a chunk is rejected as by the stage, though the summaries do not tell of it.
+    """
+    rows = chunks([b"1,a\n2,b\n" + b"x" * 100 + b"\n3,c\n", b"4,d\n"])
+    assert Plan.of(summarise(rows, csv()), SCHEMA.empty_table(), csv()).others == frozenset()
+    staged = in_two_passes(rows, SCHEMA.empty_table(), csv())
+    assert set(staged.rejects["reason"].to_pylist()) == {"format_oversize"}
+    assert same(staged) == same(stage(rows, SCHEMA.empty_table(), csv()))

@@ -1,0 +1,50 @@
+"""Ingests raw files in a process of its own: `python -m tests.ingest.raw_files.ingesting ORDER`, where ORDER is JSON.
+
+`settings`: those of `ingest`. `stop_at`: say `reached` behind so many octets, and wait for a line. The last line tells
+what became of the files, and the most memory it ever had, in octets.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from tests.clocks import NOW
+from windrow.errors import WindrowError
+from windrow.ingest.raw_files import ingest
+
+
+def main() -> None:
+    """Ingest, and print what became of it as one line of JSON."""
+    order = json.loads(sys.argv[1])
+    stop_at = order.get("stop_at")
+
+    def progress(done: int, total: int | None) -> None:
+        nonlocal stop_at
+        if stop_at is not None and done >= stop_at:
+            stop_at = None
+            say("reached")
+            sys.stdin.readline()
+
+    said: dict[str, Any] = {}
+    try:
+        done = ingest(order["depot"], order["files"], lambda: NOW, progress=progress, **order.get("settings", {}))
+        said["files"] = [asdict(one) for one in done]
+        said["known"] = [one["known"] for one in said["files"]]
+    except WindrowError as error:
+        said["error"] = error.code
+    said["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    say(json.dumps(said))
+
+
+def say(line: str) -> None:
+    """Tell the test at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

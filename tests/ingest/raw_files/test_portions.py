@@ -1,0 +1,279 @@
+"""A large raw file comes in several versions of the depot, goes on where it was left, and is still there once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from tests.clocks import NOW
+from tests.ingest.raw_files.test_ingest import contents, files_of, named, rows, written
+from windrow.delta.creation import create_raw_depot
+from windrow.errors import FileRefused, TableUnwritable
+from windrow.formats.codecs import decode, encode
+from windrow.ingest.raw_files import Coded, RawIngested, ingest
+from windrow.ingest.raw_files import depot as raw_depot
+from windrow.model import chunks
+from windrow.model.chunks import Chunk
+
+Into = Callable[..., RawIngested]
+CONTENT = random.Random(3).randbytes(500_000)
+
+
+@pytest.fixture
+def depot(tmp_path: Path) -> str:
+    return str(tmp_path / "depot")
+
+
+@pytest.fixture
+def into(depot: str) -> Into:
+    """Ingest a file into the depot, 100,000 octets a version."""
+
+    def run(file: Path, **options: Any) -> RawIngested:
+        given = {"chunk_bytes": 10_000, "commit_bytes": 100_000} | options
+        [done] = ingest(depot, [str(file)], lambda: NOW, **given)
+        return done
+
+    return run
+
+
+@pytest.fixture
+def left(depot: str, into: Into, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """Ingest a file whose third commit fails."""
+
+    def run(file: Path) -> None:
+        real, count = raw_depot.RawDepot._added, []
+
+        def failing(self: Any, *given: Any, **options: Any) -> int:
+            count.append(1)
+            if len(count) == 3:
+                raise OSError("the disk is gone")
+            return real(self, *given, **options)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(raw_depot.RawDepot, "_added", failing)
+            with pytest.raises(TableUnwritable):
+                into(file)
+        assert files_of(depot) == named(depot)
+        assert len(rows(depot)) == 20
+
+    return run
+
+
+def versions(depot: str) -> list[int]:
+    """Return how many octets each version added."""
+    feed = DeltaTable(depot).load_cdf(starting_version=1).read_all()
+    found: dict[int, int] = {}
+    for version, octets in zip(feed["_commit_version"].to_pylist(), feed["bytes"].to_pylist(), strict=True):
+        found[version] = found.get(version, 0) + len(octets)
+    return [found[version] for version in sorted(found)]
+
+
+class TestVersions:
+    @pytest.mark.parametrize("size", [99_999, 100_000, 100_001, 200_000, 457_000])
+    def test_bounded(self, into: Into, depot: str, tmp_path: Path, size: int) -> None:
+        """
+        A version adds as many whole chunks as fit into `commit_bytes`; all together they are the file.
+        """
+        file = written(tmp_path / "file", CONTENT[:size])
+        done = into(file)
+        assert contents(depot) == {str(file): CONTENT[:size]}
+        whole, rest = divmod(size, 100_000)
+        assert versions(depot) == [100_000] * whole + [rest] * bool(rest)
+        assert (done.octets, done.versions, done.depot_version) == (size, len(versions(depot)), len(versions(depot)))
+        assert into(file).known
+        assert files_of(depot) == named(depot)
+
+    @pytest.mark.parametrize("chunk_bytes", [110_000, 150_000])
+    def test_large_chunks(self, into: Into, depot: str, tmp_path: Path, chunk_bytes: int) -> None:
+        """
+        A chunk is never cut for it: a version has one at least.
+        """
+        file = written(tmp_path / "file", CONTENT)
+        assert into(file, chunk_bytes=chunk_bytes).versions == -(-500_000 // chunk_bytes)
+        assert max(versions(depot)) == chunk_bytes
+        assert contents(depot) == {str(file): CONTENT}
+
+    def test_in_order(self, depot: str, tmp_path: Path) -> None:
+        """
+        Of files that are read at a time all versions of one come before those of the next.
+        """
+        files = [str(written(tmp_path / f"{at}", bytes([at]) + CONTENT)) for at in range(4)]
+        done = list(ingest(depot, files, lambda: NOW, chunk_bytes=50_000, commit_bytes=200_000, readers=3))
+        assert [one.depot_version for one in done] == [3, 6, 9, 12]
+        assert contents(depot) == {file: bytes([at]) + CONTENT for at, file in enumerate(files)}
+
+    @pytest.mark.parametrize("readers", [1, 3])
+    def test_who_stops_taking(self, depot: str, tmp_path: Path, readers: int) -> None:
+        """
+        What was read ahead and not committed is removed when nobody asks for it any more.
+        """
+        files = [str(written(tmp_path / f"{at}", bytes([at]) + CONTENT)) for at in range(6)]
+        options = {"chunk_bytes": 50_000, "commit_bytes": 200_000, "readers": readers}
+        taking = ingest(depot, files, lambda: NOW, **options)  # type: ignore[arg-type]
+        next(taking)
+        taking.close()  # type: ignore[attr-defined]
+        assert contents(depot) == {files[0]: b"\0" + CONTENT}
+        assert files_of(depot) == named(depot)
+
+    @pytest.mark.parametrize("codec", ["gzip", "zstd"])
+    def test_codec(self, into: Into, depot: str, tmp_path: Path, codec: Any) -> None:
+        """
+        With a codec octets are counted as they are decoded, also where a file goes on.
+        """
+        file = written(tmp_path / "file", encode(CONTENT[:300_000], codec) + encode(CONTENT[300_000:], codec))
+        coded = Coded(codec, 1_000_000)
+        with pytest.raises(FileRefused, match="was written to"):
+            into(file, codec=coded, progress=lambda done, total: file.touch() if done > 300_000 else None)
+        done = into(file, codec=coded)
+        assert done.before + done.octets == 500_000
+        assert b"".join(decode(row["bytes"], codec, 10_000) for row in rows(depot)) == CONTENT
+
+
+class TestGoesOn:
+    def test_behind_what_is_there(self, into: Into, depot: str, tmp_path: Path, left: Callable[[Path], None]) -> None:
+        """
+        A file of which two versions are there goes on with the third, is read once, and each chunk is there once.
+        """
+        file, told = written(tmp_path / "file", CONTENT), []
+        left(file)
+        done = into(file, progress=lambda done, total: told.append(done))
+        assert (done.before, done.octets, done.chunks, done.versions, done.known) == (200_000, 300_000, 30, 3, False)
+        assert contents(depot) == {str(file): CONTENT}
+        assert (told[-1], versions(depot)) == (500_000, [100_000] * 5)
+        assert into(file).known
+
+    def test_other_sizes(self, into: Into, depot: str, tmp_path: Path, left: Callable[[Path], None]) -> None:
+        """
+        It goes on with another size of chunks and commits as well.
+        """
+        file = written(tmp_path / "file", CONTENT)
+        left(file)
+        assert into(file, chunk_bytes=7_777, commit_bytes=150_000).before == 200_000
+        assert contents(depot) == {str(file): CONTENT}
+
+    @pytest.mark.parametrize(
+        "changed",
+        [b"x" + CONTENT[1:], CONTENT[:199_999] + b"x" + CONTENT[200_000:], CONTENT[:200_000], CONTENT[:100_000], b""],
+    )
+    def test_changed_meanwhile(
+        self, into: Into, depot: str, tmp_path: Path, left: Callable[[Path], None], changed: bytes
+    ) -> None:
+        """
+        A file that does not begin with what is there, or has lost its end, is refused; brought back it goes on.
+        """
+        file = written(tmp_path / "file", CONTENT)
+        left(file)
+        written(file, changed)
+        with pytest.raises(FileRefused, match=r"has grown or was replaced: .*200,000 octets"):
+            into(file)
+        assert files_of(depot) == named(depot)
+        assert len(rows(depot)) == 20
+        into(written(file, CONTENT))
+        assert contents(depot) == {str(file): CONTENT}
+
+    def test_content_that_came_meanwhile(
+        self, into: Into, depot: str, tmp_path: Path, left: Callable[[Path], None]
+    ) -> None:
+        """
+        A raw source that was begun is brought to its end, also when its content came in under another name.
+        """
+        file, copy = written(tmp_path / "file", CONTENT), written(tmp_path / "copy", CONTENT)
+        left(file)
+        assert not into(copy).known
+        assert not into(file).known
+        assert contents(depot) == {str(file): CONTENT, str(copy): CONTENT}
+
+    def test_lost_reply(self, into: Into, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        A commit that failed after its entry was written counts, whichever of a file it is.
+        """
+        real = DeltaTable.create_write_transaction
+
+        def lost(self: DeltaTable, *given: Any, **options: Any) -> None:
+            real(self, *given, **options)
+            raise OSError("lost")
+
+        monkeypatch.setattr(DeltaTable, "create_write_transaction", lost)
+        file = written(tmp_path / "file", CONTENT)
+        assert into(file).versions == 5
+        assert contents(depot) == {str(file): CONTENT}
+
+
+class TestCopies:
+    def test_under_another_name(self, into: Into, depot: str, tmp_path: Path) -> None:
+        """
+        A copy of a file of several versions adds nothing, however it would be cut, and leaves no file behind.
+        """
+        into(written(tmp_path / "file", CONTENT))
+        copy = written(tmp_path / "copy", CONTENT)
+        for options in ({}, {"chunk_bytes": 7_777, "commit_bytes": 9_999}):
+            done = into(copy, **options)
+            assert (done.known, done.octets, done.chunks, done.depot_version) == (True, 0, 0, 5)
+        assert files_of(depot) == named(depot)
+        assert contents(depot) == {str(tmp_path / "file"): CONTENT}
+
+    def test_that_has_grown(self, into: Into, depot: str, tmp_path: Path) -> None:
+        """
+        A file that begins as another one comes in when it is known to be another, in versions of the same size.
+        """
+        into(written(tmp_path / "file", CONTENT))
+        grown = written(tmp_path / "grown", CONTENT + b"more")
+        assert into(grown).versions == 6
+        assert contents(depot)[str(grown)] == CONTENT + b"more"
+
+    def test_at_the_same_time(self, into: Into, depot: str, tmp_path: Path) -> None:
+        """
+        A copy that another process takes in between two commits of a file waits, and is known at its end.
+        """
+        file, copy = written(tmp_path / "file", CONTENT), written(tmp_path / "copy", CONTENT)
+        seen: list[bool] = []
+
+        def progress(done: int, total: int | None) -> None:
+            if done == 500_000:
+                into(file)
+
+        seen.append(into(copy, progress=progress, commit_bytes=499_999).known)
+        assert seen == [True]
+        assert contents(depot) == {str(file): CONTENT}
+        assert files_of(depot) == named(depot)
+
+
+class TestSomebodyElse:
+    def test_same_file(self, into: Into, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        Of two processes that ingest one file, each finds what the other committed, and each chunk is there once.
+        """
+        file, real = written(tmp_path / "file", CONTENT), raw_depot.RawDepot.commit
+
+        def other_first(self: Any, given: Any, latest: Any) -> Any:
+            monkeypatch.setattr(raw_depot.RawDepot, "commit", real)
+            into(file)
+            return real(self, given, latest)
+
+        monkeypatch.setattr(raw_depot.RawDepot, "commit", other_first)
+        assert into(file).known
+        assert contents(depot) == {str(file): CONTENT}
+        assert files_of(depot) == named(depot)
+
+    def test_cut_otherwise(self, into: Into, depot: str, tmp_path: Path, left: Callable[[Path], None]) -> None:
+        """
+        A raw source that another process brought further meanwhile is not added to at a place that is taken.
+        """
+        file = written(tmp_path / "file", CONTENT)
+        create_raw_depot(depot)
+        known = [Transaction(f"begun:{file}", 5)]
+
+        def progress(done: int, total: int | None) -> None:
+            other = chunks.rows(str(file), [Chunk(1, CONTENT[:5], last=False)], NOW)
+            if DeltaTable(depot).version() == 0:
+                write_deltalake(depot, other, mode="append", commit_properties=CommitProperties(app_transactions=known))
+
+        with pytest.raises(FileRefused, match="has come to octet 5"):
+            into(file, progress=progress)
+        assert len(rows(depot)) == 1
+        assert files_of(depot) == named(depot)

@@ -1,0 +1,145 @@
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from windrow.operate.doctor.finding import Finding
+from windrow.operate.doctor.machine import (
+    EXTRAS,
+    GIBIBYTE,
+    PACKAGES,
+    PYTHON,
+    check_java,
+    check_machine,
+    check_memory,
+    check_python,
+    total_memory,
+    within,
+)
+
+PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def ranges(requirements: list[str]) -> dict[str, tuple[str, str]]:
+    """Return the ranges of requirements such as `rich>=14,<16`."""
+    found = {}
+    for requirement in requirements:
+        parts = re.fullmatch(r"([\w-]+)>=([\d.]+)(?:,<([\d.]+))?", requirement)
+        assert parts, requirement
+        found[parts[1]] = (parts[2], parts[3] or "")
+    return found
+
+
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A JAVA_HOME whose java prints what the test writes into it."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    (tmp_path / "bin").mkdir()
+    return tmp_path / "bin" / "java"
+
+
+def says(java: Path, version: str) -> None:
+    """Let a java say its version."""
+    java.write_text(f"#!/bin/sh\necho '{version}' >&2\n")
+    java.chmod(0o755)
+
+
+class TestVersions:
+    def test_ranges_are_those_of_the_project(self) -> None:
+        """
+        What the doctor compares with is what pyproject.toml asks for.
+        """
+        assert ranges(PROJECT["dependencies"]) == PACKAGES
+        for extra, packages in EXTRAS.items():
+            assert ranges(PROJECT["optional-dependencies"][extra]) == packages
+        assert PROJECT["requires-python"] == ">={}.{},<{}.{}".format(*PYTHON[0], *PYTHON[1])
+
+    @pytest.mark.parametrize(
+        ("version", "bounds", "inside"),
+        [
+            ("1.6", ("1.6", "2"), True),
+            ("1.6.6", ("1.6", "2"), True),
+            ("1.10", ("1.6", "2"), True),
+            ("1.5.9", ("1.6", "2"), False),
+            ("2.0.0rc1", ("1.6", "2"), False),
+            ("26.0.1", ("21", ""), True),
+            ("nightly", ("21", ""), False),
+        ],
+    )
+    def test_within(self, version: str, bounds: tuple[str, str], inside: bool) -> None:
+        """
+        Versions are compared number by number, not as text.
+        """
+        assert within(version, bounds) is inside
+
+    @pytest.mark.parametrize(
+        ("version", "level"), [((3, 10), "error"), ((3, 11), "ok"), ((3, 12), "ok"), ((3, 13), "error")]
+    )
+    def test_python(self, version: tuple[int, int], level: str) -> None:
+        """
+        A Python that is not supported is an error.
+        """
+        assert check_python(version).level == level
+
+    def test_here(self) -> None:
+        """
+        Where the tests run, nothing is wrong with the packages.
+        """
+        found = [finding for finding in check_machine("embedded", network=False) if finding.level == "error"]
+        assert found == []
+
+
+class TestJava:
+    @pytest.mark.parametrize(
+        ("said", "runs_on", "level"),
+        [
+            ('openjdk version "17.0.15" 2025-04-15', "spark", "ok"),
+            ('java version "21" 2023-09-19 LTS', "spark", "ok"),
+            ('openjdk version "11.0.2" 2019-01-15', "spark", "error"),
+            ('java version "1.8.0_401"', "spark", "error"),
+            ('java version "1.8.0_401"', "embedded", "warning"),
+            ("command not found", "spark", "warning"),
+        ],
+    )
+    def test_version(self, java: Path, said: str, runs_on: str, level: str) -> None:
+        """
+        Java must be new enough for Spark; an old one is an error only where Spark runs.
+        """
+        says(java, said)
+        assert check_java(runs_on).level == level
+
+    def test_none(self, java: Path) -> None:
+        """
+        Without Java the Spark engine is an error that says what to install, the embedded one needs none.
+        """
+        found = check_java("spark")
+        assert (found.level, "JAVA_HOME" in found.what, "Install Java 17" in found.todo) == ("error", True, True)
+        assert check_java("embedded").level == "ok"
+
+
+class TestMemory:
+    @pytest.mark.parametrize(
+        ("runs_on", "total", "level"),
+        [
+            ("spark", 3 * GIBIBYTE, "ok"),
+            ("spark", 3 * GIBIBYTE - 1, "warning"),
+            ("embedded", GIBIBYTE, "ok"),
+            ("embedded", GIBIBYTE - 1, "warning"),
+        ],
+    )
+    def test_enough(self, runs_on: str, total: int, level: str) -> None:
+        """
+        Each engine wants so much memory; less is a warning that says what to do.
+        """
+        [found] = check_memory(runs_on, total)
+        assert found.level == level
+        assert bool(found.todo) == (level == "warning")
+
+    def test_unknown(self) -> None:
+        """
+        Where nobody says how much memory there is, nothing is said.
+        """
+        nothing: list[Finding] = []
+        assert list(check_memory("spark", None)) == nothing
+        assert (total_memory() or GIBIBYTE) > 1 << 20

@@ -1,0 +1,186 @@
+import socket
+import sys
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.messages import log
+from tests.operate.conftest import watch
+from windrow.errors import MicrobatchFailed, MissingExtra, SettingsError
+from windrow.operate import Observer, Run, chosen, observed
+from windrow.operate.metrics import Endpoint, Metrics, Textfile
+from windrow.settings.settings import MetricsPart, Settings
+from windrow.testing.points import Point, failing
+
+
+def samples(text):
+    """Return the values of metrics by name and labels other than the ledger's."""
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = {name: value for name, value in sample.labels.items() if name != "ledger"}
+            found[(sample.name, *labels.values())] = sample.value
+    return found
+
+
+class TestMetrics:
+    def test_counted(self, world, embedded):
+        """
+        Counters are the sums of the history, gauges what holds after the last microbatch, each phase is timed.
+        """
+        world.publish(*log(versions=4))
+        metrics = Metrics()
+        watch(world, embedded, [metrics], failing(Point.BEFORE_COMMIT, times=1), max_messages=60)
+        rows, refused = world.history(), [row["reason"] for row in world.rows("rejected")]
+
+        def value(name, **labels):
+            return metrics.registry.get_sample_value(f"windrow_{name}", {"ledger": world.ledger} | labels)
+
+        assert value("microbatches_total", kind="data") == 2
+        assert value("messages_total") == sum(row["messages_read"] for row in rows)
+        assert value("messages_accepted_total") == sum(row["accepted"] for row in rows)
+        assert value("batches_opened_total") == sum(row["opened"] for row in rows)
+        assert value("batches_closed_total") == len(world.rows("closed"))
+        reasons = sorted(set(refused))
+        assert len(reasons) > 3
+        counted = [value("messages_rejected_total", reason=reason) for reason in reasons]
+        assert counted == [refused.count(reason) for reason in reasons]
+        assert value("retries_total") == 1
+        assert value("open_batches") == len(world.rows("open"))
+        assert value("depot_version") == 4
+        assert value("run_success") == 1
+        assert (
+            value("last_commit_timestamp_seconds")
+            <= value("run_ended_timestamp_seconds")
+            == (world.clock.now() / 1_000_000)
+        )
+        for phase in ("prime", "plan", "process", "commit"):
+            assert value("phase_seconds_count", phase=phase) == 2
+            assert value("phase_seconds_sum", phase=phase) > 0
+
+    def test_maintenance_that_fails(self, world, embedded):
+        """
+        A maintenance that failed is counted by its table.
+        """
+        metrics = Metrics()
+        with observed(Run("embedded", world.settings(embedded), world.clock), [metrics]) as told:
+            told.maintenance_failed("depot", OSError("no space left"))
+        counted = {
+            table: metrics.registry.get_sample_value(
+                "windrow_maintenance_failures_total", {"ledger": world.ledger, "table": table}
+            )
+            for table in ("ledger", "depot")
+        }
+        assert counted == {"ledger": 0, "depot": 1}
+
+
+class TestEndpoint:
+    def test_served_while_it_runs(self, world, embedded):
+        """
+        The metrics are on the loopback port between two commits, and no longer when the run is over.
+        """
+        endpoint = Endpoint(0)
+        url = f"http://127.0.0.1:{endpoint.port}/metrics"
+        seen = []
+
+        class Scraping(Observer):
+            def committed(self, committed):
+                with urlopen(url, timeout=10) as answer:
+                    seen.append(samples(answer.read().decode())[("windrow_messages_total",)])
+
+        world.publish(*log(versions=2))
+        watch(world, embedded, [endpoint, Scraping()], max_messages=30)
+        assert seen == [30, 60]
+        with pytest.raises(URLError):
+            urlopen(url, timeout=10)
+
+    def test_port_that_is_taken(self):
+        """
+        A port that somebody else has is an error that names the setting, before anything runs.
+        """
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            with pytest.raises(SettingsError, match=rf"metrics.prometheus_port = {port} .*in use"):
+                chosen(MetricsPart(prometheus_port=port))
+
+
+class TestTextfile:
+    def test_goes_on(self, world, embedded, tmp_path):
+        """
+        A second run adds to the counters and histograms that the first one left, and sets the gauges anew.
+        """
+        file = tmp_path / "windrow.prom"
+        for rows in log(versions=2):
+            world.publish(rows)
+            watch(world, embedded, [Textfile(str(file))])
+        found = samples(file.read_text())
+        assert found[("windrow_messages_total",)] == 60
+        assert found[("windrow_batches_closed_total",)] == len(world.rows("closed"))
+        assert found[("windrow_phase_seconds_count", "commit")] == 2
+        assert found[("windrow_phase_seconds_bucket", "60.0", "commit")] == 2
+        assert found[("windrow_open_batches",)] == len(world.rows("open"))
+        refused = [row["reason"] for row in world.rows("rejected")]
+        assert {reason: found[("windrow_messages_rejected_total", reason)] for reason in set(refused)} == {
+            reason: refused.count(reason) for reason in set(refused)
+        }
+
+    def test_keeps_what_does_not_happen_again(self, world, embedded, tmp_path):
+        """
+        A run that finds nothing leaves every counter as it was.
+        """
+        file = tmp_path / "windrow.prom"
+        world.publish(*log(versions=1))
+        watch(world, embedded, [Textfile(str(file))])
+        before = samples(file.read_text())
+        watch(world, embedded, [Textfile(str(file))])
+        after = samples(file.read_text())
+        ended = ("windrow_run_ended_timestamp_seconds",)
+        assert after.pop(ended) > before.pop(ended)
+        assert after == before
+
+    def test_failure(self, world, embedded, tmp_path):
+        """
+        A run that an error ended leaves the file too, and says there that it failed.
+        """
+        file = tmp_path / "windrow.prom"
+        world.publish(*log(versions=1))
+        with pytest.raises(MicrobatchFailed):
+            watch(world, embedded, [Textfile(str(file))], failing(Point.BEFORE_COMMIT, times=1), retries=0)
+        assert samples(file.read_text())[("windrow_run_success",)] == 0
+
+    @pytest.mark.parametrize("name", ["windrow.txt", "absent/windrow.prom", "spoilt.prom"])
+    def test_no_place_for_it(self, tmp_path, name):
+        """
+        A file that nobody would collect, that cannot be written, or that holds something else is refused at once.
+        """
+        (tmp_path / "spoilt.prom").write_text("windrow_messages_total{ 7")
+        with pytest.raises(SettingsError, match=r"metrics\.textfile"):
+            chosen(MetricsPart(textfile=str(tmp_path / name)))
+
+
+class TestChosen:
+    def test_nothing_but_the_log(self):
+        """
+        By default a run is watched by its log alone, and no optional package is needed.
+        """
+        assert [type(observer).__name__ for observer in chosen(Settings().metrics)] == ["Lines"]
+
+    @pytest.mark.parametrize(
+        ("package", "part", "extra"),
+        [
+            ("prometheus_client", {"textfile": "windrow.prom"}, r"windrow\[metrics\]"),
+            ("prometheus_client", {"prometheus_port": 9_464}, r"windrow\[metrics\]"),
+            ("opentelemetry", {"opentelemetry": True}, r"windrow\[otel\]"),
+        ],
+    )
+    def test_missing_package(self, monkeypatch, package, part, extra):
+        """
+        What needs a package that is not installed says which extra has it.
+        """
+        for module in ("windrow.operate.metrics", "windrow.operate.spans"):
+            monkeypatch.delitem(sys.modules, module, raising=False)
+        monkeypatch.setitem(sys.modules, package, None)
+        with pytest.raises(MissingExtra, match=extra):
+            chosen(MetricsPart(**part))

@@ -1,0 +1,115 @@
+import logging
+
+import pytest
+from deltalake import DeltaTable
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from tests.messages import log
+from tests.operate.conftest import watch
+from windrow.columnar.arrow import plain
+from windrow.errors import TableMissing
+from windrow.model import tables
+from windrow.model.results import committed_in
+from windrow.operate import Lines, Observer, Run, observed
+from windrow.operate.metrics import Metrics
+from windrow.operate.spans import Spans
+from windrow.testing.points import Point, failing
+
+
+class Noting(Observer):
+    """Notes what it is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def started(self, run):
+        """Note the engine."""
+        self.told.append(run.engine)
+
+    def committed(self, committed):
+        """Note the number."""
+        self.told.append(committed.microbatch)
+
+    def retrying(self, error, attempt):
+        """Note the attempt."""
+        self.told.append((str(error), attempt))
+
+    def ended(self, error):
+        """Note the error's type."""
+        self.told.append(error and type(error))
+
+
+class Broken(Observer):
+    """Cannot take it."""
+
+    def started(self, run):
+        """Fail."""
+        raise OSError("no space left")
+
+    committed = retrying = ended = started
+
+
+class TestObserved:
+    def test_in_order(self, world, embedded):
+        """
+        Observers hear of the start, of each failed attempt and each commit in order, and of the end.
+        """
+        world.publish(*log(versions=2))
+        noting = Noting()
+        watch(world, embedded, [noting], failing(Point.BEFORE_COMMIT, times=1), max_messages=30)
+        assert noting.told == ["embedded", ("the disk failed before_commit", 1), 1, 2, None]
+
+    def test_error(self, world, embedded):
+        """
+        A run that does not even find its depot has a start and an end for its observers, and raises its error.
+        """
+        world.depot = "absent"
+        noting = Noting()
+        with pytest.raises(TableMissing):
+            watch(world, embedded, [noting])
+        assert noting.told == ["embedded", TableMissing]
+
+    def test_one_that_raises(self, world, embedded, caplog):
+        """
+        An observer that always raises changes nothing of the result, nor what the next one hears; the log names it.
+        """
+        world.publish(*log(versions=2))
+        noting = Noting()
+        watch(world, embedded, [Broken(), noting], max_messages=30)
+        assert noting.told == ["embedded", 1, 2, None]
+        assert world.canonical() == world.expected()
+        assert [row["attempt"] for row in world.history()] == [1, 1]
+        said = [(record.levelno, record.observer, record.told, record.error) for record in caplog.records]
+        assert said == [
+            (logging.WARNING, "Broken", told, "no space left")
+            for told in ("started", "committed", "committed", "ended")
+        ]
+
+
+class TestElsewhere:
+    def test_what_only_the_history_tells(self, world, embedded, caplog):
+        """
+        Of a microbatch that another process committed, log, metrics and spans say what its history row has, and make
+        nothing up.
+        """
+        caplog.set_level(logging.INFO, "windrow")
+        world.publish(*log(versions=2))
+        watch(world, embedded, [])
+        history = plain(DeltaTable(world.ledger).to_pyarrow_table(filters=[("state", "=", "microbatch")]))
+        [committed] = committed_in(history.select([name for name, _ in tables.HISTORY]))
+        assert (committed.reasons, committed.open_batches, committed.lag_ms, committed.commit_ms) == (None,) * 4
+        exporter, provider, metrics = InMemorySpanExporter(), TracerProvider(), Metrics()
+        provider.add_span_processor(SimpleSpanProcessor(exporter))
+        run = Run("spark", world.settings(embedded), world.clock)
+        with observed(run, [Lines(), metrics, Spans(provider)]) as told:
+            told.committed(committed)
+        assert [record.msg for record in caplog.records] == ["run started", "microbatch", "run ended"]
+        assert caplog.records[1].rejected == len(world.rows("rejected"))
+        labels = {"ledger": world.ledger, "reason": "unknown"}
+        value = metrics.registry.get_sample_value
+        assert value("windrow_messages_rejected_total", labels) == len(world.rows("rejected"))
+        assert value("windrow_open_batches", {"ledger": world.ledger}) is None
+        names = [span.name.removeprefix("windrow.") for span in exporter.get_finished_spans()]
+        assert names == ["prime", "plan", "process", "microbatch"]

@@ -1,0 +1,116 @@
+"""A broker, a publisher and bridges in threads of the test."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import windrow
+from tests.producer.bridge.broker import PATIENCE_SECONDS, Broker, Publisher, until
+from tests.producer.conftest import Faults, Gate, faults, gate, messages
+from windrow.producer.bridge.bridge import Bridge
+from windrow.producer.bridge.summary import Counts, Summary
+from windrow.settings.settings import Settings
+
+__all__ = ["Faults", "Gate", "faults", "gate", "messages", "windrow"]
+TOPIC = "plant/{key}/{type...}"
+
+
+class Running:
+    """A bridge in a thread of its own."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.counts = Counts()
+        self.error: BaseException | None = None
+        self.summary: Summary | None = None
+        self._bridge = Bridge(settings, self._note)
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def until(self, condition: Callable[[Counts], bool], what: str) -> None:
+        """Wait until the figures are so."""
+        until(lambda: condition(self.counts) or not self._thread.is_alive(), what)
+        assert self.error is None, self.error
+        assert condition(self.counts), self.counts
+
+    def stop(self) -> Summary:
+        """Stop it gently, and return what it did."""
+        self._bridge.stop()
+        self._thread.join(PATIENCE_SECONDS)
+        assert self.summary is not None, self.error
+        return self.summary
+
+    def fails(self) -> BaseException:
+        """Wait until it ends with an error, and return that."""
+        self._thread.join(PATIENCE_SECONDS)
+        assert self.error is not None
+        return self.error
+
+    def close(self) -> None:
+        """End it, however it is."""
+        self._bridge.stop()
+        self._thread.join(PATIENCE_SECONDS)
+
+    def _note(self, counts: Counts) -> None:
+        self.counts = counts
+
+    def _run(self) -> None:
+        try:
+            with self._bridge as bridge:
+                self.summary = bridge.run()
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            self.error = error
+
+
+Start = Callable[..., Running]
+
+
+@pytest.fixture
+def at_end() -> Iterator[ExitStack]:
+    """What is to be ended, however the test goes; the broker is there until then."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker that lets everybody in."""
+    found = Broker(tmp_path / "broker")
+    found.start()
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def publisher(broker: Broker) -> Iterator[Publisher]:
+    """A publisher of it."""
+    found = Publisher(broker.port)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def depot(tmp_path: Path) -> str:
+    """A place for a depot."""
+    return str(tmp_path / "depot")
+
+
+@pytest.fixture
+def start(broker: Broker, depot: str, tmp_path: Path) -> Iterator[Start]:
+    """Start a bridge with settings of [mqtt], and of [producer] as `producer`."""
+    started: list[Running] = []
+
+    def bridge(into: str = depot, producer: dict[str, Any] | None = None, **chosen: Any) -> Running:
+        told = {"port": broker.port, "topics": [TOPIC], "pause": "10ms", "longest_pause": "200ms"} | chosen
+        settings = Settings(depot=into, ledger=str(tmp_path / "ledger"), mqtt=told, producer=producer or {})
+        started.append(Running(settings))
+        return started[-1]
+
+    yield bridge
+    for one in started:
+        one.close()

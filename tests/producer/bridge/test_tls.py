@@ -1,0 +1,204 @@
+"""A broker that wants TLS, certificates and a password, and a bridge that says none of it to anybody."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+from tests.producer.bridge.broker import Broker, Publisher, program, until
+from tests.producer.bridge.command import Process
+from tests.producer.bridge.conftest import messages
+
+PASSWORD = "cherry-blossom-77"
+
+
+class Certificates:
+    """An authority, and what it has signed: `server`, `client`; `stranger` it has not."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._folder = folder
+        for name in ("ca", "stranger"):
+            new = ("-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key")
+            self._openssl("req", "-x509", *new, "-out", f"{name}.pem", *subject(name))
+        for name in ("server", "client"):
+            self._sign(name)
+
+    def __getitem__(self, name: str) -> str:
+        return str(self._folder / name)
+
+    def _sign(self, name: str) -> None:
+        (self._folder / "names").write_text("subjectAltName = IP:127.0.0.1\n")
+        request = ("req", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr")
+        self._openssl(*request, *subject(name))
+        self._openssl(
+            *("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", "-extfile", "names"),
+            *("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial"),
+        )
+
+    def _openssl(self, *arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=self._folder, check=True, capture_output=True)
+
+
+def subject(name: str) -> tuple[str, str]:
+    return "-subj", f"/CN={name}"
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """Certificates that the tests make."""
+    return Certificates(tmp_path_factory.mktemp("tls") / "certificates")
+
+
+@pytest.fixture
+def broker(tmp_path, certificates):
+    """A broker that wants everything."""
+    folder = tmp_path / "broker"
+    folder.mkdir()
+    passwords = folder / "passwords"
+    subprocess.run([program("mosquitto_passwd"), "-b", "-c", str(passwords), "edge", PASSWORD], check=True)
+    wanted = [f"password_file {passwords}", "allow_anonymous false", "require_certificate true"]
+    files = {"cafile": "ca.pem", "certfile": "server.pem", "keyfile": "server.key"}
+    found = Broker(folder, *wanted, *(f"{name} {certificates[file]}" for name, file in files.items()))
+    found.start()
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def told(tmp_path, broker, certificates):
+    """Write the settings of a bridge that may; a test changes some."""
+
+    def write(**changed):
+        """Write them."""
+        chosen = {
+            "port": str(broker.port),
+            "topics": "['plant/{key}/{type}']",
+            "username": "'edge'",
+            "tls": "true",
+            "ca_file": f"'{certificates['ca.pem']}'",
+            "certificate_file": f"'{certificates['client.pem']}'",
+            "key_file": f"'{certificates['client.key']}'",
+        } | changed
+        lines = [f"{name} = {value}" for name, value in chosen.items()]
+        (tmp_path / "windrow.toml").write_text("\n".join(["depot = 'depot'", "ledger = 'ledger'", "[mqtt]", *lines]))
+
+    return write
+
+
+def secret(tmp_path):
+    """Give the password as a file, as a service has it."""
+    file = tmp_path / "password"
+    file.write_text(f"{PASSWORD}\n")
+    return f"'{file}'"
+
+
+@pytest.mark.parametrize("where", ["file", "variable"])
+def test_let_in(tmp_path, broker, told, certificates, where):
+    """
+    With certificate and password messages come through, and no word of the password is said at any level of the log.
+    """
+    told(**({"password_file": secret(tmp_path)} if where == "file" else {}))
+    variables = {"WINDROW_MQTT__PASSWORD": PASSWORD} if where == "variable" else {}
+    running = Process(tmp_path, environment=variables)
+    running.await_connection()
+
+    def set_up(client):
+        client.tls_set(certificates["ca.pem"], certificates["client.pem"], certificates["client.key"])
+        client.username_pw_set("edge", PASSWORD)
+
+    publisher = Publisher(broker.port, set_up)
+    publisher.publish_all(("plant/a/b", "1"))
+    publisher.close()
+    depot = str(tmp_path / "depot")
+    until(lambda: messages(depot).num_rows == 1, "the message is in the depot")
+    assert running.stop()["acknowledged"] == 1
+    assert PASSWORD not in running.log
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"password": "'hollow-reed-12'"}, "refuses the connection of 'windrow-bridge': Not authorized"),
+        ({"username": "'nobody'", "password": f"'{PASSWORD}'"}, "Not authorized"),
+        ({"ca_file": "stranger.pem"}, "do not trust each other"),
+        ({"certificate_file": "", "key_file": ""}, "do not trust each other"),
+        ({"host": "'localhost'"}, "do not trust each other"),
+    ],
+)
+def test_refused(tmp_path, told, certificates, changed, says):
+    """
+    A broker that does not let the bridge in, or that it does not trust, ends it with the reason, without the secret.
+    """
+    files = {name: f"'{certificates[value] if value else ''}'" for name, value in changed.items() if "_file" in name}
+    told(**(changed | files))
+    running = Process(tmp_path)
+    assert running.status() == 3
+    assert "\nWINDROW-BROKER-REFUSED: " in running.log
+    assert says in running.log
+    assert PASSWORD not in running.log
+    assert "hollow-reed-12" not in running.log
+
+
+def test_traceback(tmp_path, told):
+    """
+    No traceback shows the password either.
+    """
+    told(password="'hollow-reed-12'")
+    running = Process(tmp_path, "--debug")
+    assert running.status() != 0
+    assert "Traceback" in running.log
+    assert "hollow-reed-12" not in running.log
+
+
+def test_plain(tmp_path, told):
+    """
+    A bridge that does not speak TLS to a broker that does goes on trying, and says so.
+    """
+    told(tls="false", ca_file="''", certificate_file="''", key_file="''")
+    running = Process(tmp_path, "--for", "2s")
+    assert running.status() == 0
+    assert '"no connection"' in running.log
+
+
+def test_settings(windrow: Command, monkeypatch, tmp_path):
+    """
+    Neither the settings that are shown nor the file that is written have the password.
+    """
+    monkeypatch.setenv("WINDROW_MQTT__PASSWORD", PASSWORD)
+    said = windrow("settings", "--json")
+    (shown,) = [one for one in said.json() if one["name"] == "mqtt.password"]
+    assert shown == {"name": "mqtt.password", "value": '"***"', "origin": "variable WINDROW_MQTT__PASSWORD"}
+    assert windrow("init", "--json").status == 0
+    assert PASSWORD not in (tmp_path / "windrow.toml").read_text() + said.out + windrow("settings").out
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (f"password = '{PASSWORD}'\npassword_file = 'x'", "exclude each other"),
+        (f"password = ['{PASSWORD}']", "mqtt.password"),
+        (f"password = '{PASSWORD}'\nca_file = 'x'", "tls = true"),
+        (f"password = '{PASSWORD}'\nprot = 1", "mqtt.port"),
+        ("password_file = 'absent'", "cannot be read"),
+        ("tls = true\nca_file = 'absent'", "certificates of [mqtt]"),
+        ("certificate_file = 'x'", "go together"),
+        ("keepalive = '0s'", "keepalive"),
+        ("pause = '2m'", "longest_pause"),
+        ("group = 'a/b'", "group"),
+        ("event_time = 'noon'", "event_time"),
+        ("topics = ['a/{b}']", "level 2"),
+    ],
+)
+def test_mistake(windrow: Command, tmp_path, line, says):
+    """
+    A setting that has no meaning is an error before anything is connected to, and it does not show the password.
+    """
+    topics = "" if "topics" in line else "topics = ['a/{key}']\n"
+    (tmp_path / "windrow.toml").write_text(f"[mqtt]\n{topics}{line}\n")
+    said = windrow("bridge", "mqtt")
+    assert said.status == 2
+    assert "WINDROW-SETTINGS" in said.err
+    assert says in said.err
+    assert PASSWORD not in said.err

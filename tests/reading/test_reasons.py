@@ -1,0 +1,105 @@
+"""Why a message was rejected, in words."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import windrow
+from tests.messages import HOUR, MILLISECOND, SECOND
+from windrow.model.chunks import REASONS
+from windrow.reading.reasons import REMEDIES, Refused, explain, remedy
+
+DELAY, LEAP = 5 * SECOND, SECOND
+EVENT = 100 * SECOND
+
+
+def refused(
+    reason: str, off_by: int = 0, received: int | None = None, processed: int | None = None, detail: str | None = None
+) -> Refused:
+    """Return a rejection of a message of the second 100; times in microseconds after it."""
+    at = [None if after is None else EVENT + after for after in (received, processed)]
+    return Refused(reason, detail, off_by, "s", EVENT, at[0], at[1])
+
+
+class TestExplain:
+    def test_too_old_by_itself(self) -> None:
+        """
+        A message that came too late by itself is told how late it came, and the max_delay that would have kept it.
+        """
+        late = 7_200 * MILLISECOND
+        found = explain(refused("too_old", late - DELAY, late, late), DELAY, LEAP)
+        assert found.why == "max_delay was 5 s; it came 7.2 s after its time"
+        assert found.remedy == 'max_delay = "8s" would have kept it'
+
+    def test_too_old_because_of_others(self) -> None:
+        """
+        A message that came in time by itself is told that others had moved the clock of its source, and by how much.
+        """
+        found = explain(refused("too_old", HOUR - DELAY, SECOND // 2, HOUR), DELAY, LEAP)
+        assert found.why.startswith(
+            "max_delay was 5 s; it came 0.5 s after its time, but the clock of source 's' stood at "
+            "1970-01-01T01:01:40Z already, 1h after its time"
+        )
+        assert found.remedy.startswith("a source of its own for each device or file")
+        assert found.remedy.endswith('max_delay = "1h" would have kept it')
+
+    def test_too_old_for_both_reasons(self) -> None:
+        """
+        Where a source of its own would not have helped, it is not advised.
+        """
+        found = explain(refused("too_old", 9 * SECOND - DELAY, 6 * SECOND, 9 * SECOND), DELAY, LEAP)
+        assert found.why.startswith("max_delay was 5 s; it came 6 s after its time, when the clock of source 's' stood")
+        assert found.remedy == 'max_delay = "9s" would have kept it'
+
+    def test_before_its_time(self) -> None:
+        """
+        A message that arrived before its time and still was too old says both.
+        """
+        found = explain(refused("too_old", 9 * SECOND - DELAY, -SECOND, 9 * SECOND), DELAY, LEAP)
+        assert "it came 1 s before its time, but the clock of source 's'" in found.why
+
+    def test_too_futuristic(self) -> None:
+        """
+        A message from the future is told how far, and the max_leap that would have kept it.
+        """
+        found = explain(refused("too_futuristic", 250 * MILLISECOND, -1_250 * MILLISECOND), DELAY, LEAP)
+        assert found.why == "max_leap was 1 s; its time lay 1.25 s after its arrival"
+        assert found.remedy.startswith('max_leap = "2s" would have kept it')
+
+    def test_duplicate(self) -> None:
+        """
+        A duplicate is told where the first one is, when that is known.
+        """
+        assert "and is in batch/s/k/1/0; the first one wins" in explain(refused("duplicate"), 0, 0, "batch/s/k/1/0").why
+        assert "came before it; the first one wins" in explain(refused("duplicate"), 0, 0).why
+
+    def test_clock_ahead(self) -> None:
+        """
+        A stamp ahead of the wall clock is told by how much, and that it harmed nobody.
+        """
+        found = explain(refused("clock_ahead", 3 * HOUR), DELAY, LEAP)
+        assert "lay 3h beyond the wall clock + max_clock_skew" in found.why
+        assert "harmed no other" in found.remedy
+
+    def test_invalid(self) -> None:
+        """
+        An invalid message is told which column makes it so.
+        """
+        assert explain(refused("invalid", detail="type is NULL"), DELAY, LEAP).why.endswith(": type is NULL")
+
+
+class TestFormat:
+    def test_every_reason(self) -> None:
+        """
+        Every reason for which a format refuses has a remedy of its own, stands in the docs, and no other one is given.
+        """
+        library = Path(windrow.__file__).parent
+        written = [
+            path.read_text(encoding="utf-8") for room in ("formats", "raw") for path in (library / room).glob("*.py")
+        ]
+        assert set(re.findall(r'"(format_[a-z]+)"', "".join(written))) == set(REASONS)
+        assert REMEDIES.keys() == set(REASONS)
+        page = (Path(__file__).parents[2] / "docs" / "tables.md").read_text(encoding="utf-8")
+        assert {reason for reason in REASONS if f"| `{reason}` |" in page} == set(REASONS)
+        assert "must be set right" in remedy("format_of_tomorrow")

@@ -1,0 +1,242 @@
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from windrow.errors import RulesError, SettingsError
+from windrow.formats.settings import format_of
+from windrow.settings.settings import FormatPart, Settings
+from windrow.settings.template import settings_file
+
+
+class TestSources:
+    def test_flags_over_environment_over_file_over_defaults(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """
+        Each source wins over the ones behind it.
+        """
+        file = tmp_path / "windrow.toml"
+        file.write_text('depot = "file"\nledger = "file"\nretries = 1\n[rules]\nwindow = "20s"\n')
+        monkeypatch.setenv("WINDROW_LEDGER", "environment")
+        monkeypatch.setenv("WINDROW_DEPOT", "environment")
+        settings = Settings.load(file, depot="flag")
+        assert (settings.depot, settings.ledger, settings.retries) == ("flag", "environment", 1)
+        assert (settings.rules.window, settings.rules.max_delay) == (20_000_000, 5_000_000)
+
+    def test_nested_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        WINDROW_RULES__WINDOW sets window in [rules].
+        """
+        monkeypatch.setenv("WINDROW_RULES__WINDOW", "1m")
+        assert Settings().rules.window == 60_000_000
+
+    @pytest.mark.parametrize(("text", "microseconds"), [("never", None), ("90m", 5_400_000_000)])
+    def test_how_often_tables_are_maintained(
+        self, monkeypatch: pytest.MonkeyPatch, text: str, microseconds: int | None
+    ) -> None:
+        """
+        `maintain_every` is an hour unless it is said, a duration, or never.
+        """
+        assert Settings().run.maintain_every == 3_600_000_000
+        monkeypatch.setenv("WINDROW_RUN__MAINTAIN_EVERY", text)
+        assert Settings().run.maintain_every == microseconds
+
+    def test_file_in_working_directory_is_found(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        Without --config the windrow.toml of the working directory is read.
+        """
+        (tmp_path / "windrow.toml").write_text('depot = "here"\n')
+        monkeypatch.chdir(tmp_path)
+        assert Settings.load().depot == "here"
+
+
+class TestDepot:
+    def test_table_with_columns(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        [depot] names the table beside its columns; a flag names another table, a variable one more column.
+        """
+        file = tmp_path / "windrow.toml"
+        file.write_text('[depot]\ntable = "main.bronze.events"\n[depot.columns]\nkey = "device"\n')
+        monkeypatch.setenv("WINDROW_DEPOT_COLUMNS__TYPE", "'x'")
+        settings = Settings.load(file, depot="other")
+        assert (settings.depot, settings.depot_columns) == ("other", {"key": "device", "type": "'x'"})
+
+    def test_written_and_read_again(self, tmp_path: Path) -> None:
+        """
+        The file that is written for a depot with columns of its own gives the same settings.
+        """
+        settings = Settings(depot="main.bronze.events", depot_columns={"key": 'concat(a, "\'")', "type": "'é'"})
+        file = tmp_path / "windrow.toml"
+        file.write_text(settings_file(settings), encoding="utf-8")
+        assert Settings.load(file).model_dump() == settings.model_dump()
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("content", "says"),
+        [
+            ("retires = 3", "retries"),
+            ("[rules]\nwindwo = '1s'", "rules.window"),
+            ("[rules]\nwindow = '10 apples'", "not a duration"),
+            ("[rules]\nwindow = -1", "no unit"),
+            ("[rules]\nwindow = 10", "10 has no unit; write it like 500ms, 10s, 5m or 1h30m"),
+            ("idle_grace = 10", "no unit"),
+            ("[run]\nevery = 0.5", "no unit"),
+            ("max_messages = 0", "greater than or equal to 1"),
+            ("engine = 'flink'", "'spark'"),
+            ("depot = [", "not TOML"),
+            ("keep = 'long'", "not a duration"),
+        ],
+    )
+    def test_says_what_is_wrong(self, tmp_path: Path, content: str, says: str) -> None:
+        """
+        A setting that is unknown or has no meaning is an error that names it, and the nearest known name.
+        """
+        file = tmp_path / "windrow.toml"
+        file.write_text(content)
+        with pytest.raises(SettingsError) as caught:
+            Settings.load(file)
+        assert says in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("content", "line", "says"),
+        [
+            ("# first\n\nretries = 'x'", 3, "retries = 'x'"),
+            ("[rules]\n# why\nwindow = '10 apples'\n", 3, "rules.window"),
+            ("[log]\nlevel = 'info'\n[format]\nquote = '''\n\n'''\nmax_depth = 0", 7, "format.max_depth"),
+            ("[format]\nfields = { a = 1 }", 2, "format.fields.a"),
+            ("[format.fields]\na = 'int8'\n\"b c\" = 1", 3, "format.fields.b c"),
+            ("[format]\ndelimeter = ';'", 2, "format.delimiter"),
+            ("format.max_chunks = 0", 1, "format.max_chunks"),
+            ("[depot]\ntable = 'x'\n[depot.columns]\nkey = 1", 4, "depot_columns.key"),
+            ("[mqtt]\r\nhost = ''\r\n", 2, "mqtt.host"),
+            ("depot = 'a\u2028b'\nretries = -1", 2, "retries"),
+            ("[mqtt]\nport = 1\nkey_file = 'x'", 1, "certificate_file"),
+        ],
+    )
+    def test_says_in_which_line(self, tmp_path: Path, content: str, line: int, says: str) -> None:
+        """
+        An error about a setting of the file names the line in which it stands, or its table.
+        """
+        file = tmp_path / "windrow.toml"
+        file.write_text(content)
+        with pytest.raises(SettingsError) as caught:
+            Settings.load(file)
+        assert caught.value.message.startswith(f"{file}, line {line}: ")
+        assert says in str(caught.value)
+
+    def test_no_line_of_others(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        A mistake in a flag or a variable is not looked for in the file, which may have that setting too.
+        """
+        file = tmp_path / "windrow.toml"
+        file.write_text("retries = 3\n[rules]\nwindow = '1s'\n")
+        with pytest.raises(SettingsError) as caught:
+            Settings.load(file, retries=-1)
+        assert "line" not in str(caught.value)
+        monkeypatch.setenv("WINDROW_RULES__WINDOW", "apples")
+        with pytest.raises(SettingsError) as caught:
+            Settings.load(file)
+        assert "line" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("message", "line"),
+        [
+            ("field 'b': there is no type 'x'", 5),
+            ("[format] field 'absent': is missing", 3),
+            ("a delimiter contains the quote", 2),
+            ("the quote is two", 1),
+            ("[format] nothing fits", 1),
+        ],
+    )
+    def test_telling_where(self, tmp_path: Path, message: str, line: int) -> None:
+        """
+        An error that is found only where the format is made names it, and the line of the field or setting it names.
+        """
+        file = tmp_path / "windrow.toml"
+        file.write_text("[format]\ndelimiter = ';'\n[format.fields]\na = 'string'\nb = 'x'\n")
+        settings = Settings.load(file).model_copy(update={"retries": 1})
+        with pytest.raises(SettingsError) as caught, settings.telling_where("format", named="fields"):
+            raise SettingsError(message, "hint")
+        told = message.removeprefix("[format] ")
+        assert (caught.value.message, caught.value.hint) == (f"{file}, line {line}: [format] {told}", "hint")
+        with pytest.raises(SettingsError) as caught, Settings().telling_where("format", named="fields"):
+            raise SettingsError(message)
+        assert caught.value.message == f"[format] {told}"
+
+    def test_unknown_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        An environment variable WINDROW_... that nobody knows is an error with the nearest name.
+        """
+        monkeypatch.setenv("WINDROW_LEGDER", "x")
+        with pytest.raises(SettingsError, match="WINDROW_LEDGER"):
+            Settings()
+
+    def test_rules_that_contradict_themselves(self) -> None:
+        """
+        A window without a length is refused when the settings are read, not when the job runs.
+        """
+        with pytest.raises(RulesError, match="window is 0"):
+            Settings(rules={"window": "0s"})
+
+    def test_missing_file(self, tmp_path: Path) -> None:
+        """
+        A settings file that was named and is not there is an error.
+        """
+        with pytest.raises(SettingsError, match="cannot be read"):
+            Settings.load(tmp_path / "absent.toml")
+
+
+class TestExample:
+    def test_reads_back_as_it_was_written(self, tmp_path: Path) -> None:
+        """
+        The file that init writes holds exactly the settings it was made from.
+        """
+        settings = Settings(
+            depot='a "quoted" depot',
+            idle_grace="never",
+            rules={"window": "1h30m"},
+            ingest={"columns": {"key": "'k'"}},
+            run={"maintain_every": "never"},
+        )
+        file = tmp_path / "windrow.toml"
+        file.write_text(settings_file(settings), encoding="utf-8")
+        assert Settings.load(file).model_dump() == settings.model_dump()
+
+    @pytest.mark.parametrize(
+        "chosen",
+        [
+            {"type": "csv", "fields": {"a": "int8", 'b "ö" c': "timestamp[us] %d.%m.%Y"}, "nulls": ["", "NA"]},
+            {"type": "lines", "fields": {"x": "string"}, "pattern": r"(?P<x>\w+)", "record_delimiter": "\r\n"},
+            {"delimiter": "\x7f\U0001f600", "header": False},
+        ],
+    )
+    def test_format(self, tmp_path: Path, chosen: dict[str, Any]) -> None:
+        """
+        A format is read back as it was written, whatever its texts are.
+        """
+        settings = Settings(format=chosen)
+        file = tmp_path / "windrow.toml"
+        file.write_text(settings_file(settings), encoding="utf-8")
+        assert Settings.load(file).model_dump() == settings.model_dump()
+
+    def test_format_as_a_comment(self, tmp_path: Path) -> None:
+        """
+        Where no format is set its section is a comment, which is one with all settings when it is no comment any more.
+        """
+        before, _, behind = settings_file(Settings()).partition("# [format]\n")
+        section, _, _ = behind.partition("\n\n")
+        file = tmp_path / "windrow.toml"
+        file.write_text(before + "[format]\n" + re.sub("^# ", "", section, flags=re.MULTILINE), encoding="utf-8")
+        told = Settings.load(file).format
+        assert told.model_dump(exclude={"type", "fields"}) == FormatPart().model_dump(exclude={"type", "fields"})
+        assert format_of(told).parser.schema.names == list(told.fields)
+
+    def test_docs_show_it(self) -> None:
+        """
+        docs/settings.md shows the file as it is written for the defaults.
+        """
+        page = Path(__file__).parents[2] / "docs" / "settings.md"
+        assert settings_file(Settings()) in page.read_text(encoding="utf-8")

@@ -1,0 +1,272 @@
+"""`quality.check` with and without Spark: what it finds, what it says of empty ledgers, and what does not run."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.clocks import NOW, ManualClock
+from tests.conftest import EngineFactory
+from tests.engine.world import World
+from tests.messages import message
+from tests.verify.quality.damages import DAMAGES, damage, dropping
+from windrow.errors import (
+    EngineUnavailable,
+    ExpectationBroken,
+    OutputRefused,
+    TableMissing,
+    TableRefused,
+    TableUnreadable,
+)
+from windrow.verify import Report, quality, verify
+from windrow.verify.invariants import INVARIANTS, SUITES
+from windrow.verify.quality import Checked
+from windrow.verify.quality.embedded import can_hold
+from windrow.verify.quality.library import library
+
+PAGE = (Path(__file__).parents[3] / "docs" / "quality.md").read_text(encoding="utf-8")
+SHARE = (
+    "| `rejected_share` | warning | The share of rejected messages among those read is at most max_rejected (0.05). |"
+)
+GHOST = {"id": "ghost", "state": "ghost"}
+# Damages that one ledger can have together: every relation of the invariants fails.
+TOGETHER = (
+    "closed_batches_there",
+    "books_balance",
+    "batch_timeout",
+    "batch_windows_apart",
+    "batch_messages_inside",
+    "batch_messages_sorted",
+    "type_once_in_window",
+    "batch_message_count",
+    "batch_closed_filled",
+    "message_once",
+    "format_reason",
+    "rejected_duplicate",
+    "rejected_reason",
+    "microbatch_numbers",
+    "version_once",
+    "microbatch_closed",
+    "source_clock",
+    "id_once",
+)
+
+
+@pytest.fixture(scope="module")
+def broken(written: Path, tmp_path_factory: pytest.TempPathFactory, spark: Any) -> tuple[Checked, Checked, Report]:
+    """What check on Spark, check without and verify say of a ledger that has all these damages."""
+    root = tmp_path_factory.mktemp("broken")
+    shutil.copytree(written, root, dirs_exist_ok=True)
+    world = World(root, ManualClock())
+    for name in TOGETHER:
+        damage(world, dropping("closed") if name == "closed_batches_there" else DAMAGES[name])
+    return quality.check(spark, world.ledger), quality.check(None, world.ledger), verify(world.depot, world.ledger)
+
+
+def assert_alike(left: Checked, right: Checked) -> None:
+    """Two checks of one ledger say the same of it; of many failing rows each may show others."""
+    assert len(left.outcomes) == len(right.outcomes)
+    for one, other in zip(left.outcomes, right.outcomes, strict=True):
+        shown = sorted(map(json.dumps, one.rows)), sorted(map(json.dumps, other.rows))
+        assert len(shown[0]) == len(shown[1]), one.name
+        assert (one.failed or 0) > len(one.rows) or shown[0] == shown[1], one.name
+        assert replace(one, rows=()) == replace(other, rows=())
+    assert replace(left, outcomes=()) == replace(right, outcomes=())
+
+
+def look(session: Any, world: World, *names: str) -> Checked:
+    """Check a ledger by some of the expectations."""
+    gx = library()
+    from windrow.verify.quality.expectation import expectation
+
+    chosen = [expectation(INVARIANTS[name]) for name in names]
+    return quality.check(session, world.ledger, suites=[gx.ExpectationSuite(name="some", expectations=chosen)])
+
+
+class TestClean:
+    def test_everything_critical_holds(self, world: World, session: Any, tmp_path: Path) -> None:
+        """
+        A ledger as it was written passes all suites, warnings do not change that, Data Docs have a page for each
+        suite, and the result is JSON that names every expectation.
+        """
+        steps: list[tuple[str, int, int]] = []
+        checked = quality.check(
+            session, world.ledger, docs=tmp_path / "docs", progress=lambda *step: steps.append(step)
+        )
+        failures = [one.name for one in checked.failures("info")]
+        assert failures == ["rejected_clock_ahead", "rejected_not_invalid", "rejected_share"]
+        assert (checked.ok, checked.empty, checked.ledger_version) == (True, (), world.version())
+        assert [one.name for one in checked.outcomes if one.name != "rejected_share"] == list(INVARIANTS)
+        assert [what for what, _, _ in steps] == ["rows", *SUITES]
+        assert checked.docs == str(tmp_path / "docs" / "index.html")
+        pages = "".join(page.read_text(encoding="utf-8") for page in (tmp_path / "docs").rglob("*.html"))
+        assert all(INVARIANTS[name].about in pages for name in ("books_balance", "message_once", "rejected_id"))
+        document = json.loads(json.dumps(checked.to_dict()))
+        assert (document["ok"], document["failed"]["critical"], document["rows"]["closed"]) == (True, 0, 40)
+        (ahead,) = [one for one in document["outcomes"] if one["name"] == "rejected_clock_ahead"]
+        assert (ahead["holds"], ahead["failed"], ahead["rows"][0]["reason"]) == (False, 5, "clock_ahead")
+
+
+class TestDamaged:
+    @pytest.mark.parametrize("name", TOGETHER)
+    def test_found(self, broken: tuple[Checked, Checked, Report], name: str) -> None:
+        """
+        What was damaged in this way is found by check, which shows rows, and by verify.
+        """
+        checked, _, report = broken
+        (found,) = [one for one in checked.failures() if one.name == name]
+        assert found.failed
+        assert found.rows
+        assert name in {difference.check for difference in report.differences}
+
+    def test_without_spark(self, broken: tuple[Checked, Checked, Report]) -> None:
+        """
+        Without Spark check says of each expectation what it says with, and shows the same rows.
+        """
+        assert_alike(*broken[:2])
+
+    def test_verify_alike(self, broken: tuple[Checked, Checked, Report]) -> None:
+        """
+        Check and verify find the same invariants to fail, for as many rows.
+        """
+        checked, _, report = broken
+        by_spark = {one.name: f"{one.failed} rows" for one in checked.failures()}
+        by_duckdb = {one.check: one.found for one in report.differences if one.check in INVARIANTS}
+        assert by_spark == by_duckdb
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DAMAGES)
+def test_found_by_the_suites(world: World, spark: Any, name: str) -> None:
+    """
+    Every damage is found by the suites as they are, with Spark and without alike.
+    """
+    damage(world, DAMAGES[name])
+    checked = quality.check(spark, world.ledger)
+    assert name in {one.name for one in checked.failures()}
+    assert_alike(checked, quality.check(None, world.ledger))
+
+
+class TestEmpty:
+    def test_new(self, world: World, session: Any, tmp_path: Path, clock: Any, embedded: EngineFactory) -> None:
+        """
+        A ledger that has read nothing holds, and the result says what was empty.
+        """
+        new = World(tmp_path / "new", clock)
+        new.runner(embedded)
+        checked = look(session, new, "one_progress_row", "closed_batches_there")
+        assert (checked.ok, checked.empty) == (True, ("microbatch", "open", "closed", "rejected"))
+
+    def test_nothing_left(self, world: World, session: Any) -> None:
+        """
+        A ledger without a row fails, where an expectation over no rows would hold.
+        """
+        damage(world, lambda rows: [GHOST])
+        assert "one_progress_row" in {one.name for one in look(session, world, "one_progress_row").failures()}
+
+
+class TestRefused:
+    def test_an_expectation_that_does_not_run(self, world: World, spark: Any) -> None:
+        """
+        An expectation whose query Spark refuses is an error that names it, not a check that failed.
+        """
+        broken = library().expectations.UnexpectedRowsExpectation(
+            unexpected_rows_query="SELECT nothing_like_it FROM {batch}", meta={"name": "mine"}
+        )
+        suite = library().ExpectationSuite(name="own", expectations=[broken])
+        with pytest.raises(ExpectationBroken, match=r"mine of own did not run: .*nothing_like_it"):
+            quality.check(spark, world.ledger, suites=[suite])
+
+    def test_other_tables(self, world: World, session: Any, tmp_path: Path) -> None:
+        """
+        A table that is missing or no ledger is refused, and so is a file in the place of the docs.
+        """
+        with pytest.raises(TableMissing, match="no ledger at"):
+            quality.check(session, str(tmp_path / "nowhere"))
+        with pytest.raises(TableRefused, match="no ledger"):
+            quality.check(session, world.depot)
+        (tmp_path / "file").touch()
+        with pytest.raises(OutputRefused, match="is a file"):
+            quality.check(session, world.ledger, docs=tmp_path / "file")
+
+
+class TestWithoutSpark:
+    def test_an_expectation_of_ones_own(self, world: World) -> None:
+        """
+        An expectation that is not Windrow's is refused, because it speaks to Spark.
+        """
+        suite = quality.books(library().expectations.ExpectTableRowCountToBeBetween(min_value=1, meta={"name": "mine"}))
+        with pytest.raises(EngineUnavailable, match="mine of books is not Windrow's own"):
+            quality.check(None, world.ledger, suites=[suite])
+
+    def test_octets(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
+        """
+        Payloads count by their octets, whether they are text or octets.
+        """
+        for payload, type_ in (("é\0", pa.string()), (b"\xff\0\\x41", pa.binary())):
+            world = World(tmp_path / str(type_), clock, type_)
+            world.publish([message(payload=payload)])
+            world.runner(embedded).once()
+            assert look(None, world, "batch_bytes").ok
+
+    def test_infinite_times(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
+        """
+        A time that DuckDB takes for infinite is out of range as others are, and nothing critical fails.
+        """
+        world = World(tmp_path, clock)
+        world.publish(
+            [row for end in (2**63 - 1, 1 - 2**63) for row in (message("a", end, NOW), message("a", NOW, end))]
+        )
+        assert world.runner(embedded).once().total("rejected") == 4
+        checked = quality.check(None, world.ledger)
+        assert checked.ok
+        (invalid,) = [one for one in checked.outcomes if one.name == "rejected_not_invalid"]
+        assert len(invalid.rows) == 4
+
+    def test_a_file_that_is_gone(self, world: World) -> None:
+        """
+        A ledger that lost a file is an error of the table, not an expectation that fails.
+        """
+        next(Path(world.ledger).glob("state=closed/*.parquet")).unlink()
+        with pytest.raises(TableUnreadable, match=r"the ledger at .* cannot be read"):
+            quality.check(None, world.ledger)
+
+    def test_rows_that_a_file_alone_does_not_tell(self, world: World, spark: Any) -> None:
+        """
+        A ledger with deletion vectors is left to Spark: in its files stand rows that are gone.
+        """
+        assert can_hold(world.ledger)
+        ledger = f"delta.`{world.ledger}`"
+        spark.sql(f"ALTER TABLE {ledger} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+        assert not can_hold(world.ledger)
+        with pytest.raises(TableRefused, match="deletionVectors"):
+            quality.check(None, world.ledger)
+
+
+class TestPage:
+    def test_every_expectation_has_its_row(self) -> None:
+        """
+        The table of the page is the one that the code makes.
+        """
+        rows = [f"| `{one.name}` | {one.severity} | {one.about} |" for one in INVARIANTS.values()]
+        last = list(INVARIANTS).index("format_nothing")
+        rows.insert(last + 1, SHARE)
+        assert [line for line in PAGE.splitlines() if re.match(r"\| `\w+` \| (critical|warning|info)", line)] == rows
+
+    @pytest.mark.slow
+    def test_python(self, world: World, spark: Any) -> None:
+        """
+        The Python of the page runs, with an expectation of one's own that fails.
+        """
+        (block,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+        found: dict[str, Any] = {"spark": spark}
+        exec(block.replace("/srv/data/ledger", world.ledger), found)  # noqa: S102 - our own page
+        (own,) = [one for one in found["checked"].outcomes if one.name == "none_of_ours"]
+        assert (own.severity, own.holds, own.failed) == ("critical", False, 5)

@@ -1,0 +1,624 @@
+"""A ledger as the embedded engine wrote it is right; every way of damaging it is found."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
+
+from tests.clocks import NOW, ManualClock
+from tests.conftest import EngineFactory
+from tests.engine.world import World
+from tests.messages import SECOND, Row, log, message
+from windrow.errors import NotFound, OtherDepot, TableMissing, TableRefused
+from windrow.model import tables
+from windrow.verify import Report, verify
+from windrow.verify.decisions import CHECKS
+from windrow.verify.invariants import INVARIANTS
+
+RULES = {"max_batch_bytes": 40}
+SECONDS = timedelta(seconds=1)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables that saw data with every kind of rejection, a change of the rules, a tick, a flush, and data again."""
+    root, clock = tmp_path_factory.mktemp("written"), ManualClock()
+    world, engine = World(root, clock), EngineFactory("embedded")
+    *before, last = log(versions=5, seed=3)
+    for rows in before:
+        world.publish(rows)
+        world.runner(engine).once()
+    clock.advance(20 * SECOND)
+    world.runner(engine, rules={"max_delay": "6s", **RULES}).tick(NOW + 16 * SECOND)
+    world.runner(engine, rules={"max_delay": "6s", **RULES}).flush()
+    world.publish(last, [message(kind, NOW + 40 * SECOND, NOW + 40 * SECOND) for kind in "ab"])
+    world.runner(engine, rules={"max_delay": "6s", **RULES}, max_messages=10).once()
+    return root
+
+
+@pytest.fixture
+def world(written: Path, tmp_path: Path, clock: ManualClock) -> World:
+    """A copy of these tables."""
+    shutil.copytree(written, tmp_path, dirs_exist_ok=True)
+    return World(tmp_path, clock)
+
+
+def check(world: World) -> Report:
+    """Verify the latest version."""
+    return verify(world.depot, world.ledger)
+
+
+def found(report: Report) -> set[str]:
+    """Return the names of the checks that found a difference.
+
+    Without the invariants, which tests/verify/quality looks at, and what is derived again, which tests/verify looks at.
+    """
+    return {difference.check for difference in report.differences} - INVARIANTS.keys() - set(CHECKS)
+
+
+def rewrite(world: World, change: Callable[[list[Row]], list[Row] | None]) -> Report:
+    """Damage the ledger: replace its rows by what `change` makes of them, and verify."""
+    ledger = QueryBuilder().register("ledger", DeltaTable(world.ledger))
+    rows = pa.table(ledger.execute("SELECT * FROM ledger ORDER BY id").read_all()).to_pylist()
+    changed = change(rows) or rows
+    schema = tables.ledger_schema(world.payload)
+    write_deltalake(world.ledger, pa.Table.from_pylist(changed, schema), mode="overwrite")
+    return check(world)
+
+
+def update(world: World, state: str, change: Callable[[Row], Any], where: Callable[[Row], bool] = bool) -> Report:
+    """Change the first row of a state for which `where` holds, and verify."""
+
+    def first(rows: list[Row]) -> None:
+        change(next(row for row in rows if row["state"] == state and where(row)))
+
+    return rewrite(world, first)
+
+
+def without(world: World, state: str) -> Report:
+    """Drop the first row of a state, and verify."""
+
+    def drop(rows: list[Row]) -> list[Row]:
+        at = next(place for place, row in enumerate(rows) if row["state"] == state)
+        return rows[:at] + rows[at + 1 :]
+
+    return rewrite(world, drop)
+
+
+class TestClean:
+    def test_every_version(self, world):
+        """
+        At every version of a ledger as it was written the books balance, and each message read is in exactly one
+        batch or rejected.
+        """
+        report = verify(world.depot, world.ledger, range(world.version() + 1))
+        assert report.differences == ()
+        assert (report.ok, report.complete, report.findings) == (True, True, ())
+        assert [books.ledger_version for books in report.books] == list(range(world.version() + 1))
+        for books in report.books:
+            assert books.messages_read == books.in_open_batches + books.in_closed_batches + books.rejected == books.ok
+            assert (books.lost, books.duplicated, books.unexpected, books.unchecked) == (0, 0, 0, 0)
+        assert {"data", "tick", "rules", "flush"} == set(world.kinds())
+        assert report.books[-1].messages_read == 152
+
+    def test_rewriting_changes_nothing(self, world):
+        """
+        The way in which these tests damage a ledger finds nothing when nothing is damaged.
+        """
+        assert rewrite(world, lambda rows: None).differences == ()
+
+    def test_waiting(self, world):
+        """
+        Messages that no microbatch has read yet are not lost.
+        """
+        world.publish(*log(versions=1, seed=9))
+        report = check(world)
+        assert report.ok
+        assert report.books[0].messages_read == 152
+
+    @pytest.mark.parametrize("start_from", ["end", "version:2"])
+    def test_start_from(self, tmp_path, clock, embedded, start_from):
+        """
+        Messages from before the beginning of the ledger do not count.
+        """
+        world = World(tmp_path, clock)
+        world.publish(*log(versions=1, seed=1))
+        world.runner(embedded, start_from=start_from)
+        world.publish(*log(versions=2, seed=2))
+        world.runner(embedded, start_from=start_from).once()
+        report = verify(world.depot, world.ledger, [0, 1])
+        assert (report.ok, [books.ok for books in report.books]) == (True, [0, 60])
+
+    def test_binary(self, tmp_path, clock, embedded):
+        """
+        Octets are compared as they are, and NULL, no octets and other octets differ.
+        """
+        world = World(tmp_path, clock, pa.binary())
+        world.publish([message(kind, payload=octets) for kind, octets in zip("abc", [b"\xff", b"", None], strict=True)])
+        world.runner(embedded).once()
+        assert check(world).ok
+        report = update(world, "open", lambda row: row["messages"][2].update(payload=b""))
+        assert (report.books[0].ok, report.books[0].lost, report.books[0].unexpected) == (2, 1, 1)
+        json.dumps(report.to_dict())
+
+    def test_progress(self, world):
+        """
+        Whoever asks is told after the depot and after each version how far it is.
+        """
+        steps: list[tuple[str, int, int]] = []
+        verify(world.depot, world.ledger, [3, 1], lambda *step: steps.append(step))
+        assert steps == [("depot", 1, 3), ("ledger version 1", 2, 3), ("ledger version 3", 3, 3)]
+
+    def test_independent(self):
+        """
+        Nothing that writes ledgers is imported: a mistake there cannot hide itself here.
+        """
+        writers = [
+            "batching",
+            "clock",
+            "engine",
+            "floors",
+            "microbatch",
+            "progress",
+            "rejection",
+            "runner",
+            "step",
+            "wall",
+        ]
+        code = f"import sys, windrow.verify; print([name for name in {writers} if 'windrow.' + name in sys.modules])"
+        assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
+
+
+class TestMessages:
+    def test_batch_dropped(self, world):
+        """
+        The messages of a closed batch that is gone are lost.
+        """
+        report = without(world, "closed")
+        assert {"lost", "balance", "closed batches", "closed by microbatch"} <= found(report)
+        assert report.books[0].lost > 0
+
+    def test_open_batch_dropped(self, world):
+        """
+        The messages of an open batch that is gone are lost.
+        """
+        assert {"lost", "balance", "open batches"} <= found(without(world, "open"))
+
+    def test_rejection_dropped(self, world):
+        """
+        A message whose rejection is gone is lost, and the example says which one and from which depot version.
+        """
+        report = without(world, "rejected")
+        assert {"lost", "balance", "rejected by microbatch"} <= found(report)
+        (example,) = next(difference for difference in report.differences if difference.check == "lost").examples
+        assert (example["times"], example["ledger_rows"]) == (1, [])
+        assert example["depot_version"] in range(1, 6)
+
+    def test_copied(self, world):
+        """
+        A message that is also in another batch is duplicated, and the example names both.
+        """
+
+        def copy(rows: list[Row]) -> None:
+            giver, taker = [row for row in rows if row["state"] == "closed"][:2]
+            taker["messages"].append(giver["messages"][0])
+            taker["message_count"] += 1
+            taker |= {"source": giver["source"], "key": giver["key"]}
+
+        report = rewrite(world, copy)
+        assert {"duplicated", "balance", "once"} <= found(report)
+        example = next(difference for difference in report.differences if difference.check == "duplicated").examples[0]
+        assert len(example["ledger_rows"]) == 2
+
+    def test_payload_changed(self, world):
+        """
+        A message with another payload is one lost and one unexpected.
+        """
+        report = update(world, "closed", lambda row: row["messages"][0].update(payload="changed"))
+        assert {"lost", "unexpected"} <= found(report)
+        assert (report.books[0].lost, report.books[0].unexpected, report.books[0].duplicated) == (1, 1, 0)
+
+    @pytest.mark.parametrize("column", ["sequence", "received_at", "payload"])
+    def test_null(self, world, column):
+        """
+        NULL in the place of any value is a difference.
+        """
+        report = update(
+            world,
+            "closed",
+            lambda row: next(one for one in row["messages"] if one[column] is not None).update({column: None}),
+            lambda row: any(one[column] is not None for one in row["messages"]),
+        )
+        assert {"lost", "unexpected"} <= found(report)
+
+    def test_invented(self, world):
+        """
+        A rejected message that the depot never had is unexpected.
+        """
+
+        def invent(rows: list[Row]) -> list[Row]:
+            rejection = next(row for row in rows if row["state"] == "rejected")
+            return [*rows, rejection | {"id": "rejected/1///99", "key": "nobody"}]
+
+        report = rewrite(world, invent)
+        assert {"unexpected", "balance", "rejected by microbatch"} <= found(report)
+        (example,) = next(difference for difference in report.differences if difference.check == "unexpected").examples
+        assert example["ledger_rows"] == ["rejected/1///99"]
+
+    def test_version_skipped(self, world):
+        """
+        A depot version that counts as read but was not is found, with all its messages lost.
+        """
+        world.publish(*log(versions=1, seed=9))
+
+        def skip(rows: list[Row]) -> None:
+            for row in rows:
+                if row["id"] == "progress" or row["microbatch"] == max(one["microbatch"] or 0 for one in rows):
+                    row["depot_version"] += 1
+
+        report = rewrite(world, skip)
+        assert found(report) == {"lost", "depot versions"}
+        assert report.books[0].lost == 30
+        assert all(len(difference.examples) <= 20 for difference in report.differences)
+
+
+class TestBatches:
+    def test_window_widened(self, world):
+        """
+        A window that reaches into the next one, or further than any rule, is found.
+        """
+        report = update(world, "closed", lambda row: row.update(window_end=row["window_end"] + 20 * SECONDS))
+        assert {"window length", "timeout"} <= found(report)
+        assert "windows" in found(report)
+
+    def test_window_narrowed(self, world):
+        """
+        A message outside its window is found.
+        """
+        report = update(
+            world, "closed", lambda row: row.update(window_end=row["last_event_time"], timeout=row["last_event_time"])
+        )
+        assert {"inside", "timeout"} <= found(report)
+
+    @pytest.mark.parametrize("column", ["message_count", "bytes", "first_event_time", "last_event_time"])
+    def test_content(self, world, column):
+        """
+        A batch that says of its messages what they do not say is found.
+        """
+        wrong = {"message_count": 99, "bytes": None}
+        report = update(
+            world, "closed", lambda row: row.update({column: wrong.get(column, row["window_start"] - SECONDS)})
+        )
+        assert found(report) == {"content"}
+
+    def test_order(self, world):
+        """
+        Messages that do not stand in the order of their event times are found.
+        """
+        report = update(
+            world,
+            "closed",
+            lambda row: row["messages"].reverse(),
+            lambda row: row["first_event_time"] != row["last_event_time"],
+        )
+        assert found(report) == {"order"}
+
+    def test_type_twice(self, world):
+        """
+        A batch with two messages of one type is found.
+        """
+        report = update(
+            world,
+            "closed",
+            lambda row: row["messages"][1].update(type=row["messages"][0]["type"]),
+            lambda row: row["message_count"] > 1,
+        )
+        assert {"types", "lost", "unexpected"} <= found(report)
+
+    def test_closed_late(self, world):
+        """
+        A batch that timed out at another time than its timeout is found.
+        """
+        report = update(
+            world,
+            "closed",
+            lambda row: row.update(closed_at=row["closed_at"] + SECONDS),
+            lambda row: row["close_reason"] == "timeout",
+        )
+        assert found(report) == {"closed at"}
+
+    def test_life(self, world):
+        """
+        A batch that closed before it opened, and an open one with a close reason, are found.
+        """
+        report = update(world, "closed", lambda row: row.update(opened_in=99))
+        assert found(report) == {"life"}
+        report = update(world, "open", lambda row: row.update(close_reason="timeout"))
+        assert "life" in found(report)
+
+    def test_overdue(self, world):
+        """
+        A batch that is open although the clock of its source has passed its timeout is found.
+        """
+        report = update(
+            world,
+            "open",
+            lambda row: row.update(window_end=row["window_end"] - 20 * SECONDS, timeout=row["timeout"] - 20 * SECONDS),
+        )
+        assert {"overdue", "inside", "window length"} <= found(report)
+
+    def test_window_moved(self, world):
+        """
+        A window that does not begin where the id of its batch says is found.
+        """
+        report = update(
+            world,
+            "open",
+            lambda row: row.update(window_start=row["window_start"] + timedelta(microseconds=1)),
+            lambda row: row["window_start"] < row["first_event_time"],
+        )
+        assert found(report) == {"ids"}
+
+    def test_oversize(self, world):
+        """
+        A batch that is flagged as oversize, but is not, is found.
+        """
+        report = update(world, "closed", lambda row: row.update(oversize=True))
+        assert found(report) == {"size"}
+
+    def test_part_missing(self, world):
+        """
+        Parts of a window that do not count from 0 are found.
+        """
+        report = update(world, "closed", lambda row: row.update(part=row["part"] + 1), lambda row: row["part"] == 0)
+        assert "parts" in found(report)
+
+
+class TestHistory:
+    def test_numbers(self, world):
+        """
+        Microbatch numbers with a gap are found.
+        """
+        report = update(world, "microbatch", lambda row: row.update(microbatch=99), lambda row: row["microbatch"] == 2)
+        assert "microbatch numbers" in found(report)
+
+    def test_microbatch_dropped(self, world):
+        """
+        A microbatch that is missing in the history is found.
+        """
+        report = without(world, "microbatch")
+        assert {"microbatch numbers", "last microbatch", "balance", "depot versions"} <= found(report)
+
+    @pytest.mark.parametrize(
+        ("column", "check"),
+        [
+            ("accepted", "counts"),
+            ("messages_read", "balance"),
+            ("opened", "open batches"),
+            ("closed", "closed batches"),
+        ],
+    )
+    def test_counts(self, world, column, check):
+        """
+        A count of the history that is one too high is found.
+        """
+        report = update(world, "microbatch", lambda row: row.update({column: row[column] + 1}))
+        assert check in found(report)
+
+    def test_progress_back(self, world):
+        """
+        A progress that was moved back, so that messages would be read again, is found.
+        """
+        report = update(world, "progress", lambda row: row.update(depot_version=row["depot_version"] - 1), is_control)
+        assert {"progress", "duplicated"} & found(report) == {"progress"}
+        assert "unexpected" in found(report)
+
+    def test_rules(self, world):
+        """
+        Rules in the progress that no microbatch recorded are found, and text that holds no rules is refused.
+        """
+        report = update(
+            world, "progress", lambda row: row.update(rules=row["rules"].replace("6000000", "5000000")), is_control
+        )
+        assert "progress" in found(report)
+        with pytest.raises(TableRefused, match="rules that are none"):
+            update(world, "microbatch", lambda row: row.update(rules="{}"))
+
+    def test_tick_with_messages(self, world):
+        """
+        Messages in a microbatch that reads none are found.
+        """
+        report = update(world, "microbatch", lambda row: row.update(kind="tick"), lambda row: row["messages_read"])
+        assert found(report) == {"kinds"}
+
+    def test_beyond_the_depot(self, world):
+        """
+        A progress beyond the depot's latest version is found.
+        """
+
+        def beyond(rows: list[Row]) -> None:
+            for row in rows:
+                if row["id"] == "progress" or row["microbatch"] == max(one["microbatch"] or 0 for one in rows):
+                    row["depot_version"] = 99
+
+        assert found(rewrite(world, beyond)) == {"depot"}
+
+    def test_two_progress_rows(self, world):
+        """
+        A second progress row is found.
+        """
+        report = rewrite(world, lambda rows: [*rows, next(row for row in rows if is_control(row))])
+        assert "progress row" in found(report)
+
+    def test_depot_version_back(self, world):
+        """
+        A microbatch that reached less than the one before is found.
+        """
+        report = update(
+            world, "microbatch", lambda row: row.update(depot_version=0), lambda row: row["microbatch"] == 3
+        )
+        assert {"depot versions", "versions read"} <= found(report)
+
+    def test_versions(self, world):
+        """
+        A depot version that is listed with another number of messages is found.
+        """
+        report = update(
+            world, "microbatch", lambda row: row["versions"][0].update(messages=31), lambda row: row["versions"]
+        )
+        assert found(report) == {"versions read", "depot versions"}
+
+    def test_duplicate_id(self, world):
+        """
+        Two rows with one id are found.
+        """
+        report = rewrite(world, lambda rows: [*rows, next(row for row in rows if row["state"] == "rejected")])
+        assert {"unique ids", "duplicated"} <= found(report)
+
+    def test_floor(self, world):
+        """
+        A floor other than the one recorded last is found.
+        """
+        report = update(
+            world, "progress", lambda row: row.update(floor=row["clock"] - SECONDS), lambda row: row["clock"]
+        )
+        assert "clocks" in found(report)
+
+
+class TestRejections:
+    def test_off_by(self, world):
+        """
+        A message that was too old by another time than its rejection says is found.
+        """
+        report = update(world, "rejected", lambda row: row.update(off_by_us=1), lambda row: row["reason"] == "too_old")
+        assert found(report) == {"too_old"}
+
+    def test_id(self, world):
+        """
+        A rejection whose id names a depot version that does not have its message is found.
+        """
+        report = update(world, "rejected", lambda row: row.update(id=row["id"].replace("rejected/1/", "rejected/2/")))
+        assert found(report) - {"unique ids"} == {"rejected from"}
+
+    def test_processing_time(self, world):
+        """
+        A rejection without the processing time that decided it is found.
+        """
+        report = update(
+            world, "rejected", lambda row: row.update(processing_time=None), lambda row: row["reason"] == "duplicate"
+        )
+        assert found(report) == {"rejections"}
+
+    def test_no_duplicate(self, world):
+        """
+        A duplicate of a message that was never accepted is found.
+        """
+        report = update(
+            world, "rejected", lambda row: row.update(reason="duplicate"), lambda row: row["reason"] == "too_futuristic"
+        )
+        assert found(report) == {"duplicate"}
+
+
+class TestFinals:
+    def test_changed_later(self, world):
+        """
+        A closed batch and a rejection that differ from an earlier version are found, an earlier version is not.
+        """
+        before = world.version()
+        update(
+            world,
+            "closed",
+            lambda row: row.update(closed_in=row["opened_in"]),
+            lambda row: row["closed_in"] > row["opened_in"],
+        )
+        report = verify(world.depot, world.ledger, [before, before + 1])
+        assert "final rows (closed)" in found(report)
+        assert {difference.ledger_version for difference in report.differences} == {before + 1}
+
+    def test_restored(self, world):
+        """
+        What a RESTORE takes back is no difference.
+        """
+        before = world.version()
+        DeltaTable(world.ledger).restore(before - 2)
+        report = verify(world.depot, world.ledger, [before - 2, before, before + 1])
+        assert report.differences == ()
+
+
+class TestTables:
+    def test_depot_forgotten(self, world, embedded):
+        """
+        Depot versions whose files are gone are named, the others are compared, and their messages are unchecked.
+        """
+        DeltaTable(world.depot).optimize.compact()
+        forget(world.depot)
+        world.publish([message(kind, NOW + 41 * SECOND, NOW + 41 * SECOND) for kind in "abc"])
+        world.runner(embedded, rules={"max_delay": "6s", **RULES}).once()
+        report = check(world)
+        assert report.findings == (
+            "depot versions 0..6 can no longer be read",
+            "the decisions on 9 of 9 streams in ledger version 10, which have messages in these depot versions",
+        )
+        assert (report.ok, report.complete) == (True, False)
+        assert (report.books[0].ok, report.books[0].unchecked) == (3, 152)
+        assert "unreadable versions" in found(without(world, "closed"))
+
+    def test_beginning_forgotten(self, tmp_path, clock, embedded):
+        """
+        Where the first version of a ledger is gone that began at the end of the log, its history tells where that was.
+        """
+        world = World(tmp_path, clock)
+        world.publish(*log(versions=1, seed=1))
+        world.runner(embedded, start_from="end")
+        world.publish(*log(versions=1, seed=2))
+        world.runner(embedded, start_from="end").once()
+        forget(world.ledger)
+        report = check(world)
+        assert report.findings == ("where the ledger began can only be told from its history: at depot version 2",)
+        assert (report.ok, report.books[0].ok) == (True, 30)
+
+    def test_version_missing(self, world):
+        """
+        A ledger version that is not there, or whose files are gone, cannot be found.
+        """
+        for version in (99, -1):
+            with pytest.raises(NotFound, match=f"ledger version {version} cannot be read"):
+                verify(world.depot, world.ledger, [version])
+        forget(world.ledger)
+        with pytest.raises(NotFound, match="ledger version 1 cannot be read"):
+            verify(world.depot, world.ledger, [1])
+        assert check(world).ok
+
+    def test_other_tables(self, world, tmp_path, clock):
+        """
+        Tables that are missing, no ledger, or not the ledger's depot are refused.
+        """
+        with pytest.raises(TableMissing, match="no ledger"):
+            verify(world.depot, str(tmp_path / "nowhere"))
+        with pytest.raises(TableMissing, match="no depot"):
+            verify(str(tmp_path / "nowhere"), world.ledger)
+        with pytest.raises(TableRefused, match="no ledger"):
+            verify(world.depot, world.depot)
+        other = World(tmp_path / "other", clock)
+        with pytest.raises(OtherDepot):
+            verify(other.depot, world.ledger)
+
+
+def is_control(row: Row) -> bool:
+    """Tell the progress row from those of the sources."""
+    return row["id"] == tables.PROGRESS
+
+
+def forget(table: str) -> None:
+    """Delete the files that later commits removed."""
+    DeltaTable(table).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
