@@ -42,11 +42,11 @@ faults: require-java $(INSTALLED) ## try every fault many times and count what w
 
 .PHONY: peers
 peers: require-java $(INSTALLED) ## measure what docs/comparison.md compares, which takes about an hour
-	@.venv/bin/python -m tests.benchmarks.peers
+	@.venv/bin/python -m benchmarks.peers
 
 .PHONY: bench
 bench: require-java $(INSTALLED) ## measure what docs/performance.md tells, which takes about an hour (ONLY="kernel batch")
-	@.venv/bin/python -m tests.benchmarks $(ONLY)
+	@.venv/bin/python -m benchmarks $(ONLY)
 
 .PHONY: mutants
 mutants: $(INSTALLED) ## change the pure modules piece by piece, list what no test notices (ONLY=lib/windrow/model/clock.py)

@@ -4,7 +4,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.benchmarks.counting import Opened, counted, passing
+from benchmarks.counting import Opened, counted, passing
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="needs Linux")
