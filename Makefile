@@ -9,10 +9,11 @@ PIP_INSTALL = .venv/bin/python -m pip install --quiet --disable-pip-version-chec
 INSTALLED = .venv/.installed
 # Each process starts a Spark session of its own when it comes to a test that needs one.
 IN_PARALLEL = -n 2 --dist worksteal
+PURE = $(addprefix tests/,batching columnar expressions formats model settings test_errors.py test_oracle.py)
 
 .PHONY: help
 help: ## list the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  PYTHON=/path/to/python3.11 chooses the Python of setup, ENGINE=embedded a demo without Java."
 
@@ -26,6 +27,10 @@ demo: $(if $(filter spark,$(ENGINE)),require-java) $(INSTALLED) ## batch the bun
 .PHONY: test
 test: require-java $(INSTALLED) ## run the tests
 	@.venv/bin/python -m pytest $(IN_PARALLEL)
+
+.PHONY: test-fast
+test-fast: $(INSTALLED) ## run the tests of what is pure, without Spark and tables: within a minute
+	@.venv/bin/python -m pytest $(IN_PARALLEL) -m "not slow and not spark" $(PURE)
 
 .PHONY: test-all
 test-all: require-java $(INSTALLED) ## run the tests, the slow ones too
@@ -49,7 +54,7 @@ bench: require-java $(INSTALLED) ## measure what docs/performance.md tells, whic
 	@.venv/bin/python -m benchmarks $(ONLY)
 
 .PHONY: mutants
-mutants: $(INSTALLED) ## change the pure modules piece by piece, list what no test notices (ONLY=lib/windrow/model/clock.py)
+mutants: $(INSTALLED) ## change kernel, clock and step piece by piece, list what no test notices (ONLY=lib/windrow/model/clock.py)
 	@$(PIP_INSTALL) --group mutants
 	@nice -n 15 .venv/bin/python -m tests.mutants $(ONLY)
 
