@@ -318,6 +318,46 @@ class TestRollback:
         both.run()
         assert counted(both) == {"a": 1, "b": 1}
 
+    @pytest.mark.parametrize("start_from", ["end", "records-ago:1", "timestamp:2000-01-01T00:00:00Z", "days-ago:20000"])
+    def test_to_before_a_depot_was_added(self, tmp_path: Path, start_from: str) -> None:
+        """
+        A depot that was added later is read again from where it began, wherever `start_from` would begin by now.
+        """
+        one = Harness(counter("a"), tmp_path)
+        one.append([message()])
+        one.run()
+        added = counter(a=Depot("a"), b=Depot("b", start_from=start_from))
+        writer = Harness(counter("a", "b"), tmp_path)
+        writer.append([message()] * 2, "b")
+        writer.append([message()] * 3, "b")
+        both = Harness(added, tmp_path)
+        both.run()
+        for _ in range(2):
+            writer.append([message()], "b")
+            both.run()
+        before = counted(both)
+        for _ in range(2):
+            both.rollback(0)
+            assert both.state("counts") == []
+            both.run()
+            assert counted(both) == before
+
+    def test_of_a_start_that_was_moved(self, tmp_path: Path) -> None:
+        """
+        A rollback to microbatch 0 goes back to where reading began, not to where it was first said to begin.
+        """
+        harness = Harness(counter("a"), tmp_path)
+        harness.append([message()] * 2)
+        harness.runner()
+        moved = Harness(counter(a=Depot("a", start_from="end")), tmp_path)
+        moved.runner()
+        moved.append([message()])
+        moved.run()
+        moved.rollback(0)
+        moved.restart()
+        moved.run()
+        assert counted(moved) == {"a": 1}
+
     def test_of_a_depot_that_is_gone(self, tmp_path: Path) -> None:
         """
         A depot that was taken away before a rollback, and comes back, is read again from there.
