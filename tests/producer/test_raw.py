@@ -17,7 +17,7 @@ import windrow
 from tests.clocks import NOW
 from tests.producer.conftest import Faults, Gate, empty, messages
 from windrow import Producer, RawProducer, Settings
-from windrow.delta.log import DeltaRsLog
+from windrow.delta.log import DeltaRsLog, added
 from windrow.errors import DeliveryTimeout, FileRefused, MessageRefused, ProducerClosed, ProducerFenced, TableRefused
 from windrow.ingest.raw_files import ingest
 from windrow.model.chunks import is_raw
@@ -62,7 +62,7 @@ class TestSend:
             assert sent[19].result(60).version == 2
         assert [one.result(0).version for one in sent] == [1] * 10 + [2] * 10 + [3] * 5
         assert DeltaRsLog(depot).octets_added(0, 3) == {1: 55, 2: 155, 3: 115}
-        assert DeltaRsLog(depot).rows_added(0, 3) == {1: 10, 2: 10, 3: 5}
+        assert added(DeltaRsLog(depot).commits(), 0, 3) == {1: 10, 2: 10, 3: 5}
 
     def test_async(self, depot: str) -> None:
         """

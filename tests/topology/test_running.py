@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from tests.topology.banks import bank, expected, transfers
 from windrow import RawProducer
 from windrow.delta.maintenance import DeltaRsUpkeep
-from windrow.errors import MicrobatchFailed, NotFound, SettingsError, TableRefused, TopologyRefused
+from windrow.errors import DepotChanged, MicrobatchFailed, NotFound, SettingsError, TableRefused, TopologyRefused
 from windrow.model.results import Committed
 from windrow.settings.settings import Settings
 from windrow.testing import Harness, ManualClock
@@ -118,6 +119,35 @@ class TestDepots:
         runner.once()
         assert [row["depot"] for row in harness.history() if row["kind"] == "data"][:2] == ["a", "b"]
         assert counted(harness) == {"a": 7, "b": 1}
+
+    def test_exchanged_while_it_catches_up(self, tmp_path: Path) -> None:
+        """
+        A depot that is exchanged between two microbatches for a copy which grew otherwise stops the run, and with the
+        depot back it goes on.
+        """
+        harness = Harness(counter("a"), tmp_path, max_messages=1)
+        harness.append([message(0)])
+        shutil.copytree(tmp_path / "a", tmp_path / "copy")
+        for number in range(1, 4):
+            harness.append([message(number)])
+            rows = DeltaTable(tmp_path / "a").to_pyarrow_table().slice(0, 1)
+            write_deltalake(tmp_path / "copy", rows, mode="append")
+        runner = harness.runner()
+
+        def exchange(done: Committed) -> None:
+            if done.depot_version == 2:
+                (tmp_path / "a").rename(tmp_path / "away")
+                (tmp_path / "copy").rename(tmp_path / "a")
+
+        runner._report = exchange
+        with pytest.raises(DepotChanged, match="took the place of the depot"):
+            runner.once()
+        assert counted(harness) == {"a": 2}
+        shutil.rmtree(tmp_path / "a")
+        (tmp_path / "away").rename(tmp_path / "a")
+        harness.restart()
+        harness.run()
+        assert counted(harness) == {"a": 4}
 
 
 class TestInStep:

@@ -48,14 +48,11 @@ class Log(Protocol):
     def latest(self) -> tuple[int, str | None] | None:
         """Return the table's latest version and the note (user metadata) of its commit, None when there is no table."""
 
-    def rows_added(self, after: int, upto: int) -> dict[int, int | None]:
-        """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say."""
-
     def octets_added(self, after: int, upto: int) -> dict[int, int]:
         """Return for versions of a raw depot how many octets of chunks each added, where that can be told."""
 
-    def commits(self, since: int | None = None) -> list[Commit]:
-        """Return what the log says of its commits in order, all of them or those from version `since` on."""
+    def commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
+        """Return what the log says of its commits in order, from version `since` on, up to `upto` or later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,27 +78,20 @@ class DeltaRsLog:
         with reading(self.location, "table"):
             return version, next((one.get("userMetadata") for one in history(table, version)), None)
 
-    def rows_added(self, after: int, upto: int) -> dict[int, int | None]:
-        """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say."""
-        table = latest_table(self.location, "depot")
-        with reading(self.location, "depot"):
-            return added(history(table, after + 1), after, upto)
-
     def octets_added(self, after: int, upto: int) -> dict[int, int]:
         """Return for versions of a raw depot how many octets each added: as its writer says, or as its files have."""
         table = latest_table(self.location, "depot")
         with reading(self.location, "depot"):
             return {
                 int(commit["version"]): int(commit.get(OCTETS, commit["octets"]))
-                for commit in history(table, after + 1, octets=True)
-                if commit["version"] <= upto
+                for commit in history(table, after + 1, upto, octets=True)
             }
 
-    def commits(self, since: int | None = None) -> list[Commit]:
-        """Return what the log says of its commits in order, all of them or those from version `since` on."""
+    def commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
+        """Return what the log says of its commits in order, from version `since` on, up to `upto` or later."""
         table = latest_table(self.location, "depot")
         with reading(self.location, "depot"):
-            return commits(history(table, since or 0), lambda stamp: int(stamp) * 1_000, SAID, "log")
+            return commits(history(table, max(since or 0, 0), upto), lambda stamp: int(stamp) * 1_000, SAID, "log")
 
 
 def require_ledger(location: str, columns: Iterable[str], schema: pa.Schema) -> None:
@@ -146,12 +136,12 @@ def payload_type(schema: pa.Schema) -> pa.DataType:
     return pa.binary() if octets else pa.string()
 
 
-def added(commits: Iterable[Mapping[str, Any]], after: int, upto: int) -> dict[int, int | None]:
-    """Return the rows that commits (`version, operation, operationMetrics`) added, for the versions asked for.
+def added(commits: Iterable[Commit], after: int, upto: int) -> dict[int, int | None]:
+    """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say.
 
     Raises DepotUnreadable when one of these versions is not in the log any more: to pass it over would lose data.
     """
-    by_version = {int(commit["version"]): rows_added(commit) for commit in commits}
+    by_version = {commit.version: commit.rows for commit in commits}
     gone = set(range(after + 1, upto + 1)) - by_version.keys()
     if gone:
         raise DepotUnreadable(

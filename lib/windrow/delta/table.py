@@ -191,8 +191,10 @@ def _entry_file(table: DeltaTable, version: int) -> tuple[int, int] | None:
     return None if found.type == FileType.NotFound else (found.mtime_ns, found.size)
 
 
-def history(table: DeltaTable, since: int = 0, *, octets: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield what the log says of each commit, the last first, back to version `since` or where the log begins.
+def history(
+    table: DeltaTable, since: int = 0, upto: int | None = None, *, octets: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Yield what the log says of each commit, the last (or `upto`) first, back to `since` or where the log begins.
 
     `version` is the number of the log's own file. `DeltaTable.history` counts back from the version of the handle, and
     begins with the newest commit that there is: one commit in between, and each has the number of another. A commit
@@ -200,7 +202,8 @@ def history(table: DeltaTable, since: int = 0, *, octets: bool = False) -> Itera
     OSError for an empty file.
     """
     store = PyFileSystem(DeltaStorageHandler(table.table_uri))
-    for version in range(table.version(), since - 1, -1):
+    last = table.version() if upto is None else min(upto, table.version())
+    for version in range(last, since - 1, -1):
         place = entry_path(version)
         found = store.get_file_info(place)
         if found.type == FileType.NotFound:

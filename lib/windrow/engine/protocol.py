@@ -153,8 +153,8 @@ class Engine(Protocol):
     def depot(self) -> Table:
         """Return the depot's identity. Raises TableMissing."""
 
-    def depot_commits(self, since: int | None = None) -> list[Commit]:
-        """Return the commits of the depot's log, as far as it goes back, or from version `since` on."""
+    def depot_commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
+        """Return the commits of the depot's log, as far as it goes back, or from `since` on, up to `upto` or later."""
 
     def ledger(self) -> Table | None:
         """Return the ledger's identity, None when there is none yet. Raises TableRefused for a foreign table."""

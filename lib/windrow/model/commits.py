@@ -29,6 +29,13 @@ class Commit:
     mark: str = ""
 
 
+def is_other(found: str | None, known: str | None) -> bool:
+    """Tell whether two marks are of different commits; those that were found in different ways cannot be compared."""
+    if found is None or known is None:
+        return False
+    return found.partition(":")[0] == known.partition(":")[0] and found != known
+
+
 def rows_added(commit: Mapping[str, Any]) -> int | None:
     """Return how many rows a commit (`operation, operationMetrics`) added; None where it does not say."""
     operation = str(commit.get("operation"))

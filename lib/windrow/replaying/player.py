@@ -134,7 +134,8 @@ class Player:
                 if part is None:
                     raise BrokenPromise(f"depot versions {reached + 1} to {stop} have messages, and none arrived")
                 messages = part.formatted(microbatch.primed.partial)
-            self._committed(microbatch.run_messages(messages, leg.latest).messages)
+            done = microbatch.run_messages(messages, leg.latest, arrivals.listed.marks)
+            self._committed(done.messages)
 
     def _tick(self, engine: Engine, rules: str, upto: int | None = None) -> None:
         """Play in one the ticks that were recorded up to a depot version (default: all), if they raise a floor."""

@@ -14,6 +14,7 @@ Failure before the commit leaves nothing; failure after it is found by the next 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
@@ -32,7 +33,7 @@ from windrow.model.floors import Floors, FloorsByVersion
 from windrow.model.messages import SUMMARY, times
 from windrow.model.results import Committed, Kind
 from windrow.runtime.algorithm import Algorithm, Turn
-from windrow.runtime.progress import Primed, Reached, Sources, control_rows, mark_of, prime
+from windrow.runtime.progress import Primed, Reached, Sources, control_rows, prime
 from windrow.version import VERSION
 
 KEEPS_RULES = ("pause", "resume", "rollback", "option")
@@ -70,11 +71,14 @@ class Microbatch:
         self._timeout = algorithm.options(self.primed).phase_timeout
         self._phase("prime_ms")
 
-    def run_messages(self, read: Arrived, latest: int) -> Committed:
-        """Process the messages of the next depot versions; those stamped after `latest` are ahead of the clock."""
+    def run_messages(self, read: Arrived, latest: int, marks: Mapping[int, str]) -> Committed:
+        """Process the messages of the next depot versions; those stamped after `latest` are ahead of the clock.
+
+        The ledger remembers the last version by its commit's mark.
+        """
         self._begin()
         arrived = read.formatted(self.primed.partial)
-        plan = _plan(arrived, latest, self.primed, mark_of(self._engine, max(arrived.expected)))
+        plan = _plan(arrived, latest, self.primed, marks.get(max(arrived.expected)))
         self._phase("plan_ms")
         processed = self._process(plan, arrived, latest)
         moved = plan.summary.filter(pc.is_valid(plan.summary["stamp"]))["source"].combine_chunks().unique()

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from windrow.delta.log import Table
+from windrow.engine.arrivals import Listed
 from windrow.engine.processed import Processed
 from windrow.engine.protocol import Engine
 from windrow.errors import DepotChanged, DepotUnreadable, LedgerMoved, OtherDepot, StartFromChanged
+from windrow.model.commits import is_other
 from windrow.model.open_batches import OpenBatches
 from windrow.runtime.algorithm import Algorithm
-from windrow.runtime.progress import Primed, Reached, control_rows, first_rows, mark_of, prime
+from windrow.runtime.progress import Primed, Reached, control_rows, first_rows, prime
 from windrow.settings.settings import Settings
 from windrow.settings.start_from import Start
 
@@ -105,32 +107,31 @@ def require_depot(engine: Engine, reached: Reached, settings: Settings) -> Table
     A depot that was set back uses its version numbers again: what comes under them would count as read. It is known
     by its end, or, when it has grown since, by the commit in the place of the last one that was read.
     """
-    depot = engine.depot()
-    if depot.id != reached.depot_id:
-        raise OtherDepot(
-            f"the ledger {settings.ledger} belongs to depot {reached.depot_id}, {settings.depot} is {depot.id}",
-            "Give this depot a ledger of its own (--ledger); if the depot was made anew, its history is another one.",
-        )
+    depot, at = engine.depot(), reached.version
+    commits = engine.depot_commits(at, at) if reached.mark else ()
+    require_listed(Listed.of(depot.id, at + 1, commits), reached, settings)
     if depot.version < reached.version and reached.start_from != f"version:{reached.version + 1}":
         raise DepotChanged(
             f"the ledger has read depot version {reached.version}, the depot {settings.depot} ends at {depot.version}",
             "It was set back or lost its last versions. Bring them back before anything is appended, or begin a new "
             "ledger (--ledger).",
         )
-    if _is_other(mark_of(engine, reached.version), reached.mark):
+    return depot
+
+
+def require_listed(listed: Listed, reached: Reached, settings: Settings) -> None:
+    """Raise OtherDepot or DepotChanged, as `require_depot` does, for versions that were listed of another table."""
+    if listed.depot_id != reached.depot_id:
+        raise OtherDepot(
+            f"the ledger {settings.ledger} belongs to depot {reached.depot_id}, {settings.depot} is {listed.depot_id}",
+            "Give this depot a ledger of its own (--ledger); if the depot was made anew, its history is another one.",
+        )
+    if is_other(listed.marks.get(reached.version), reached.mark):
         raise DepotChanged(
             f"version {reached.version} of the depot {settings.depot} is another commit than the one that was read",
             "It was set back and has grown since. Bring its versions back, or begin a new ledger (--ledger): what took "
             "their numbers is not read.",
         )
-    return depot
-
-
-def _is_other(found: str | None, known: str | None) -> bool:
-    """Tell whether two marks are of different commits; those that were found in different ways cannot be compared."""
-    if found is None or known is None:
-        return False
-    return found.partition(":")[0] == known.partition(":")[0] and found != known
 
 
 @dataclass(slots=True)

@@ -177,11 +177,6 @@ def _placed(control: pa.Table, whole: pa.Table, depot: str | None) -> tuple[pa.T
     return own.filter(is_position), own.filter(pc.invert(is_position))
 
 
-def mark_of(engine: Engine, version: int) -> str | None:
-    """Return the mark of a commit of the depot, None for one that is not in its log any more, or not yet."""
-    return next((commit.mark for commit in engine.depot_commits(version) if commit.version == version), None)
-
-
 def control_rows(
     primed: Primed, moved: Sources, opened: OpenBatches, advanced: dict[str, object], reached: Reached
 ) -> pa.Table:

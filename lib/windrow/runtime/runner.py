@@ -31,7 +31,7 @@ from windrow.model.floors import FloorsByVersion
 from windrow.model.results import Committed, Kind, Maintained, committed_in
 from windrow.runtime.algorithm import Algorithm
 from windrow.runtime.microbatch import Microbatch
-from windrow.runtime.opening import Inlet, Reading, open_ledger
+from windrow.runtime.opening import Inlet, Reading, open_ledger, require_listed
 from windrow.runtime.progress import Primed, Reached
 from windrow.settings.settings import Settings
 
@@ -250,10 +250,10 @@ class Runner:
             microbatch = self._microbatch(reading)
             if microbatch.primed.paused:
                 return
-            if reading.known.version + 1 < arrivals.begin:
+            if reading.known.version + 1 < arrivals.listed.begin:
                 raise LedgerBehind(
                     f"the ledger has read depot version {reading.known.version}, this stream begins at "
-                    f"{arrivals.begin}",
+                    f"{arrivals.listed.begin}",
                     "The ledger was restored while it was running; the stream starts afresh.",
                 )
             if reading.known.version != known:
@@ -261,9 +261,10 @@ class Runner:
             try:
                 if self._followed(reading, microbatch):
                     continue
+                require_listed(arrivals.listed, microbatch.primed.reached, reading.inlet.settings)
                 latest = microbatch.started_at + self._settings.max_clock_skew
                 self._planned = microbatch.primed.microbatch + 1, max(arrived.expected)
-                self._done(reading, microbatch.run_messages(arrived, latest))
+                self._done(reading, microbatch.run_messages(arrived, latest, arrivals.listed.marks))
                 if self._in_step:
                     return
             except LedgerMoved:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from windrow.engine.arrivals import Arrivals, Arrived, Slice
+from windrow.engine.arrivals import Arrivals, Arrived, Listed, Slice
 from windrow.engine.processed import Processed
 from windrow.engine.protocol import Engine, Live, Merged
 from windrow.formats.raw.byte_counts import Volume
@@ -78,9 +78,9 @@ class ProbedArrivals:
         self._arrivals, self._at = arrivals, at
 
     @property
-    def begin(self) -> int:
-        """Return the first version of the read."""
-        return self._arrivals.begin
+    def listed(self) -> Listed:
+        """Return the versions of the read."""
+        return self._arrivals.listed
 
     def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
         """Return the next slice, with points."""

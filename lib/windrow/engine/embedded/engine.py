@@ -15,10 +15,10 @@ from windrow.columnar.arrow import plain
 from windrow.delta.creation import add_columns, create_depot, create_ledger, create_raw_depot
 from windrow.delta.locations import is_name
 from windrow.delta.lock import commit_lock
-from windrow.delta.log import DeltaRsLog, Log, identity, ledger_schema_of, payload_type, require_ledger
+from windrow.delta.log import DeltaRsLog, Log, added, identity, ledger_schema_of, payload_type, require_ledger
 from windrow.delta.maintenance import DeltaRsUpkeep
 from windrow.delta.table import UNTRIMMED, beyond_files, latest_snapshot, latest_table, open_table, reading, writing
-from windrow.engine.arrivals import Arrivals, Arrived, Slice
+from windrow.engine.arrivals import Arrivals, Arrived, Listed, Slice
 from windrow.engine.choice import TRANSACTION
 from windrow.engine.conversion import Conversion
 from windrow.engine.depot_and_ledger import DepotAndLedger
@@ -29,6 +29,7 @@ from windrow.engine.protocol import Input, Live, Merged, Upkeep
 from windrow.engine.slices import cut, messages_of, refuse_changes
 from windrow.errors import (
     BrokenPromise,
+    DepotChanged,
     DepotUnreadable,
     EngineUnavailable,
     FileRefused,
@@ -38,7 +39,7 @@ from windrow.errors import (
     first_line,
 )
 from windrow.expressions import Mapping as ColumnMapping
-from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
+from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION, is_other
 from windrow.model.step import Task, Wanted
 from windrow.settings.settings import Settings
 
@@ -47,10 +48,11 @@ from windrow.settings.settings import Settings
 class EmbeddedArrivals:
     """New versions of the depot; each slice is one read of its own versions."""
 
+    location: str
     depot: DeltaTable
+    listed: Listed
     counts: Mapping[int, int | None]
     octets: Mapping[int, int]
-    begin: int
     on_depot_delete: str
     conversion: Conversion
 
@@ -61,6 +63,7 @@ class EmbeddedArrivals:
             if self.on_depot_delete == "ignore" and self.counts[versions[0]] is None:
                 self._require_feed(versions[0])
             feed = self._feed(versions[0], versions[-1])
+            self._require_listed(versions[-1])
             counts = {at: self.counts[at] for at in versions}
             inserted = pc.is_in(feed[CHANGE], pa.array(self.conversion.arriving))
             present = set(feed[VERSION].filter(inserted).unique().to_pylist())
@@ -71,6 +74,16 @@ class EmbeddedArrivals:
                 refuse_changes(feed)
             version = versions[-1]
         return None
+
+    def _require_listed(self, version: int) -> None:
+        """Refuse what was read up to a version if another table took the depot's place since its log was listed."""
+        depot_id = str(latest_table(self.location, "depot").metadata().id)
+        commits, mark = DeltaRsLog(self.location).commits(version, version), self.listed.marks.get(version)
+        if depot_id != self.listed.depot_id or any(is_other(commit.mark, mark) for commit in commits):
+            raise DepotChanged(
+                f"another table took the place of the depot {self.location} while it was read",
+                "Nothing of that was written. Bring the depot back, or begin a new ledger (--ledger).",
+            )
 
     def _require_feed(self, version: int) -> None:
         """Refuse a version that did more than append while the feed was off: rows it kept would look like new ones."""
@@ -226,13 +239,15 @@ class EmbeddedEngine(DepotAndLedger):
         """Give `handle` the versions after `after`, up to `upto`."""
         self._keep_read(after, upto)
         table = latest_table(self._depot, "depot")
-        log = DeltaRsLog(self._depot)
-        added = log.rows_added(after, upto)
-        if any(count != 0 for count in added.values()):
-            conversion = Conversion.of(self._settings, identity(table), self._as_rows)
-            new = {version: count for version, count in conversion.counts(added).items() if count != 0}
-            octets = conversion.octets(log, after, upto)
-            handle(EmbeddedArrivals(table, new, octets, after + 1, self._settings.on_depot_delete, conversion))
+        depot, log = identity(table), DeltaRsLog(self._depot)
+        commits = log.commits(after)
+        counts = added(commits, after, upto)
+        if any(count != 0 for count in counts.values()):
+            conversion = Conversion.of(self._settings, depot, self._as_rows)
+            new = {version: count for version, count in conversion.counts(counts).items() if count != 0}
+            octets, listed = conversion.octets(log, after, upto), Listed.of(depot.id, after + 1, commits)
+            deleting = self._settings.on_depot_delete
+            handle(EmbeddedArrivals(self._depot, table, listed, new, octets, deleting, conversion))
 
     def process(self, task: Task, arrived: Slice | None, live: Live, wanted: Wanted | None) -> Processed:
         """Run a task over what arrived, if anything did, and the open batches that are wanted (None: all)."""

@@ -26,9 +26,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from windrow.columnar.arrow import plain, texts
 from windrow.delta.locations import is_name, reference
-from windrow.delta.log import ledger_schema_of, require_ledger
+from windrow.delta.log import added, ledger_schema_of, require_ledger
 from windrow.delta.table import missing, open_table, unwritable
-from windrow.engine.arrivals import Arrivals, Slice
+from windrow.engine.arrivals import Arrivals, Listed, Slice
 from windrow.engine.choice import LITTLE_BYTES, MERGE, OVERWRITE, fits_driver, reads_all
 from windrow.engine.conversion import Conversion
 from windrow.engine.embedded.engine import added_rows
@@ -97,10 +97,10 @@ class SparkEngine(SparkTables):
                     f"{given.file} cannot be mapped to messages: {first_line(error)}", "See [ingest.columns]."
                 ) from error
             raise unwritable(self._depot, "depot", error) from error
-        log = self._log(self._depot)
-        added = sum(count or 0 for count in log.rows_added(depot.version, self.depot().version).values())
-        progress(added)
-        return added
+        commits = self._log(self._depot).commits(depot.version + 1)
+        appended = sum(commit.rows or 0 for commit in commits if commit.version > depot.version)
+        progress(appended)
+        return appended
 
     def _rows(self, given: Input, after: int | None) -> DataFrame:
         """Return the rows of an input; of a Delta table that was ingested before only the inserted ones since."""
@@ -137,7 +137,8 @@ class SparkEngine(SparkTables):
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> pa.Table | None:
         """Stream what the depot added after `after`, with a fresh checkpoint: the ledger is the checkpoint."""
         self._keep_read(after, upto)
-        self._log(self._depot).rows_added(after, upto)  # raises before the stream does when a version is gone
+        commits = self._log(self._depot).commits(after)
+        added(commits, after, upto)  # raises before the stream does when a version is gone
         take = Take(self, after + 1, handle)
         feed = (
             self._root.readStream.format("delta")
@@ -160,16 +161,16 @@ class SparkEngine(SparkTables):
         self._session = frame.sparkSession
         try:
             table = self.depot()
-            counts = self._log(self._depot).rows_added(begin - 1, table.version)
+            commits = self._log(self._depot).commits(begin - 1)
+            counts, listed = added(commits, begin - 1, table.version), Listed.of(table.id, begin, commits)
             chosen = self._settings
             with configured(self._session, ALIKE), ExitStack() as kept:
                 conversion = Conversion.of(chosen, table, self._as_rows)
                 octets = conversion.octets(self._log(self._depot), begin - 1, table.version)
                 mapped = conversion.mapped(frame)
                 known = conversion.counts(counts)
-                arrivals = SparkArrivals.of(
-                    mapped, known, octets, begin, chosen.on_depot_delete, chosen.max_driver_messages, conversion, kept
-                )
+                deleting, most = chosen.on_depot_delete, chosen.max_driver_messages
+                arrivals = SparkArrivals.of(mapped, listed, known, octets, deleting, most, conversion, kept)
                 if arrivals.last is None:
                     return begin
                 handle(arrivals)

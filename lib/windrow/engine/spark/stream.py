@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from windrow import errors
 from windrow.columnar.arrow import plain
-from windrow.engine.arrivals import Arrivals, Arrived
+from windrow.engine.arrivals import Arrivals, Arrived, Listed
 from windrow.engine.conversion import Conversion
 from windrow.engine.depot_rows import cut_rows, rows_of
 from windrow.engine.slices import cut, messages_of, refuse_changes
@@ -34,9 +34,9 @@ class SparkArrivals:
     """New versions of the depot in the frame of one `foreachBatch` call."""
 
     frame: DataFrame
+    listed: Listed
     counts: Mapping[int, int | None]
     octets: Mapping[int, int]
-    begin: int
     on_depot_delete: str
     max_driver_messages: int
     last: int | None
@@ -48,9 +48,9 @@ class SparkArrivals:
     def of(
         cls,
         frame: DataFrame,
+        listed: Listed,
         counts: Mapping[int, int | None],
         octets: Mapping[int, int],
-        begin: int,
         on_depot_delete: str,
         max_driver_messages: int,
         conversion: Conversion,
@@ -72,7 +72,7 @@ class SparkArrivals:
         new = {version: count for version, count in counts.items() if count != 0 and version <= (last or 0)}
         rows = None if feed is None else _rows_of(feed, on_depot_delete, conversion)
         parsed = kept.enter_context(Kept())
-        return cls(frame, new, octets, begin, on_depot_delete, max_driver_messages, last, rows, conversion, parsed)
+        return cls(frame, listed, new, octets, on_depot_delete, max_driver_messages, last, rows, conversion, parsed)
 
     def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
         """Return the next slice, or None when all is read."""
