@@ -168,6 +168,9 @@ def test_watch_batcher(run: Callable[..., Done], sample: Path) -> None:
     bars = done.names["chart"].to_dict()["datasets"]["bars"]
     assert [(bar["messages"], bar["rejected"]) for bar in bars] == [(51_004, 3_096)]
     assert 0 < bars[0]["newest_ms"] < bars[0]["oldest_ms"]
+    [noted] = windrow.reading.history(str(sample / "ledger"))["commit_ms"].to_pylist()
+    [drawn] = done.names["history"]["commit_ms"].to_pylist()
+    assert 0 < drawn == pytest.approx(noted, abs=1_000)  # Spark goes by the time of the log's file
 
 
 @pytest.mark.slow
