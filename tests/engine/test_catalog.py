@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
@@ -22,6 +22,7 @@ from windrow.engine import open_engine
 from windrow.engine.spark.frames import frame_of
 from windrow.errors import EngineUnavailable, TableMissing, TableRefused
 from windrow.formats.part import FormatPart
+from windrow.ingest.ingest import ingest
 from windrow.model import chunks, tables
 from windrow.model.chunks import Chunk
 from windrow.notebook import Notebook
@@ -96,6 +97,21 @@ def test_whole_way(spark: Any, schema: str, settings: Settings, clock: ManualClo
     assert spark.table(f"{schema}.microbatches").selectExpr("sum(messages)").collect()[0][0] == 90
     assert reading.status(str(depot), str(ledger), clock.now()).closed.batches == summary.total("closed")
     assert verify(str(depot), str(ledger)).ok
+
+
+def test_ingest(spark: Any, settings: Settings, tmp_path: Path) -> None:
+    """
+    A Delta table that has grown is ingested on from where it was left, into a depot by name, also where Spark alone
+    knows what the depot's log has recorded.
+    """
+    bronze = str(tmp_path / "bronze")
+    for number in range(3):
+        feed = {"delta.enableChangeDataFeed": "true"} if number == 0 else None
+        write_deltalake(bronze, table([message(f"t{number}")]), mode="append", configuration=feed)
+        for known in (False, True):
+            [done] = ingest(open_engine(settings, spark), [bronze], {}, "delta")
+            assert (done.known, done.messages) == (known, 0 if known else 1)
+    assert sorted(row.type for row in spark.table(settings.depot).select("type").collect()) == ["t0", "t1", "t2"]
 
 
 def test_raw(spark: Any, schema: str, settings: Settings, clock: ManualClock) -> None:

@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -121,6 +122,59 @@ class TestDelta:
         DeltaTable(bronze).delete()
         with pytest.raises(FileRefused, match="deleted or updated"):
             into(bronze, format_="delta")
+
+    @pytest.mark.slow_on_spark
+    def test_grown_without_feed(self, engine: EngineFactory, into: Ingest, depot: str, tmp_path: Path) -> None:
+        """
+        Of a table without a change feed the embedded engine takes what it added; Spark refuses it, and says what to do.
+        """
+        bronze = tmp_path / "bronze"
+        write_deltalake(bronze, table([message("a")]))
+        into(bronze, format_="delta")
+        write_deltalake(bronze, table([message("b")]), mode="append")
+        if engine.name == "embedded":
+            assert into(bronze, format_="delta")[0].messages == 1
+        else:
+            with pytest.raises(FileRefused, match="grown since version 0, and its change feed cannot be read"):
+                into(bronze, format_="delta")
+        assert len(rows(depot)) == 1 + (engine.name == "embedded")
+
+
+class TestElsewhere:
+    """Depots on a file system of which only Spark has a driver."""
+
+    @pytest.fixture
+    def elsewhere(self, spark: Any, tmp_path: Path) -> Ingest:
+        """Ingest files of the local disk into a depot whose files lie in the directory away, on viewfs."""
+        session, host = spark.newSession(), uuid4().hex
+        (tmp_path / "away").mkdir()
+        session.conf.set(f"fs.viewfs.mounttable.{host}.link./mounted", f"file://{tmp_path}/away")
+        opened = EngineFactory("spark", session).open(f"viewfs://{host}/mounted/depot", str(tmp_path / "ledger"))
+        return lambda *files, **options: list(ingest(opened, [str(file) for file in files], {}, **options))
+
+    def test_goes_on_where_it_was_left(self, elsewhere: Ingest, tmp_path: Path) -> None:
+        """
+        A table that has grown is read on from any of its versions; one that has not adds nothing, and is said to be
+        known. The questions about it leave no commit.
+        """
+        bronze = tmp_path / "bronze"
+        for number in range(6):
+            feed = {"delta.enableChangeDataFeed": "true"} if number == 0 else None
+            write_deltalake(bronze, table([message(f"{number}a")]), mode="append", configuration=feed)
+            if number in {0, 1, 4}:
+                [done] = elsewhere(bronze, format_="delta")
+                assert (done.messages, done.known) == ({0: 1, 1: 1, 4: 3}[number], False)
+                assert elsewhere(bronze, format_="delta")[0].known
+        depot = str(tmp_path / "away" / "depot")
+        assert sorted(row["type"] for row in rows(depot)) == [f"{number}a" for number in range(5)]
+        assert [one["operation"] for one in DeltaTable(depot).history()] == ["WRITE"] * 3 + ["CREATE TABLE AS SELECT"]
+
+    def test_known_file(self, spark: Any, elsewhere: Ingest, tmp_path: Path) -> None:
+        """
+        A file that is there already is said to be known.
+        """
+        file = written(tmp_path / "1", message("a"))
+        assert [done.known for _ in range(2) for done in elsewhere(file)] == [False, True]
 
 
 class TestRefusals:

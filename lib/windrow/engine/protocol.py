@@ -226,8 +226,11 @@ class Intake(Protocol):
     def open_input(self, file: str, format_: str) -> Input:
         """Open a file (`parquet`) or a Delta table (`delta`) to ingest. Raises FileRefused."""
 
-    def transaction(self, application: str) -> int | None:
-        """Return the version that the depot's log recorded for a transaction id, None when it never did."""
+    def transaction(self, application: str, upto: int) -> int | None:
+        """Return the version that the depot's log recorded for a transaction id, None when it never did.
+
+        A greater one than `upto` may be returned as `upto`.
+        """
 
     def append(
         self,

@@ -192,7 +192,7 @@ class EmbeddedEngine(DepotAndLedger):
             ) from error
         return Input(file, format_, parquet.schema_arrow, None, parquet)
 
-    def transaction(self, application: str) -> int | None:
+    def transaction(self, application: str, upto: int) -> int | None:
         """Return the version that the depot's log recorded for a transaction id."""
         return latest_table(self._depot, "depot").transaction_version(application)
 
@@ -345,11 +345,16 @@ def _rows(given: Input, after: int | None) -> pa.RecordBatchReader:
     try:
         feed = plain(pa.table(opened.load_cdf(starting_version=after + 1)))
     except DeltaError as error:
-        raise FileRefused(
-            f"{given.file} has grown since version {after}, and its change feed cannot be read: {first_line(error)}",
-            "Switch the feed on (delta.enableChangeDataFeed = true) before it grows, or ingest into a new depot.",
-        ) from error
+        raise without_feed(given.file, after, error) from error
     return added_rows(feed, given.file).to_reader()
+
+
+def without_feed(file: str, after: int, error: Exception) -> FileRefused:
+    """Return the error for a table that has grown since a version, which nobody can tell by its change feed."""
+    return FileRefused(
+        f"{file} has grown since version {after}, and its change feed cannot be read: {first_line(error)}",
+        "Switch the feed on (delta.enableChangeDataFeed = true) before it grows, or ingest into a new depot.",
+    )
 
 
 def added_rows(feed: pa.Table, file: str) -> pa.Table:

@@ -10,6 +10,7 @@ delta-rs, which takes milliseconds; elsewhere Spark is asked.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -20,7 +21,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -31,9 +32,9 @@ from windrow.delta.table import missing, open_table, unwritable
 from windrow.engine.arrivals import Arrivals, Listed, Slice
 from windrow.engine.choice import LITTLE_BYTES, MERGE, OVERWRITE, fits_driver, reads_all
 from windrow.engine.conversion import Conversion
-from windrow.engine.embedded.engine import added_rows
+from windrow.engine.embedded.engine import added_rows, without_feed
 from windrow.engine.processed import Processed, Rows, process_here
-from windrow.engine.protocol import Input, Live, Merged, no_messages
+from windrow.engine.protocol import Input, Live, Merged, Table, no_messages
 from windrow.engine.spark.commit import BEYOND, SparkCommit
 from windrow.engine.spark.errors import translated
 from windrow.engine.spark.executors import Spread, process_on_executors
@@ -48,6 +49,7 @@ from windrow.model import tables
 from windrow.model.commits import CHANGE, FEED_COLUMNS
 from windrow.model.step import Task, Wanted
 
+ASKING = "windrow-asks-whether-delta-skips-this"
 EVERY_FILE = 2_147_483_647  # a rate limit would split commits, and what is read by version would lose the second half
 
 
@@ -59,18 +61,44 @@ class SparkEngine(SparkTables):
     def open_input(self, file: str, format_: str) -> Input:
         """Open a file or Delta table to ingest."""
         try:
-            frame = self._root.read.format(format_).load(_file(file))
             table = self._log(_file(file)).table() if format_ == "delta" else None
+            reader = self._root.read.format(format_)
+            frame = (reader if table is None else reader.option("versionAsOf", table.version)).load(_file(file))
         except Exception as error:  # what the reader of a format raises comes through as it is
             raise FileRefused(
                 f"{file} cannot be read as {format_}: {first_line(error)}", "Check the file and --format."
             ) from error
         return Input(file, format_, plain(frame.limit(0).toArrow()).schema, table, frame)
 
-    def transaction(self, application: str) -> int | None:
-        """Return the version that the depot's log recorded; elsewhere than locally Delta skips what it knows."""
+    def transaction(self, application: str, upto: int) -> int | None:
+        """Return the version that the depot's log recorded for a transaction id; elsewhere than locally `upto` at most.
+
+        There Delta tells which versions it would skip: as many questions as `upto` has binary digits.
+        """
         path = self._path(self._depot)
-        return None if path is None else open_table(str(path), "depot").transaction_version(application)
+        if path is not None:
+            return open_table(str(path), "depot").transaction_version(application)
+        below = bisect_left(range(upto + 1), True, key=lambda version: not self._skips((application, version)))
+        return below - 1 if below else None
+
+    def _skips(self, transaction: tuple[str, int]) -> bool:
+        """Ask Delta whether it skips an append with this transaction id, by one that cannot succeed.
+
+        Delta looks at the id first. Then the driver refuses the codec, before any task; the row would fail as well.
+        """
+        row = self._root.range(1).select(F.raise_error(F.lit(ASKING)).cast("string").alias("source"))
+        try:
+            self._append(row.write.option("compression", ASKING), transaction)
+        except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
+            if ASKING in str(error):
+                return False
+            raise unwritable(self._depot, "depot", error) from error
+        return True
+
+    def _append(self, writer: DataFrameWriter, transaction: tuple[str, int]) -> None:
+        writer = writer.format("delta").mode("append")
+        writer = writer.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
+        writer.saveAsTable(reference(self._depot)) if is_name(self._depot) else writer.save(self._depot)
 
     def append(
         self,
@@ -88,9 +116,7 @@ class SparkEngine(SparkTables):
                 mapped = rows.selectExpr(*mapping.spark_select(depot.payload))
                 texts = [name for name, kind in mapped.dtypes if kind == "string"]
                 mapped = mapped.withColumns({name: F.validate_utf8(name) for name in texts})
-                writer = mapped.write.format("delta").mode("append")
-                writer = writer.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
-                writer.saveAsTable(reference(self._depot)) if is_name(self._depot) else writer.save(self._depot)
+                self._append(mapped.write, transaction)
         except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
             if isinstance(error, PySparkException) or "INVALID_UTF8_STRING" in str(error):
                 raise ExpressionError(
@@ -106,9 +132,14 @@ class SparkEngine(SparkTables):
         """Return the rows of an input; of a Delta table that was ingested before only the inserted ones since."""
         if after is None:
             return cast("DataFrame", given.handle)
-        reader = self._root.read.format("delta").option("readChangeFeed", "true").option("startingVersion", after + 1)
-        feed = reader.load(_file(given.file))
-        added_rows(plain(feed.where(F.col(CHANGE) != "insert").limit(1).toArrow()), given.file)
+        upto = cast("Table", given.table).version
+        versions = {"startingVersion": after + 1, "endingVersion": upto}
+        try:
+            feed = self._root.read.format("delta").options(readChangeFeed=True, **versions).load(_file(given.file))
+            others = plain(feed.where(F.col(CHANGE) != "insert").limit(1).toArrow())
+        except PySparkException as error:
+            raise without_feed(given.file, after, error) from error
+        added_rows(others, given.file)
         return feed.drop(*FEED_COLUMNS)
 
     def live(self) -> Live:
