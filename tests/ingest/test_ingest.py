@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.conftest import EngineFactory
+from tests.engine.processes import ROOT
 from tests.messages import message, table
 from windrow.columnar.arrow import plain
 from windrow.errors import ExpressionError, FileRefused
@@ -192,6 +196,29 @@ class TestRefusals:
         with pytest.raises(ExpressionError):
             into(good, columns={"key": "no_such_column"})
         assert not DeltaTable.is_deltatable(depot)
+
+    @pytest.mark.parametrize("attempt", range(3))
+    def test_ends_after_an_expression_error(self, tmp_path: Path, attempt: int) -> None:
+        """
+        A process that cannot map the first row of many files ends with the exit status that says so.
+        """
+        values = pa.table({"key": [str(number) for number in range(100_000)]})
+        for _ in range(40):
+            write_deltalake(tmp_path / "bronze", values, mode="append")
+        (tmp_path / "windrow.toml").write_text(
+            "[ingest.columns]\ntype = \"'a'\"\nevent_time = \"cast(concat(key, 'x') as timestamp)\"\n"
+        )
+        command = [sys.executable, "-m", "windrow", "ingest", "bronze", "--format", "delta", "--engine", "embedded"]
+        ended = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(ROOT / "lib")},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (ended.returncode, ended.stderr.split(":")[0]) == (2, "WINDROW-EXPRESSION")
 
     @pytest.mark.slow_on_spark
     def test_directory_says_what_to_do(self, into: Ingest, tmp_path: Path) -> None:

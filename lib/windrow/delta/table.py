@@ -7,8 +7,8 @@ and the cause. Our own errors pass.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
 from typing import Any, TypeVar
@@ -176,6 +176,24 @@ class OpenTables:
 
 
 OPEN_TABLES = OpenTables()
+
+
+@contextmanager
+def scanned(table: DeltaTable) -> Iterator[pa.RecordBatchReader]:
+    """Read the rows of a table piece by piece, with Arrow: delta-rs cannot run a query inside a write of its own.
+
+    Arrow's threads go on reading what nobody takes any more, by way of Python, and a process that ends meanwhile hangs
+    or crashes. So they get one file at a time, and whoever leaves early waits until they are through with it.
+    """
+    dataset = table.to_pyarrow_dataset()
+
+    def pieces() -> Generator[pa.RecordBatch, None, None]:
+        for file in dataset.get_fragments():
+            with file.scanner(dataset.schema).to_reader() as rows:
+                yield from rows
+
+    with closing(pieces()) as found:
+        yield pa.RecordBatchReader.from_batches(dataset.schema, found)
 
 
 def table_files(location: str, table: DeltaTable) -> FileSystem:

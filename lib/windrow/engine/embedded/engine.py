@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -17,7 +18,16 @@ from windrow.delta.locations import is_name
 from windrow.delta.lock import commit_lock
 from windrow.delta.log import DeltaRsLog, Log, added, identity, ledger_schema_of, payload_type, require_ledger
 from windrow.delta.maintenance import DeltaRsUpkeep
-from windrow.delta.table import UNTRIMMED, beyond_files, latest_snapshot, latest_table, open_table, reading, writing
+from windrow.delta.table import (
+    UNTRIMMED,
+    beyond_files,
+    latest_snapshot,
+    latest_table,
+    open_table,
+    reading,
+    scanned,
+    writing,
+)
 from windrow.engine.arrivals import Arrivals, Arrived, Listed, Slice
 from windrow.engine.choice import TRANSACTION
 from windrow.engine.conversion import Conversion
@@ -207,10 +217,10 @@ class EmbeddedEngine(DepotAndLedger):
         """Append the mapped rows of an input to the depot in one commit."""
         table = open_table(self._depot, "depot")
         payload = payload_type(pa.schema(table.schema().to_arrow()))
-        mapped = Counted(mapping.apply(_rows(given, after), payload), given.file, progress)
         application, version = transaction
         noted = CommitProperties(app_transactions=[Transaction(application, version)])
-        with commit_lock(self._depot), writing(self._depot, "depot"):
+        with _rows(given, after) as rows, commit_lock(self._depot), writing(self._depot, "depot"):
+            mapped = Counted(mapping.apply(rows, payload), given.file, progress)
             try:
                 write_deltalake(
                     table,
@@ -333,20 +343,23 @@ class Counted:
             raise self.failure from error
 
 
-def _rows(given: Input, after: int | None) -> pa.RecordBatchReader:
-    """Return the rows of an input; of a Delta table that was ingested before only the inserted ones since."""
+@contextmanager
+def _rows(given: Input, after: int | None) -> Iterator[pa.RecordBatchReader]:
+    """Read the rows of an input; of a Delta table that was ingested before only the inserted ones since."""
     opened = given.handle
     if isinstance(opened, ParquetFile):
-        return pa.RecordBatchReader.from_batches(given.schema, opened.iter_batches())
-    if not isinstance(opened, DeltaTable):
+        yield pa.RecordBatchReader.from_batches(given.schema, opened.iter_batches())
+    elif not isinstance(opened, DeltaTable):
         raise BrokenPromise("the embedded engine opens files and Delta tables")
-    if after is None:
-        return opened.to_pyarrow_dataset().scanner().to_reader()
-    try:
-        feed = plain(pa.table(opened.load_cdf(starting_version=after + 1)))
-    except DeltaError as error:
-        raise without_feed(given.file, after, error) from error
-    return added_rows(feed, given.file).to_reader()
+    elif after is None:
+        with scanned(opened) as rows:
+            yield rows
+    else:
+        try:
+            feed = plain(pa.table(opened.load_cdf(starting_version=after + 1, ending_version=opened.version())))
+        except DeltaError as error:
+            raise without_feed(given.file, after, error) from error
+        yield added_rows(feed, given.file).to_reader()
 
 
 def without_feed(file: str, after: int, error: Exception) -> FileRefused:
