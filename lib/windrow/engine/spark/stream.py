@@ -18,7 +18,7 @@ from windrow import errors
 from windrow.columnar.arrow import plain
 from windrow.engine.arrivals import Arrivals, Arrived, Listed
 from windrow.engine.conversion import Conversion
-from windrow.engine.depot_rows import cut_rows, rows_of
+from windrow.engine.depot_rows import cut_rows, rows_of, version_of
 from windrow.engine.slices import cut, messages_of, refuse_changes
 from windrow.engine.spark.executors import ExecutorsSlice
 from windrow.engine.spark.frames import Kept
@@ -88,7 +88,7 @@ class SparkArrivals:
     def _slice(self, counts: Mapping[int, int | None]) -> Arrived | None:
         """Return the versions that have rows; a version whose log says it has rows stays, whatever was read."""
         if self.collected is not None:
-            present = set(self.collected["version"].unique().to_pylist())
+            present = set(version_of(self.collected).unique().to_pylist())
             filled = [at for at in counts if counts[at] or at in present]
             return self._cut(self.collected, counts, filled) if filled else None
         part = self.frame.where(F.col(VERSION).between(min(counts), max(counts)))
