@@ -18,8 +18,8 @@ def lines(path: Path, *given: object) -> str:
 class TestProduce:
     def test_batched(self, windrow: Command, tmp_path: Path) -> None:
         """
-        Lines become messages and messages batches; a line that is no message is rejected with its content, and every
-        one is accounted for.
+        Lines become messages and messages batches; a line that is no message is rejected with what is wrong with it and
+        its content, and every one is accounted for.
         """
         later = FIRST | {"event_time": 160_000_000, "received_at": 160_000_000, "payload": {"value": 21.5}}
         file = lines(tmp_path / "lines", FIRST, "no JSON", FIRST | {"type": "u"}, "", FIRST | {"colour": "red"}, later)
@@ -33,9 +33,14 @@ class TestProduce:
         document = windrow("run", "--once", "--json").json()
         assert (document["accepted"], document["rejected"], document["opened"]) == (3, 3, 2)
         rejected = windrow("show", "--rejected", "--json").json()
-        assert {(row["reason"], row["detail"]) for row in rejected} == {("invalid", "key is NULL")}
-        kept = {row["sequence"]: row["payload"] for row in rejected}
-        assert kept == {2: "no JSON", 4: "", 5: json.dumps(FIRST | {"colour": "red"})}
+        details = {2: "key is NULL", 4: "key is NULL", 5: "event_time is NULL"}
+        assert {row["sequence"]: row["detail"] for row in rejected} == details
+        kept = {row["sequence"]: json.loads(row["payload"]) for row in rejected}
+        assert {number: one["reason"] for number, one in kept.items()} == {
+            line["line"]: line["reason"] for line in told
+        }
+        content = {2: "no JSON", 4: "", 5: json.dumps(FIRST | {"colour": "red"})}
+        assert {number: one["line"] for number, one in kept.items()} == content
         assert windrow("verify").status == 0
 
     def test_json_and_resumed(self, windrow: Command, tmp_path: Path) -> None:

@@ -123,7 +123,8 @@ class TestFaults:
     )
     def test_reason(self, line, reason):
         """
-        A line that is no message is told with its reason, and is a row without key, type and time that holds it.
+        A line that is no message is told with its reason, and is a row without a time that holds both. What it has of
+        key and type stays.
         """
         portion = read(line)
         [fault] = portion.faults
@@ -131,9 +132,21 @@ class TestFaults:
         assert fault.reason.startswith(reason) or reason in fault.reason
         [row] = portion.table.to_pylist()
         assert (row["source"], row["received_at"].timestamp()) == ("p", NOW / 1_000_000)
-        assert (row["key"], row["type"], row["event_time"], row["sequence"]) == (None, None, None, None)
+        assert (row["event_time"], row["sequence"]) == (None, None)
         octets = line if isinstance(line, bytes) else json.dumps(line).encode()
-        assert row["payload"] == octets.decode(errors="backslashreplace")
+        told = {"reason": fault.reason, "line": octets.decode(errors="backslashreplace")}
+        assert json.loads(row["payload"]) == told
+
+    def test_key_stays(self):
+        """
+        Whatever else is wrong with a line, the row has its key and type, for who looks for them among the rejected.
+        """
+        wrong = [{"event_time": "2026-01-31T12:00:00"}, {"event_time": None}, {"colour": "red"}, {"sequence": 1.5},
+                 {"type": 1}, {"key": None}]  # fmt: skip
+        rows = read(*(GOOD | one for one in wrong), GOOD).table.to_pylist()
+        assert [row["key"] for row in rows] == [GOOD["key"]] * 5 + [None, GOOD["key"]]
+        assert [row["type"] for row in rows] == [GOOD["type"]] * 4 + [None] + [GOOD["type"]] * 2
+        assert [row["event_time"] is None for row in rows] == [True] * 6 + [False]
 
     def test_too_large(self):
         """
@@ -141,7 +154,8 @@ class TestFaults:
         """
         portion = read(b"x" * 5_000)
         assert portion.faults == [Fault(1, "it has more than 1,000 octets")]
-        assert portion.table["payload"].to_pylist() == ["x" * 1_024]
+        [payload] = portion.table["payload"].to_pylist()
+        assert json.loads(payload)["line"] == "x" * 1_024
 
     def test_nested(self):
         """
@@ -151,7 +165,7 @@ class TestFaults:
             line = b'{"key":"k","type":"t","event_time":1,"payload":' + b"[" * depth + b"]" * depth + b"}"
             portion = read(line, most_octets=1_000_000)
             assert portion.table.num_rows == 1
-            assert len(portion.faults) == portion.table["key"].null_count
+            assert len(portion.faults) == portion.table["event_time"].null_count
 
 
 class TestFields:
@@ -179,7 +193,8 @@ class TestFields:
         """
         line = b' {"key":"k", "type":"t","event_time":1,"colour":"\\ud800 red", "payload":2.50} \r'
         portion = read(line, b"{}", columns=["payload=*"])
-        assert portion.table["payload"].to_pylist() == [line.decode().strip(), "{}"]
+        whole, told = portion.table["payload"].to_pylist()
+        assert (whole, json.loads(told)["line"]) == (line.decode().strip(), "{}")
         assert portion.faults == [Fault(2, "key is missing")]
 
     @pytest.mark.parametrize("wrong", ["key", "key=", "colour=red", "key=*", "event_time='now'", "sequence='1'", ""])

@@ -71,29 +71,23 @@ class Reader:
         columns = {name: self._column(name, instead.get(name), objects, reasons) for name in messages.COLUMNS}
         if self._fields.whole:
             columns["payload"] = [line.decode(errors="replace").strip() for line in lines]
-        for at in reasons:
-            self._reject(columns, at, lines[at], instead)
+        for at, reason in reasons.items():
+            self._reject(columns, at, lines[at], reason, now)
         faults = [Fault(first + at, reasons[at]) for at in sorted(reasons)]
         return Portion(first, table_of(columns.values(), messages.schema(pa.string())), faults)
 
     def _objects(self, lines: Sequence[bytes], reasons: dict[int, str]) -> list[dict[str, Any]]:
-        """Return what each line says, an empty object where it is no message."""
-        found = []
+        """Return what each line says, an empty object where it is none."""
+        objects: list[dict[str, Any]] = []
         for at, line in enumerate(lines):
             try:
-                found.append(self._object(line))
+                found = _decoded(line, self._most_octets)
             except Unfit as unfit:
-                reasons[at] = str(unfit)
-                found.append({})
-        return found
-
-    def _object(self, line: bytes) -> dict[str, Any]:
-        if len(line) > self._most_octets:
-            raise Unfit(f"it has more than {self._most_octets:,} octets")
-        found = _decoded(line)
-        if not self._fields.whole and not found.keys() <= self._known:
-            raise Unfit(f"no column takes its field {min(found.keys() - self._known)!r}")
-        return found
+                found, reasons[at] = {}, str(unfit)
+            if not self._fields.whole and not found.keys() <= self._known:
+                reasons[at] = f"no column takes its field {min(found.keys() - self._known)!r}"
+            objects.append(found)
+        return objects
 
     def _column(self, name: str, instead: Any, objects: list[dict[str, Any]], reasons: dict[int, str]) -> list[Any]:
         """Return a column; most are of one kind and need no look at each value."""
@@ -111,21 +105,21 @@ class Reader:
                 values[at] = _converted(name, field, value, instead)
             except Unfit as unfit:
                 reasons.setdefault(at, str(unfit))
+                values[at] = None
         return values
 
-    def _reject(self, columns: dict[str, list[Any]], at: int, line: bytes, instead: dict[str, Any]) -> None:
-        """Make a row that the batcher rejects, with the line for whoever looks after it."""
+    def _reject(self, columns: dict[str, list[Any]], at: int, line: bytes, reason: str, now: int) -> None:
+        """Make a row that the batcher rejects: without a time, with the key and type, the reason and the line."""
         kept = line if len(line) <= self._most_octets else line[:KEPT_OCTETS]
-        row = dict.fromkeys(REQUIRED) | {
-            "source": self._source,
-            "received_at": instead["received_at"],
-            "sequence": None,
-        }
-        for name, value in (row | {"payload": kept.decode(errors="backslashreplace")}).items():
+        told = json.dumps({"reason": reason, "line": kept.decode(errors="backslashreplace")}, ensure_ascii=False)
+        row = {"source": self._source, "event_time": None, "received_at": now, "sequence": None, "payload": told}
+        for name, value in row.items():
             columns[name][at] = value
 
 
-def _decoded(line: bytes) -> dict[str, Any]:
+def _decoded(line: bytes, most_octets: int) -> dict[str, Any]:
+    if len(line) > most_octets:
+        raise Unfit(f"it has more than {most_octets:,} octets")
     try:
         found = DECODER.decode(line.decode())
     except UnicodeDecodeError as error:
