@@ -14,6 +14,10 @@ from windrow.errors import LONGEST_LINE, TableRefused, first_line
             "it: [X] x",
         ),
         (
+            ": x.SparkException: awaitResult: \n\tat a.b(c)\nCaused by: java.io.IOException: No space",
+            "java.io.IOException: No space",
+        ),
+        (
             "Generic error\n   \x1b[31m\u21b3\x1b[0m Unable to open\n   \x1b[31m\u21b3\x1b[0m No space\n",
             "Generic error: Unable to open: No space",
         ),

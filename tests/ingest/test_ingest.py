@@ -197,6 +197,15 @@ class TestRefusals:
             into(good, columns={"key": "no_such_column"})
         assert not DeltaTable.is_deltatable(depot)
 
+    @pytest.mark.slow_on_spark
+    def test_value_that_an_expression_cannot_take(self, into: Ingest, tmp_path: Path) -> None:
+        """
+        Such a value is the fault of the expression, not of the depot, and the error says which value.
+        """
+        file = written(tmp_path / "good", message("a", payload="soon"))
+        with pytest.raises(ExpressionError, match="soon"):
+            into(file, columns={"event_time": "cast(payload as timestamp)"})
+
     @pytest.mark.parametrize("attempt", range(3))
     def test_ends_after_an_expression_error(self, tmp_path: Path, attempt: int) -> None:
         """

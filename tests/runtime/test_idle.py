@@ -115,6 +115,14 @@ class TestCommand:
         assert done.returncode == 2
         assert done.stderr.startswith(b"WINDROW-ENGINE: the Spark engine needs Java"), done.stderr
 
+    def test_java_home_without_one(self, world: World, java: Java) -> None:
+        """
+        Spark would start the Java of JAVA_HOME, whatever is on the path: where there is none, that is said as well.
+        """
+        done = java.run(world, JAVA_HOME="/nowhere")
+        assert (done.returncode, java.called) == (2, False)
+        assert "there is no java in JAVA_HOME (/nowhere)" in done.stderr
+
     def test_document(self, world: World, java: Java) -> None:
         """
         With --json it prints the document of a run on Spark that did nothing.

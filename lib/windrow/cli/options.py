@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from windrow.delta.locations import is_name, local_path
+from windrow.errors import WindrowError
 from windrow.settings import catalog_paths as paths
 from windrow.settings.settings import Settings
 
@@ -62,7 +63,18 @@ def switching(config: str | None, **flags: Any) -> Settings:
     """Return the settings of a command that only flips a switch: tables on this disk need no Spark for it."""
     chosen = running(config, **flags)
     here = chosen.engine == "auto" and all(local_path(place) for place in (chosen.depot, chosen.ledger))
-    return chosen.model_copy(update={"engine": "embedded"}) if here else chosen
+    return chosen.model_copy(update={"engine": "embedded"}) if here and not _needs_spark(chosen.ledger) else chosen
+
+
+def _needs_spark(ledger: str) -> bool:
+    """Tell whether a ledger has features that only Spark knows; what cannot be opened is for the engine to say."""
+    from windrow.delta.table import latest_table
+    from windrow.engine.embedded.ledger_files import beyond_files
+
+    try:
+        return bool(beyond_files(latest_table(ledger, "ledger")))
+    except WindrowError:
+        return False
 
 
 def reading(config: str | None, **flags: Any) -> Settings:

@@ -36,7 +36,7 @@ from windrow.engine.embedded.engine import added_rows, without_feed
 from windrow.engine.processed import Processed, Rows, process_here
 from windrow.engine.protocol import Input, Live, Merged, Table, no_messages
 from windrow.engine.spark.commit import BEYOND, SparkCommit
-from windrow.engine.spark.errors import translated
+from windrow.engine.spark.errors import BAD_VALUE, translated
 from windrow.engine.spark.executors import Spread, process_on_executors
 from windrow.engine.spark.frames import frame_of
 from windrow.engine.spark.open_batches import UNCACHED, SparkOpen, brought
@@ -118,7 +118,7 @@ class SparkEngine(SparkTables):
                 mapped = mapped.withColumns({name: F.validate_utf8(name) for name in texts})
                 self._append(mapped.write, transaction)
         except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
-            if isinstance(error, PySparkException) or "INVALID_UTF8_STRING" in str(error):
+            if isinstance(error, PySparkException) or BAD_VALUE in str(error):
                 raise ExpressionError(
                     f"{given.file} cannot be mapped to messages: {first_line(error)}", "See [ingest.columns]."
                 ) from error
