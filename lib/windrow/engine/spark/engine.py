@@ -27,14 +27,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from windrow.columnar.arrow import plain, texts
 from windrow.delta.locations import is_name, reference
-from windrow.delta.log import added, ledger_schema_of, require_ledger
+from windrow.delta.log import Table, added, ledger_schema_of, require_ledger
 from windrow.delta.table import missing, open_table, unwritable
 from windrow.engine.arrivals import Arrivals, Listed, Slice
 from windrow.engine.choice import LITTLE_BYTES, MERGE, OVERWRITE, fits_driver, reads_all
 from windrow.engine.conversion import Conversion
 from windrow.engine.embedded.engine import added_rows, without_feed
 from windrow.engine.processed import Processed, Rows, process_here
-from windrow.engine.protocol import Input, Live, Merged, Table, no_messages
+from windrow.engine.protocol import Input, Live, Merged, no_messages
 from windrow.engine.spark.commit import BEYOND, SparkCommit
 from windrow.engine.spark.errors import BAD_VALUE, translated
 from windrow.engine.spark.executors import Spread, process_on_executors
