@@ -68,8 +68,7 @@ def switching(config: str | None, **flags: Any) -> Settings:
 
 def _needs_spark(ledger: str) -> bool:
     """Tell whether a ledger has features that only Spark knows; what cannot be opened is for the engine to say."""
-    from windrow.delta.table import latest_table
-    from windrow.engine.embedded.ledger_files import beyond_files
+    from windrow.delta.table import beyond_files, latest_table
 
     try:
         return bool(beyond_files(latest_table(ledger, "ledger")))

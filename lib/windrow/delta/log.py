@@ -6,8 +6,6 @@ is asked (`engine/spark_log.py`), which takes a few hundred. Both give the same 
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -19,9 +17,7 @@ from windrow.columnar.arrow import plain_type
 from windrow.delta.table import history, latest_table, reading
 from windrow.errors import DepotUnreadable, TableMissing, TableRefused
 from windrow.model import chunks, tables
-from windrow.model.commits import FEED, OCTETS, Commit, rows_added
-
-SAID = ("timestamp", "operation", "operationMetrics", "engineInfo", "txnId")
+from windrow.model.commits import FEED, OCTETS, SAID, Commit, fingerprint, rows_added
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +79,8 @@ class DeltaRsLog:
         table = latest_table(self.location, "depot")
         with reading(self.location, "depot"):
             return {
-                int(commit["version"]): int(commit.get(OCTETS, commit["octets"]))
-                for commit in history(table, after + 1, upto, octets=True)
+                int(commit["version"]): int(commit.get(OCTETS, sum(add["size"] for add in commit["added"])))
+                for commit in history(table, after + 1, upto, files=True)
             }
 
     def commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
@@ -159,12 +155,7 @@ def commits(
     A commit's mark begins with the reader that found it (`by`) and is a digest of what that reader was told (`said`).
     """
     found = [
-        Commit(int(one["version"]), microseconds(one["timestamp"]), rows_added(one), f"{by}:{_digest(one, said)}")
+        Commit(int(one["version"]), microseconds(one["timestamp"]), rows_added(one), fingerprint(one, said, by))
         for one in history
     ]
     return sorted(found, key=lambda commit: commit.version)
-
-
-def _digest(commit: Mapping[str, Any], said: Sequence[str]) -> str:
-    content = {name: commit.get(name) for name in said}
-    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]

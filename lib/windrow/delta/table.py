@@ -210,14 +210,14 @@ def _entry_file(table: DeltaTable, version: int) -> tuple[int, int] | None:
 
 
 def history(
-    table: DeltaTable, since: int = 0, upto: int | None = None, *, octets: bool = False
+    table: DeltaTable, since: int = 0, upto: int | None = None, *, files: bool = False
 ) -> Iterator[dict[str, Any]]:
     """Yield what the log says of each commit, the last (or `upto`) first, back to `since` or where the log begins.
 
     `version` is the number of the log's own file. `DeltaTable.history` counts back from the version of the handle, and
     begins with the newest commit that there is: one commit in between, and each has the number of another. A commit
-    that says nothing of itself has the time of its file. With `octets` it says how many bytes its files have. Raises
-    OSError for an empty file.
+    that says nothing of itself has the time of its file. With `files` it has the actions that `added` some.
+    Raises OSError for an empty file.
     """
     store = PyFileSystem(DeltaStorageHandler(table.table_uri))
     last = table.version() if upto is None else min(upto, table.version())
@@ -229,12 +229,12 @@ def history(
         if not found.size:
             raise EmptyEntry(f"{place} is empty, as after a power cut")
         with TextIOWrapper(store.open_input_stream(place), encoding="utf-8") as lines:
-            wanted = ('"commitInfo"', '"add"') if octets else ('"commitInfo"',)
+            wanted = ('"commitInfo"', '"add"') if files else ('"commitInfo"',)
             actions = (json.loads(line) for line in lines if any(word in line for word in wanted))
-            known = list(actions) if octets else actions
+            known = list(actions) if files else actions
             said: dict[str, Any] = next((action["commitInfo"] for action in known if "commitInfo" in action), {})
-        size = {"octets": sum(action.get("add", {}).get("size", 0) for action in known)} if octets else {}
-        yield {"timestamp": found.mtime_ns // 1_000_000} | said | {"version": version} | size
+        added = {"added": [action["add"] for action in known if "add" in action]} if files else {}
+        yield {"timestamp": found.mtime_ns // 1_000_000} | said | {"version": version} | added
 
 
 def missing(location: str, role: str) -> TableMissing:
