@@ -62,8 +62,8 @@ def check(world: World) -> Report:
 def found(report: Report) -> set[str]:
     """Return the names of the checks that found a difference.
 
-    Without the invariants, which tests/verify/quality looks at, and what is derived again or in the log, which tests/verify
-    looks at.
+    The invariants are tested in tests/verify/quality; what is derived again, and the log, in other files beside this
+    one.
     """
     return (
         {difference.check for difference in report.differences}

@@ -94,7 +94,7 @@ def changed(state: State, microbatch: Microbatch, turn: Turn) -> DataFrame:
     def read(name: str) -> DataFrame:
         return live.frame_of_state(name).select(microbatch.states[name].columns.names)
 
-    messages = engine.spread(turn.arrived, turn.primed.fence.schema, turn.microbatch).messages
+    messages = engine.executor_input(turn.arrived, turn.primed.fence.schema, turn.microbatch).messages
     returned = state.function(replace(microbatch, messages=messages, read=read, wrap=FrameState))
     return changed_rows(state, returned, live.frame_of_state(state.name), turn.primed.progress.schema)
 
@@ -104,7 +104,7 @@ def processed(changes: Changes, here: pa.Table, turn: Turn, history: dict[str, o
     engine = cast("SparkEngine", turn.engine)
     beside = [frame_of(engine.session_at_work, here)] if here.num_rows else []
     if turn.arrived is not None:
-        beside += engine.spread(turn.arrived, turn.primed.fence.schema, turn.microbatch).beside
+        beside += engine.executor_input(turn.arrived, turn.primed.fence.schema, turn.microbatch).beside
     frames = [*changes.frames, *(frame.withColumn(CHANGED, F.lit(True)) for frame in beside)]
     rows, counts = counted(reduce(lambda one, other: one.unionByName(other), frames))
     return Processed(rows, counts, Floors.empty(), path="executors", history=history)

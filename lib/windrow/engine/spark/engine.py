@@ -37,7 +37,7 @@ from windrow.engine.processed import Processed, Rows, process_here
 from windrow.engine.protocol import Input, Live, Merged, no_messages
 from windrow.engine.spark.commit import BEYOND, SparkCommit
 from windrow.engine.spark.errors import BAD_VALUE, translated
-from windrow.engine.spark.executors import Spread, process_on_executors
+from windrow.engine.spark.executors import ExecutorInput, process_on_executors
 from windrow.engine.spark.frames import frame_of
 from windrow.engine.spark.open_batches import UNCACHED, SparkOpen, brought
 from windrow.engine.spark.session_settings import WHOLE_TIMES, configured, takes
@@ -233,17 +233,17 @@ class SparkEngine(SparkTables):
             fits = fits_driver(messages, opened.counted(asked).total[1], most)
         if here and fits:
             return replace(process_here(task, arrived, live, asked), whole=asked is None)
-        return process_on_executors(task, self.spread(arrived, live.schema, task.microbatch), live, asked)
+        return process_on_executors(task, self.executor_input(arrived, live.schema, task.microbatch), live, asked)
 
-    def spread(self, arrived: Slice | None, schema: pa.Schema, microbatch: int) -> Spread:
+    def executor_input(self, arrived: Slice | None, schema: pa.Schema, microbatch: int) -> ExecutorInput:
         """Return what arrived as frames, for the ledger with some columns."""
         if arrived is not None and arrived.path == "executors":
             there = cast("FramesArrived", arrived)
-            return Spread(there.frame, there.rows, there.frames_beside(microbatch, schema))
+            return ExecutorInput(there.frame, there.rows, there.frames_beside(microbatch, schema))
         messages = no_messages(schema) if arrived is None else arrived.table()
         beside = [] if arrived is None else [rows for rows in arrived.beside(microbatch, schema) if rows.num_rows]
         frames = [frame_of(self._session, rows) for rows in beside]
-        return Spread(frame_of(self._session, messages), messages.num_rows, frames)
+        return ExecutorInput(frame_of(self._session, messages), messages.num_rows, frames)
 
     def commit_form(self, processed: Processed) -> str:
         """Return how `merge` will commit what was processed: an overwrite writes all that is open, so it was read."""

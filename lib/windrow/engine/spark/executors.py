@@ -83,7 +83,7 @@ class ExecutorsSlice:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class ExecutorInput:
     """What the executors process: messages, how many, and what comes of a raw depot beside them."""
 
     messages: DataFrame
@@ -91,19 +91,19 @@ class Spread:
     beside: list[DataFrame]
 
 
-def process_on_executors(task: Task, spread: Spread, live: Live, wanted: Wanted | None) -> Processed:
+def process_on_executors(task: Task, given: ExecutorInput, live: Live, wanted: Wanted | None) -> Processed:
     """Run a task over what arrived and the open batches that are wanted (None: all)."""
-    opened = _on_executors(live, spread)
-    streams = spread.messages.select("source", "key")
+    opened = _on_executors(live, given)
+    streams = given.messages.select("source", "key")
     totals = live.totals
     read = totals if wanted is None else opened.counted(wanted, streams)
     if task.flush:
         last = opened.last_event_times(task.step.wanted(task.floors.after).passed)
         task = replace(task, last=last)
     batches = opened.frame(wanted, streams)
-    size = spread.rows + read.total[1]
-    rows = _stepped(task, spread.messages, batches, live.schema, size)
-    for frame in spread.beside:
+    size = given.rows + read.total[1]
+    rows = _stepped(task, given.messages, batches, live.schema, size)
+    for frame in given.beside:
         rows = rows.unionByName(frame.withColumn(CHANGED, F.lit(True)))
     held = kept(rows)
     counts, left = _counted(held)
@@ -112,11 +112,11 @@ def process_on_executors(task: Task, spread: Spread, live: Live, wanted: Wanted 
     return Processed(held, counts, cuts, totals.after(read, left, passed), "executors", whole=wanted is None)
 
 
-def _on_executors(live: Live, spread: Spread) -> SparkOpen:
+def _on_executors(live: Live, given: ExecutorInput) -> SparkOpen:
     """Return the open batches for the executors; those of a dry run are in memory."""
     if isinstance(live.open, SparkOpen):
         return live.open
-    return SparkOpen(spread.messages.sparkSession, "", 0, live.schema, live.open.wanted(None))
+    return SparkOpen(given.messages.sparkSession, "", 0, live.schema, live.open.wanted(None))
 
 
 def _stepped(task: Task, messages: DataFrame, batches: DataFrame, schema: pa.Schema, size: int) -> DataFrame:

@@ -56,7 +56,7 @@ def batches(
     max_delay: int | None = None,
     max_leap: int | None = None,
 ) -> alt.VConcatChart:
-    """Return the picture of what `reading.spread` counted; `max_delay` and `max_leap` (microseconds) are marked.
+    """Return the picture of what `reading.distribution` counted; `max_delay` and `max_leap` (microseconds) are marked.
 
     Raises MissingExtra, or NotFound when there is neither a batch nor a delay.
     """
