@@ -53,7 +53,7 @@ at.show(f"{waiting.num_rows} versions wait.")
 # MAGIC %md
 # MAGIC ## Clocks
 # MAGIC
-# MAGIC A source that stands far behind the others is silent or late; its batches close `idle_grace` after they are
+# MAGIC A source that stands far behind the others is silent or late; its batches close `idle_timeout` after they are
 # MAGIC due.
 
 # COMMAND ----------

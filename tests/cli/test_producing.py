@@ -165,15 +165,15 @@ class TestProduce:
 class TestRaw:
     def test_as_it_is(self, windrow: Command, tmp_path: Path) -> None:
         """
-        Octets come through as they are, cut into chunks, behind those that are there; with --last the source ends.
+        Bytes come through as they are, cut into chunks, behind those that are there; with --last the source ends.
         """
         data = bytes(range(256)) * 20
         (tmp_path / "data").write_bytes(data)
         (tmp_path / "windrow.toml").write_text("[ingest]\nchunk_bytes = 1000\n")
         given = ("produce", "data", "--raw-source", "line", "--depot", "raw")
-        assert windrow(*given).out == "5,120 octets sent as 6 chunks. line goes on with chunk 7.\n"
+        assert windrow(*given).out == "5,120 bytes sent as 6 chunks. line goes on with chunk 7.\n"
         document = windrow(*given, "--last", "--json").json()
-        assert document == {"octets": 5_120, "chunks": 7, "sequence": 13, "ended": True, "stopped": False}
+        assert document == {"bytes": 5_120, "chunks": 7, "sequence": 13, "ended": True, "stopped": False}
         rows = DeltaTable("raw").to_pyarrow_table().sort_by("sequence")
         assert rows["sequence"].to_pylist() == list(range(1, 14))
         assert b"".join(rows["bytes"].to_pylist()) == 2 * data
@@ -195,7 +195,7 @@ class TestRaw:
     )
     def test_refused(self, windrow: Command, tmp_path: Path, given: tuple[str, ...]) -> None:
         """
-        Options of lines and of octets do not go together, and either has a name; nothing is made.
+        Options of lines and of bytes do not go together, and either has a name; nothing is made.
         """
         (tmp_path / "data").write_bytes(b"x")
         assert windrow(*given, "--depot", "raw").status == 2

@@ -112,7 +112,7 @@ def test_why_rejected(run: Callable[..., Done]) -> None:
     done = run("why_rejected")
     reasons, needed = done.results
     assert pc.sum(reasons["messages"]).as_py() == 3_096
-    assert done.names["mine"]["off_by_us"] == 50_922_104
+    assert done.names["mine"]["missed_by_us"] == 50_922_104
     assert 'max_delay = "56s" would have kept it' in done.out
     assert max(needed["all_need_seconds"].to_pylist()) == 56
     drawn = done.names["chart"].to_dict()["datasets"]

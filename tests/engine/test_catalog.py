@@ -48,7 +48,7 @@ def schema(spark: Any, tmp_path: Any) -> Iterator[str]:
 @pytest.fixture
 def settings(schema: str) -> Settings:
     """Depot and ledger by name, without idle ticks."""
-    return Settings(depot=f"{schema}.depot", ledger=f"{schema}.ledger", engine="spark", idle_grace="never")
+    return Settings(depot=f"{schema}.depot", ledger=f"{schema}.ledger", engine="spark", idle_timeout="never")
 
 
 def run(settings: Settings, spark: Any, clock: ManualClock) -> Runner:
@@ -81,7 +81,7 @@ def test_whole_way(spark: Any, schema: str, settings: Settings, clock: ManualClo
     assert summary.total("messages") == 90
     depot, ledger = engine.path_of("depot"), engine.path_of("ledger")
     assert "Spark" in DeltaTable(ledger).history(1)[0]["engineInfo"]
-    other = embedded.settings(str(depot), f"{ledger}-by-path", idle_grace="never")
+    other = embedded.settings(str(depot), f"{ledger}-by-path", idle_timeout="never")
     assert run(other, None, clock).summary.total("closed") == summary.total("closed")
     by_name, by_path = (
         spark.sql(f"SELECT * EXCEPT (opened_in, closed_in) FROM {table_} WHERE state = 'closed' ORDER BY id").toArrow()
@@ -116,7 +116,7 @@ def test_ingest(spark: Any, settings: Settings, tmp_path: Path) -> None:
 
 def test_raw(spark: Any, schema: str, settings: Settings, clock: ManualClock) -> None:
     """
-    The views over the ledger of a raw depot show the octets that a format refused, and how many were read; so do the
+    The views over the ledger of a raw depot show the bytes that a format refused, and how many were read; so do the
     temporary views of a notebook.
     """
     data = b"a,1\nb,none\n"
@@ -147,7 +147,7 @@ def test_raw(spark: Any, schema: str, settings: Settings, clock: ManualClock) ->
             f"SELECT reason, raw_source, chunk, `offset`, content, microbatch FROM {home}rejected_messages"
         ).collect()
         assert tuple(row) == ("format_cast", "a file", 1, 4, bytearray(b"b,none\n"), 1)
-        [row] = spark.sql(f"SELECT messages, octets_read, octets_rejected, format FROM {home}microbatches").collect()
+        [row] = spark.sql(f"SELECT messages, bytes_read, bytes_rejected, format FROM {home}microbatches").collect()
         assert tuple(row) == (2, 11, 7, raw.format.recorded())
 
 

@@ -89,7 +89,7 @@ def left(world: Raw) -> list[Any]:
 def test_same_ledger(tmp_path: Path, clock: ManualClock, spark_engine: EngineFactory, codec: Any) -> None:
     """
     Chunks of plain and of all other sources, over several microbatches, leave the ledger of the embedded engine: the
-    batches, the rejections with their octets, what is kept, and the books; the history names the path.
+    batches, the rejections with their bytes, what is kept, and the books; the history names the path.
     """
     depot = depot_of(tmp_path / "here", clock)
     reference = Raw(tmp_path / "here", clock, ledger="reference")

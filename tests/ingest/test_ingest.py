@@ -84,7 +84,7 @@ class TestFiles:
     @pytest.mark.slow_on_spark
     def test_binary_payload_stays_binary(self, into: Ingest, depot: str, tmp_path: Path) -> None:
         """
-        A payload that no text can hold comes through octet by octet.
+        A payload that no text can hold comes through byte by byte.
         """
         file = tmp_path / "binary.parquet"
         pq.write_table(table([message(payload=b"\xff\x00")], pa.binary()), file)  # type: ignore[arg-type]

@@ -13,9 +13,9 @@ NOW = microseconds("2026-01-31T12:00:09Z", "now")
 GOOD = {"key": "k", "type": "t", "event_time": "2026-01-31T12:00:00Z"}
 
 
-def read(*lines, columns=(), most_octets=1_000):
-    octets = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
-    return Reader(Fields.of(columns), "p", most_octets).read(octets, 1, NOW)
+def read(*lines, columns=(), most_bytes=1_000):
+    content = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
+    return Reader(Fields.of(columns), "p", most_bytes).read(content, 1, NOW)
 
 
 class TestMessages:
@@ -99,7 +99,7 @@ class TestFaults:
             (b'{"key": "k"}{"key": "k"}', "it is no JSON: Extra data"),
             (b"[]", "it is no JSON object"),
             (b"17", "it is no JSON object"),
-            (b'{"key": "\xff"}', "it is no UTF-8 at octet 10"),
+            (b'{"key": "\xff"}', "it is no UTF-8 at byte 10"),
             (b"[" * 900, "it is no JSON"),
             (b'{"event_time": NaN}', "NaN is no number"),
             (b'{"event_time": ' + b"9" * 900 + b"}", "key is missing"),
@@ -117,7 +117,7 @@ class TestFaults:
             (GOOD | {"sequence": "1"}, "sequence is no whole number"),
             (b'{"key": "k", "type": "t", "event_time": 1, "payload": 1e999}', "payload holds a number"),
             (GOOD | {"colour": "red"}, "no column takes its field 'colour'"),
-            (GOOD | {"payload": "x" * 940}, "it has more than 1,000 octets"),
+            (GOOD | {"payload": "x" * 940}, "it has more than 1,000 bytes"),
         ],
         ids=lambda value: value if isinstance(value, str) else "",
     )
@@ -133,8 +133,8 @@ class TestFaults:
         [row] = portion.table.to_pylist()
         assert (row["source"], row["received_at"].timestamp()) == ("p", NOW / 1_000_000)
         assert (row["event_time"], row["sequence"]) == (None, None)
-        octets = line if isinstance(line, bytes) else json.dumps(line).encode()
-        told = {"reason": fault.reason, "line": octets.decode(errors="backslashreplace")}
+        content = line if isinstance(line, bytes) else json.dumps(line).encode()
+        told = {"reason": fault.reason, "line": content.decode(errors="backslashreplace")}
         assert json.loads(row["payload"]) == told
 
     def test_key_stays(self):
@@ -153,7 +153,7 @@ class TestFaults:
         Of a line that is too large the beginning is kept, whatever is behind it.
         """
         portion = read(b"x" * 5_000)
-        assert portion.faults == [Fault(1, "it has more than 1,000 octets")]
+        assert portion.faults == [Fault(1, "it has more than 1,000 bytes")]
         [payload] = portion.table["payload"].to_pylist()
         assert json.loads(payload)["line"] == "x" * 1_024
 
@@ -163,7 +163,7 @@ class TestFaults:
         """
         for depth in (900, 5_000, 50_000):
             line = b'{"key":"k","type":"t","event_time":1,"payload":' + b"[" * depth + b"]" * depth + b"}"
-            portion = read(line, most_octets=1_000_000)
+            portion = read(line, most_bytes=1_000_000)
             assert portion.table.num_rows == 1
             assert len(portion.faults) == portion.table["event_time"].null_count
 

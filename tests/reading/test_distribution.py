@@ -52,7 +52,7 @@ def delays(world: World) -> Counts:
 class TestCounts:
     def test_a_row_a_batch(self, busy):
         """
-        Every batch, open or closed, has a row with its messages and octets.
+        Every batch, open or closed, has a row with its messages and bytes.
         """
         rows = distribution(busy.ledger).sizes.select(["message_count", "bytes", "close_reason"]).to_pylist()
         batches = busy.rows("open", "closed")

@@ -61,9 +61,9 @@ class TestChoice:
         assert found.batches.schema == pa.schema(tables.batch_fields(pa.string()))
         assert found.rejected.schema == pa.schema(tables.rejected_fields(pa.string()))
 
-    def test_octets(self, tmp_path, clock, embedded):
+    def test_bytes(self, tmp_path, clock, embedded):
         """
-        Payloads that are octets stay octets.
+        Payloads that are bytes stay bytes.
         """
         world = World(tmp_path, clock, pa.binary())
         world.publish([message(payload=b"\xff\x00")])

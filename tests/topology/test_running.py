@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.topology.banks import bank, expected, transfers
 from windrow import RawProducer
-from windrow.delta.maintenance import DeltaRsUpkeep
+from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.errors import DepotChanged, MicrobatchFailed, NotFound, SettingsError, TableRefused, TopologyRefused
 from windrow.model.results import Committed
 from windrow.settings.settings import Settings
@@ -556,7 +556,7 @@ def test_kept_for_the_slowest_depot(tmp_path: Path) -> None:
     harness.run()
     harness.append([message()], "a")
     table = DeltaTable(harness.topology.state)
-    upkeep = DeltaRsUpkeep(table.table_uri, "ledger")
+    upkeep = DeltaRsMaintenance(table.table_uri, "ledger")
     later = harness.clock.now() + 1
     ids = {name: str(DeltaTable(depot.location).metadata().id) for name, depot in harness.topology.depots.items()}
     assert {name: upkeep.reached(later, id_) for name, id_ in ids.items()} == {"a": 1, "b": 5}

@@ -43,14 +43,14 @@ def live_file(location: str, state: str = "") -> Path:
 
 
 def flip(file: Path, column: str) -> None:
-    """Turn over all bits in which a column's values are kept."""
+    """MicrobatchInput over all bits in which a column's values are kept."""
     group = pq.ParquetFile(file).metadata.row_group(0)
     columns = [group.column(at) for at in range(group.num_columns)]
     place = next(one for one in columns if one.path_in_schema == column)
     begin = min(at for at in (place.dictionary_page_offset, place.data_page_offset) if at)
-    end, octets = begin + place.total_compressed_size, bytearray(file.read_bytes())
-    octets[begin:end] = bytes(octet ^ 0xFF for octet in octets[begin:end])
-    file.write_bytes(octets)
+    end, content = begin + place.total_compressed_size, bytearray(file.read_bytes())
+    content[begin:end] = bytes(byte ^ 0xFF for byte in content[begin:end])
+    file.write_bytes(content)
 
 
 class TestByHand:
@@ -63,8 +63,8 @@ class TestByHand:
             ("state = 'microbatch' AND microbatch = 2", {"started_at": "closed_at"}, "by hand"),
             ("id = 'progress'", {"token": "'x'"}, "progress row"),
             ("id = 'progress'", {"paused": "true"}, "progress row"),
-            ("id = 'progress'", {"depot_mark": "'log:x'"}, "progress row"),
-            ("id = 'progress'", {"depot_mark": "NULL"}, "progress row"),
+            ("id = 'progress'", {"commit_fingerprint": "'log:x'"}, "progress row"),
+            ("id = 'progress'", {"commit_fingerprint": "NULL"}, "progress row"),
         ],
     )
     def test_updated(self, world: World, where: str, updates: dict[str, str], check: str) -> None:

@@ -148,10 +148,12 @@ class TestClean:
 
     def test_binary(self, tmp_path, clock, embedded):
         """
-        Octets are compared as they are, and NULL, no octets and other octets differ.
+        Bytes are compared as they are, and NULL, no bytes and other bytes differ.
         """
         world = World(tmp_path, clock, pa.binary())
-        world.publish([message(kind, payload=octets) for kind, octets in zip("abc", [b"\xff", b"", None], strict=True)])
+        world.publish(
+            [message(kind, payload=payload) for kind, payload in zip("abc", [b"\xff", b"", None], strict=True)]
+        )
         world.runner(embedded).once()
         assert check(world).ok
         report = update(world, "open", lambda row: row["messages"][2].update(payload=b""))
@@ -507,7 +509,9 @@ class TestRejections:
         """
         A message that was too old by another time than its rejection says is found.
         """
-        report = update(world, "rejected", lambda row: row.update(off_by_us=1), lambda row: row["reason"] == "too_old")
+        report = update(
+            world, "rejected", lambda row: row.update(missed_by_us=1), lambda row: row["reason"] == "too_old"
+        )
         assert found(report) == {"too_old"}
 
     def test_id(self, world):

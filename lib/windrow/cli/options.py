@@ -134,8 +134,8 @@ def progress(what: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def octets(what: str, quiet: bool) -> Iterator[Callable[[int, int | None], None]]:
-    """Show a progress bar of octets on a terminal, unless `quiet`; it is told how many were read, and of how many."""
+def byte_count(what: str, quiet: bool) -> Iterator[Callable[[int, int | None], None]]:
+    """Show a progress bar of bytes on a terminal, unless `quiet`; it is told how many were read, and of how many."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     columns = (

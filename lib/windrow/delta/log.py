@@ -17,14 +17,14 @@ from windrow.columnar.arrow import plain_type
 from windrow.delta.table import history, latest_table, reading
 from windrow.errors import DepotUnreadable, TableMissing, TableRefused
 from windrow.model import chunks, tables
-from windrow.model.commits import FEED, OCTETS, SAID, Commit, fingerprint, rows_added
+from windrow.model.commits import BYTES, FEED, SAID, Commit, fingerprint, rows_added
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     """A Delta table: identity, latest version, columns, the type its payload has as a message, its change feed.
 
-    A `raw` depot holds chunks of octets.
+    A `raw` depot holds chunks of bytes.
     """
 
     id: str
@@ -44,8 +44,8 @@ class Log(Protocol):
     def latest(self) -> tuple[int, str | None] | None:
         """Return the table's latest version and the note (user metadata) of its commit, None when there is no table."""
 
-    def octets_added(self, after: int, upto: int) -> dict[int, int]:
-        """Return for versions of a raw depot how many octets of chunks each added, where that can be told."""
+    def bytes_added(self, after: int, upto: int) -> dict[int, int]:
+        """Return for versions of a raw depot how many bytes of chunks each added, where that can be told."""
 
     def commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
         """Return what the log says of its commits in order, from version `since` on, up to `upto` or later."""
@@ -74,12 +74,12 @@ class DeltaRsLog:
         with reading(self.location, "table"):
             return version, next((one.get("userMetadata") for one in history(table, version)), None)
 
-    def octets_added(self, after: int, upto: int) -> dict[int, int]:
-        """Return for versions of a raw depot how many octets each added: as its writer says, or as its files have."""
+    def bytes_added(self, after: int, upto: int) -> dict[int, int]:
+        """Return for versions of a raw depot how many bytes each added: as its writer says, or as its files have."""
         table = latest_table(self.location, "depot")
         with reading(self.location, "depot"):
             return {
-                int(commit["version"]): int(commit.get(OCTETS, sum(add["size"] for add in commit["added"])))
+                int(commit["version"]): int(commit.get(BYTES, sum(add["size"] for add in commit["added"])))
                 for commit in history(table, after + 1, upto, files=True)
             }
 
@@ -128,8 +128,8 @@ def ledger_schema_of(columns: pa.Schema) -> pa.Schema:
 
 def payload_type(schema: pa.Schema) -> pa.DataType:
     """Return the payload's type as a message has it: binary where the table says so, else text of what there is."""
-    octets = "payload" in schema.names and plain_type(schema.field("payload").type) == pa.binary()
-    return pa.binary() if octets else pa.string()
+    binary = "payload" in schema.names and plain_type(schema.field("payload").type) == pa.binary()
+    return pa.binary() if binary else pa.string()
 
 
 def added(commits: Iterable[Commit], after: int, upto: int) -> dict[int, int | None]:

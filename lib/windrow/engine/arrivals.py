@@ -35,7 +35,7 @@ class Slice(Arrived, Protocol):
 
     @property
     def volume(self) -> Volume | None:
-        """Return how many octets of a raw depot it has, None where the depot holds messages."""
+        """Return how many bytes of a raw depot it has, None where the depot holds messages."""
 
     def summarise(self, latest: int) -> pa.Table:
         """Return `messages.summarise` of all its rows."""

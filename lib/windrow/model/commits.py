@@ -10,7 +10,7 @@ from typing import Any
 
 FEED = "delta.enableChangeDataFeed"
 FEED_COLUMNS = CHANGE, VERSION, COMMITTED_AT = ("_change_type", "_commit_version", "_commit_timestamp")
-OCTETS = "windrow.octets"  # how many octets of chunks a commit to a raw depot added, as Windrow writes it down
+BYTES = "windrow.bytes"  # how many bytes of chunks a commit to a raw depot added, as Windrow writes it down
 ROWS_ADDED = ("numOutputRows", "num_added_rows")
 FILES_REMOVED = ("numRemovedFiles", "num_removed_files")
 SAID = ("timestamp", "operation", "operationMetrics", "engineInfo", "txnId")

@@ -19,7 +19,7 @@ from windrow.model.timestamps import EPOCH, MICROSECOND, microseconds_of
 from windrow.producer.fields import Fields
 from windrow.producer.row import GREATEST, LEAST, table_of
 
-KEPT_OCTETS = 1_024  # of a line that is too large
+KEPT_BYTES = 1_024  # of a line that is too large
 REQUIRED = ("key", "type", "event_time")
 
 
@@ -57,9 +57,9 @@ class Portion:
 class Reader:
     """Makes messages of lines."""
 
-    def __init__(self, fields: Fields, source: str, most_octets: int) -> None:
-        """Read by `fields`; `source` is that of a line that names none, a line of more octets is no message."""
-        self._fields, self._most_octets = fields, most_octets
+    def __init__(self, fields: Fields, source: str, most_bytes: int) -> None:
+        """Read by `fields`; `source` is that of a line that names none, a line of more bytes is no message."""
+        self._fields, self._most_bytes = fields, most_bytes
         self._source = fields.texts.get("source", source)
         self._known = frozenset(fields.names.values())
 
@@ -81,7 +81,7 @@ class Reader:
         objects: list[dict[str, Any]] = []
         for at, line in enumerate(lines):
             try:
-                found = _decoded(line, self._most_octets)
+                found = _decoded(line, self._most_bytes)
             except Unfit as unfit:
                 found, reasons[at] = {}, str(unfit)
             if not self._fields.whole and not found.keys() <= self._known:
@@ -110,20 +110,20 @@ class Reader:
 
     def _reject(self, columns: dict[str, list[Any]], at: int, line: bytes, reason: str, now: int) -> None:
         """Make a row that the batcher rejects: without a time, with the key and type, the reason and the line."""
-        kept = line if len(line) <= self._most_octets else line[:KEPT_OCTETS]
+        kept = line if len(line) <= self._most_bytes else line[:KEPT_BYTES]
         told = json.dumps({"reason": reason, "line": kept.decode(errors="backslashreplace")}, ensure_ascii=False)
         row = {"source": self._source, "event_time": None, "received_at": now, "sequence": None, "payload": told}
         for name, value in row.items():
             columns[name][at] = value
 
 
-def _decoded(line: bytes, most_octets: int) -> dict[str, Any]:
-    if len(line) > most_octets:
-        raise Unfit(f"it has more than {most_octets:,} octets")
+def _decoded(line: bytes, most_bytes: int) -> dict[str, Any]:
+    if len(line) > most_bytes:
+        raise Unfit(f"it has more than {most_bytes:,} bytes")
     try:
         found = DECODER.decode(line.decode())
     except UnicodeDecodeError as error:
-        raise Unfit(f"it is no UTF-8 at octet {error.start + 1}") from None
+        raise Unfit(f"it is no UTF-8 at byte {error.start + 1}") from None
     except json.JSONDecodeError as error:
         said = f"it is no JSON: {error.msg} at character {error.pos + 1}" if error.doc.strip() else "it is empty"
         raise Unfit(said) from None

@@ -42,7 +42,7 @@ def idle_run(settings: Settings, algorithm: Algorithm, now: int) -> Summary | No
     if begins_elsewhere or state.rules != algorithm.settings:
         return None
     new = added(DeltaRsLog(depot).commits(state.depot_version), state.depot_version, found.version)
-    is_due = settings.idle_grace is not None and algorithm.due(state, now) is not None
+    is_due = settings.idle_timeout is not None and algorithm.due(state, now) is not None
     return None if is_due or set(new.values()) - {0} else Summary("spark")
 
 

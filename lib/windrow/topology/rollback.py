@@ -18,15 +18,15 @@ from deltalake import DeltaTable
 
 from windrow.columnar.arrow import plain, text
 from windrow.delta.table import history, open_table, reading
-from windrow.engine.processed import Counts, Processed
+from windrow.engine.result import Counts, MicrobatchResult
 from windrow.errors import DepotUnreadable, NotFound
 from windrow.model import tables
 from windrow.model.floors import Floors
-from windrow.runtime.opening import Inlet
-from windrow.runtime.progress import POSITION, Primed, Reached, position_row
+from windrow.runtime.opening import DepotReader
+from windrow.runtime.progress import POSITION, LedgerState, Reached, position_row
 
 
-def taken_back(primed: Primed, inlets: Sequence[Inlet], to: int) -> tuple[Processed, Reached]:
+def taken_back(primed: LedgerState, inlets: Sequence[DepotReader], to: int) -> tuple[MicrobatchResult, Reached]:
     """Return the rows that make the states what they were after microbatch `to`, and the position in `primed.depot`.
 
     Raises NotFound when Delta's log does not reach back to it, DepotUnreadable when a depot's log does not.
@@ -47,7 +47,7 @@ def taken_back(primed: Primed, inlets: Sequence[Inlet], to: int) -> tuple[Proces
     written = pa.concat_tables([rows, gone])
     known = pc.is_in(written["id"], now["id"].combine_chunks())
     written = written.append_column("known", known)
-    return Processed(written, Counts.of(written), Floors.empty()), positions[str(primed.depot)]
+    return MicrobatchResult(written, Counts.of(written), Floors.empty()), positions[str(primed.depot)]
 
 
 def _live_after(location: str, to: int, schema: pa.Schema) -> pa.Table:
@@ -84,9 +84,9 @@ def _microbatch(commit: Mapping[str, Any]) -> int | None:
 
 def _positions(rows: pa.Table) -> dict[str, Reached]:
     """Return how far each depot is read."""
-    kept = rows.filter(pc.starts_with(rows["id"], "depot/")).select(["depot", *POSITION, "depot_mark"])
+    kept = rows.filter(pc.starts_with(rows["id"], "depot/")).select(["depot", *POSITION, "commit_fingerprint"])
     return {
-        row["depot"]: Reached(row["depot_id"], row["start_from"], row["depot_version"], row["depot_mark"])
+        row["depot"]: Reached(row["depot_id"], row["start_from"], row["depot_version"], row["commit_fingerprint"])
         for row in kept.to_pylist()
     }
 
@@ -125,7 +125,7 @@ def _all(value: str, rows: pa.Table) -> pa.Array:
     return pa.repeat(pa.scalar(value, pa.string()), rows.num_rows)
 
 
-def _require_readable(inlet: Inlet, reached: Reached) -> None:
+def _require_readable(inlet: DepotReader, reached: Reached) -> None:
     """Raise DepotUnreadable when what a depot added since is no longer in its log."""
     engine = inlet.engine
     if reached.version < engine.depot().version:

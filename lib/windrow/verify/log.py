@@ -103,10 +103,10 @@ def _progress(snapshot: Snapshot, depot: Log) -> Iterator[Difference]:
     switches = rows.filter(pc.is_in(rows["kind"], pa.array(["pause", "resume"])))["kind"].to_pylist()
     right["paused"] = bool(switches) and switches[-1] == "pause"
     read = rows.filter(pc.and_(pc.equal(rows["kind"], "data"), pc.equal(rows["depot_version"], progress.depot_version)))
-    mark, by_spark = depot.marks.get(progress.depot_version), str(snapshot.depot_mark).startswith("spark:")
-    if mark is not None and not by_spark and (read.num_rows or snapshot.depot_mark is not None):
-        right["depot_mark"] = mark
-    held = {"token": snapshot.token, "paused": progress.paused, "depot_mark": snapshot.depot_mark}
+    mark, by_spark = depot.marks.get(progress.depot_version), str(snapshot.commit_fingerprint).startswith("spark:")
+    if mark is not None and not by_spark and (read.num_rows or snapshot.commit_fingerprint is not None):
+        right["commit_fingerprint"] = mark
+    held = {"token": snapshot.token, "paused": progress.paused, "commit_fingerprint": snapshot.commit_fingerprint}
     wrong = [
         {"column": name, "expected": str(value), "found": str(held[name])}
         for name, value in right.items()

@@ -22,8 +22,8 @@ BATCH = (
     "id, state, source, key, part, window_start, window_end, timeout, opened_by, closed_at, close_reason, "
     "message_count, bytes, oversize, first_event_time, last_event_time, opened_in, closed_in"
 )
-REJECTED = "id, reason, detail, off_by_us, raised_by_us, processing_time, microbatch, " + ", ".join(MESSAGE)
-PROGRESS = ", ".join([*Progress.__dataclass_fields__, "token", "depot_mark"])
+REJECTED = "id, reason, detail, missed_by_us, clock_lead_us, processing_time, microbatch, " + ", ".join(MESSAGE)
+PROGRESS = ", ".join([*Progress.__dataclass_fields__, "token", "commit_fingerprint"])
 SOURCES = "id, source, clock, floor, open_batches, open_messages, open_bytes, next_window_end"
 HISTORY = (
     "id, microbatch, kind, versions, messages_read, accepted, rejected, opened, closed, depot_version, clocks, rules, "
@@ -42,7 +42,7 @@ class Snapshot:
     progress: Progress
     progress_rows: int
     token: str
-    depot_mark: str | None
+    commit_fingerprint: str | None
     sources: pa.Table
     history: pa.Table
     batches: pa.Table
@@ -95,7 +95,7 @@ def read_snapshot(location: str, version: int) -> Snapshot:
         progress=progress,
         progress_rows=len(controls),
         token=controls[0]["token"],
-        depot_mark=controls[0]["depot_mark"],
+        commit_fingerprint=controls[0]["commit_fingerprint"],
         sources=plain(sources),
         history=plain(history),
         batches=flat,
@@ -133,7 +133,7 @@ def first_version(location: str, progress: Progress) -> tuple[int, list[str]]:
 
 @contextmanager
 def _readable(ledger: Ledger) -> Iterator[None]:
-    """Turn what delta-rs raises for a file that is gone, which has no class of its own, into NotFound."""
+    """MicrobatchInput what delta-rs raises for a file that is gone, which has no class of its own, into NotFound."""
     try:
         yield
     except TableUnreadable as error:

@@ -17,7 +17,7 @@ from windrow.delta.creation import add_columns, create_depot, create_ledger, cre
 from windrow.delta.locations import is_name
 from windrow.delta.lock import commit_lock
 from windrow.delta.log import DeltaRsLog, Log, added, identity, ledger_schema_of, payload_type, require_ledger
-from windrow.delta.maintenance import DeltaRsUpkeep
+from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.delta.table import (
     UNTRIMMED,
     beyond_files,
@@ -34,8 +34,8 @@ from windrow.engine.conversion import Conversion
 from windrow.engine.depot_and_ledger import DepotAndLedger
 from windrow.engine.depot_rows import cut_rows, rows_of
 from windrow.engine.embedded.ledger_files import LedgerFiles, Parts
-from windrow.engine.processed import Processed, process_here
-from windrow.engine.protocol import Input, Live, Merged, Upkeep
+from windrow.engine.protocol import Input, Live, Merged, TableMaintenance
+from windrow.engine.result import MicrobatchResult, process_here
 from windrow.engine.slices import cut, messages_of, refuse_changes
 from windrow.errors import (
     BrokenPromise,
@@ -50,7 +50,7 @@ from windrow.errors import (
 )
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION, is_other
-from windrow.model.step import Task, Wanted
+from windrow.model.step import BatchFilter, Task
 from windrow.settings.settings import Settings
 
 
@@ -62,14 +62,14 @@ class EmbeddedArrivals:
     depot: DeltaTable
     listed: Listed
     counts: Mapping[int, int | None]
-    octets: Mapping[int, int]
+    byte_count: Mapping[int, int]
     on_depot_delete: str
     conversion: Conversion
 
     def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
         """Return the next slice, or None when all is read."""
         left = {at: count for at, count in self.counts.items() if upto is None or at <= upto}
-        while versions := self.conversion.next_versions(left, self.octets, version, max_messages):
+        while versions := self.conversion.next_versions(left, self.byte_count, version, max_messages):
             if self.on_depot_delete == "ignore" and self.counts[versions[0]] is None:
                 self._require_feed(versions[0])
             feed = self._feed(versions[0], versions[-1])
@@ -185,9 +185,9 @@ class EmbeddedEngine(DepotAndLedger):
         """Return where the files of `depot` or `ledger` lie."""
         return self._depot if table == "depot" else self._ledger
 
-    def upkeep(self, table: str, location: str | None = None) -> Upkeep:
+    def upkeep(self, table: str, location: str | None = None) -> TableMaintenance:
         """Return what looks after the files of `depot` or `ledger`, of the engine's own or of one at another place."""
-        return DeltaRsUpkeep(self.path_of(table) if location is None else _path(location), table)
+        return DeltaRsMaintenance(self.path_of(table) if location is None else _path(location), table)
 
     def open_input(self, file: str, format_: str) -> Input:
         """Open a file or Delta table to ingest."""
@@ -255,19 +255,19 @@ class EmbeddedEngine(DepotAndLedger):
         if any(count != 0 for count in counts.values()):
             conversion = Conversion.of(self._settings, depot, self._as_rows)
             new = {version: count for version, count in conversion.counts(counts).items() if count != 0}
-            octets, listed = conversion.octets(log, after, upto), Listed.of(depot.id, after + 1, commits)
+            byte_count, listed = conversion.byte_count(log, after, upto), Listed.of(depot.id, after + 1, commits)
             deleting = self._settings.on_depot_delete
-            handle(EmbeddedArrivals(self._depot, table, listed, new, octets, deleting, conversion))
+            handle(EmbeddedArrivals(self._depot, table, listed, new, byte_count, deleting, conversion))
 
-    def process(self, task: Task, arrived: Slice | None, live: Live, wanted: Wanted | None) -> Processed:
+    def process(self, task: Task, arrived: Slice | None, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
         """Run a task over what arrived, if anything did, and the open batches that are wanted (None: all)."""
         return process_here(task, arrived, live, wanted)
 
-    def commit_form(self, processed: Processed) -> str:
+    def commit_form(self, processed: MicrobatchResult) -> str:
         """Return that it is one transaction of delta-rs."""
         return TRANSACTION
 
-    def merge(self, processed: Processed, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
+    def merge(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Replace the files that prime read, as far as their rows changed: Delta's conflict check is the fence."""
         rows, files = processed.rows, live.open
         if not (isinstance(rows, pa.Table) and isinstance(files, LedgerFiles)):

@@ -33,8 +33,8 @@ from windrow.engine.arrivals import Arrivals, Listed, Slice
 from windrow.engine.choice import LITTLE_BYTES, MERGE, OVERWRITE, fits_driver, reads_all
 from windrow.engine.conversion import Conversion
 from windrow.engine.embedded.engine import added_rows, without_feed
-from windrow.engine.processed import Processed, Rows, process_here
 from windrow.engine.protocol import Input, Live, Merged, no_messages
+from windrow.engine.result import MicrobatchResult, Rows, process_here
 from windrow.engine.spark.commit import BEYOND, SparkCommit
 from windrow.engine.spark.errors import BAD_VALUE, translated
 from windrow.engine.spark.executors import ExecutorInput, process_on_executors
@@ -47,7 +47,7 @@ from windrow.errors import ExpressionError, FileRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model import tables
 from windrow.model.commits import CHANGE, FEED_COLUMNS
-from windrow.model.step import Task, Wanted
+from windrow.model.step import BatchFilter, Task
 
 ASKING = "windrow-asks-whether-delta-skips-this"
 EVERY_FILE = 2_147_483_647  # a rate limit would split commits, and what is read by version would lose the second half
@@ -197,11 +197,11 @@ class SparkEngine(SparkTables):
             chosen = self._settings
             with configured(self._session, ALIKE), ExitStack() as kept:
                 conversion = Conversion.of(chosen, table, self._as_rows)
-                octets = conversion.octets(self._log(self._depot), begin - 1, table.version)
+                byte_count = conversion.byte_count(self._log(self._depot), begin - 1, table.version)
                 mapped = conversion.mapped(frame)
                 known = conversion.counts(counts)
                 deleting, most = chosen.on_depot_delete, chosen.max_driver_messages
-                arrivals = SparkArrivals.of(mapped, listed, known, octets, deleting, most, conversion, kept)
+                arrivals = SparkArrivals.of(mapped, listed, known, byte_count, deleting, most, conversion, kept)
                 if arrivals.last is None:
                     return begin
                 handle(arrivals)
@@ -219,7 +219,7 @@ class SparkEngine(SparkTables):
         )
         return plain(rows.select([name for name, _ in tables.HISTORY]).toArrow())
 
-    def process(self, task: Task, arrived: Slice | None, live: Live, wanted: Wanted | None) -> Processed:
+    def process(self, task: Task, arrived: Slice | None, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
         """Run a task over what arrived, if anything did, and the open batches that are wanted: `choice.py` says where.
 
         `wanted` is None for all of them.
@@ -245,13 +245,13 @@ class SparkEngine(SparkTables):
         frames = [frame_of(self._session, rows) for rows in beside]
         return ExecutorInput(frame_of(self._session, messages), messages.num_rows, frames)
 
-    def commit_form(self, processed: Processed) -> str:
+    def commit_form(self, processed: MicrobatchResult) -> str:
         """Return how `merge` will commit what was processed: an overwrite writes all that is open, so it was read."""
         if self._takes_settings is None:
             self._takes_settings = takes(self._session, BEYOND)
         return OVERWRITE if processed.whole and self._takes_settings else MERGE
 
-    def merge(self, processed: Processed, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
+    def merge(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Commit what was processed in one transaction of Spark, fenced by the token."""
         self._known = None
         try:

@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.columnar.arrow import plain
-from windrow.engine.processed import Counts, Processed
 from windrow.engine.protocol import Live
+from windrow.engine.result import Counts, MicrobatchResult
 from windrow.engine.slices import require_text
 from windrow.engine.spark.open_batches import SparkOpen
 from windrow.model import messages as message_columns
@@ -26,7 +26,7 @@ from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.open_batches import SCHEMA, OpenBatches
 from windrow.model.soundness import require_batches
-from windrow.model.step import CHANGED, Task, Wanted
+from windrow.model.step import CHANGED, BatchFilter, Task
 
 ROWS_OF_A_PARTITION = 200_000
 IN_ORDER = 2_000_000  # messages and open messages, from which on streams are put in order
@@ -91,7 +91,7 @@ class ExecutorInput:
     beside: list[DataFrame]
 
 
-def process_on_executors(task: Task, given: ExecutorInput, live: Live, wanted: Wanted | None) -> Processed:
+def process_on_executors(task: Task, given: ExecutorInput, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
     """Run a task over what arrived and the open batches that are wanted (None: all)."""
     opened = _on_executors(live, given)
     streams = given.messages.select("source", "key")
@@ -109,7 +109,7 @@ def process_on_executors(task: Task, given: ExecutorInput, live: Live, wanted: W
     counts, left = _counted(held)
     passed = Floors.empty() if wanted is None else wanted.passed
     cuts = Floors.empty() if task.last is None else task.step.due(Floors(task.last.source, task.last.floor + 1))
-    return Processed(held, counts, cuts, totals.after(read, left, passed), "executors", whole=wanted is None)
+    return MicrobatchResult(held, counts, cuts, totals.after(read, left, passed), "executors", whole=wanted is None)
 
 
 def _on_executors(live: Live, given: ExecutorInput) -> SparkOpen:

@@ -42,8 +42,8 @@ class SparkLog:
                 return None
             raise
 
-    def octets_added(self, after: int, upto: int) -> dict[int, int]:
-        """Return for versions of a raw depot how many octets the files have that each added."""
+    def bytes_added(self, after: int, upto: int) -> dict[int, int]:
+        """Return for versions of a raw depot how many bytes the files have that each added."""
         latest = self._history("version", limit=1)[0]["version"]
         new = self._history("version", "operationMetrics", limit=max(latest - after, 1))
         sizes = {commit["version"]: (commit["operationMetrics"] or {}).get("numOutputBytes") for commit in new}

@@ -36,7 +36,7 @@ class SparkArrivals:
     frame: DataFrame
     listed: Listed
     counts: Mapping[int, int | None]
-    octets: Mapping[int, int]
+    byte_count: Mapping[int, int]
     on_depot_delete: str
     max_driver_messages: int
     last: int | None
@@ -50,7 +50,7 @@ class SparkArrivals:
         frame: DataFrame,
         listed: Listed,
         counts: Mapping[int, int | None],
-        octets: Mapping[int, int],
+        byte_count: Mapping[int, int],
         on_depot_delete: str,
         max_driver_messages: int,
         conversion: Conversion,
@@ -64,7 +64,7 @@ class SparkArrivals:
         """
         known = [count for count in counts.values() if count is not None]
         total = sum(known) if len(known) == len(counts) else frame.count()
-        fits = total <= conversion.most_rows(max_driver_messages) and conversion.fits(octets)
+        fits = total <= conversion.most_rows(max_driver_messages) and conversion.fits(byte_count)
         feed = _collected(frame, conversion) if fits and not conversion.spreads(total, max_driver_messages) else None
         if feed is None:
             kept.enter_context(Kept()).keep(frame)
@@ -72,12 +72,12 @@ class SparkArrivals:
         new = {version: count for version, count in counts.items() if count != 0 and version <= (last or 0)}
         rows = None if feed is None else _rows_of(feed, on_depot_delete, conversion)
         parsed = kept.enter_context(Kept())
-        return cls(frame, listed, new, octets, on_depot_delete, max_driver_messages, last, rows, conversion, parsed)
+        return cls(frame, listed, new, byte_count, on_depot_delete, max_driver_messages, last, rows, conversion, parsed)
 
     def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
         """Return the next slice, or None when all is read."""
         left = {at: count for at, count in self.counts.items() if upto is None or at <= upto}
-        while versions := self.conversion.next_versions(left, self.octets, version, max_messages):
+        while versions := self.conversion.next_versions(left, self.byte_count, version, max_messages):
             counts = {at: self.counts[at] for at in versions}
             arrived = self._slice(counts)
             if arrived is not None:

@@ -188,7 +188,7 @@ def check_memory(engine: str, total: int | None) -> Iterator[Finding]:
 
 
 def total_memory() -> int | None:
-    """Return the memory of the machine, or the less that its container may use, in octets; None where nobody says."""
+    """Return the memory of the machine, or the less that its container may use, in bytes; None where nobody says."""
     try:
         whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
