@@ -71,7 +71,7 @@ format: $(INSTALLED) ## sort imports and format
 	.venv/bin/ruff format
 
 .PHONY: wheel
-wheel: $(INSTALLED) ## build dist/windrow-VERSION-py3-none-any.whl, the same octets from the same sources
+wheel: $(INSTALLED) ## build dist/windrow-VERSION-py3-none-any.whl, the same bytes from the same sources
 	@.venv/bin/python -m pip wheel --quiet --disable-pip-version-check --no-input --no-deps \
 	    --build-constraint constraints.txt --wheel-dir dist .
 	@ls dist/*.whl

@@ -57,7 +57,7 @@ def test_content(wheel: Path) -> None:
 
 def test_same_again(wheel: Path, tmp_path: Path) -> None:
     """
-    The same sources give the same octets.
+    The same sources give the same bytes.
     """
     one, other = (hashlib.sha256(file.read_bytes()).hexdigest() for file in (wheel, build(tmp_path)))
     assert one == other
