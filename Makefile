@@ -77,8 +77,9 @@ wheel: $(INSTALLED) ## build dist/windrow-VERSION-py3-none-any.whl, the same byt
 	@ls dist/*.whl
 
 .PHONY: reference
-reference: require-java $(INSTALLED) ## write what the docs take from the code: docs/reference, results of queries
+reference: require-java $(INSTALLED) ## write what the docs take from the code: docs/reference, guards, results of queries
 	.venv/bin/python docs/reference/generate.py
+	.venv/bin/python -m tests.guards --write
 	WRITE_DOCS=1 .venv/bin/python -m pytest -q -m "slow or not slow" tests/docs/test_blocks.py
 
 .PHONY: pictures
