@@ -33,8 +33,8 @@ test-fast: $(INSTALLED) ## run the tests of what is pure, without Spark and tabl
 	@.venv/bin/python -m pytest $(IN_PARALLEL) -m "not slow and not spark" $(PURE)
 
 .PHONY: test-all
-test-all: require-java $(INSTALLED) ## run the tests, the slow ones too
-	@.venv/bin/python -m pytest $(IN_PARALLEL) -m "slow or not slow"
+test-all: require-java $(INSTALLED) ## run the tests, the slow ones too, with 300 histories and examples each
+	@HYPOTHESIS_PROFILE=all .venv/bin/python -m pytest $(IN_PARALLEL) -m "slow or not slow"
 
 .PHONY: test-nightly
 test-nightly: require-java $(INSTALLED) ## run all tests with 10,000 histories and examples each, which takes a night

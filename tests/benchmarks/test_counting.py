@@ -58,6 +58,7 @@ class TestOpened:
             assert opened.seen()["files"] == 0
 
 
+@pytest.mark.slow
 class TestSpark:
     def test_rows(self, spark: Any) -> None:
         """

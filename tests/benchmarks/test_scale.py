@@ -34,6 +34,7 @@ def settings(depot: Path, ledger: Path) -> windrow.Settings:
     )
 
 
+@pytest.mark.slow
 class TestGenerated:
     def test_versions_have_everything_once(self, spark: Any, batched: tuple[Path, Path]) -> None:
         """
@@ -66,6 +67,7 @@ class TestGenerated:
         assert 0 < wide(spark, 2_000, 1, 10).count() < 1_000
 
 
+@pytest.mark.slow
 class TestChecks:
     def test_balance(self, spark: Any, batched: tuple[Path, Path]) -> None:
         """
@@ -124,6 +126,7 @@ class TestMemory:
         forget_peak()
         assert resident("VmHWM") < before + 50_000_000
 
+    @pytest.mark.slow
     def test_java(self, spark: Any) -> None:
         """
         The heap of the JVM is used, and never more than it may be.
