@@ -98,6 +98,7 @@ def cut(data: bytes, size: int) -> list[tuple[str, int, bytes, bool]]:
     return [("gateway", number, part, number == len(parts)) for number, part in enumerate(parts, 1)]
 
 
+@pytest.mark.slow_on_spark
 def test_any_microbatches(world: Raw, engine: EngineFactory, tmp_path: Path, clock: ManualClock) -> None:
     """
     Chunks in any order and any versions, repeated, in microbatches of any size: the messages and rejections of the
