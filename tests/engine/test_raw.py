@@ -210,7 +210,7 @@ def test_field_called_version(world: Raw) -> None:
         world.run(EngineFactory("embedded"), format={"type": "csv", "fields": {"_commit_version": "int64"}})
 
 
-@pytest.mark.slow_on_executors
+@pytest.mark.slow_on_spark
 def test_max_messages(world: Raw, engine: EngineFactory) -> None:
     """
     A microbatch takes no more versions than have `max_messages` chunks together, as long as one has not more.
@@ -224,7 +224,7 @@ def test_max_messages(world: Raw, engine: EngineFactory) -> None:
     assert read == [2] * (versions // 2) + [1] * (versions % 2)
 
 
-@pytest.mark.slow_on_executors
+@pytest.mark.slow_on_spark
 def test_max_read_bytes(world: Raw, engine: EngineFactory) -> None:
     """
     A microbatch takes no more versions than have `max_read_bytes` bytes together; a larger one is one by itself.
