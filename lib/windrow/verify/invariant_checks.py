@@ -92,7 +92,7 @@ def _messages(snapshot: Snapshot) -> pa.Table:
         {new: pa.DictionaryArray.from_arrays(row, batches[name].combine_chunks()) for new, name in of_batch.items()}
         | {name: messages[name] for name in ("type", "event_time", "received_at")}
         | {
-            "bytes": pc.add(*content_bytes),
+            "content_bytes": pc.add(*content_bytes),
             "previous_event_time": time.take(pa.array(np.arange(row.size) - 1, mask=first)),
         }
     )
