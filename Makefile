@@ -4,7 +4,7 @@ PYTHON ?=
 ENGINE ?= spark
 TIMES ?= 100
 
-PYTHONS = $(or $(PYTHON),python3.11 python3.12 python3 python)
+PYTHONS = $(or $(PYTHON),python3.11 python3.12 python3.13 python3 python)
 PIP_INSTALL = .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
 INSTALLED = .venv/.installed
 # Each process starts a Spark session of its own when it comes to a test that needs one.
@@ -66,7 +66,7 @@ format: $(INSTALLED) ## sort imports and format
 	.venv/bin/ruff format
 
 .PHONY: wheel
-wheel: $(INSTALLED) ## build dist/windrow-VERSION-py3-none-any.whl, the same octets from the same sources
+wheel: $(INSTALLED) ## build dist/windrow_delta-VERSION-py3-none-any.whl, the same bytes from the same sources
 	@.venv/bin/python -m pip wheel --quiet --disable-pip-version-check --no-input --no-deps \
 	    --build-constraint constraints.txt --wheel-dir dist .
 	@ls dist/*.whl
@@ -90,12 +90,12 @@ clean: ## remove .venv, builds and caches (tables under data/ and demo/ stay)
 $(INSTALLED): pyproject.toml constraints.txt
 	@for python in $(PYTHONS); do \
 	    version=$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null); \
-	    case $$version in 3.11|3.12) break ;; esac; \
+	    case $$version in 3.11|3.12|3.13) break ;; esac; \
 	    version=; \
 	done; \
 	if [ -z "$$version" ]; then \
-	    echo "Windrow needs Python 3.11 or 3.12, and found neither under the name of: $(PYTHONS)."; \
-	    echo "Install one (Debian 12, Ubuntu 24.04: apt-get install python3 python3-venv; macOS: brew install python@3.12)"; \
+	    echo "Windrow needs Python 3.11, 3.12 or 3.13, and found none of them as: $(PYTHONS)."; \
+	    echo "Install one (Debian 12, Ubuntu 24.04: apt-get install python3 python3-venv; macOS: brew install python@3.13)"; \
 	    echo "or say where it is: make setup PYTHON=/path/to/python3.11"; \
 	    exit 1; \
 	fi >&2; \
