@@ -32,7 +32,7 @@ windrow() {{ python -c 'import sys; from windrow.cli import main; sys.exit(main(
 FOR_A_SHELL = {"|", ">", ">>", "<", "&&", "||", ";", "&", "2>"}
 FOR_EVER = {"--every": signal.SIGTERM, "--watch": signal.SIGINT}
 VARIABLE = re.compile(r"([A-Z][A-Z0-9_]*)=(.*)")
-WITH_EXTRAS = re.compile(r"([\w-]+)\[([\w,]+)\]")
+WITH_EXTRAS = re.compile(r"(\.|[\w-]+)\[([\w,]+)\]")
 DONE = Said(0, "", "")
 
 
@@ -116,7 +116,7 @@ def _extras(arguments: list[str]) -> None:
     """Raise for extras, or a name with extras, that are not those of this project."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for name, extras in (found.groups() for found in map(WITH_EXTRAS.match, arguments) if found):
-        assert name == project["name"], f"the distribution is called {project['name']}, not {name}"
+        assert name in (project["name"], "."), f"the distribution is called {project['name']}, not {name}"
         unknown = set(extras.split(",")) - set(project["optional-dependencies"])
         assert not unknown, f"there are no extras {unknown}"
 
