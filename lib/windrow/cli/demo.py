@@ -45,8 +45,8 @@ def demo(
         if not json:
             aside.print(text, soft_wrap=True)
 
-    step("Batches five minutes of real measurements in three steps. The first run on a machine takes longest:")
-    step("Spark downloads Delta, or the embedded engine compiles.")
+    step("This demo groups five minutes of real measurements into batches, in three steps.")
+    step("The first run on a machine takes longest: Spark downloads Delta, or the embedded engine compiles.")
     step("[bold]1 of 3, ingest[/bold]: copies a recorded file into the depot, a Delta table that only grows")
     _ingest(into, settings, json)
     step("[bold]2 of 3, run[/bold]: groups the messages into batches; each microbatch is one commit to the ledger")
@@ -148,7 +148,7 @@ def _tell(found: dict[str, Any], into: Path, query: str) -> None:
     count = options.count
     say(
         f"{count(found['closed_batches'], 'closed batch')}, {found['messages_per_closed_batch']} messages each; "
-        f"{count(found['open_batches'], 'batch')} still open, as the recording ends there. A later run closes them."
+        f"{count(found['open_batches'], 'batch')} still open, because the recording ends. A later run closes them."
     )
     for reason, number in found["rejected"].items():
         say(f"  rejected {number:>6,}  {reason}")
@@ -175,7 +175,7 @@ def _stall(worst: dict[str, Any], needed: dict[str, Any]) -> str:
     allowed = needed["max_delay_us"] // 1_000_000
     enough = -(-needed["needed_us"] // 1_000_000)
     return (
-        f"{worst['source']} stalls: it falls silent, then sends at once all that it measured meanwhile, up to "
+        f"{worst['source']} stalls: it falls silent, then sends everything it measured meanwhile at once, up to "
         f"{worst['needed_delay_us'] / 1_000_000:.0f} s late. With max_delay = {allowed}s its batches are closed by "
         f"then, so {worst['messages']:,} of its messages are rejected, each on record. "
         f'max_delay = "{enough}s" would keep every message, and batches would close that much later.'
