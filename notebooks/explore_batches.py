@@ -26,7 +26,7 @@ at.views()  # closed_batches, open_batches, closed_messages, rejected_messages, 
 # MAGIC ## How many, how large, how long
 # MAGIC
 # MAGIC `opened_by` says why a window begins where it does: with a message, or because a second message of a type
-# MAGIC (`conflict`) or too many octets (`size`) split the one before.
+# MAGIC (`conflict`) or too many bytes (`size`) split the one before.
 
 # COMMAND ----------
 

@@ -53,7 +53,7 @@ at.show(f"{waiting.num_rows} versions wait.")
 # MAGIC %md
 # MAGIC ## Clocks
 # MAGIC
-# MAGIC A source that stands far behind the others is silent or late; its batches close `idle_grace` after they are
+# MAGIC A source that stands far behind the others is silent or late; its batches close `idle_timeout` after they are
 # MAGIC due.
 
 # COMMAND ----------
@@ -115,21 +115,28 @@ at.show(f"{waiting.num_rows} versions wait.")
 # MAGIC ## Pictures: messages, phases, lag
 # MAGIC
 # MAGIC `newest_ms` and `oldest_ms` say how long before a microbatch the newest message had arrived, of the source
-# MAGIC furthest ahead and of the one furthest behind. A backlog that is worked off is a line that falls.
+# MAGIC furthest ahead and of the one furthest behind. A backlog that is worked off is a line that falls. How long the
+# MAGIC commit took follows from when Delta's log noted it, as far back as the log goes.
 
 # COMMAND ----------
 
 from windrow.columnar.arrow import plain
+from windrow.delta.locations import for_spark, reference
 from windrow.reading import plot
 
+commits = spark.sql(f"DESCRIBE HISTORY {reference(for_spark(at.settings.ledger))}")
+number = "CAST(get_json_object(userMetadata, '$.microbatch') AS BIGINT) AS microbatch"
+commits.selectExpr(number, "timestamp").createOrReplaceTempView("commits")
 history = plain(
     spark.sql("""
         SELECT
           microbatch, kind, attempt, messages, accepted, rejected, opened, closed, engine, started_at,
-          prime_ms, plan_ms, process_ms, CAST(NULL AS DOUBLE) AS commit_ms,
+          prime_ms, plan_ms, process_ms,
+          greatest(unix_millis(timestamp) - unix_millis(started_at) - prime_ms - plan_ms - process_ms, 0) AS commit_ms,
           if(kind = 'data', unix_millis(started_at) - unix_millis(array_max(clocks.clock)), NULL) AS newest_ms,
           if(kind = 'data', unix_millis(started_at) - unix_millis(array_min(clocks.clock)), NULL) AS oldest_ms
         FROM microbatches
+        LEFT JOIN (SELECT microbatch, max(timestamp) AS timestamp FROM commits GROUP BY microbatch) USING (microbatch)
         ORDER BY microbatch
     """).toArrow()
 )

@@ -46,8 +46,8 @@ asked.createOrReplaceTempView("asked")
 # MAGIC   source,
 # MAGIC   reason,
 # MAGIC   count(*) AS messages,
-# MAGIC   count_if(raised_by_us > 0) AS raised,
-# MAGIC   round(max(off_by_us) / 1e6, 3) AS missed_by_seconds_at_most,
+# MAGIC   count_if(clock_lead_us > 0) AS raised,
+# MAGIC   round(max(missed_by_us) / 1e6, 3) AS missed_by_seconds_at_most,
 # MAGIC   min(event_time) AS first,
 # MAGIC   max(event_time) AS last
 # MAGIC FROM asked
@@ -65,7 +65,7 @@ asked.createOrReplaceTempView("asked")
 
 times = ("event_time", "received_at", "processing_time")
 exact = asked.select("*", *(F.unix_micros(name).alias(f"{name}_us") for name in times))
-mine = exact.orderBy(F.desc("off_by_us"), "id").first()
+mine = exact.orderBy(F.desc("missed_by_us"), "id").first()
 
 if mine is None:
     at.show("Nothing was rejected of what the parameters ask for. `windrow show --key K --at TIME` finds any message.")
@@ -96,7 +96,7 @@ if mine is not None:
     then = spark.table("microbatches").where(F.col("microbatch") == mine["microbatch"])
     rules = then.select(F.get_json_object("rules", "$.max_delay"), F.get_json_object("rules", "$.max_leap")).first()
     moments_us = [mine[f"{name}_us"] for name in times]
-    refused = Refused(mine["reason"], mine["detail"], mine["off_by_us"] or 0, mine["source"], *moments_us)
+    refused = Refused(mine["reason"], mine["detail"], mine["missed_by_us"] or 0, mine["source"], *moments_us)
     answer = explain(refused, *(int(value) for value in rules))
     at.show(f"{mine['key']} {mine['type']}: {mine['reason']}\n{answer.why};\n{answer.remedy}.")
 

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from windrow.errors import LONGEST_LINE, TableRefused, first_line
@@ -14,6 +16,10 @@ from windrow.errors import LONGEST_LINE, TableRefused, first_line
             "it: [X] x",
         ),
         (
+            ": x.SparkException: awaitResult: \n\tat a.b(c)\nCaused by: java.io.IOException: No space",
+            "java.io.IOException: No space",
+        ),
+        (
             "Generic error\n   \x1b[31m\u21b3\x1b[0m Unable to open\n   \x1b[31m\u21b3\x1b[0m No space\n",
             "Generic error: Unable to open: No space",
         ),
@@ -25,6 +31,19 @@ def test_first_line(said: str, line: str) -> None:
     What another library says comes in one line: the first that says something, with the causes that belong to it.
     """
     assert first_line(ValueError(said)) == line
+
+
+def test_cause_in_another_thread(spark: Any) -> None:
+    """
+    What Spark says of a thread that failed is what that thread says.
+    """
+    from pyspark.errors.exceptions.captured import convert_exception
+
+    java = spark.sparkContext._jvm
+    failed = java.org.apache.spark.SparkException(
+        "Exception thrown in awaitResult: ", java.java.io.IOException("No space")
+    )
+    assert first_line(convert_exception(failed)) == "java.io.IOException: No space"
 
 
 def test_a_kind_of_an_error_has_its_code():

@@ -285,6 +285,10 @@ def first_line(error: BaseException) -> str:
     said = [line for line in lines if not line.startswith("An error occurred while calling")]
     classified = [line for line in said if line.startswith("Caused by: ") and ": [" in line]
     ours = [line[line.index("WINDROW-") :] for line in said if "WINDROW-" in line]  # from a Python worker of Spark
+    if said and "awaitResult" in said[0]:  # another thread failed, and PySpark keeps its error, or has it in the text
+        if isinstance(cause := getattr(error, "_cause", None), BaseException):
+            return first_line(cause)
+        said = [line for line in said if line.startswith("Caused by: ")] or said
     first = (ours or classified or said or [type(error).__name__])[0].removeprefix("Caused by: ").removeprefix(": ")
     causes = [line.removeprefix(CAUSE) for line in said[1:] if line.startswith(CAUSE)]
     whole = ": ".join([first, *causes])

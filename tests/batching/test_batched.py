@@ -99,4 +99,4 @@ def test_off_by_centuries() -> None:
     early = table([message(event_time=odd + 1_000_000, received_at=0)])
     late = table([message(event_time=-odd - 5_000_000, received_at=0)])
     for given in (early, late):
-        assert windrow.batch(given, RULES).rejected["off_by_us"].to_pylist() == [odd]
+        assert windrow.batch(given, RULES).rejected["missed_by_us"].to_pylist() == [odd]

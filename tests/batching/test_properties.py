@@ -90,7 +90,7 @@ def expected_rejections(oracle: Oracle, messages: Iterable[Message]) -> list[Row
     return [
         picked(by_index[rejected.index], FULL_CONTENT)
         | picked(rejected, ("reason", "processing_time"))
-        | {"off_by_us": rejected.off_by, "raised_by_us": rejected.raised_by}
+        | {"missed_by_us": rejected.off_by, "clock_lead_us": rejected.raised_by}
         for rejected in oracle.rejected
     ]
 
@@ -356,7 +356,7 @@ class TestMessages:
             twin = identity(row, (*STREAM, "type", "event_time")) in accepted
             reasons = {"too_old": late > 0, "too_futuristic": early > 0, "duplicate": twin}
             assert row["reason"] == next(reason for reason, holds in reasons.items() if holds)
-            assert row["off_by_us"] == max(late, early, 0)
+            assert row["missed_by_us"] == max(late, early, 0)
 
 
 class TestCutting:
@@ -417,13 +417,13 @@ class TestCutting:
 
     @FEWER
     @given(programs(), cuts(), st.integers(1, 8))
-    def test_any_octets(self, log, cuts, most):
+    def test_any_bytes(self, log, cuts, most):
         """
         Payloads that are more than one array of Arrow holds change nothing, not even the types of the columns.
         """
         messages, rules = table(log.messages, log), windrow_rules(log.rules)
         few, whole = windrow.batch(messages, rules), Books().play(log, cuts)
-        with patch.object(arrow, "MOST_OCTETS", most):
+        with patch.object(arrow, "MOST_BYTES", most):
             many, apart = windrow.batch(messages, rules), Books().play(log, cuts)
         assert (many.batches.schema, many.rejected.schema) == (few.batches.schema, few.rejected.schema)
         assert apart.batches == whole.batches
@@ -661,7 +661,7 @@ class TestWishes:
     @pytest.mark.parametrize("unlimited", [None, 0])
     def test_no_byte_limit(self, unlimited):
         """
-        With no limit a batch takes any number of octets.
+        With no limit a batch takes any number of bytes.
         """
         messages = tuple(Message(0, "", "k", name, 0, 0, None, "x" * 20_000_000, 0) for name in "ab")
         rules = OracleRules(window=10, max_delay=5, max_leap=1, max_batch_bytes=unlimited)
@@ -670,16 +670,16 @@ class TestWishes:
 
     @pytest.mark.parametrize(("limit", "counts"), [(4, [4]), (3, [3, 1]), (2, [2, 2]), (1, [1, 1, 1, 1])])
     @pytest.mark.parametrize("cuts", [0, -1], ids=["one call", "a call for each message"])
-    def test_byte_limit_to_the_octet(self, limit, counts, cuts):
+    def test_byte_limit_to_the_byte(self, limit, counts, cuts):
         """
-        A batch takes as many octets as the limit, and not one more, whichever call it was opened in.
+        A batch takes as many bytes as the limit, and not one more, whichever call it was opened in.
         """
         steps = tuple((Message(at, "", "k", name, at, at, None, None, at),) for at, name in enumerate("abcd"))
         log = Log(OracleRules(window=100, max_delay=5, max_leap=1, max_batch_bytes=limit), steps, versioned=True)
         assert [batch["message_count"] for batch in Books().play(log, cuts).batches] == counts
 
     @pytest.mark.parametrize(("limit", "counts"), [(4, [4]), (3, [3, 1]), (2, [2, 2]), (1, [1, 1, 1, 1])])
-    def test_parts_to_the_octet(self, limit, counts):
+    def test_parts_to_the_byte(self, limit, counts):
         """
         What has one time cannot be split; once closed it stands in parts that take as much as the limit.
         """
@@ -800,7 +800,7 @@ class TestWishes:
 
     @pytest.mark.parametrize("keys", ["ab", "ba"])
     @pytest.mark.parametrize("count", [4, 300])
-    def test_a_stream_leaves_no_octets_to_the_next(self, count, keys):
+    def test_a_stream_leaves_no_bytes_to_the_next(self, count, keys):
         """
         The half of a window weighs what its own stream put into it.
         """

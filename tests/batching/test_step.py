@@ -25,7 +25,7 @@ from windrow.engine.protocol import Held
 from windrow.errors import BrokenPromise
 from windrow.model import messages, tables
 from windrow.model.floors import Floors, FloorsByVersion, Ints
-from windrow.model.step import Outcome, Task
+from windrow.model.step import StepResult, Task
 
 VERSIONED = logs(kinds=("message",) * 12 + ("tick", "tick", "flush"), versioned=st.just(True))
 PARTS = st.sampled_from((1, 2, 3))
@@ -159,9 +159,11 @@ class TestMicrobatches:
         books = Ledger(log, latest=latest).play(replace(log, steps=((bad, *first), *others))).books
         assert without_names(books.batches) == without_names(alone.batches)
         (refused,) = [row for row in books.rejected if row["reason"] in ("invalid", "clock_ahead")]
-        assert (refused["reason"], refused["off_by_us"]) == (("clock_ahead", 7) if name == "ahead" else ("invalid", 0))
+        assert (refused["reason"], refused["missed_by_us"]) == (
+            ("clock_ahead", 7) if name == "ahead" else ("invalid", 0)
+        )
         assert refused["detail"] == (None if name == "ahead" else f"{name} is NULL")
-        assert (refused["processing_time"], refused["raised_by_us"]) == (None, None)
+        assert (refused["processing_time"], refused["clock_lead_us"]) == (None, None)
         rest = [row for row in books.rejected if row is not refused]
         assert in_any_order(without_names(rest)) == in_any_order(without_names(alone.rejected))
         assert len({row["id"] for row in books.rejected}) == len(books.rejected)
@@ -180,7 +182,7 @@ class TestMicrobatches:
 class Twice(Batching):
     """A step that returns every row twice."""
 
-    def __call__(self, task: Task, messages: pa.Table, processing_time: Ints, live: pa.Table) -> Outcome:
+    def __call__(self, task: Task, messages: pa.Table, processing_time: Ints, live: pa.Table) -> StepResult:
         """Return what batching returns, twice."""
         once = super().__call__(task, messages, processing_time, live)
         known = pa.concat_arrays([once.known, once.known])

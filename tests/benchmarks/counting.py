@@ -30,7 +30,7 @@ from pyspark.sql import SparkSession
 
 OPEN, CREATE, CLOSE, DIRECTORY, OVERFLOW = 0x20, 0x100, 0x18, 0x40000000, 0x4000  # of inotify.h
 EVENT = struct.Struct("iIII")
-EVENTS = 4_194_304  # octets: more than the kernel keeps of a watch
+EVENTS = 4_194_304  # bytes: more than the kernel keeps of a watch
 LOG_ENTRY = re.compile(r"\d{20}(\.\w+)*\.(json|parquet|crc)|_last_checkpoint")
 CHECKSUM = re.compile(r"\..*\.crc")
 PATIENCE_SECONDS = 60

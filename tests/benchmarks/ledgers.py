@@ -15,7 +15,7 @@ from tests.benchmarks.peers import inputs
 TYPES = 5
 RULES = {"window": "2h", "max_delay": "30m"}
 # No tick may close what is to stay open, and none of the windows ends while it is measured.
-OPEN = {"rules": RULES, "idle_grace": "never"}
+OPEN = {"rules": RULES, "idle_timeout": "never"}
 
 
 def build(spark: SparkSession, depot: Path, ledger: Path, batches: int, **more: Any) -> None:

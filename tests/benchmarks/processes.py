@@ -28,14 +28,14 @@ PROC = Path("/proc")
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What a command took: wall time, most octets of resident memory, the names of the programs it ran.
+    """What a command took: wall time, most bytes of resident memory, the names of the programs it ran.
 
-    `own_peak_octets` is the memory of the process itself, without what it started.
+    `own_peak_bytes` is the memory of the process itself, without what it started.
     """
 
     seconds: float
-    peak_octets: int
-    own_peak_octets: int
+    peak_bytes: int
+    own_peak_bytes: int
     programs: frozenset[str]
 
 
@@ -61,7 +61,7 @@ def run(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
             raise RuntimeError(f"{command} ended with {process.returncode}: {said.read().decode()}")
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # what a process was before it became the command counts
     peak = used.ru_maxrss * 1024 if used.ru_maxrss > own else 0
-    return Finished(seconds, max(watch.peak.octets, peak), watch.own_peak.octets, frozenset(watch.programs))
+    return Finished(seconds, max(watch.peak.byte_count, peak), watch.own_peak.byte_count, frozenset(watch.programs))
 
 
 class Watch:
@@ -83,9 +83,9 @@ class Watch:
     def _look(self) -> None:
         while not self._over.wait(PAUSE):
             found = {process: status(process) for process in family(self._process)}
-            self.peak.look({process: octets for process, (_, octets) in found.items()})
+            self.peak.look({process: byte_count for process, (_, byte_count) in found.items()})
             self.own_peak.look({self._process: found[self._process][1]})
-            self.programs |= {name for name, octets in found.values() if octets}
+            self.programs |= {name for name, byte_count in found.values() if byte_count}
 
 
 class Peak:
@@ -93,12 +93,14 @@ class Peak:
 
     def __init__(self) -> None:
         """Begin without any."""
-        self.octets = 0
+        self.byte_count = 0
         self._before: frozenset[int] = frozenset()
 
     def look(self, held: Mapping[int, int]) -> None:
-        """Take in what each process holds now, in octets."""
-        self.octets = max(self.octets, sum(octets for process, octets in held.items() if process in self._before))
+        """Take in what each process holds now, in bytes."""
+        self.byte_count = max(
+            self.byte_count, sum(byte_count for process, byte_count in held.items() if process in self._before)
+        )
         self._before = frozenset(held)
 
 
@@ -118,7 +120,7 @@ def family(process: int) -> list[int]:
 
 
 def status(process: int) -> tuple[str, int]:
-    """Return the name of a process and its high-water mark in octets, nothing when it has ended."""
+    """Return the name of a process and its high-water mark in bytes, nothing when it has ended."""
     try:
         lines = (PROC / str(process) / "status").read_text().splitlines()
     except OSError:

@@ -72,6 +72,6 @@ def rate(what: str, messages: int, seconds: Sequence[float], aim: Aim | None = N
     return Row(what, messages / median(seconds) / 1e6, "M/s", aim=aim)
 
 
-def memory(what: str, octets: int, aim: Aim | None = None) -> Row:
+def memory(what: str, byte_count: int, aim: Aim | None = None) -> Row:
     """Return a peak of resident memory."""
-    return Row(what, octets / 2**30, "GiB", aim=aim)
+    return Row(what, byte_count / 2**30, "GiB", aim=aim)

@@ -17,7 +17,7 @@ class TestRun:
         """
         idle = processes.run([sys.executable, "-c", ""])
         done = processes.run([sys.executable, "-c", HOLDING])
-        assert idle.peak_octets < HELD < done.peak_octets < 2 * HELD
+        assert idle.peak_bytes < HELD < done.peak_bytes < 2 * HELD
         assert done.seconds > 0
 
     def test_own_peak(self) -> None:
@@ -27,7 +27,7 @@ class TestRun:
         holding = f"for _ in range(5): held = b'x' * {HELD}; del held"
         starting = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {holding!r}])"
         done = processes.run([sys.executable, "-c", starting])
-        assert 0 < done.own_peak_octets < HELD < done.peak_octets
+        assert 0 < done.own_peak_bytes < HELD < done.peak_bytes
 
     def test_failure(self) -> None:
         """
@@ -47,7 +47,7 @@ class TestRun:
         """
         A command of Windrow runs with this Python.
         """
-        assert processes.run(processes.windrow("--version")).peak_octets > 0
+        assert processes.run(processes.windrow("--version")).peak_bytes > 0
 
 
 def test_new_process() -> None:
@@ -57,7 +57,7 @@ def test_new_process() -> None:
     peak = processes.Peak()
     for held in ({1: 50}, {1: 60}, {1: 60, 2: 60}, {1: 70, 2: 5}, {1: 40}):
         peak.look(held)
-    assert peak.octets == 75
+    assert peak.byte_count == 75
 
 
 def test_family() -> None:
@@ -71,6 +71,6 @@ def test_family() -> None:
         parent.stdout.readline()
         found = processes.family(parent.pid)
         assert len(found) == 2
-        assert all("python" in name and octets > 0 for name, octets in map(processes.status, found))
+        assert all("python" in name and byte_count > 0 for name, byte_count in map(processes.status, found))
         parent.communicate("\n")
     assert [processes.status(one) for one in found] == [("", 0), ("", 0)]

@@ -49,6 +49,6 @@ def test_rate_is_of_the_median() -> None:
 
 def test_memory_is_in_gib() -> None:
     """
-    Memory is in units of 2^30 octets.
+    Memory is in units of 2^30 bytes.
     """
     assert memory("a", 3 * 2**29).ours == 1.5

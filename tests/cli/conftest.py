@@ -58,7 +58,7 @@ def filled(windrow: Command, tmp_path: Path) -> Command:
         message("a", 160 * SECOND, 160 * SECOND),
     )
     assert windrow("ingest", "messages.parquet", "--json").status == 0
-    (tmp_path / "windrow.toml").write_text('idle_grace = "never"\n')
+    (tmp_path / "windrow.toml").write_text('idle_timeout = "never"\n')
     assert windrow("run", "--json").status == 0
     return windrow
 

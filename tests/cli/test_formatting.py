@@ -41,7 +41,7 @@ class TestCheck:
         said = ready("format", "check", "good.csv", "--rejects", "rejects.csv")
         assert (said.status, said.err) == (0, "")
         lines = [" ".join(line.split()) for line in said.out.splitlines()]
-        assert lines[0] == "good.csv: 18 octets, 2 good records"
+        assert lines[0] == "good.csv: 18 bytes, 2 good records"
         at = lines.index("name value")
         assert lines[at + 1] == "string int64"
         assert lines[at + 3 : at + 5] == ["a 1", "b NULL"]
@@ -50,14 +50,14 @@ class TestCheck:
 
     def test_bad(self, ready: Command, tmp_path: Path) -> None:
         """
-        Bad records end it with status 1, each with file and line, octet, reason, field and its begin as it stands.
+        Bad records end it with status 1, each with file and line, byte, reason, field and its begin as it stands.
         """
         said = ready("format", "check", "good.csv", "bad.csv", "--rejects", "rejects.csv")
         assert said.status == 1
-        assert "bad.csv: 32 octets, 2 good records, 1 rejected (9 octets)\n" in said.out
-        assert "rejected: 1 format_cast\n  bad.csv:4, octet 19: format_cast value: 'x' is no int64\n" in said.out
+        assert "bad.csv: 32 bytes, 2 good records, 1 rejected (9 bytes)\n" in said.out
+        assert "rejected: 1 format_cast\n  bad.csv:4, byte 19: format_cast value: 'x' is no int64\n" in said.out
         assert "\n      [red]c,x\n" in said.out
-        assert "rejects.csv: the octets of 1 bad record." in said.out
+        assert "rejects.csv: the bytes of 1 bad record." in said.out
         assert (tmp_path / "rejects.csv").read_text() == "name,value\n[red]c,x\n"
 
     def test_sample(self, ready: Command, tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ class TestCheck:
         assert (document["good"], document["rejected"], document["reasons"]) == (9, 9, {"format_cast": 9})
         assert "and 7 more" in ready("format", "check", "many.csv", "--sample", "2").out
         said = ready("format", "check", "many.csv", "--sample", "0").out
-        assert said.startswith("many.csv: 83 octets, 9 good records, 9 rejected (36 octets)\nrejected: 9 format_cast\n")
+        assert said.startswith("many.csv: 83 bytes, 9 good records, 9 rejected (36 bytes)\nrejected: 9 format_cast\n")
 
     def test_what_a_terminal_obeys(self, ready: Command, tmp_path: Path) -> None:
         """

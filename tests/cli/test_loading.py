@@ -35,8 +35,8 @@ def batched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     world.publish(*log(versions=1))
     world.runner(EngineFactory("embedded", None)).once()
     chosen = f'depot = "{world.depot}"\nledger = "{world.ledger}"\nengine = "spark"\n'
-    (folder / "windrow.toml").write_text(f'{chosen}idle_grace = "never"\n')
-    (folder / "patient.toml").write_text(f'{chosen}idle_grace = "36500d"\n')
+    (folder / "windrow.toml").write_text(f'{chosen}idle_timeout = "never"\n')
+    (folder / "patient.toml").write_text(f'{chosen}idle_timeout = "36500d"\n')
     return folder
 
 

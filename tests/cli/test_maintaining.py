@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,18 @@ class TestMaintain:
         """
         monkeypatch.setenv("WINDROW_MAINTAIN__DEPOT", "never")
         assert "left alone, as [maintain] depot says" in filled("maintain", "--only", "depot").out
+
+    def test_only_spark_can(self, spark: Any, filled: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        Where either engine may do it, Spark looks after a ledger with features that only it knows.
+        """
+        properties = "'delta.enableDeletionVectors' = 'true'"
+        spark.sql(f"ALTER TABLE delta.`{tmp_path}/data/ledger` SET TBLPROPERTIES ({properties})")
+        assert "has deletionVectors" in filled("maintain", "--only", "ledger").err
+        monkeypatch.setenv("WINDROW_ENGINE", "auto")
+        done = filled("maintain", "--only", "ledger")
+        assert (done.status, done.err) == (0, "")
+        assert "retention set" in done.out or "nothing to do" in done.out or "compacted" in done.out
 
     def test_wrong_table(self, filled: Command) -> None:
         """

@@ -18,8 +18,8 @@ def lines(path: Path, *given: object) -> str:
 class TestProduce:
     def test_batched(self, windrow: Command, tmp_path: Path) -> None:
         """
-        Lines become messages and messages batches; a line that is no message is rejected with its content, and every
-        one is accounted for.
+        Lines become messages and messages batches; a line that is no message is rejected with what is wrong with it and
+        its content, and every one is accounted for.
         """
         later = FIRST | {"event_time": 160_000_000, "received_at": 160_000_000, "payload": {"value": 21.5}}
         file = lines(tmp_path / "lines", FIRST, "no JSON", FIRST | {"type": "u"}, "", FIRST | {"colour": "red"}, later)
@@ -33,9 +33,14 @@ class TestProduce:
         document = windrow("run", "--once", "--json").json()
         assert (document["accepted"], document["rejected"], document["opened"]) == (3, 3, 2)
         rejected = windrow("show", "--rejected", "--json").json()
-        assert {(row["reason"], row["detail"]) for row in rejected} == {("invalid", "key is NULL")}
-        kept = {row["sequence"]: row["payload"] for row in rejected}
-        assert kept == {2: "no JSON", 4: "", 5: json.dumps(FIRST | {"colour": "red"})}
+        details = {2: "key is NULL", 4: "key is NULL", 5: "event_time is NULL"}
+        assert {row["sequence"]: row["detail"] for row in rejected} == details
+        kept = {row["sequence"]: json.loads(row["payload"]) for row in rejected}
+        assert {number: one["reason"] for number, one in kept.items()} == {
+            line["line"]: line["reason"] for line in told
+        }
+        content = {2: "no JSON", 4: "", 5: json.dumps(FIRST | {"colour": "red"})}
+        assert {number: one["line"] for number, one in kept.items()} == content
         assert windrow("verify").status == 0
 
     def test_json_and_resumed(self, windrow: Command, tmp_path: Path) -> None:
@@ -160,15 +165,15 @@ class TestProduce:
 class TestRaw:
     def test_as_it_is(self, windrow: Command, tmp_path: Path) -> None:
         """
-        Octets come through as they are, cut into chunks, behind those that are there; with --last the source ends.
+        Bytes come through as they are, cut into chunks, behind those that are there; with --last the source ends.
         """
         data = bytes(range(256)) * 20
         (tmp_path / "data").write_bytes(data)
         (tmp_path / "windrow.toml").write_text("[ingest]\nchunk_bytes = 1000\n")
         given = ("produce", "data", "--raw-source", "line", "--depot", "raw")
-        assert windrow(*given).out == "5,120 octets sent as 6 chunks. line goes on with chunk 7.\n"
+        assert windrow(*given).out == "5,120 bytes sent as 6 chunks. line goes on with chunk 7.\n"
         document = windrow(*given, "--last", "--json").json()
-        assert document == {"octets": 5_120, "chunks": 7, "sequence": 13, "ended": True, "stopped": False}
+        assert document == {"bytes": 5_120, "chunks": 7, "sequence": 13, "ended": True, "stopped": False}
         rows = DeltaTable("raw").to_pyarrow_table().sort_by("sequence")
         assert rows["sequence"].to_pylist() == list(range(1, 14))
         assert b"".join(rows["bytes"].to_pylist()) == 2 * data
@@ -190,7 +195,7 @@ class TestRaw:
     )
     def test_refused(self, windrow: Command, tmp_path: Path, given: tuple[str, ...]) -> None:
         """
-        Options of lines and of octets do not go together, and either has a name; nothing is made.
+        Options of lines and of bytes do not go together, and either has a name; nothing is made.
         """
         (tmp_path / "data").write_bytes(b"x")
         assert windrow(*given, "--depot", "raw").status == 2

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.conftest import Command
 
 SETTINGS = """
-idle_grace = "never"
+idle_timeout = "never"
 [depot.columns]
 source = "device"
 key = "device"
@@ -43,7 +43,7 @@ def refusing(windrow: Command, tmp_path: Path) -> Command:
 class TestShow:
     def test_all(self, refusing: Command) -> None:
         """
-        A refused record is shown with its place and its octets, which cannot move a terminal.
+        A refused record is shown with its place and its bytes, which cannot move a terminal.
         """
         said = refusing("show", "--rejected", "--limit", "99").out
         assert "record/a.csv/1/41  format_cast" in said
@@ -62,7 +62,7 @@ class TestShow:
 
     def test_json(self, refusing: Command) -> None:
         """
-        In JSON the octets are text where they are UTF-8, else base64; a rejected message has none.
+        In JSON the bytes are text where they are UTF-8, else base64; a rejected message has none.
         """
         rows = {row["id"]: row for row in refusing("show", "--rejected", "--limit", "99", "--json").json()}
         assert rows["record/a.csv/1/41"]["content"] == WORD.decode()
@@ -73,9 +73,9 @@ class TestShow:
 
 
 class TestExport:
-    def test_octets(self, refusing: Command, tmp_path: Path) -> None:
+    def test_bytes(self, refusing: Command, tmp_path: Path) -> None:
         """
-        The octets come as they were, in the order of their sources; mended, they can be ingested again.
+        The bytes come as they were, in the order of their sources; mended, they can be ingested again.
         """
         said = refusing("export", "--rejected", "--format", "raw", "--out", "refused")
         assert "4 refused records" in said.out
@@ -87,7 +87,7 @@ class TestExport:
 
     def test_rejections(self, refusing: Command) -> None:
         """
-        In the other formats a refused record has its place and its octets beside the columns of a rejected message.
+        In the other formats a refused record has its place and its bytes beside the columns of a rejected message.
         """
         said = refusing("export", "--rejected", "--format", "csv", "--out", "-").out
         head, *rows = said.splitlines()
@@ -96,9 +96,9 @@ class TestExport:
         assert row.endswith(f'"a.csv",1,41,"{base64.b64encode(WORD).decode()}"')
 
     @pytest.mark.parametrize("options", [[], ["--messages"], ["--rejected", "--key", "k"]])
-    def test_what_has_no_octets(self, refusing: Command, options: list[str]) -> None:
+    def test_what_has_no_bytes(self, refusing: Command, options: list[str]) -> None:
         """
-        Batches and messages are not written as octets, and octets have no key to choose them by.
+        Batches and messages are not written as bytes, and bytes have no key to choose them by.
         """
         said = refusing("export", *options, "--format", "raw", "--out", "refused")
         assert (said.status, "WINDROW-OUTPUT" in said.err) == (2, True)

@@ -14,7 +14,7 @@ class TestReplay:
         said = filled("replay")
         assert said.status == 0, said.err
         assert "5 messages of depot versions 1 to 1, under the recorded rules, with the recorded ticks" in said.out
-        assert "equal, to the last octet" in said.out
+        assert "equal, to the last byte" in said.out
         assert set(Path.cwd().iterdir()) == before
 
     def test_different(self, filled: Command) -> None:

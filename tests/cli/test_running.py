@@ -114,7 +114,7 @@ class TestLog:
         """
         --log-format and --log-level win over [log] of the file, setting by setting; the document stays alone.
         """
-        Path("windrow.toml").write_text('idle_grace = "never"\n[log]\nlevel = "warning"\n')
+        Path("windrow.toml").write_text('idle_timeout = "never"\n[log]\nlevel = "warning"\n')
         said = filled("run", "--json")
         assert (said.json()["messages"], said.err) == (0, "")
         said = filled("run", "--log-level", "info", "--log-format", "pretty")

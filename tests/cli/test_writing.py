@@ -77,15 +77,15 @@ class TestRawFiles:
     @pytest.mark.parametrize("format_", ["csv", "json", "native", "lines", "length-prefixed"])
     def test_says_what_became_of_each_file(self, windrow: Command, tmp_path: Path, format_: str) -> None:
         """
-        Ingest says how many octets and chunks came in and where, and that a file is known, for each raw format.
+        Ingest says how many bytes and chunks came in and where, and that a file is known, for each raw format.
         """
         (tmp_path / "a").write_bytes(b"1,2\n" * 100)
         (tmp_path / "[b]").write_bytes(b"")
         (tmp_path / "windrow.toml").write_text("[ingest]\nchunk_bytes = 150\n")
         said = windrow("ingest", "a", "[b]", "--format", format_)
         assert said.out.splitlines() == [
-            "a: 400 octets as 3 chunks in depot version 1.",
-            "[b]: 0 octets as 1 chunk in depot version 2.",
+            "a: 400 bytes as 3 chunks in depot version 1.",
+            "[b]: 0 bytes as 1 chunk in depot version 2.",
         ]
         assert windrow("ingest", "a", "--format", format_).out == "a: nothing new, the depot has it already.\n"
 
@@ -97,8 +97,8 @@ class TestRawFiles:
         windrow("ingest", "a", "--format", "csv")
         (tmp_path / "b").write_bytes(b"3,4\n5,6\n")
         document = windrow("ingest", "a", "b", "--format", "csv", "--json").json()
-        assert (document["octets"], document["chunks"]) == (8, 1)
-        told = ("file", "raw_source", "octets", "chunks", "depot_version", "known")
+        assert (document["bytes"], document["chunks"]) == (8, 1)
+        told = ("file", "raw_source", "bytes", "chunks", "depot_version", "known")
         assert [tuple(one[name] for name in told) for one in document["files"]] == [
             ("a", "a", 0, 0, 1, True),
             ("b", "b", 8, 1, 2, False),
@@ -150,10 +150,10 @@ class TestRawFiles:
 
     def test_progress(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """
-        A terminal sees how many octets were read, and of how many.
+        A terminal sees how many bytes were read, and of how many.
         """
         screen = Console(file=io.StringIO(), force_terminal=True, width=120)
         monkeypatch.setattr(options, "aside", screen)
-        with options.octets("ingest", quiet=False) as progress:
+        with options.byte_count("ingest", quiet=False) as progress:
             progress(500_000, 2_000_000)
         assert "0.5/2.0 MB" in screen.file.getvalue()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from windrow.columnar.dictionary import dictionary_encode
 
-# Of few letters and every length that two words of eight octets treat differently, so that they are alike in parts.
+# Of few letters and every length that two words of eight bytes treat differently, so that they are alike in parts.
 ALIKE = st.builds(
     lambda letters, at, other: letters[:at] + other + letters[at + 1 :],
     st.sampled_from([letter * size for letter in "a\0" for size in (0, 1, 7, 8, 9, 15, 16, 17, 24, 25, 40)]),
@@ -36,9 +36,9 @@ def test_as_arrow(texts: list[str], skipped: int, left: int) -> None:
 
 
 @given(st.lists(st.binary(max_size=20)))
-def test_octets(values: list[bytes]) -> None:
+def test_bytes(values: list[bytes]) -> None:
     """
-    Octets that are no text are told apart as well.
+    Bytes that are no text are told apart as well.
     """
     same(pa.array(values, pa.binary()))
 
@@ -65,9 +65,9 @@ def test_many(size: int, shuffled: bool) -> None:
 
 def test_end_of_memory() -> None:
     """
-    Nothing is read behind the last octet, where other memory may begin.
+    Nothing is read behind the last byte, where other memory may begin.
     """
-    octets = b"aab" + b"c" * 8 + b"a"
+    buffer = b"aab" + b"c" * 8 + b"a"
     bounds = np.array([0, 1, 2, 3, 11, 12], np.int32)
-    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(octets)]
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(buffer)]
     same(pa.Array.from_buffers(pa.string(), 5, buffers))

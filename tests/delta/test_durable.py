@@ -20,7 +20,7 @@ from windrow.delta import durable, lock, logfiles, mending
 from windrow.delta.creation import create_raw_depot
 from windrow.delta.lock import commit_lock
 from windrow.delta.logfiles import ASIDE, added_files, entry_path
-from windrow.delta.maintenance import DeltaRsUpkeep
+from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.engine import open_engine
 from windrow.errors import NotKept, TableRefused, TableUnreadable, TableUnwritable
 from windrow.ingest.ingest import ingest
@@ -139,7 +139,7 @@ class TestKeep:
             trimmed(self)
 
         monkeypatch.setattr(DeltaTable, "cleanup_metadata", clean)
-        DeltaRsUpkeep(worked.depot, "depot").trim_log()
+        DeltaRsMaintenance(worked.depot, "depot").trim_log()
         assert {f"{8:020}.checkpoint.parquet", "_last_checkpoint"} <= set(at["kept"])
 
 

@@ -9,10 +9,10 @@ from deltalake import DeltaTable, write_deltalake
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import log, message, table
-from windrow.delta.log import DeltaRsLog
+from windrow.delta.log import DeltaRsLog, added
 from windrow.engine.spark.log import SparkLog
 from windrow.errors import DepotUnreadable
-from windrow.runtime.opening import _is_other
+from windrow.model.commits import is_other
 
 
 class TestGone:
@@ -48,7 +48,7 @@ class TestAnswers:
         asked = SparkLog(spark, f"delta.`{world.depot}`")
         read = DeltaRsLog(world.depot)
         assert asked.table() == read.table()
-        assert asked.rows_added(0, 4) == read.rows_added(0, 4) == {1: 2, 2: 1, 3: 1, 4: 0}
+        assert added(asked.commits(0), 0, 4) == added(read.commits(0), 0, 4) == {1: 2, 2: 1, 3: 1, 4: 0}
 
     def test_no_table(self, tmp_path: Path, spark: Any) -> None:
         """
@@ -101,4 +101,4 @@ class TestMarks:
         """
         Only marks that were found in the same way say that a commit is another one; what is not known says nothing.
         """
-        assert _is_other(found, known) is other
+        assert is_other(found, known) is other

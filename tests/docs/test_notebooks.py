@@ -112,7 +112,7 @@ def test_why_rejected(run: Callable[..., Done]) -> None:
     done = run("why_rejected")
     reasons, needed = done.results
     assert pc.sum(reasons["messages"]).as_py() == 3_096
-    assert done.names["mine"]["off_by_us"] == 50_922_104
+    assert done.names["mine"]["missed_by_us"] == 50_922_104
     assert 'max_delay = "56s" would have kept it' in done.out
     assert max(needed["all_need_seconds"].to_pylist()) == 56
     drawn = done.names["chart"].to_dict()["datasets"]
@@ -168,6 +168,9 @@ def test_watch_batcher(run: Callable[..., Done], sample: Path) -> None:
     bars = done.names["chart"].to_dict()["datasets"]["bars"]
     assert [(bar["messages"], bar["rejected"]) for bar in bars] == [(51_004, 3_096)]
     assert 0 < bars[0]["newest_ms"] < bars[0]["oldest_ms"]
+    [noted] = windrow.reading.history(str(sample / "ledger"))["commit_ms"].to_pylist()
+    [drawn] = done.names["history"]["commit_ms"].to_pylist()
+    assert 0 < drawn == pytest.approx(noted, abs=1_000)  # Spark goes by the time of the log's file
 
 
 @pytest.mark.slow

@@ -153,7 +153,7 @@ def pumps() -> list[Row]:
 
 def _settings(directory: Path, **values: object) -> Settings:
     """Write the settings file of the directory, and return the settings with paths in full."""
-    told = Settings(idle_grace="never", **values)
+    told = Settings(idle_timeout="never", **values)
     (directory / "data").mkdir(exist_ok=True)
     (directory / "windrow.toml").write_text(settings_file(told), encoding="utf-8")
     here = {name: str(directory / "data" / name) for name in ("depot", "ledger")}

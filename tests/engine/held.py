@@ -14,7 +14,7 @@ from windrow.engine.protocol import Live
 from windrow.engine.spark.commit import SparkCommit
 from windrow.engine.spark.engine import SparkEngine
 from windrow.model.floors import Floors, Ints
-from windrow.model.step import Outcome, Step, Task, Wanted, no_streams
+from windrow.model.step import BatchFilter, Step, StepResult, Task, no_streams
 from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -68,12 +68,12 @@ class HeldStep:
         """Return the settings of the step."""
         return self.step.settings
 
-    def __call__(self, task: Task, messages: pa.Table, processing_time: Ints, live: pa.Table) -> Outcome:
+    def __call__(self, task: Task, messages: pa.Table, processing_time: Ints, live: pa.Table) -> StepResult:
         """Process, if not held."""
         self.hold.here()
         return self.step(task, messages, processing_time, live)
 
-    def wanted(self, floors: Floors, streams: Callable[[], pa.Table | None] = no_streams) -> Wanted:
+    def wanted(self, floors: Floors, streams: Callable[[], pa.Table | None] = no_streams) -> BatchFilter:
         """Return which open batches can change."""
         return self.step.wanted(floors, streams)
 

@@ -339,7 +339,7 @@ class BatcherHistories(Histories):
 
     def commit(self, what: Callable[[Runner], Summary]) -> None:
         """Let another driver do what a paused ledger refuses."""
-        driver = self.driver_beside(idle_grace="1s")
+        driver = self.driver_beside(idle_timeout="1s")
         if self.paused:
             with pytest.raises(Paused):
                 what(driver)

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
@@ -22,6 +22,7 @@ from windrow.engine import open_engine
 from windrow.engine.spark.frames import frame_of
 from windrow.errors import EngineUnavailable, TableMissing, TableRefused
 from windrow.formats.part import FormatPart
+from windrow.ingest.ingest import ingest
 from windrow.model import chunks, tables
 from windrow.model.chunks import Chunk
 from windrow.notebook import Notebook
@@ -47,7 +48,7 @@ def schema(spark: Any, tmp_path: Any) -> Iterator[str]:
 @pytest.fixture
 def settings(schema: str) -> Settings:
     """Depot and ledger by name, without idle ticks."""
-    return Settings(depot=f"{schema}.depot", ledger=f"{schema}.ledger", engine="spark", idle_grace="never")
+    return Settings(depot=f"{schema}.depot", ledger=f"{schema}.ledger", engine="spark", idle_timeout="never")
 
 
 def run(settings: Settings, spark: Any, clock: ManualClock) -> Runner:
@@ -80,7 +81,7 @@ def test_whole_way(spark: Any, schema: str, settings: Settings, clock: ManualClo
     assert summary.total("messages") == 90
     depot, ledger = engine.path_of("depot"), engine.path_of("ledger")
     assert "Spark" in DeltaTable(ledger).history(1)[0]["engineInfo"]
-    other = embedded.settings(str(depot), f"{ledger}-by-path", idle_grace="never")
+    other = embedded.settings(str(depot), f"{ledger}-by-path", idle_timeout="never")
     assert run(other, None, clock).summary.total("closed") == summary.total("closed")
     by_name, by_path = (
         spark.sql(f"SELECT * EXCEPT (opened_in, closed_in) FROM {table_} WHERE state = 'closed' ORDER BY id").toArrow()
@@ -98,9 +99,24 @@ def test_whole_way(spark: Any, schema: str, settings: Settings, clock: ManualClo
     assert verify(str(depot), str(ledger)).ok
 
 
+def test_ingest(spark: Any, settings: Settings, tmp_path: Path) -> None:
+    """
+    A Delta table that has grown is ingested on from where it was left, into a depot by name, also where Spark alone
+    knows what the depot's log has recorded.
+    """
+    bronze = str(tmp_path / "bronze")
+    for number in range(3):
+        feed = {"delta.enableChangeDataFeed": "true"} if number == 0 else None
+        write_deltalake(bronze, table([message(f"t{number}")]), mode="append", configuration=feed)
+        for known in (False, True):
+            [done] = ingest(open_engine(settings, spark), [bronze], {}, "delta")
+            assert (done.known, done.messages) == (known, 0 if known else 1)
+    assert sorted(row.type for row in spark.table(settings.depot).select("type").collect()) == ["t0", "t1", "t2"]
+
+
 def test_raw(spark: Any, schema: str, settings: Settings, clock: ManualClock) -> None:
     """
-    The views over the ledger of a raw depot show the octets that a format refused, and how many were read; so do the
+    The views over the ledger of a raw depot show the bytes that a format refused, and how many were read; so do the
     temporary views of a notebook.
     """
     data = b"a,1\nb,none\n"
@@ -131,7 +147,7 @@ def test_raw(spark: Any, schema: str, settings: Settings, clock: ManualClock) ->
             f"SELECT reason, raw_source, chunk, `offset`, content, microbatch FROM {home}rejected_messages"
         ).collect()
         assert tuple(row) == ("format_cast", "a file", 1, 4, bytearray(b"b,none\n"), 1)
-        [row] = spark.sql(f"SELECT messages, octets_read, octets_rejected, format FROM {home}microbatches").collect()
+        [row] = spark.sql(f"SELECT messages, bytes_read, bytes_rejected, format FROM {home}microbatches").collect()
         assert tuple(row) == (2, 11, 7, raw.format.recorded())
 
 

@@ -28,11 +28,11 @@ def opened(batches: int, messages: int, size: int) -> OpenBatches:
 
 def test_little_is_read_whole() -> None:
     """
-    What takes little memory with its overhead is read whole, however few messages there are, and one octet more is not.
+    What takes little memory with its overhead is read whole, however few messages there are, and one byte more is not.
     """
-    octets = LITTLE_BYTES - 100 * BATCH_BYTES - 1_000 * MESSAGE_BYTES
-    assert reads_all(opened(100, 1_000, octets), 0)
-    assert not reads_all(opened(100, 1_000, octets + 1), 0)
+    byte_count = LITTLE_BYTES - 100 * BATCH_BYTES - 1_000 * MESSAGE_BYTES
+    assert reads_all(opened(100, 1_000, byte_count), 0)
+    assert not reads_all(opened(100, 1_000, byte_count + 1), 0)
     assert reads_all(OpenBatches.none(), 0)
 
 

@@ -37,7 +37,7 @@ class Applications:
         if self._driver is None:
             self._driver = Driver("application", self._cluster.master, environment=self._cluster.environment)
             self._driver.hear("ready")
-        settings = {"depot": world.depot, "ledger": world.ledger, "engine": "spark", "idle_grace": "never"}
+        settings = {"depot": world.depot, "ledger": world.ledger, "engine": "spark", "idle_timeout": "never"}
         order = {
             "settings": settings | {"max_driver_messages": DRIVER_MESSAGES[path]},
             "hold": hold and (hold[0], asdict(hold[1])),

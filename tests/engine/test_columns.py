@@ -251,7 +251,7 @@ NAMED = [
 ]
 
 
-class TestOctets:
+class TestBytes:
     @pytest.mark.parametrize(("column", "text"), NAMED)
     def test_kept(self, world: World, engine: EngineFactory, column: str, text: str) -> None:
         """
@@ -259,7 +259,7 @@ class TestOctets:
         """
         if engine.name == "spark" and column != "Body":
             pytest.skip("the type is told before an engine reads")
-        octets(world, column)
+        binary_rows(world, column)
         world.runner(engine, depot_columns={"payload": text}).once()
         assert world.rows("open")[0]["messages"][0]["payload"] == b"\xff\x00"
         report = verify(world.depot, world.ledger, columns={"payload": text})
@@ -269,18 +269,18 @@ class TestOctets:
     @pytest.mark.parametrize(("first", "then"), [("Body", "upper('x')"), ("upper('x')", "Body")])
     def test_changed(self, world: World, embedded: EngineFactory, first: str, then: str) -> None:
         """
-        A mapping that makes text of payloads which the ledger holds as octets, or octets of text, is refused at the
+        A mapping that makes text of payloads which the ledger holds as bytes, or bytes of text, is refused at the
         start; with the old one the run goes on.
         """
-        octets(world, "Body")
+        binary_rows(world, "Body")
         world.runner(embedded, depot_columns={"payload": first}).once()
         with pytest.raises(MessagesError, match="the ledger holds them as"):
             world.runner(embedded, depot_columns={"payload": then})
         assert world.runner(embedded, depot_columns={"payload": first}).once().microbatches == []
 
 
-def octets(world: World, column: str) -> None:
-    """Make a depot of one message with two octets, no text, in a column."""
+def binary_rows(world: World, column: str) -> None:
+    """Make a depot of one message with two bytes, no text, in a column."""
     row = table([message(received_at=NOW, event_time=NOW)]).drop_columns(["payload"])
     shutil.rmtree(world.depot)
     payload = pa.array([b"\xff\x00"], pa.binary())

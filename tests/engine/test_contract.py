@@ -93,7 +93,7 @@ class TestResult:
     @pytest.mark.slow_on_spark
     def test_binary_payload(self, engine, tmp_path, clock):
         """
-        A depot with binary payloads keeps them octet by octet, in batches and in rejections.
+        A depot with binary payloads keeps them byte by byte, in batches and in rejections.
         """
         world = World(tmp_path / "binary", clock, pa.binary())
         rows = [message("a", payload=b"\x00\xff"), message("a", payload=b"\xfe"), message("b", payload=None)]

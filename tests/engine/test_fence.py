@@ -146,7 +146,7 @@ class TestRunner:
 
         def overtake():
             clock = ManualClock()
-            settings = world.settings(embedded, max_messages=30, idle_grace="never")
+            settings = world.settings(embedded, max_messages=30, idle_timeout="never")
             world.made(world.engine(embedded), settings, clock=clock, report=lambda _: clock.stop()).once()
 
         world.probed(engine, once(Point.BEFORE_COMMIT, overtake), max_messages=60).once()

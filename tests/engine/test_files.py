@@ -142,7 +142,7 @@ class TestKept:
         payload = "x" * 100_000
         world.publish([message(key=f"closed{number}", payload=payload) for number in range(50)])
         world.publish([message(key="open", event_time=LATER, received_at=LATER)])
-        engine = world.engine(embedded, idle_grace="never")
+        engine = world.engine(embedded, idle_timeout="never")
         world.runner(embedded, engine).once()
         parts = engine._parts._rows.values()
         held = {buffer.address: buffer.size for part in parts for column in part.columns for buffer in buffers(column)}

@@ -25,7 +25,7 @@ def rows(number: int) -> list[Row]:
 def test_more_than_an_array_holds(world: World, embedded: EngineFactory) -> None:
     """
     A microbatch with 3 GB of payloads, of which batches hold more than the 2 GiB that one array of Arrow does, is
-    committed as any other, and each octet of it is there.
+    committed as any other, and each byte of it is there.
     """
     for number in range(VERSIONS):
         world.publish(rows(number))

@@ -16,7 +16,7 @@ from tests.engine.world import World
 from tests.messages import SECOND, log, message
 from windrow.columnar.arrow import plain
 from windrow.engine.arrivals import Arrivals
-from windrow.engine.dry_run import Rehearsal
+from windrow.engine.dry_run import DryRunEngine
 from windrow.engine.embedded.engine import EmbeddedEngine
 from windrow.errors import EngineUnavailable, Paused
 from windrow.model import tables
@@ -60,7 +60,7 @@ class TestPause:
         world.publish(*log(versions=1))
         world.runner(engine).pause()
         before = world.version()
-        summary = world.runner(engine, idle_grace="1s", rules={"max_delay": "8s"}).once()
+        summary = world.runner(engine, idle_timeout="1s", rules={"max_delay": "8s"}).once()
         assert summary.paused
         assert summary.microbatches == []
         assert world.version() == before
@@ -161,8 +161,8 @@ class TestDryRun:
         if engine.name == "embedded" and not max_driver_messages:
             pytest.skip("only Spark has executors")
         world.publish(*log(versions=3))
-        values = {"max_messages": 60, "max_driver_messages": max_driver_messages, "idle_grace": "1s"}
-        rehearsed = world.runner(engine, Rehearsal(world.engine(engine, **values)), **values).once()
+        values = {"max_messages": 60, "max_driver_messages": max_driver_messages, "idle_timeout": "1s"}
+        rehearsed = world.runner(engine, DryRunEngine(world.engine(engine, **values)), **values).once()
         assert world.engine(engine).ledger() is None
         done = world.runner(engine, **values).once()
         assert len(done.microbatches) > 1
@@ -172,7 +172,7 @@ class TestDryRun:
         ]
         version = world.version()
         world.publish(*log(versions=1, seed=9))
-        world.runner(engine, Rehearsal(world.engine(engine, **values)), **values).once()
+        world.runner(engine, DryRunEngine(world.engine(engine, **values)), **values).once()
         assert world.version() == version
 
     def test_in_another_process(self, world: World, embedded: EngineFactory) -> None:
@@ -182,4 +182,4 @@ class TestDryRun:
         engine = world.engine(embedded)
         engine.remote = True
         with pytest.raises(EngineUnavailable, match="Spark Connect"):
-            Rehearsal(engine)
+            DryRunEngine(engine)

@@ -8,7 +8,7 @@ from windrow.columnar.arrow import counted
 from windrow.engine.embedded.pruning import Extent, Reach
 from windrow.model import tables
 from windrow.model.floors import Floors
-from windrow.model.step import Wanted
+from windrow.model.step import BatchFilter
 
 NAMES = st.sampled_from(["", "a", "a/", "a%", "b", "é", "ab", "a\0"])
 SOURCES = st.none() | NAMES
@@ -36,7 +36,7 @@ def extent(part: pa.Table) -> Extent:
     return Extent.of(said)
 
 
-def wanted(streams: list[tuple[str | None, str]], clocks: dict[str | None, int]) -> Wanted:
+def wanted(streams: list[tuple[str | None, str]], clocks: dict[str | None, int]) -> BatchFilter:
     """Return what some streams and clocks want."""
     named = pa.table(
         {
@@ -45,7 +45,7 @@ def wanted(streams: list[tuple[str | None, str]], clocks: dict[str | None, int])
         }
     )
     passed = Floors(pa.array(list(clocks), pa.string()), np.array(list(clocks.values()), np.int64))
-    return Wanted(lambda: named, passed)
+    return BatchFilter(lambda: named, passed)
 
 
 class TestReach:
@@ -78,6 +78,6 @@ class TestReach:
         Where only the executors know the streams, every file is read; so is one of which the log says nothing.
         """
         part = extent(rows([("s", "key", 10)]))
-        assert Reach(Wanted(lambda: None, Floors.empty())).into(part)
+        assert Reach(BatchFilter(lambda: None, Floors.empty())).into(part)
         assert Reach(wanted([], {})).into(Extent.of({}))
         assert not Reach(wanted([], {})).into(part)

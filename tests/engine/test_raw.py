@@ -1,4 +1,4 @@
-"""A raw depot on both engines: the same messages, rejections and books, however its octets came."""
+"""A raw depot on both engines: the same messages, rejections and books, however its bytes came."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Raw(World):
         create_raw_depot(self.depot)
 
     def append(self, *chunks: tuple[str, int, bytes, bool]) -> None:
-        """Append chunks in one version: source, number, octets, whether it is the last."""
+        """Append chunks in one version: source, number, bytes, whether it is the last."""
         columns = [list(column) for column in zip(*chunks, strict=True)]
         times = messages.times(pa.array([NOW + 31_000_000] * len(chunks), pa.int64()).to_numpy())
         write_deltalake(self.depot, pa.table([*columns, times], RAW), mode="append")
@@ -69,10 +69,10 @@ class Raw(World):
         rejected = [(row["id"], row["reason"], row["detail"], row["content"]) for row in self.rows("rejected")]
         return [batches, rejected]
 
-    def octets(self) -> dict[str, int]:
-        """Return the sums of octets that the history has, and what is kept."""
+    def byte_count(self) -> dict[str, int]:
+        """Return the sums of bytes that the history has, and what is kept."""
         sums = {
-            name: sum(row[f"octets_{name}"] or 0 for row in self.history())
+            name: sum(row[f"bytes_{name}"] or 0 for row in self.history())
             for name in ("read", "framed", "rejected", "repeated")
         }
         return sums | {"kept": sum(len(row["content"] or b"") for row in self.rows("partial"))}
@@ -101,7 +101,7 @@ def cut(data: bytes, size: int) -> list[tuple[str, int, bytes, bool]]:
 def test_any_microbatches(world: Raw, engine: EngineFactory, tmp_path: Path, clock: ManualClock) -> None:
     """
     Chunks in any order and any versions, repeated, in microbatches of any size: the messages and rejections of the
-    whole, and every octet in the books at each version of the ledger.
+    whole, and every byte in the books at each version of the ledger.
     """
     whole = Raw(tmp_path / "whole", clock)
     chunks = cut(dirty(), 111)
@@ -116,15 +116,15 @@ def test_any_microbatches(world: Raw, engine: EngineFactory, tmp_path: Path, clo
         del arrivals[:count]
         if shape.random() < 0.6:
             world.run(engine, max_messages=3)
-            books = world.octets()
+            books = world.byte_count()
             assert books["read"] == books["framed"] + books["rejected"] + books["repeated"] + books["kept"]
     world.run(engine)
     batches, rejected = world.told()
     assert batches_of(batches) == batches_of(whole.told()[0])
     assert sorted(row for row in rejected if row[1] != "format_repeated") == sorted(whole.told()[1])
     assert [row[1] for row in rejected].count("format_repeated") == 2
-    assert world.octets()["kept"] == 0
-    assert len(dirty()) == world.octets()["framed"] + world.octets()["rejected"]
+    assert world.byte_count()["kept"] == 0
+    assert len(dirty()) == world.byte_count()["framed"] + world.byte_count()["rejected"]
     assert len(batches_of(batches)) == 60
 
 
@@ -135,7 +135,7 @@ def batches_of(batches: list[Any]) -> list[Any]:
 
 def test_rejected(world: Raw, engine: EngineFactory) -> None:
     """
-    A bad record is rejected with its place, the reason and its octets, and counts as read.
+    A bad record is rejected with its place, the reason and its bytes, and counts as read.
     """
     world.append(*cut(dirty(), 10_000))
     world.run(engine)
@@ -222,25 +222,25 @@ def test_max_messages(world: Raw, engine: EngineFactory) -> None:
 
 def test_max_read_bytes(world: Raw, engine: EngineFactory) -> None:
     """
-    A microbatch takes no more versions than have `max_read_bytes` octets together; a larger one is one by itself.
+    A microbatch takes no more versions than have `max_read_bytes` bytes together; a larger one is one by itself.
     """
     data = [random.Random(at).randbytes(size) for at, size in enumerate((3_000, 3_000, 20_000, 3_000, 3_000), 1)]
-    for number, octets in enumerate(data, 1):
-        world.append(("gateway", number, octets, number == len(data)))
+    for number, content in enumerate(data, 1):
+        world.append(("gateway", number, content, number == len(data)))
     world.run(engine, format=CSV | {"max_read_bytes": 10_000})
     assert [row["depot_version"] for row in world.history() if row["kind"] == "data"] == [2, 3, 5]
 
 
 def test_binary_payload_without_mapping(world: Raw, engine: EngineFactory) -> None:
     """
-    Fields with the names of a message's columns are one without a mapping; a payload of octets stays one.
+    Fields with the names of a message's columns are one without a mapping; a payload of bytes stays one.
     """
     fields = {"key": "string", "type": "string", "event_time": "timestamp[us]", "payload": "binary"}
-    octets = b"\xff\x00\xfe"
-    line = b"k,t,%s,%s\n" % (time_text(NOW).encode(), octets)
+    payload = b"\xff\x00\xfe"
+    line = b"k,t,%s,%s\n" % (time_text(NOW).encode(), payload)
     world.append(("gateway", 1, line, True))
     world.run(engine, depot_columns={}, format={"type": "csv", "header": False, "fields": fields})
     [batch] = world.rows("open", "closed")
-    assert [(one["type"], one["payload"]) for one in batch["messages"]] == [("t", octets)]
+    assert [(one["type"], one["payload"]) for one in batch["messages"]] == [("t", payload)]
     assert world.rows("rejected") == []
     assert verify(world.depot, world.ledger).ok

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.engine.test_raw import BAD, CSV, ROWS, Raw
 from windrow.delta.log import DeltaRsLog
 from windrow.errors import MicrobatchFailed
 from windrow.formats.codecs import encode
+from windrow.model.commits import Commit
 
 TRANSIENT = {
     "token",
@@ -87,7 +89,7 @@ def left(world: Raw) -> list[Any]:
 def test_same_ledger(tmp_path: Path, clock: ManualClock, spark_engine: EngineFactory, codec: Any) -> None:
     """
     Chunks of plain and of all other sources, over several microbatches, leave the ledger of the embedded engine: the
-    batches, the rejections with their octets, what is kept, and the books; the history names the path.
+    batches, the rejections with their bytes, what is kept, and the books; the history names the path.
     """
     depot = depot_of(tmp_path / "here", clock)
     reference = Raw(tmp_path / "here", clock, ledger="reference")
@@ -111,12 +113,12 @@ def test_short_read(
     """
     depot = depot_of(tmp_path / "here", clock)
     depot.append(*cut("order", b"".join(ROWS), random.Random(1), 400))
-    really = DeltaRsLog.rows_added
+    really = DeltaRsLog.commits
 
-    def one_more(log: DeltaRsLog, *given: int) -> dict[int, int | None]:
-        return {version: count and count + 1 for version, count in really(log, *given).items()}
+    def one_more(log: DeltaRsLog, *given: int) -> list[Commit]:
+        return [replace(commit, rows=commit.rows and commit.rows + 1) for commit in really(log, *given)]
 
-    monkeypatch.setattr(DeltaRsLog, "rows_added", one_more)
+    monkeypatch.setattr(DeltaRsLog, "commits", one_more)
     with pytest.raises(MicrobatchFailed, match="its commit added"):
         depot.run(spark_engine, format=CSV | {"executor_chunks": 1}, retries=0)
     assert depot.history() == []

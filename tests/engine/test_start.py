@@ -163,10 +163,10 @@ class TestTables:
         A ledger without a column that this Windrow has is refused by the name of the column.
         """
         full.runner(engine).once()
-        rows = DeltaTable(full.ledger).to_pyarrow_table().drop_columns(["depot_mark"])
+        rows = DeltaTable(full.ledger).to_pyarrow_table().drop_columns(["commit_fingerprint"])
         shutil.rmtree(full.ledger)
         write_deltalake(full.ledger, rows, partition_by=["state"])
-        with pytest.raises(TableRefused, match="no column depot_mark"):
+        with pytest.raises(TableRefused, match="no column commit_fingerprint"):
             full.runner(engine)
 
     def test_damaged_ledger(self, full, embedded):

@@ -34,8 +34,8 @@ def closings(world):
 
 
 def rejections(world):
-    """Return reason, off_by_us and raised_by_us of each rejection."""
-    return [(row["reason"], row["off_by_us"], row["raised_by_us"]) for row in world.rows("rejected")]
+    """Return reason, missed_by_us and clock_lead_us of each rejection."""
+    return [(row["reason"], row["missed_by_us"], row["clock_lead_us"]) for row in world.rows("rejected")]
 
 
 class TestIdleTick:
@@ -45,7 +45,7 @@ class TestIdleTick:
         which the floor rises; the clock of the data stays. It is recorded as a tick.
         """
         opened.clock.set(TIMEOUT + GRACE)
-        opened.runner(engine, idle_grace="10s").once()
+        opened.runner(engine, idle_timeout="10s").once()
         assert closings(opened) == [(at(TIMEOUT), "timeout", 1)]
         assert opened.clocks() == {"": (at(NOW), at(TIMEOUT))}
         tick = opened.history()[-1]
@@ -58,14 +58,14 @@ class TestIdleTick:
         A microsecond earlier nothing is closed and nothing committed.
         """
         opened.clock.set(TIMEOUT + GRACE - 1)
-        assert opened.runner(embedded, idle_grace="10s").once().microbatches == []
+        assert opened.runner(embedded, idle_timeout="10s").once().microbatches == []
 
     def test_never(self, opened, embedded):
         """
-        With idle_grace "never" a silent log closes nothing.
+        With idle_timeout "never" a silent log closes nothing.
         """
         opened.clock.set(NOW + 1_000 * HOUR)
-        assert opened.runner(embedded, idle_grace="never").once().microbatches == []
+        assert opened.runner(embedded, idle_timeout="never").once().microbatches == []
 
     def test_backlog_first(self, opened, embedded):
         """
@@ -74,10 +74,10 @@ class TestIdleTick:
         """
         opened.publish([message("b", NOW + SECOND, NOW + SECOND)])
         opened.clock.set(NOW + HOUR)
-        opened.runner(embedded, idle_grace="10s", max_messages=1).once()
+        opened.runner(embedded, idle_timeout="10s", max_messages=1).once()
         assert opened.kinds() == ["data", "data"]
         opened.clock.advance(HOUR)
-        opened.runner(embedded, idle_grace="10s").once()
+        opened.runner(embedded, idle_timeout="10s").once()
         assert closings(opened) == [(at(TIMEOUT), "timeout", 2)]
 
     def test_a_backfill_goes_at_its_own_pace(self, world, embedded):
@@ -87,12 +87,12 @@ class TestIdleTick:
         """
         year_ago = NOW - 8_760 * HOUR
         world.publish([message("a", year_ago, year_ago)])
-        world.runner(embedded, idle_grace="10s").once()
+        world.runner(embedded, idle_timeout="10s").once()
         world.clock.advance(10 * SECOND + GRACE - 1)
-        world.runner(embedded, idle_grace="10s").once()
+        world.runner(embedded, idle_timeout="10s").once()
         assert world.kinds() == ["data"]
         world.clock.advance(1)
-        world.runner(embedded, idle_grace="10s").once()
+        world.runner(embedded, idle_timeout="10s").once()
         assert closings(world) == [(at(year_ago + 10 * SECOND), "timeout", 1)]
 
     def test_other_sources_stay(self, world, embedded):
@@ -115,7 +115,7 @@ class TestIdleTick:
         how much the floor raised its processing time.
         """
         opened.clock.set(TIMEOUT + GRACE)
-        opened.runner(embedded, idle_grace="10s").once()
+        opened.runner(embedded, idle_timeout="10s").once()
         opened.publish([message("late", event_time, NOW + 6 * SECOND)])
         opened.runner(embedded).once()
         assert rejections(opened) == ([] if accepted else [("too_old", 1, 4 * SECOND)])
@@ -127,7 +127,7 @@ class TestIdleTick:
         """
         world = World(tmp_path, ManualClock(stops_after=4))
         world.publish([message()])
-        world.runner(embedded, idle_grace="10s").every(10 * SECOND)
+        world.runner(embedded, idle_timeout="10s").every(10 * SECOND)
         assert world.clock.waits == [10 * SECOND] * 4
         assert world.kinds() == ["data", "tick"]
 

@@ -79,7 +79,7 @@ class World:
 
         It fails the test rather than go on for ever.
         """
-        values = {"idle_grace": "never"} | settings
+        values = {"idle_timeout": "never"} | settings
         opened = engine or self.engine(factory, **values)
         runner = self.made(opened, self.settings(factory, **values), report=lambda _: still_ends(runner.summary))
         return runner
@@ -230,7 +230,7 @@ def canonical(batches: Iterable[Row], refused: Iterable[Row]) -> list[Row]:
     """Return batches and rejections in the order of their ids, without what depends on when and how they were read."""
     for row in refused:
         if row["reason"] == "clock_ahead":
-            row["off_by_us"] = None  # counted from the wall clock of the run
+            row["missed_by_us"] = None  # counted from the wall clock of the run
     rows = [picked(row, BATCH) for row in batches] + [picked(row, REJECTED) for row in refused]
     return sorted(rows, key=lambda row: row["id"])
 

@@ -30,7 +30,7 @@ STAMPS = re.compile(r'"(timestamp|modificationTime|deletionTimestamp)":(\d{13})'
 
 @contextmanager
 def full_disk(limit: int = 0, process: int = 0) -> Iterator[None]:
-    """Let no file of a process grow beyond `limit` octets: a write beyond it fails, as on a full disk."""
+    """Let no file of a process grow beyond `limit` bytes: a write beyond it fails, as on a full disk."""
     before = resource.prlimit(process, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
     try:
         yield

@@ -23,7 +23,7 @@ class TestStamps:
         world.publish([message("a", NOW, NOW + YEAR, key="ahead")], [message("b", NOW, NOW)])
         run(world, engine)
         (refused,) = world.rows("rejected")
-        assert (refused["reason"], refused["off_by_us"]) == ("clock_ahead", YEAR - SKEW)
+        assert (refused["reason"], refused["missed_by_us"]) == ("clock_ahead", YEAR - SKEW)
         assert [row["message_count"] for row in world.rows("open")] == [1]
         assert_whole(world)
 
@@ -49,7 +49,7 @@ class TestStamps:
         )
         run(world, embedded)
         (refused,) = world.rows("rejected")
-        assert (refused["type"], refused["reason"], refused["raised_by_us"]) == ("b", "too_old", HOUR)
+        assert (refused["type"], refused["reason"], refused["clock_lead_us"]) == ("b", "too_old", HOUR)
         assert [row["message_count"] for row in world.rows("open")] == [3]
         assert_whole(world)
 
@@ -108,9 +108,9 @@ class TestWallClock:
         run(world, embedded)
         floors = world.clocks()
         world.clock.set(NOW - HOUR)
-        assert world.runner(embedded, idle_grace="10s").once().microbatches == []
+        assert world.runner(embedded, idle_timeout="10s").once().microbatches == []
         assert world.clocks() == floors
         world.clock.set(NOW + HOUR)
-        world.runner(embedded, idle_grace="10s").once()
+        world.runner(embedded, idle_timeout="10s").once()
         assert [row["message_count"] for row in world.rows("closed")] == [1]
         assert_sound(world)

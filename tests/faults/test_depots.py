@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,6 +20,7 @@ from tests.faults.mishaps import assert_sound, assert_whole, clean_up, damaged, 
 from tests.messages import log, table
 from windrow import reading
 from windrow.delta.creation import create_depot
+from windrow.engine.arrivals import Arrivals
 from windrow.errors import (
     DepotChanged,
     DepotUnreadable,
@@ -29,6 +32,7 @@ from windrow.errors import (
     TableUnreadable,
 )
 from windrow.operate.doctor import examine
+from windrow.testing.points import Point, Probed
 from windrow.verify import verify
 
 FEED = "delta.enableChangeDataFeed"
@@ -169,6 +173,60 @@ class TestReplaced:
         with pytest.raises(OtherDepot):
             runner.once()
         assert full.version() == version
+
+
+class Exchanging(Probed):
+    """An engine that exchanges the directory of its depot for another one at some moment of its first read."""
+
+    def __init__(self, engine: Any, moment: str, depot: Path, other: Path) -> None:
+        super().__init__(engine, lambda point: self._come_to(point.value))
+        self._moment, self._depot, self._other = moment, depot, other
+
+    def _come_to(self, moment: str) -> None:
+        if moment == self._moment and self._other.is_dir():
+            exchange(self._depot, self._other)
+
+    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
+        """Read the depot."""
+        self._come_to("listing")
+        super().read(after, upto, handle)
+
+    def _arrivals(self, arrivals: Arrivals) -> Arrivals:
+        self._come_to("reading")
+        return super()._arrivals(arrivals)
+
+
+class TestExchanged:
+    @pytest.mark.slow_on_spark
+    @pytest.mark.parametrize("moment", ["listing", "reading", *(point.value for point in Point)])
+    @pytest.mark.parametrize("is_copy", [True, False], ids=["a copy that grew otherwise", "another table"])
+    def test_while_it_catches_up(
+        self, tmp_path: Path, full: World, engine: EngineFactory, is_copy: bool, moment: str
+    ) -> None:
+        """
+        A depot whose directory is exchanged for one with as many rows in each version, at whatever moment of a run that
+        catches up, is found out: the ledger never has messages of both, and with the depot back the run goes on. Where
+        nothing was read in which a copy differs, the run may go on with that.
+        """
+        run(full, engine)
+        depot, other = Path(full.depot), tmp_path / "other"
+        if is_copy:
+            shutil.copytree(depot, other)
+        else:
+            create_depot(str(other), pa.string())
+        for rows in log(versions=3 if is_copy else 6, seed=7):
+            write_deltalake(str(other), table(rows), mode="append")
+        full.publish(*log(versions=3, seed=8, begin=NOW + 16_000_000))
+        exchanging = Exchanging(full.engine(engine, max_messages=30), moment, depot, other)
+        with suppress(DepotChanged, OtherDepot):
+            full.runner(engine, exchanging, max_messages=30, retries=0).once()
+        assert not other.is_dir()
+        try:
+            run(full, engine)
+        except (DepotChanged, OtherDepot):
+            exchange(depot, away_from(depot))
+            run(full, engine)
+        assert_whole(full)
 
 
 class TestSetBack:
@@ -396,6 +454,18 @@ class TestDamaged:
 def switch(world: World, feed: str) -> None:
     """Switch the change feed of the depot."""
     DeltaTable(world.depot).alter.set_table_properties({FEED: feed})
+
+
+def exchange(depot: Path, other: Path) -> None:
+    """Put another directory in the place of a depot, which is put away."""
+    depot.rename(depot.with_name("exchanging"))
+    other.rename(depot)
+    depot.with_name("exchanging").rename(away_from(depot))
+
+
+def away_from(depot: Path) -> Path:
+    """Return where a depot is put away."""
+    return depot.with_name("away")
 
 
 def remake(depot: str, rows: pa.Table | None = None) -> None:

@@ -154,14 +154,14 @@ class TestTimes:
         run(world, embedded)
         assert_whole(world)
         world.clock.advance(HOUR)
-        world.runner(embedded, idle_grace="1s").once()
+        world.runner(embedded, idle_timeout="1s").once()
         assert sorted(row["message_count"] for row in world.rows("closed")) == [1, 2]
         assert world.rows("open") == []
         assert_sound(world)
 
     def test_all_on_spark(self, world: World, spark_engine: EngineFactory, embedded: EngineFactory) -> None:
         """
-        Spark decides as the embedded engine does for every absurd time, to the last octet of the ledger's rows.
+        Spark decides as the embedded engine does for every absurd time, to the last byte of the ledger's rows.
         """
         times = [LEAST, YEAR_1, EARLIEST - 1, EARLIEST, -1, 0, NOW, LATEST - 1, LATEST, YEAR_9999, GREATEST]
         absurd = [message("a", time, source=f"event {time}") for time in times]
@@ -317,7 +317,7 @@ class TestStrings:
 
 
 def not_utf_8() -> pa.Array:
-    """Return two strings that are none: a stray octet, and one half of a surrogate pair."""
+    """Return two strings that are none: a stray byte, and one half of a surrogate pair."""
     offsets = pa.array([0, 2, 5], pa.int32()).buffers()[1]
     return pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"\xff\xfe\xed\xa0\x80")])
 
@@ -330,7 +330,7 @@ def rejected_table(world: World) -> pa.Table:
 def final_table(world: World) -> pa.Table:
     """Return what open batches and rejections say, in the order of their ids, times as numbers."""
     whole = plain(DeltaTable(world.ledger).to_pyarrow_table(filters=[("state", "in", ["open", "rejected"])]))
-    names = ["id", "state", "reason", "detail", "off_by_us", "raised_by_us", "message_count", "bytes"]
+    names = ["id", "state", "reason", "detail", "missed_by_us", "clock_lead_us", "message_count", "bytes"]
     times = ["window_start", "window_end", "event_time", "received_at", "processing_time"]
     counted = {name: whole[name].cast(pa.int64()) for name in times}
     texts = {"messages": pc.list_value_length(whole["messages"])}

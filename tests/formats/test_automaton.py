@@ -1,4 +1,4 @@
-"""Records end where they end, wherever the octets were cut."""
+"""Records end where they end, wherever the bytes were cut."""
 
 import csv
 import io
@@ -23,15 +23,15 @@ AUTOMATA = {
     "lines": lines(),
     "json": objects(4),
 }
-OCTETS = st.lists(st.sampled_from(b'a"",\n\r\\-b{}[]c'), max_size=120).map(bytes)
+BYTES = st.lists(st.sampled_from(b'a"",\n\r\\-b{}[]c'), max_size=120).map(bytes)
 
 
-def octets(data: bytes) -> np.ndarray:
+def buffer(data: bytes) -> np.ndarray:
     return np.frombuffer(data, np.uint8)
 
 
 def followed(automaton: Automaton, data: bytes, state: int = 0) -> tuple[np.ndarray, int]:
-    found = automaton.follow(octets(data), 0, state, 0, len(data) + 1)
+    found = automaton.follow(buffer(data), 0, state, 0, len(data) + 1)
     return found.ends, found.state
 
 
@@ -45,10 +45,10 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", AUTOMATA)
-@given(data=OCTETS, cuts=st.lists(st.integers(0, 200)))
+@given(data=BYTES, cuts=st.lists(st.integers(0, 200)))
 def test_any_cuts(name, data, cuts):
     """
-    Octets in pieces, each begun in the state in which the one before ended, give the ends of the whole.
+    Bytes in pieces, each begun in the state in which the one before ended, give the ends of the whole.
     """
     automaton, state, begin, found = AUTOMATA[name], 0, 0, []
     for piece in pieces(data, cuts):
@@ -59,13 +59,13 @@ def test_any_cuts(name, data, cuts):
 
 
 @pytest.mark.parametrize("name", AUTOMATA)
-@given(data=OCTETS, cuts=st.lists(st.integers(0, 200)), shape=st.randoms(use_true_random=False))
+@given(data=BYTES, cuts=st.lists(st.integers(0, 200)), shape=st.randoms(use_true_random=False))
 def test_summaries(name, data, cuts, shape):
     """
     Summaries say for each state what a run from it does, and put together in any grouping they are that of the whole.
     """
     automaton = AUTOMATA[name]
-    parts = [automaton.summary(octets(piece)) for piece in pieces(data, cuts)] or [automaton.summary(octets(b""))]
+    parts = [automaton.summary(buffer(piece)) for piece in pieces(data, cuts)] or [automaton.summary(buffer(b""))]
     states = scan(parts)
     while len(parts) > 1:
         at = shape.randrange(len(parts) - 1)
@@ -86,7 +86,7 @@ def test_long_runs():
     """
     automaton = AUTOMATA["csv"]
     data = (b'1,"a",b\n' * 700 + b'x"y,\n' * 300 + b'"open,\n' + b"2,b\n" * 900) * 3
-    whole = automaton.summary(octets(data))
+    whole = automaton.summary(buffer(data))
     for state in range(automaton.states):
         found, after = followed(automaton, data, state)
         assert (whole.first[state], whole.last[state], whole.after[state]) == (found[0], found[-1], after)
@@ -180,10 +180,10 @@ def test_few_states():
 
 def test_count_of_reachable_vectors():
     """
-    Of CSV there are 23 vectors of states that any octets can bring about, and they are closed under composition.
+    Of CSV there are 23 vectors of states that any bytes can bring about, and they are closed under composition.
     """
     automaton = AUTOMATA["csv"]
-    steps = [automaton.summary(octets(bytes([octet]))) for octet in b'a",\n']
+    steps = [automaton.summary(buffer(bytes([byte]))) for byte in b'a",\n']
     found = {tuple(one.after) for one in steps}
     while True:
         more = {tuple(np.array(step.after)[list(one)]) for one in found for step in steps} | found

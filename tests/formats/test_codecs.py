@@ -14,8 +14,8 @@ from windrow.formats.codecs import CodecError, decode, stream
 PLENTY = 2**30
 
 
-def zstd(octets):
-    return pa.compress(octets, "zstd", asbytes=True)
+def zstd(buffer):
+    return pa.compress(buffer, "zstd", asbytes=True)
 
 
 COMPRESS = {"gzip": gzip.compress, "zstd": zstd}
@@ -29,12 +29,12 @@ def test_frames(codec, contents):
     """
     Frames one behind the other hold what went into them, in order.
     """
-    octets = b"".join(map(COMPRESS[codec], contents))
-    assert decode(octets, codec, PLENTY) == b"".join(contents)
+    buffer = b"".join(map(COMPRESS[codec], contents))
+    assert decode(buffer, codec, PLENTY) == b"".join(contents)
 
 
 class Dripping(io.BytesIO):
-    """A file that gives a few octets at a time."""
+    """A file that gives a few bytes at a time."""
 
     def read(self, size=-1):
         """Give seven."""
@@ -45,10 +45,10 @@ class Dripping(io.BytesIO):
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=3))
 def test_slow_reader(codec, contents):
     """
-    How many octets a file gives at a time does not matter.
+    How many bytes a file gives at a time does not matter.
     """
-    octets = b"".join(map(COMPRESS[codec], contents))
-    assert b"".join(stream(Dripping(octets), codec, PLENTY)) == b"".join(contents)
+    buffer = b"".join(map(COMPRESS[codec], contents))
+    assert b"".join(stream(Dripping(buffer), codec, PLENTY)) == b"".join(contents)
 
 
 @CODECS
@@ -81,11 +81,11 @@ def test_damage(codec, content, data):
     """
     A damaged frame is refused or, in what holds no content, harmless; it raises nothing else.
     """
-    octets = bytearray(COMPRESS[codec](content))
-    octets[data.draw(st.integers(0, len(octets) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    buffer = bytearray(COMPRESS[codec](content))
+    buffer[data.draw(st.integers(0, len(buffer) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     found, refused = content, None
     try:
-        found = decode(bytes(octets), codec, PLENTY)
+        found = decode(bytes(buffer), codec, PLENTY)
     except CodecError as error:
         refused = error
     assert "\n" not in str(refused)
@@ -96,20 +96,20 @@ def test_checksum_of_gzip():
     """
     Content that its checksum does not confirm is refused.
     """
-    octets = bytearray(gzip.compress(b"content"))
-    octets[-8] ^= 1
+    buffer = bytearray(gzip.compress(b"content"))
+    buffer[-8] ^= 1
     with pytest.raises(CodecError, match="incorrect data check"):
-        decode(bytes(octets), "gzip", PLENTY)
+        decode(bytes(buffer), "gzip", PLENTY)
 
 
 def test_checksum_of_zstd():
     """
     A frame with a checksum is decoded, and refused where the checksum does not confirm it.
     """
-    octets = bytes.fromhex("28b52ffd2407390000") + b"content" + bytes.fromhex("fca9c531")
-    assert decode(octets, "zstd", PLENTY) == b"content"
+    buffer = bytes.fromhex("28b52ffd2407390000") + b"content" + bytes.fromhex("fca9c531")
+    assert decode(buffer, "zstd", PLENTY) == b"content"
     with pytest.raises(CodecError, match="checksum"):
-        decode(octets[:-1] + b"\0", "zstd", PLENTY)
+        decode(buffer[:-1] + b"\0", "zstd", PLENTY)
 
 
 def test_skippable():
@@ -125,12 +125,12 @@ def test_skippable():
 @CODECS
 def test_bound(codec):
     """
-    The bound is of each frame by itself, and holds to the octet.
+    The bound is of each frame by itself, and holds to the byte.
     """
-    octets = COMPRESS[codec](b"x" * 1000) * 3
-    assert len(decode(octets, codec, 1000)) == 3000
-    with pytest.raises(CodecError, match=f"frame 0 of {codec} holds more than 999 octets"):
-        decode(octets, codec, 999)
+    buffer = COMPRESS[codec](b"x" * 1000) * 3
+    assert len(decode(buffer, codec, 1000)) == 3000
+    with pytest.raises(CodecError, match=f"frame 0 of {codec} holds more than 999 bytes"):
+        decode(buffer, codec, 999)
 
 
 @CODECS
@@ -138,11 +138,11 @@ def test_bomb(codec):
     """
     A frame that would hold far more than allowed is given up without ever being there.
     """
-    octets = COMPRESS[codec](bytes(200_000_000))
+    buffer = COMPRESS[codec](bytes(200_000_000))
     before = pa.default_memory_pool().max_memory()
     tracemalloc.start()
     with pytest.raises(CodecError, match="more than"):
-        decode(octets, codec, 1_000_000)
+        decode(buffer, codec, 1_000_000)
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < 4_000_000
@@ -157,8 +157,8 @@ def test_stream_is_lazy(codec):
     noise = random.Random(7).randbytes(200_000)
     file = io.BytesIO(COMPRESS[codec](noise) * 9)
     pieces = stream(file, codec, PLENTY)
-    assert len(next(pieces)) <= codecs.PIECE_OCTETS
-    assert file.tell() <= 2 * codecs.PIECE_OCTETS < len(file.getvalue())
+    assert len(next(pieces)) <= codecs.PIECE_BYTES
+    assert file.tell() <= 2 * codecs.PIECE_BYTES < len(file.getvalue())
 
 
 def test_none():

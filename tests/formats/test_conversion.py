@@ -144,11 +144,11 @@ ODD = st.sampled_from(
         "1677-09-21T00:12:43.145224191",
     ]
 )  # fmt: skip
-OCTETS = (ODD | NUMERALS | WHOLE | FLOATS | TIMES | st.text(max_size=6)).map(str.encode) | st.binary(max_size=6)
+BYTES = (ODD | NUMERALS | WHOLE | FLOATS | TIMES | st.text(max_size=6)).map(str.encode) | st.binary(max_size=6)
 
 
 @pytest.mark.parametrize("type_", TYPES)
-@given(texts=st.lists(OCTETS | st.none(), max_size=20))
+@given(texts=st.lists(BYTES | st.none(), max_size=20))
 def test_oracle(type_, texts):
     """
     Each text is the value that one finds by hand, or bad, and NULL stays NULL.
@@ -159,7 +159,7 @@ def test_oracle(type_, texts):
 
 
 @pytest.mark.parametrize("type_", TYPES)
-@given(texts=st.lists(OCTETS, min_size=1, max_size=20), cut=st.integers(0, 20))
+@given(texts=st.lists(BYTES, min_size=1, max_size=20), cut=st.integers(0, 20))
 def test_neighbours(type_, texts, cut):
     """
     What a text is does not depend on those beside it, nor on where in an array they lie.
@@ -223,7 +223,7 @@ def test_details():
 @given(st.lists(st.one_of(st.binary(max_size=60), st.text(max_size=60).map(str.encode)), max_size=8))
 def test_what_is_said(texts):
     """
-    Many texts are shown as each is by itself: whole letters, at most forty, and octets that are none as escapes.
+    Many texts are shown as each is by itself: whole letters, at most forty, and bytes that are none as escapes.
     """
     shown = said(Texts.of(pa.array(texts, pa.binary())), "is none").to_pylist()
     assert shown == [f"{quoted(text)} is none" for text in texts]
@@ -231,7 +231,7 @@ def test_what_is_said(texts):
 
 def test_halves_of_a_letter():
     """
-    Octets that are a letter only together with a neighbour's are none.
+    Bytes that are a letter only together with a neighbour's are none.
     """
     assert verdicts([b"\xc3", b"\xa4", "ä".encode()], "string") == [BAD, BAD, "ä"]
 
@@ -252,7 +252,7 @@ USUAL = st.builds(
 
 @st.composite
 def nearly_usual(draw):
-    """Write a moment as it mostly is written, some with an octet that is another one, or missing."""
+    """Write a moment as it mostly is written, some with a byte that is another one, or missing."""
     text = draw(USUAL).encode()
     at = draw(st.integers(0, len(text) - 1))
     return draw(st.sampled_from([text, text[:at] + text[at + 1 :], text[:at] + b"%c" % draw(BYTE) + text[at + 1 :]]))
@@ -270,7 +270,7 @@ def test_usual_moments(those, unit):
     found = []
     for usual in (True, False):
         values = np.empty(texts.count, np.int64)
-        places = texts.octets, texts.begin, texts.end, texts.valid
+        places = texts.buffer, texts.begin, texts.end, texts.valid
         good = times.moments(*places, times.ISO_MOMENT.steps, usual, times.DIGITS[unit], values)
         found.append((good.tolist(), values.tolist()))
     assert found[0] == found[1]

@@ -1,4 +1,4 @@
-"""Records of known length are found wherever the octets were cut, and what is too long is passed over exactly."""
+"""Records of known length are found wherever the bytes were cut, and what is too long is passed over exactly."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.formats.test_automaton import octets, pieces
+from tests.formats.test_automaton import buffer, pieces
 from tests.formats.test_framing import Spans
 from windrow.formats.counted import FixedFraming, LengthFraming
 from windrow.formats.framing import GAP, LOST, OPEN, OVERSIZE, RECORD
 from windrow.formats.prefixed import PrefixFraming
 
-LENGTHS = LengthFraming(PrefixFraming(2, "big", most_octets=10))
-OWN = LengthFraming(PrefixFraming(1, "little", counts_itself=True, most_octets=6))
+LENGTHS = LengthFraming(PrefixFraming(2, "big", most_bytes=10))
+OWN = LengthFraming(PrefixFraming(1, "little", counts_itself=True, most_bytes=6))
 WIDTH = FixedFraming(4, 10)
 
 
 def framed(framing: FixedFraming | LengthFraming, parts: list[bytes], state: int = 0) -> Spans:
-    """Frame a source in parts, and return each span: its octets, what it is, how many octets of the source it took."""
+    """Frame a source in parts, and return each span: its bytes, what it is, how many bytes of the source it took."""
     found: Spans = []
     held, base = b"", 0
     for number, part in enumerate(parts, 1):
         before = base + len(held)
         held += part
-        spans = framing.frame(octets(held), len(held) - len(part), state, number == len(parts))
+        spans = framing.frame(buffer(held), len(held) - len(part), state, number == len(parts))
         known = (spans.known + base).tolist()
         assert all(before < one for one in known) or number == len(parts)
         bounds = zip(spans.begin, spans.end, spans.what.tolist(), known, strict=True)
@@ -42,7 +42,7 @@ def framed(framing: FixedFraming | LengthFraming, parts: list[bytes], state: int
 )
 def test_any_cuts(framing, state, data, cuts):
     """
-    A source cut anywhere has the spans of the whole, each told at the same octet, and its spans are all of its octets.
+    A source cut anywhere has the spans of the whole, each told at the same byte, and its spans are all of its bytes.
     """
     whole = framed(framing, [data], state)
     assert framed(framing, pieces(data, cuts) or [b""], state) == whole

@@ -32,16 +32,16 @@ SHAPES = {
 
 
 def records_of(lines: list[bytes]) -> Records:
-    """Return records that lie apart, in octets that belong to none."""
+    """Return records that lie apart, in bytes that belong to none."""
     data = b"".join(b"\x01" + line for line in lines)
     end = np.cumsum([1 + len(line) for line in lines], dtype=np.int64)
     return Records(np.frombuffer(data, np.uint8), end - [len(line) for line in lines], end)
 
 
 def framed(parser: Csv, data: bytes) -> Records:
-    octets = np.frombuffer(data, np.uint8)
-    ends = parser.automaton.follow(octets, 0, 0, 0, len(octets)).ends
-    return Records(octets, np.append(0, ends)[:-1], ends - len(parser.record))
+    buffer = np.frombuffer(data, np.uint8)
+    ends = parser.automaton.follow(buffer, 0, 0, 0, len(buffer)).ends
+    return Records(buffer, np.append(0, ends)[:-1], ends - len(parser.record))
 
 
 def told(parser: Parser, lines: list[bytes]) -> list[object]:
@@ -59,29 +59,29 @@ def told(parser: Parser, lines: list[bytes]) -> list[object]:
 
 
 def cut(parser: Csv, line: bytes) -> list[tuple[bytes, bool]] | None:
-    """Cut a record into columns, octet by octet: each with whether it was quoted. None: a quote is not closed."""
+    """Cut a record into columns, byte by byte: each with whether it was quoted. None: a quote is not closed."""
     quote, escape = parser.quote or None, parser.escape if parser.escape not in {b"", parser.quote} else None
     found, text, state, quoted = [], b"", "begin", False
     while line:
-        octet, line, rest = line[:1], line[1:], line
+        byte, line, rest = line[:1], line[1:], line
         if state == "quoted":
-            if octet == escape:
+            if byte == escape:
                 if not line:
                     return None
                 text, line = text + line[:1], line[1:]
-            elif octet == quote and escape is None and line[:1] == quote:
-                text, line = text + octet, line[1:]
-            elif octet == quote:
+            elif byte == quote and escape is None and line[:1] == quote:
+                text, line = text + byte, line[1:]
+            elif byte == quote:
                 state = "field"
             else:
-                text += octet
-        elif state == "begin" and octet == quote:
+                text += byte
+        elif state == "begin" and byte == quote:
             state, quoted = "quoted", True
         elif rest.startswith(parser.delimiter):
             found.append((text, quoted))
             line, text, state, quoted = rest[len(parser.delimiter) :], b"", "begin", False
         else:
-            text, state = text + octet, "field"
+            text, state = text + byte, "field"
     return None if state == "quoted" else [*found, (text, quoted)]
 
 
@@ -117,7 +117,7 @@ def expected(parser: Csv, line: bytes) -> object:  # noqa: C901 - one case a ver
 @given(lines=st.lists(st.lists(st.sampled_from(b'a1b",,\r\\-\xff\n"'), max_size=12).map(bytes), max_size=12))
 def test_oracle(name, lines):
     """
-    Each record is what one reads in it octet by octet, whatever the records beside it.
+    Each record is what one reads in it byte by byte, whatever the records beside it.
     """
     assert told(SHAPES[name], lines) == [expected(SHAPES[name], line) for line in lines]
 
@@ -154,7 +154,7 @@ def test_like_arrow(rows):
     parser = Csv(parse({"a": "int64", "b": "string"}))
     records = framed(parser, data)
     parser = parser.header(records.of(0))
-    rest = Records(records.octets, records.begin[1:], records.end[1:])
+    rest = Records(records.buffer, records.begin[1:], records.end[1:])
     assert parser.parse(rest).fields.equals(arrow.combine_chunks())
 
 
@@ -284,13 +284,13 @@ def test_refused(wrong):
 
 def test_pieces():
     """
-    Octets cut anywhere between records give the rows of the whole.
+    Bytes cut anywhere between records give the rows of the whole.
     """
     data = b"".join(b'%d,"x\n%d",y\n' % (number, number) for number in range(2000))
     records = framed(TYPED, data)
     places = [0, 1, 700, 1999, 2000]
     parts = [
-        TYPED.parse(Records(records.octets, records.begin[begin:end], records.end[begin:end]))
+        TYPED.parse(Records(records.buffer, records.begin[begin:end], records.end[begin:end]))
         for begin, end in pairwise(places)
     ]
     assert pa.concat_tables([part.fields for part in parts]).equals(TYPED.parse(records).fields)

@@ -61,7 +61,7 @@ def test_order():
         ("decimal(39, 0)", "there is no decimal(39, 0)", "A decimal has 1 to 38 digits"),
         ("decimal(2, 3)", "there is no decimal(2, 3)", "A decimal has 1 to 38 digits"),
         ("decimal(0, 0)", "there is no decimal(0, 0)", "A decimal has 1 to 38 digits"),
-        ("string(0)", "'string(0)' has no octets", "at least one"),
+        ("string(0)", "'string(0)' has no bytes", "at least one"),
         ("", "there is no type ''", "There are int8, "),
         ("list<int46>", "there is no type 'int46'", "Did you mean 'int64'?"),
         ("list<string(3)>", "stands in another type", "nothing has a fixed size"),

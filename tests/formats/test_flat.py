@@ -121,14 +121,14 @@ def test_many_members():
 
 def test_memory_ends():
     """
-    Nothing is read behind the octets, wherever a record ends in them.
+    Nothing is read behind the bytes, wherever a record ends in them.
     """
     for length in range(200):
         record = b'{"s":"' + b"x" * length + b'"}'
         memory = np.frombuffer(record + b'"}', np.uint8)
-        whole = replace(records([record]), octets=memory[: len(record)])
+        whole = replace(records([record]), buffer=memory[: len(record)])
         assert Json(FIELDS).parse(whole).fields["s"].to_pylist() == ["x" * length]
-        cut = replace(records([record[:-2]]), octets=memory[: len(record) - 2])
+        cut = replace(records([record[:-2]]), buffer=memory[: len(record) - 2])
         assert Json(FIELDS).parse(cut).rejects["reason"].to_pylist() == ["format_syntax"]
 
 

@@ -1,4 +1,4 @@
-"""Framing gives the same records however the octets were cut, and loses no good record to a bad one."""
+"""Framing gives the same records however the bytes were cut, and loses no good record to a bad one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.formats.test_automaton import AUTOMATA, OCTETS, octets, pieces
+from tests.formats.test_automaton import AUTOMATA, BYTES, buffer, pieces
 from windrow.formats.framing import OPEN, OVERSIZE, RECORD, DelimitedFraming
 
 DELIMITERS = {"csv": b"\n", "csv with backslashes": b"\n", "long delimiters": b"\r\n", "delimiters of one kind": b"aab"}
@@ -19,13 +19,13 @@ Spans = list[tuple[bytes, int, int]]
 
 
 def framed(framing: DelimitedFraming, parts: list[bytes]) -> Spans:
-    """Frame a source in parts, and return each span: its octets, what it is, how many octets of the source it took."""
+    """Frame a source in parts, and return each span: its bytes, what it is, how many bytes of the source it took."""
     found: Spans = []
     held, seen, state, base = b"", 0, 0, 0
     for number, part in enumerate(parts, 1):
         before = base + len(held)
         held += part
-        spans = framing.frame(octets(held), seen, state, number == len(parts))
+        spans = framing.frame(buffer(held), seen, state, number == len(parts))
         known = (spans.known + base).tolist()
         assert all(before < one for one in known) or number == len(parts)
         found += [
@@ -41,12 +41,12 @@ def framed(framing: DelimitedFraming, parts: list[bytes]) -> Spans:
 
 
 @pytest.mark.parametrize("name", FRAMINGS)
-@given(data=OCTETS, cuts=st.lists(st.integers(0, 200)), size=st.integers(0, 2))
+@given(data=BYTES, cuts=st.lists(st.integers(0, 200)), size=st.integers(0, 2))
 @example(data=b"aaaaaaaaaaaab", cuts=[7], size=0)
 @example(data=b'"aaaaa\r\nb\r\n', cuts=[6, 7], size=0)
 def test_any_cuts(name, data, cuts, size):
     """
-    A source cut anywhere has the spans of the whole, each told at the same octet, and its spans are all of its octets.
+    A source cut anywhere has the spans of the whole, each told at the same byte, and its spans are all of its bytes.
     """
     framing = FRAMINGS[name][size]
     whole = framed(framing, [data])
@@ -86,7 +86,7 @@ class TestTooLong:
 
     def test_delimiter_between_pieces(self):
         """
-        A delimiter of several octets is found where a piece would end in it.
+        A delimiter of several bytes is found where a piece would end in it.
         """
         framing = DelimitedFraming(AUTOMATA["long delimiters"], b"\r\n", 20)
         found = [span for span, _, _ in framed(framing, [b'"' + b"x" * 18 + b"\r\n1--a\r\n"])]
@@ -94,7 +94,7 @@ class TestTooLong:
 
     def test_exactly(self):
         """
-        A record of the largest size is one; with an octet more it is none, also without a delimiter at the end.
+        A record of the largest size is one; with a byte more it is none, also without a delimiter at the end.
         """
         for size, what in ((19, RECORD), (20, OVERSIZE)):
             found = framed(self.framing, [b"x" * size + b"\n"])
@@ -119,5 +119,5 @@ def test_content(record, content):
     """
     The content of a record is without its delimiter, and without a carriage return before a line feed.
     """
-    begin, end = TestTooLong.framing.content(octets(b"xx" + record), np.array([2]), np.array([2 + len(record)]))
+    begin, end = TestTooLong.framing.content(buffer(b"xx" + record), np.array([2]), np.array([2 + len(record)]))
     assert (b"xx" + record)[begin[0] : end[0]] == content

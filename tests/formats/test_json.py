@@ -138,10 +138,10 @@ class Number(str):
     __slots__ = ()
 
 
-def oracle(octets):
+def oracle(buffer):
     """Say what becomes of a record, slowly, with nothing but the json module."""
     try:
-        text = octets.decode()
+        text = buffer.decode()
         if not text.strip(" \t\r\n"):
             return None
         found = json.loads(text, parse_int=Number, parse_float=Number, parse_constant=refuse, object_pairs_hook=Object)
@@ -289,11 +289,11 @@ def test_none():
             "ok",
             '$.ok: expected `bool | null`, got `str`: "' + "1" * 58 + "…",
         ),
-        (b'{"i":1,}', "format_syntax", None, "trailing comma in object at octet 7"),
+        (b'{"i":1,}', "format_syntax", None, "trailing comma in object at byte 7"),
         (b'{"i":1', "format_syntax", None, "ends within a value, or has half of a surrogate pair"),
-        (b'{"i":"a","i":}', "format_syntax", None, "invalid character at octet 13"),
+        (b'{"i":"a","i":}', "format_syntax", None, "invalid character at byte 13"),
         (b"[1]", "format_syntax", None, "expected `object`, got `array`"),
-        (b'{"o":"\xff"}', "format_encoding", None, "no UTF-8 at octet 6: invalid start byte"),
+        (b'{"o":"\xff"}', "format_encoding", None, "no UTF-8 at byte 6: invalid start byte"),
     ],
     ids=["deep", "range", "long", "comma", "short", "syntax first", "array", "encoding"],
 )

@@ -12,8 +12,8 @@ from windrow.formats.fields import parse
 from windrow.formats.lines import Lines
 
 ACCESS = Lines(
-    parse({"host": "string", "time": "timestamp[us] %d/%b/%Y:%H:%M:%S %z", "status": "int16", "octets": "int64"}),
-    r'(?P<host>\S+) \S+ \S+ \[(?P<time>[^\]]+)\] "[^"]*" (?P<status>\S+) (?P<octets>\S+)',
+    parse({"host": "string", "time": "timestamp[us] %d/%b/%Y:%H:%M:%S %z", "status": "int16", "bytes": "int64"}),
+    r'(?P<host>\S+) \S+ \S+ \[(?P<time>[^\]]+)\] "[^"]*" (?P<status>\S+) (?P<bytes>\S+)',
     nulls=("-",),
 )
 PAIR = Lines(parse({"name": "string", "number": "int32"}), r"(?P<name>[a-zä]+)=(?P<number>[^;]*)(?:;.*)?")
@@ -26,7 +26,7 @@ def test_access_log():
     line = b'10.0.0.1 - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.0" 200 -\r\n'
     parsed = ACCESS.parse(framed(ACCESS, line))
     time = datetime(2000, 10, 10, 20, 55, 36, tzinfo=UTC)
-    assert parsed.fields.to_pylist() == [{"host": "10.0.0.1", "time": time, "status": 200, "octets": None}]
+    assert parsed.fields.to_pylist() == [{"host": "10.0.0.1", "time": time, "status": 200, "bytes": None}]
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def values(parsed):
 @given(ROWS, st.sampled_from(["little", "big"]), st.integers(0, 2))
 def test_packed(rows, order, gap):
     """
-    What a program packs field by field comes out again, in either order of octets and wherever records stand.
+    What a program packs field by field comes out again, in either order of bytes and wherever records stand.
     """
     parsed = Native(FIELDS, order).parse(records(packed(rows, order), gap))
     fates = [expected(row) for row in rows]
@@ -94,7 +94,7 @@ def test_cut_short():
     parsed = Native(FIELDS).parse(records([whole, whole, whole[:-1]]))
     assert parsed.record.tolist() == [0, 1]
     assert parsed.rejects.to_pylist() == [
-        {"record": 2, "reason": "format_syntax", "column": None, "detail": "37 octets where a record has 38"}
+        {"record": 2, "reason": "format_syntax", "column": None, "detail": "37 bytes where a record has 38"}
     ]
 
 
@@ -107,7 +107,7 @@ def test_details():
     parsed = Native(fields).parse(records(those))
     assert parsed.rejects["detail"].to_pylist() == [
         "2 where a truth is 0 or 1",
-        "no UTF-8 at octet 1: invalid start byte",
+        "no UTF-8 at byte 1: invalid start byte",
         "2147483647 as `date32[day]` is in no year from 1 to 9999",
         "3 where a truth is 0 or 1",
     ]

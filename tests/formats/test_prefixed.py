@@ -33,7 +33,7 @@ FIELDS = [
 ]
 
 
-def octets(data):
+def buffer(data):
     return np.frombuffer(data, np.uint8)
 
 
@@ -45,17 +45,17 @@ def written(framing, bodies):
 def together(bodies):
     """Put records one behind the other."""
     ends = np.cumsum([0, *map(len, bodies)])
-    return Records(octets(b"".join(bodies)), ends[:-1], ends[1:])
+    return Records(buffer(b"".join(bodies)), ends[:-1], ends[1:])
 
 
 def oracle(framing, data):
-    """Cut octets the slow way: whole records, refused lengths by position, what is left, and to be skipped."""
+    """Cut bytes the slow way: whole records, refused lengths by position, what is left, and to be skipped."""
     whole, refused, at = [], [], 0
     while len(data) - at >= framing.width:
         length = int.from_bytes(data[at : at + framing.width], framing.order)
         length = min(length, LONGEST) - (framing.width if framing.counts_itself else 0)
         body = at + framing.width
-        if not 0 <= length <= framing.most_octets:
+        if not 0 <= length <= framing.most_bytes:
             refused.append((at, length))
         elif body + length > len(data):
             break
@@ -66,7 +66,7 @@ def oracle(framing, data):
 
 
 def cut(framing, data, skip=0):
-    found = framing.cut(octets(data), skip)
+    found = framing.cut(buffer(data), skip)
     whole = [found.records.of(number) for number in range(found.records.count)]
     refused = list(zip(found.refused.tolist(), found.lengths.tolist(), strict=True))
     return whole, refused, data[found.unfinished :], found.skip
@@ -75,19 +75,19 @@ def cut(framing, data, skip=0):
 @given(FRAMINGS, BODIES)
 def test_written(framing, bodies):
     """
-    What was written with a length before it is what is cut, and what is too long is passed over to the octet.
+    What was written with a length before it is what is cut, and what is too long is passed over to the byte.
     """
     bodies = [body for body in bodies if len(body) + framing.width < 256]
     whole, refused, rest, skip = cut(framing, written(framing, bodies))
-    assert whole == [body for body in bodies if len(body) <= framing.most_octets]
-    assert [length for _, length in refused] == [len(body) for body in bodies if len(body) > framing.most_octets]
+    assert whole == [body for body in bodies if len(body) <= framing.most_bytes]
+    assert [length for _, length in refused] == [len(body) for body in bodies if len(body) > framing.most_bytes]
     assert (rest, skip) == (b"", 0)
 
 
 @given(FRAMINGS, st.binary(max_size=80) | st.lists(st.sampled_from([0, 1, 4, 255]), max_size=80).map(bytes))
 def test_oracle(framing, data):
     """
-    Any octets are cut as one hop after the other says.
+    Any bytes are cut as one hop after the other says.
     """
     assert cut(framing, data) == oracle(framing, data)
 
@@ -95,7 +95,7 @@ def test_oracle(framing, data):
 @given(FRAMINGS, BODIES, st.binary(max_size=20), st.lists(st.integers(0, 300)))
 def test_any_cutting(framing, bodies, tail, cuts):
     """
-    However octets are cut into chunks, the same records come out, the same are refused and the same is left.
+    However bytes are cut into chunks, the same records come out, the same are refused and the same is left.
     """
     data = written(framing, [body for body in bodies if len(body) < 240]) + tail
     bounds = sorted({0, len(data), *(min(one, len(data)) for one in cuts)})
@@ -113,14 +113,14 @@ def test_most_records():
     """
     A run may be nothing but empty records, however many.
     """
-    found = PrefixFraming(1).cut(octets(bytes(100_000)))
+    found = PrefixFraming(1).cut(buffer(bytes(100_000)))
     assert (found.records.count, found.unfinished) == (100_000, 100_000)
     assert np.array_equal(found.records.begin, np.arange(1, 100_001))
 
 
 def test_no_such_width():
     """
-    A length of three octets is refused.
+    A length of three bytes is refused.
     """
     with pytest.raises(SettingsError):
         PrefixFraming(3)
@@ -186,11 +186,11 @@ def test_neighbours(bodies):
     ("body", "reason", "column", "detail"),
     [
         (b"", "format_syntax", None, "ends too early"),
-        (b"\xc1", "format_syntax", None, "invalid opcode '\\xc1' at octet 0"),
-        (b"\x80x", "format_syntax", None, "trailing characters at octet 1"),
+        (b"\xc1", "format_syntax", None, "invalid opcode '\\xc1' at byte 0"),
+        (b"\x80x", "format_syntax", None, "trailing characters at byte 1"),
         (b"\x91\x01", "format_syntax", None, "expected `object`, got `array`"),
         (b"\x91" * 5000, "format_syntax", None, "nests too deep"),
-        (b"\x82\xa1i\xa1x\xa1z\xc1", "format_syntax", None, "invalid opcode '\\xc1' at octet 7"),
+        (b"\x82\xa1i\xa1x\xa1z\xc1", "format_syntax", None, "invalid opcode '\\xc1' at byte 7"),
         (b"\x81\xa1s\xa1\xff", "format_encoding", None, "no UTF-8 in a text: invalid start byte"),
         (b"\x81\xa1i\xcc\xff", "format_cast", "i", "$.i: expected `int` <= 127: 255"),
         (b"\x81\xa1s\xc4\x01x", "format_cast", "s", "$.s: expected `str | null`, got `bytes`: \"b'x'\""),

@@ -1,6 +1,10 @@
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -8,6 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.conftest import EngineFactory
+from tests.engine.processes import ROOT
 from tests.messages import message, table
 from windrow.columnar.arrow import plain
 from windrow.errors import ExpressionError, FileRefused
@@ -79,7 +84,7 @@ class TestFiles:
     @pytest.mark.slow_on_spark
     def test_binary_payload_stays_binary(self, into: Ingest, depot: str, tmp_path: Path) -> None:
         """
-        A payload that no text can hold comes through octet by octet.
+        A payload that no text can hold comes through byte by byte.
         """
         file = tmp_path / "binary.parquet"
         pq.write_table(table([message(payload=b"\xff\x00")], pa.binary()), file)  # type: ignore[arg-type]
@@ -122,6 +127,59 @@ class TestDelta:
         with pytest.raises(FileRefused, match="deleted or updated"):
             into(bronze, format_="delta")
 
+    @pytest.mark.slow_on_spark
+    def test_grown_without_feed(self, engine: EngineFactory, into: Ingest, depot: str, tmp_path: Path) -> None:
+        """
+        Of a table without a change feed the embedded engine takes what it added; Spark refuses it, and says what to do.
+        """
+        bronze = tmp_path / "bronze"
+        write_deltalake(bronze, table([message("a")]))
+        into(bronze, format_="delta")
+        write_deltalake(bronze, table([message("b")]), mode="append")
+        if engine.name == "embedded":
+            assert into(bronze, format_="delta")[0].messages == 1
+        else:
+            with pytest.raises(FileRefused, match="grown since version 0, and its change feed cannot be read"):
+                into(bronze, format_="delta")
+        assert len(rows(depot)) == 1 + (engine.name == "embedded")
+
+
+class TestElsewhere:
+    """Depots on a file system of which only Spark has a driver."""
+
+    @pytest.fixture
+    def elsewhere(self, spark: Any, tmp_path: Path) -> Ingest:
+        """Ingest files of the local disk into a depot whose files lie in the directory away, on viewfs."""
+        session, host = spark.newSession(), uuid4().hex
+        (tmp_path / "away").mkdir()
+        session.conf.set(f"fs.viewfs.mounttable.{host}.link./mounted", f"file://{tmp_path}/away")
+        opened = EngineFactory("spark", session).open(f"viewfs://{host}/mounted/depot", str(tmp_path / "ledger"))
+        return lambda *files, **options: list(ingest(opened, [str(file) for file in files], {}, **options))
+
+    def test_goes_on_where_it_was_left(self, elsewhere: Ingest, tmp_path: Path) -> None:
+        """
+        A table that has grown is read on from any of its versions; one that has not adds nothing, and is said to be
+        known. The questions about it leave no commit.
+        """
+        bronze = tmp_path / "bronze"
+        for number in range(6):
+            feed = {"delta.enableChangeDataFeed": "true"} if number == 0 else None
+            write_deltalake(bronze, table([message(f"{number}a")]), mode="append", configuration=feed)
+            if number in {0, 1, 4}:
+                [done] = elsewhere(bronze, format_="delta")
+                assert (done.messages, done.known) == ({0: 1, 1: 1, 4: 3}[number], False)
+                assert elsewhere(bronze, format_="delta")[0].known
+        depot = str(tmp_path / "away" / "depot")
+        assert sorted(row["type"] for row in rows(depot)) == [f"{number}a" for number in range(5)]
+        assert [one["operation"] for one in DeltaTable(depot).history()] == ["WRITE"] * 3 + ["CREATE TABLE AS SELECT"]
+
+    def test_known_file(self, spark: Any, elsewhere: Ingest, tmp_path: Path) -> None:
+        """
+        A file that is there already is said to be known.
+        """
+        file = written(tmp_path / "1", message("a"))
+        assert [done.known for _ in range(2) for done in elsewhere(file)] == [False, True]
+
 
 class TestRefusals:
     @pytest.mark.slow_on_spark
@@ -138,6 +196,38 @@ class TestRefusals:
         with pytest.raises(ExpressionError):
             into(good, columns={"key": "no_such_column"})
         assert not DeltaTable.is_deltatable(depot)
+
+    @pytest.mark.slow_on_spark
+    def test_value_that_an_expression_cannot_take(self, into: Ingest, tmp_path: Path) -> None:
+        """
+        Such a value is the fault of the expression, not of the depot, and the error says which value.
+        """
+        file = written(tmp_path / "good", message("a", payload="soon"))
+        with pytest.raises(ExpressionError, match="soon"):
+            into(file, columns={"event_time": "cast(payload as timestamp)"})
+
+    @pytest.mark.parametrize("attempt", range(3))
+    def test_ends_after_an_expression_error(self, tmp_path: Path, attempt: int) -> None:
+        """
+        A process that cannot map the first row of many files ends with the exit status that says so.
+        """
+        values = pa.table({"key": [str(number) for number in range(100_000)]})
+        for _ in range(40):
+            write_deltalake(tmp_path / "bronze", values, mode="append")
+        (tmp_path / "windrow.toml").write_text(
+            "[ingest.columns]\ntype = \"'a'\"\nevent_time = \"cast(concat(key, 'x') as timestamp)\"\n"
+        )
+        command = [sys.executable, "-m", "windrow", "ingest", "bronze", "--format", "delta", "--engine", "embedded"]
+        ended = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(ROOT / "lib")},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (ended.returncode, ended.stderr.split(":")[0]) == (2, "WINDROW-EXPRESSION")
 
     @pytest.mark.slow_on_spark
     def test_directory_says_what_to_do(self, into: Ingest, tmp_path: Path) -> None:

@@ -22,14 +22,14 @@ class TestCut:
     @given(pieces, sizes)
     def test_nothing_is_lost(self, given: list[bytes], size: int) -> None:
         """
-        Chunks put together are the octets that were given, in whatever pieces they came.
+        Chunks put together are the bytes that were given, in whatever pieces they came.
         """
-        assert b"".join(chunk.octets for chunk in cut(given, size)) == b"".join(given)
+        assert b"".join(chunk.content for chunk in cut(given, size)) == b"".join(given)
 
     @given(pieces, sizes)
     def test_same_however_it_came(self, given: list[bytes], size: int) -> None:
         """
-        The pieces in which octets come do not show in the chunks.
+        The pieces in which bytes come do not show in the chunks.
         """
         whole = b"".join(given)
         assert list(cut(given, size)) == list(cut([whole], size)) == list(cut([bytes([one]) for one in whole], size))
@@ -42,19 +42,19 @@ class TestCut:
         found = list(cut(given, size))
         assert [chunk.sequence for chunk in found] == list(range(chunks.FIRST, len(found) + 1))
         assert [chunk.last for chunk in found] == [False] * (len(found) - 1) + [True]
-        assert all(len(chunk.octets) == size for chunk in found[:-1])
-        assert len(found[-1].octets) <= size
+        assert all(len(chunk.content) == size for chunk in found[:-1])
+        assert len(found[-1].content) <= size
 
     @pytest.mark.parametrize("nothing", [[], [b""], [b"", b""]])
     def test_empty(self, nothing: list[bytes]) -> None:
         """
-        No octets are one empty chunk, which is the last one.
+        No bytes are one empty chunk, which is the last one.
         """
         assert list(cut(nothing)) == [Chunk(1, b"", last=True)]
 
     def test_end_at_a_border(self) -> None:
         """
-        Octets that fill their chunks end with a full one, and no empty one comes after it.
+        Bytes that fill their chunks end with a full one, and no empty one comes after it.
         """
         assert list(cut([b"ab", b"cd"], 2)) == [Chunk(1, b"ab", last=False), Chunk(2, b"cd", last=True)]
 
@@ -63,14 +63,14 @@ class TestCut:
         A piece of the size of a chunk is the chunk.
         """
         given = [bytes(4), bytes(4)]
-        assert [chunk.octets is piece for chunk, piece in zip(cut(given, 4), given, strict=True)] == [True, True]
+        assert [chunk.content is piece for chunk, piece in zip(cut(given, 4), given, strict=True)] == [True, True]
 
     def test_no_more_is_taken_than_is_needed(self) -> None:
         """
         A chunk is given as soon as it is known whether another follows, so that few are held.
         """
         given = iter([b"ab", b"cd", b"ef"])
-        assert next(cut(given, 2)).octets == b"ab"
+        assert next(cut(given, 2)).content == b"ab"
         assert next(given) == b"ef"
 
 

@@ -32,7 +32,7 @@ def test_overwritten_with_nothing(removed: str) -> None:
 @pytest.mark.parametrize("operation", ["OPTIMIZE", "CREATE TABLE", "SET TBLPROPERTIES", "VACUUM START", "VACUUM END"])
 def test_without_rows(operation: str) -> None:
     """
-    Upkeep of a table adds no rows, whatever it counts.
+    TableMaintenance of a table adds no rows, whatever it counts.
     """
     assert rows_added({"operation": operation, "operationMetrics": {SPARK: "5"}}) == 0
 

@@ -84,7 +84,7 @@ class TestConform:
     )
     def test_payload(self, kind: pa.DataType, expected: pa.DataType) -> None:
         """
-        A payload is text or octets, however Arrow holds it.
+        A payload is text or bytes, however Arrow holds it.
         """
         values = [b"x", None] if expected == pa.binary() else ["x", None]
         plain = pa.array(values, expected)
@@ -165,12 +165,12 @@ class TestFaults:
 
 
 class TestNumbers:
-    def test_octets(self) -> None:
+    def test_bytes(self) -> None:
         """
-        Types and payloads weigh their octets, not their characters; NULL weighs nothing.
+        Types and payloads weigh their bytes, not their characters; NULL weighs nothing.
         """
-        assert messages.octets(pa.array(["ßß", None, "abc", ""])).tolist() == [4, 0, 3, 0]
-        assert messages.octets(pa.array([b"\xff\x00", None, b""])).tolist() == [2, 0, 0]
+        assert messages.byte_count(pa.array(["ßß", None, "abc", ""])).tolist() == [4, 0, 3, 0]
+        assert messages.byte_count(pa.array([b"\xff\x00", None, b""])).tolist() == [2, 0, 0]
 
     def test_times_and_back(self) -> None:
         """

@@ -16,10 +16,10 @@ PARTS = st.none() | st.text(st.sampled_from("ab%/\0N25F"), max_size=4)
 NUMBERS = st.integers(-5, 5)
 LEDGER = """
 id state source key part window_start window_end timeout opened_by closed_at close_reason message_count bytes oversize
-first_event_time last_event_time messages opened_in closed_in reason detail off_by_us raised_by_us type event_time
+first_event_time last_event_time messages opened_in closed_in reason detail missed_by_us clock_lead_us type event_time
 received_at sequence payload processing_time microbatch attempt kind versions messages_read accepted rejected opened
 closed depot_version clocks rules columns engine path commit_form started_at prime_ms plan_ms process_ms
-depot_id start_from depot_mark schema_version token paused clock floor seen_at
+depot_id start_from commit_fingerprint schema_version token paused clock floor seen_at
 open_batches open_messages open_bytes next_window_end
 """
 TABLE = pa.schema([("text", pa.string()), ("number", pa.int32()), ("list", pa.list_(pa.int64()))])
@@ -139,13 +139,13 @@ def test_views(view: str, state: str, columns: list[str]) -> None:
     ("view", "beside"),
     [
         ("rejected_messages", ["raw_source", "chunk", "offset", "content"]),
-        ("microbatches", ["octets_read", "octets_framed", "octets_rejected", "octets_repeated", "format"]),
+        ("microbatches", ["bytes_read", "bytes_framed", "bytes_rejected", "bytes_repeated", "format"]),
         ("closed_batches", []),
     ],
 )
 def test_views_over_raw(view: str, beside: list[str]) -> None:
     """
-    Over the ledger of a raw depot views have the columns about octets behind their own.
+    Over the ledger of a raw depot views have the columns about bytes behind their own.
     """
     plain, raw = (
         sqlglot.parse_one(tables.views("ledger", raw=raw)[view], dialect="spark").named_selects for raw in (False, True)

@@ -30,7 +30,7 @@ def watch(
     world: World, factory: EngineFactory, observers: Iterable[Observer], at: At = nowhere, **settings: Any
 ) -> None:
     """Run what is new with observers, on an engine with a probe."""
-    chosen = world.settings(factory, **({"idle_grace": "never"} | settings))
+    chosen = world.settings(factory, **({"idle_timeout": "never"} | settings))
     with observed(Run(factory.name, chosen, world.clock), observers) as told:
         engine = Probed(factory.open(world.depot, world.ledger), at)
         probed_runner(engine, chosen, world.clock, report=told.committed, retrying=told.retrying).once()

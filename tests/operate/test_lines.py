@@ -81,12 +81,12 @@ class TestLines:
         world.publish(*log(versions=1))
         newest = max(row["received_at"] for row in world.arrived().to_pylist() if row["key"] not in (None, "ahead"))
         world.clock.set(int(newest.timestamp() * 1_000_000) + 60_000_000)
-        watch(world, embedded, [Lines()], idle_grace="0s")
+        watch(world, embedded, [Lines()], idle_timeout="0s")
         lags = [line.lag_ms for line in said("microbatch")]
         assert 60_000 < lags[0] < 60_100
         assert [line.kind for line in said("microbatch")] == ["data"]
         world.clock.advance(60_000_000)
-        watch(world, embedded, [Lines()], idle_grace="0s")
+        watch(world, embedded, [Lines()], idle_timeout="0s")
         assert [(line.kind, line.lag_ms) for line in said("microbatch")][1:] == [("tick", None)]
 
     def test_maintenance(self, world, embedded, said):

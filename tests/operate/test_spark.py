@@ -53,7 +53,7 @@ class TestQueries:
         is over the session has no listener left. Above `debug` it gets none.
         """
         world.publish(*log(versions=1))
-        settings, before = world.settings(EngineFactory("spark", spark), idle_grace="never"), listeners(spark)
+        settings, before = world.settings(EngineFactory("spark", spark), idle_timeout="never"), listeners(spark)
         with listening(spark):
             assert listeners(spark) == before + 1
             windrow.run(settings, spark=spark, clock=world.clock)

@@ -50,7 +50,7 @@ class TestCommit:
         A commit that failed before it was written is made again, and its messages are there once, in their order.
         """
         faults.before = fail_on(1, 2)
-        with Producer(depot, "p", hold_rows=5) as producer:
+        with Producer(depot, "p", batch_rows=5) as producer:
             sent = [producer.send(key="k", type="t", payload=str(number)) for number in range(20)]
             assert [future.result(60).sequence for future in sent] == list(range(1, 21))
             assert producer.metrics().record_retry_total == 2
@@ -62,7 +62,7 @@ class TestCommit:
         A commit that is in the depot although it failed is found there, and not made again.
         """
         faults.after = fail_on(1, 2)
-        with Producer(depot, "p", hold_rows=5) as producer:
+        with Producer(depot, "p", batch_rows=5) as producer:
             sent = [producer.send(key="k", type="t") for _ in range(20)]
             assert [future.result(60).sequence for future in sent] == list(range(1, 21))
         assert messages(depot)["sequence"].to_pylist() == list(range(1, 21))
@@ -155,7 +155,7 @@ class TestCommit:
         While a commit hangs, its messages and those behind it fail at their deadline; what it brings in the end counts.
         """
         faults.before = gate
-        with Producer(depot, "p", hold_rows=1, delivery_timeout="300ms") as producer:
+        with Producer(depot, "p", batch_rows=1, delivery_timeout="300ms") as producer:
             first = producer.send(key="k", type="t")
             gate.await_commit()
             behind = producer.send(key="k", type="t")
@@ -311,7 +311,7 @@ class TestFence:
         """
         When another process writes under the id, all that is held fails, and whoever sends is told.
         """
-        with Producer(depot, "p", hold_ms=NEVER) as producer:
+        with Producer(depot, "p", linger_ms=NEVER) as producer:
             producer.send(key="k", type="t").result(60)
             send_elsewhere(depot)
             sent = [producer.send(key="k", type="t") for _ in range(3)]
@@ -389,7 +389,7 @@ class TestFull:
         Where nobody may wait a message for which there is no room is refused, and the others are delivered.
         """
         faults.before = gate
-        with Producer(depot, "p", total_hold_bytes=150, max_message_bytes=100, when_full="raise") as producer:
+        with Producer(depot, "p", buffer_bytes=150, max_message_bytes=100, when_full="raise") as producer:
             sent = [producer.send(key="k", type="t") for _ in range(2)]
             with pytest.raises(ProducerFull):
                 producer.send(key="k", type="t")
@@ -403,8 +403,8 @@ class TestFull:
         A sender waits for room no longer than `max_block`, and those that wait come in their order.
         """
         faults.before = gate
-        limits = {"total_hold_bytes": 150, "max_message_bytes": 100, "max_block": "100ms"}
-        with Producer(depot, "p", hold_rows=1, **limits) as producer:
+        limits = {"buffer_bytes": 150, "max_message_bytes": 100, "max_block": "100ms"}
+        with Producer(depot, "p", batch_rows=1, **limits) as producer:
             sent = [producer.send(key="k", type="t") for _ in range(2)]
             with pytest.raises(ProducerFull):
                 producer.send(key="k", type="t")
@@ -416,7 +416,7 @@ class TestFull:
         """
         A buffer with room for one message passes on those of a sender in their order.
         """
-        with Producer(depot, "p", total_hold_bytes=100, max_message_bytes=100) as producer:
+        with Producer(depot, "p", buffer_bytes=100, max_message_bytes=100) as producer:
             for number in range(30):
                 producer.send(key="k", type="t", payload=str(number))
         assert messages(depot)["payload"].to_pylist() == [str(number) for number in range(30)]
@@ -432,7 +432,7 @@ class TestCallbacks:
         def fail(_):
             raise error("of a callback")
 
-        with Producer(depot, "p", hold_ms=NEVER) as producer:
+        with Producer(depot, "p", linger_ms=NEVER) as producer:
             sent = [producer.send(key="k", type="t") for _ in range(5)]
             sent[1].add_done_callback(fail)
             producer.flush(60)
@@ -480,7 +480,7 @@ class TestCallbacks:
                     found.append(error)
             ended.set()
 
-        limits = {"total_hold_bytes": 150, "max_message_bytes": 100, "max_block": "1h"}
+        limits = {"buffer_bytes": 150, "max_message_bytes": 100, "max_block": "1h"}
         with Producer(depot, "p", **limits) as producer:
             producer.send(key="k", type="t").add_done_callback(fill)
             assert ended.wait(60)
@@ -500,7 +500,7 @@ class TestCallbacks:
                 found[name].send(key="k", type="t", payload="again")
 
         faults.before = gate
-        producer = Producer(depot, "p", hold_rows=1)
+        producer = Producer(depot, "p", batch_rows=1)
         producer.send(key="k", type="t")
         gate.await_commit()
         producer.send(key="k", type="t").add_done_callback(again)
@@ -592,7 +592,7 @@ class TestEnd:
         What a closing producer cannot commit in time fails, and so says its future.
         """
         faults.before = gate
-        producer = Producer(depot, "p", hold_rows=1)
+        producer = Producer(depot, "p", batch_rows=1)
         first = producer.send(key="k", type="t")
         gate.await_commit()
         second = producer.send(key="k", type="t")
@@ -606,7 +606,7 @@ class TestEnd:
         """
         program = (
             "from windrow import Producer\n"
-            f"producer = Producer({depot!r}, 'p', hold_ms={NEVER})\n"
+            f"producer = Producer({depot!r}, 'p', linger_ms={NEVER})\n"
             "future = producer.send(key='k', type='t')\n"
             "future.add_done_callback(lambda done: print(done.result().sequence))\n"
         )

@@ -14,11 +14,11 @@ NEVER = 3_600.0
 
 
 @contextmanager
-def piped(most_octets=1_000):
+def piped(most_bytes=1_000):
     """Give an input, the end of the pipe to write to, and its stop."""
     stop, (descriptor, write) = Stop(), os.pipe()
     with os.fdopen(write, "wb", buffering=0) as writer:
-        yield Input(descriptor, stop, most_octets), writer, stop
+        yield Input(descriptor, stop, most_bytes), writer, stop
     os.close(descriptor)
     stop.close()
 
@@ -34,7 +34,7 @@ def taken(given, rows=10):
 class TestLines:
     def test_any_cut(self):
         """
-        However the octets come, the lines are the same; the last one may have no end, which is told.
+        However the bytes come, the lines are the same; the last one may have no end, which is told.
         """
         random.seed(7)
         content = b"\n".join(b"x" * random.randrange(40) for _ in range(200)) + b"rest"
@@ -77,7 +77,7 @@ class TestLines:
         """
         Of a line that is larger than it may be not more than a part is held, however long it is.
         """
-        with piped(most_octets=10) as (given, writer, _):
+        with piped(most_bytes=10) as (given, writer, _):
 
             def write():
                 for _ in range(100):

@@ -13,9 +13,9 @@ NOW = microseconds("2026-01-31T12:00:09Z", "now")
 GOOD = {"key": "k", "type": "t", "event_time": "2026-01-31T12:00:00Z"}
 
 
-def read(*lines, columns=(), most_octets=1_000):
-    octets = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
-    return Reader(Fields.of(columns), "p", most_octets).read(octets, 1, NOW)
+def read(*lines, columns=(), most_bytes=1_000):
+    content = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
+    return Reader(Fields.of(columns), "p", most_bytes).read(content, 1, NOW)
 
 
 class TestMessages:
@@ -99,7 +99,7 @@ class TestFaults:
             (b'{"key": "k"}{"key": "k"}', "it is no JSON: Extra data"),
             (b"[]", "it is no JSON object"),
             (b"17", "it is no JSON object"),
-            (b'{"key": "\xff"}', "it is no UTF-8 at octet 10"),
+            (b'{"key": "\xff"}', "it is no UTF-8 at byte 10"),
             (b"[" * 900, "it is no JSON"),
             (b'{"event_time": NaN}', "NaN is no number"),
             (b'{"event_time": ' + b"9" * 900 + b"}", "key is missing"),
@@ -117,13 +117,14 @@ class TestFaults:
             (GOOD | {"sequence": "1"}, "sequence is no whole number"),
             (b'{"key": "k", "type": "t", "event_time": 1, "payload": 1e999}', "payload holds a number"),
             (GOOD | {"colour": "red"}, "no column takes its field 'colour'"),
-            (GOOD | {"payload": "x" * 940}, "it has more than 1,000 octets"),
+            (GOOD | {"payload": "x" * 940}, "it has more than 1,000 bytes"),
         ],
         ids=lambda value: value if isinstance(value, str) else "",
     )
     def test_reason(self, line, reason):
         """
-        A line that is no message is told with its reason, and is a row without key, type and time that holds it.
+        A line that is no message is told with its reason, and is a row without a time that holds both. What it has of
+        key and type stays.
         """
         portion = read(line)
         [fault] = portion.faults
@@ -131,17 +132,30 @@ class TestFaults:
         assert fault.reason.startswith(reason) or reason in fault.reason
         [row] = portion.table.to_pylist()
         assert (row["source"], row["received_at"].timestamp()) == ("p", NOW / 1_000_000)
-        assert (row["key"], row["type"], row["event_time"], row["sequence"]) == (None, None, None, None)
-        octets = line if isinstance(line, bytes) else json.dumps(line).encode()
-        assert row["payload"] == octets.decode(errors="backslashreplace")
+        assert (row["event_time"], row["sequence"]) == (None, None)
+        content = line if isinstance(line, bytes) else json.dumps(line).encode()
+        told = {"reason": fault.reason, "line": content.decode(errors="backslashreplace")}
+        assert json.loads(row["payload"]) == told
+
+    def test_key_stays(self):
+        """
+        Whatever else is wrong with a line, the row has its key and type, for who looks for them among the rejected.
+        """
+        wrong = [{"event_time": "2026-01-31T12:00:00"}, {"event_time": None}, {"colour": "red"}, {"sequence": 1.5},
+                 {"type": 1}, {"key": None}]  # fmt: skip
+        rows = read(*(GOOD | one for one in wrong), GOOD).table.to_pylist()
+        assert [row["key"] for row in rows] == [GOOD["key"]] * 5 + [None, GOOD["key"]]
+        assert [row["type"] for row in rows] == [GOOD["type"]] * 4 + [None] + [GOOD["type"]] * 2
+        assert [row["event_time"] is None for row in rows] == [True] * 6 + [False]
 
     def test_too_large(self):
         """
         Of a line that is too large the beginning is kept, whatever is behind it.
         """
         portion = read(b"x" * 5_000)
-        assert portion.faults == [Fault(1, "it has more than 1,000 octets")]
-        assert portion.table["payload"].to_pylist() == ["x" * 1_024]
+        assert portion.faults == [Fault(1, "it has more than 1,000 bytes")]
+        [payload] = portion.table["payload"].to_pylist()
+        assert json.loads(payload)["line"] == "x" * 1_024
 
     def test_nested(self):
         """
@@ -149,9 +163,9 @@ class TestFaults:
         """
         for depth in (900, 5_000, 50_000):
             line = b'{"key":"k","type":"t","event_time":1,"payload":' + b"[" * depth + b"]" * depth + b"}"
-            portion = read(line, most_octets=1_000_000)
+            portion = read(line, most_bytes=1_000_000)
             assert portion.table.num_rows == 1
-            assert len(portion.faults) == portion.table["key"].null_count
+            assert len(portion.faults) == portion.table["event_time"].null_count
 
 
 class TestFields:
@@ -179,7 +193,8 @@ class TestFields:
         """
         line = b' {"key":"k", "type":"t","event_time":1,"colour":"\\ud800 red", "payload":2.50} \r'
         portion = read(line, b"{}", columns=["payload=*"])
-        assert portion.table["payload"].to_pylist() == [line.decode().strip(), "{}"]
+        whole, told = portion.table["payload"].to_pylist()
+        assert (whole, json.loads(told)["line"]) == (line.decode().strip(), "{}")
         assert portion.faults == [Fault(2, "key is missing")]
 
     @pytest.mark.parametrize("wrong", ["key", "key=", "colour=red", "key=*", "event_time='now'", "sequence='1'", ""])

@@ -42,7 +42,7 @@ class TestSend:
         Messages of many commits have numbers without a gap, in the order of their sending, also after a new start.
         """
         for _ in range(2):
-            with Producer(depot, "p", hold_rows=7) as producer:
+            with Producer(depot, "p", batch_rows=7) as producer:
                 sent = [producer.send(key="k", type="t", payload=str(number)) for number in range(50)]
             numbers = [future.result(0).sequence for future in sent]
             assert numbers == list(range(numbers[0], numbers[0] + 50))
@@ -64,7 +64,7 @@ class TestSend:
         What is no message goes into the depot in its turn, whatever its size, with NULL where something is missing;
         what has all of it is refused, as is a payload that is no text.
         """
-        with Producer(depot, "p", max_message_bytes=200, total_hold_bytes=300) as producer:
+        with Producer(depot, "p", max_message_bytes=200, buffer_bytes=300) as producer:
             sent = [
                 producer.send(key="k", type="t", event_time=MOMENT, payload="1"),
                 producer.send_invalid(key="a/b", payload="x" * 1_000),
@@ -83,9 +83,9 @@ class TestSend:
         assert rows["type"].to_pylist() == ["t", None, "t", "t"]
         assert rows["event_time"].to_pylist() == [MOMENT, None, None, MOMENT]
 
-    def test_octets(self, depot):
+    def test_bytes(self, depot):
         """
-        A depot of octets takes what is no text, and texts as UTF-8.
+        A depot of bytes takes what is no text, and texts as UTF-8.
         """
         with Producer(depot, "p", payload="binary") as producer:
             producer.send(key="k", type="t", payload=b"\xff\x00")
@@ -135,7 +135,7 @@ class TestSend:
         """
         What was sent cannot be taken back by cancelling its future.
         """
-        with Producer(depot, "p", hold_ms=NEVER) as producer:
+        with Producer(depot, "p", linger_ms=NEVER) as producer:
             future = producer.send(key="k", type="t")
             assert not future.cancel()
         assert future.result(0) == Ack(1, 1)
@@ -146,16 +146,16 @@ class TestHolding:
         """
         Messages that come while nobody waits are committed together.
         """
-        with Producer(depot, "p", hold_ms=NEVER) as producer:
+        with Producer(depot, "p", linger_ms=NEVER) as producer:
             sent = [producer.send(key="k", type="t") for _ in range(100)]
         assert {future.result(0).version for future in sent} == {1}
 
-    @pytest.mark.parametrize("limit", [{"hold_rows": 10}, {"hold_bytes": 1_000}], ids=["rows", "bytes"])
+    @pytest.mark.parametrize("limit", [{"batch_rows": 10}, {"batch_bytes": 1_000}], ids=["rows", "bytes"])
     def test_enough(self, depot, limit):
         """
         A batch that is large enough is committed, though its time has not come.
         """
-        with Producer(depot, "p", hold_ms=NEVER, **limit) as producer:
+        with Producer(depot, "p", linger_ms=NEVER, **limit) as producer:
             first = producer.send(key="k", type="t", payload="x" * 50)
             ended = threading.Event()
             first.add_done_callback(lambda _: ended.set())
@@ -165,9 +165,9 @@ class TestHolding:
 
     def test_time(self, depot):
         """
-        A message for whose end nobody asks is committed after `hold_ms`.
+        A message for whose end nobody asks is committed after `linger_ms`.
         """
-        with Producer(depot, "p", hold_ms=50) as producer:
+        with Producer(depot, "p", linger_ms=50) as producer:
             ended = threading.Event()
             producer.send(key="k", type="t").add_done_callback(lambda _: ended.set())
             assert ended.wait(60)
@@ -176,7 +176,7 @@ class TestHolding:
         """
         Where every sender waits for its message nobody sits out the delay, and their messages share commits.
         """
-        with Producer(depot, "p", hold_ms=NEVER) as producer:
+        with Producer(depot, "p", linger_ms=NEVER) as producer:
 
             def call():
                 for _ in range(5):
@@ -194,7 +194,7 @@ class TestHolding:
         """
         After `flush` all that was sent before is in the depot.
         """
-        with Producer(depot, "p", hold_ms=NEVER) as producer:
+        with Producer(depot, "p", linger_ms=NEVER) as producer:
             sent = [producer.send(key="k", type="t") for _ in range(3)]
             assert producer.flush(60)
             assert all(future.done() for future in sent)
@@ -205,7 +205,7 @@ class TestMany:
         """
         A table is one commit, behind what was sent before it and before what is sent after.
         """
-        with Producer(depot, "p", hold_ms=NEVER) as producer:
+        with Producer(depot, "p", linger_ms=NEVER) as producer:
             before = producer.send(key="k", type="t", payload="before")
             table = producer.send_many(pa.table({"key": ["k", "k"], "type": ["t", "t"], "payload": ["1", "2"]}))
             after = producer.send(key="k", type="t", payload="after")
@@ -217,7 +217,7 @@ class TestMany:
         A table that is larger than the buffer waits until nothing else is held, and goes.
         """
         table = pa.table({"key": ["k"] * 1_000, "type": ["t"] * 1_000})
-        with Producer(depot, "p", total_hold_bytes=2_000, max_message_bytes=500) as producer:
+        with Producer(depot, "p", buffer_bytes=2_000, max_message_bytes=500) as producer:
             sent = [producer.send_many(table) for _ in range(3)]
             assert [future.result(60).sequence for future in sent] == [1_000, 2_000, 3_000]
             assert empty(producer)
@@ -280,7 +280,7 @@ class TestFairness:
             if len(acks) < 50:
                 busy.send(key="k", type="t").add_done_callback(go_on)
 
-        with Producer(depot, "busy", hold_rows=1) as busy, Producer(depot, "other") as other:
+        with Producer(depot, "busy", batch_rows=1) as busy, Producer(depot, "other") as other:
             busy.send(key="k", type="t").add_done_callback(go_on)
             mine = other.send(key="k", type="t").result(60)
             assert other.flush(60)
@@ -290,7 +290,7 @@ class TestFairness:
         """
         Who keeps the futures of messages keeps no messages, but for the batch that the committer had last.
         """
-        with Producer(depot, "p", hold_rows=5) as producer:
+        with Producer(depot, "p", batch_rows=5) as producer:
             sent = [producer.send(key="k", type="t") for _ in range(20)]
             producer.flush(60)
             gc.collect()
@@ -307,7 +307,7 @@ class TestAsync:
         async def gather():
             return await asyncio.gather(*(producer.send_async(key="k", type="t") for _ in range(200)))
 
-        with Producer(depot, "p", hold_ms=NEVER) as producer:
+        with Producer(depot, "p", linger_ms=NEVER) as producer:
             found = asyncio.run(gather())
         assert sorted(ack.sequence for ack in found) == list(range(1, 201))
         assert len({ack.version for ack in found}) < 20
@@ -320,7 +320,7 @@ class TestAsync:
         async def gather():
             return await asyncio.gather(*(producer.send_async(key="k", type="t") for _ in range(50)))
 
-        with Producer(depot, "p", total_hold_bytes=200, max_message_bytes=100) as producer:
+        with Producer(depot, "p", buffer_bytes=200, max_message_bytes=100) as producer:
             assert len(asyncio.run(gather())) == 50
             assert empty(producer)
 
@@ -345,8 +345,8 @@ class TestLife:
         """
         with Producer(depot, "p"):
             with pytest.raises(ProducerInUse):
-                Producer(depot, "p", hold_ms=1)
-            with Producer(depot, "q", hold_ms=1) as other:
+                Producer(depot, "p", linger_ms=1)
+            with Producer(depot, "q", linger_ms=1) as other:
                 assert other.send(key="k", type="t").result(60).sequence == 1
 
     def test_last_sequence(self, depot):
@@ -370,7 +370,7 @@ class TestLife:
             thread.join(60)
         assert set(threading.enumerate()) <= before
 
-    @pytest.mark.parametrize("wrong", [{"hold": 1}, {"hold_ms": -1}, {"when_full": "drop"}, {"max_block": "soon"}])
+    @pytest.mark.parametrize("wrong", [{"hold": 1}, {"linger_ms": -1}, {"when_full": "drop"}, {"max_block": "soon"}])
     def test_settings(self, depot, wrong):
         """
         A setting that nobody knows, or of no meaning, is an error.

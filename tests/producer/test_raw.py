@@ -17,7 +17,7 @@ import windrow
 from tests.clocks import NOW
 from tests.producer.conftest import Faults, Gate, empty, messages
 from windrow import Producer, RawProducer, Settings
-from windrow.delta.log import DeltaRsLog
+from windrow.delta.log import DeltaRsLog, added
 from windrow.errors import DeliveryTimeout, FileRefused, MessageRefused, ProducerClosed, ProducerFenced, TableRefused
 from windrow.ingest.raw_files import ingest
 from windrow.model.chunks import is_raw
@@ -55,14 +55,14 @@ class TestSend:
 
     def test_batches(self, depot: str) -> None:
         """
-        Buffers that are sent together are committed together, and the log says how many octets a version has.
+        Buffers that are sent together are committed together, and the log says how many bytes a version has.
         """
-        with RawProducer(depot, "socket", hold_ms=60_000, hold_rows=10) as producer:
+        with RawProducer(depot, "socket", linger_ms=60_000, batch_rows=10) as producer:
             sent = [producer.send(b"x" * number) for number in range(1, 26)]
             assert sent[19].result(60).version == 2
         assert [one.result(0).version for one in sent] == [1] * 10 + [2] * 10 + [3] * 5
-        assert DeltaRsLog(depot).octets_added(0, 3) == {1: 55, 2: 155, 3: 115}
-        assert DeltaRsLog(depot).rows_added(0, 3) == {1: 10, 2: 10, 3: 5}
+        assert DeltaRsLog(depot).bytes_added(0, 3) == {1: 55, 2: 155, 3: 115}
+        assert added(DeltaRsLog(depot).commits(), 0, 3) == {1: 10, 2: 10, 3: 5}
 
     def test_async(self, depot: str) -> None:
         """
@@ -93,16 +93,16 @@ class TestSend:
 
     def test_refused(self, depot: str) -> None:
         """
-        What is no octets, too large, or without a name is refused, and takes no room.
+        What is no bytes, too large, or without a name is refused, and takes no room.
         """
         for name in ("", None, "\ud800"):
             with pytest.raises(MessageRefused, match="no name"):
                 RawProducer(depot, name)  # type: ignore[arg-type]
         with RawProducer(depot, "socket", max_message_bytes=10) as producer:
             for wrong, said in (
-                ("text", "no octets"),
+                ("text", "no bytes"),
                 (b"x" * 11, "larger than max_message_bytes, 10"),
-                (None, "no octets"),
+                (None, "no bytes"),
             ):
                 with pytest.raises(MessageRefused, match=said):
                     producer.send(wrong)  # type: ignore[arg-type]
@@ -178,7 +178,7 @@ class TestGoesOn:
                 raise OSError("no space left on device")
 
         faults.before = full
-        with RawProducer(depot, "socket", hold_rows=1) as producer:
+        with RawProducer(depot, "socket", batch_rows=1) as producer:
             sent = [producer.send(piece) for piece in (b"a", b"b", b"c")]
         assert [one.result(0).sequence for one in sent] == [1, 2, 3]
         assert [piece for _, piece, _ in contents(depot)["socket"]] == [b"a", b"b", b"c"]
@@ -193,7 +193,7 @@ class TestGoesOn:
                 raise TableRefused("no", "no")
 
         faults.before = refused
-        with RawProducer(depot, "socket", hold_rows=1) as producer:
+        with RawProducer(depot, "socket", batch_rows=1) as producer:
             sent = [producer.send(b"%d" % at) for at in range(5)]
             ends = [one.exception(60) for one in sent]
             assert ends[0] is None
@@ -212,7 +212,7 @@ class TestGoesOn:
         is refused when the commit came through after all.
         """
         faults.before = lambda attempt: gate(attempt) if attempt == 1 else None
-        producer = RawProducer(depot, "socket", hold_rows=1, delivery_timeout="500ms")
+        producer = RawProducer(depot, "socket", batch_rows=1, delivery_timeout="500ms")
         first = producer.send(b"a")
         gate.await_commit()
         second = producer.send(b"b")
@@ -221,7 +221,7 @@ class TestGoesOn:
         with pytest.raises(ProducerClosed):
             producer.send(b"c")
         producer.close()
-        again = RawProducer(depot, "socket", hold_rows=1)
+        again = RawProducer(depot, "socket", batch_rows=1)
         repeated = again.send(b"a", sequence=again.last_sequence() + 1)
         gate.open()
         assert isinstance(repeated.exception(60), MessageRefused)
@@ -250,7 +250,7 @@ class TestFence:
         """
         other = (
             "import sys; from windrow import RawProducer\n"
-            "producer = RawProducer(sys.argv[1], 'socket', hold_rows=3, hold_ms=5, total_hold_bytes=4_000, "
+            "producer = RawProducer(sys.argv[1], 'socket', batch_rows=3, linger_ms=5, buffer_bytes=4_000, "
             "max_message_bytes=1000)\n"
             "for number in range(producer.last_sequence() + 1, 100_000):\n"
             "    future = producer.send(b'%d\\n' % number)\n"
@@ -309,12 +309,12 @@ def test_to_batches(depot: str, tmp_path: Path) -> None:
         depot=depot,
         ledger=str(tmp_path / "ledger"),
         engine="embedded",
-        idle_grace="never",
+        idle_timeout="never",
         depot_columns={"key": "k", "type": "'t'", "event_time": "ts", "received_at": "ts", "payload": "v"},
         format={"type": "csv", "header": False, "fields": {"ts": "timestamp[us]", "k": "string", "v": "string"}},
     )
     while at < len(data):
-        with RawProducer(depot, "line", hold_rows=3) as producer:
+        with RawProducer(depot, "line", batch_rows=3) as producer:
             for _ in range(9):
                 size = shape.randint(0, 60)
                 producer.send(data[at : at + size], last=0 < len(data) - at <= size)

@@ -15,7 +15,7 @@ from windrow.reading.figures import (
     ClosedBatches,
     DepotState,
     Lag,
-    LedgerState,
+    LedgerFigures,
     MicrobatchRow,
     NeededDelay,
     OpenBatches,
@@ -35,7 +35,7 @@ def microbatch(number: int, rejected: int) -> MicrobatchRow:
 
 STATUS = Status(
     depot=DepotState("depot", 9, 5, 4, 1_200, 6, "1970-01-01T00:00:00Z"),
-    ledger=LedgerState("ledger", 7, "beginning", paused=False),
+    ledger=LedgerFigures("ledger", 7, "beginning", paused=False),
     lag=Lag(1_200, 300.0),
     rules={},
     clocks=(),

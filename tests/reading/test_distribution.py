@@ -13,8 +13,7 @@ from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
 from windrow.errors import NotFound, TableMissing
-from windrow.reading import Spread
-from windrow.reading import distribution as spread
+from windrow.reading import Distribution, distribution
 
 Counts = Counter[tuple[Any, ...]]
 
@@ -33,7 +32,7 @@ def milliseconds(first: datetime, last: datetime) -> int:
     return (last - first) // timedelta(milliseconds=1)
 
 
-def counted(found: Spread, by: str = "name") -> Counts:
+def counted(found: Distribution, by: str = "name") -> Counts:
     """Return the delays as they were counted."""
     return Counter({(row[by], row["outcome"], row["delay_ms"]): row["messages"] for row in found.delays.to_pylist()})
 
@@ -53,9 +52,9 @@ def delays(world: World) -> Counts:
 class TestCounts:
     def test_a_row_a_batch(self, busy):
         """
-        Every batch, open or closed, has a row with its messages and octets.
+        Every batch, open or closed, has a row with its messages and bytes.
         """
-        rows = spread(busy.ledger).sizes.select(["message_count", "bytes", "close_reason"]).to_pylist()
+        rows = distribution(busy.ledger).sizes.select(["message_count", "bytes", "close_reason"]).to_pylist()
         batches = busy.rows("open", "closed")
         sizes = sorted((row["message_count"], row["bytes"], str(row["close_reason"])) for row in batches)
         assert sorted((row["message_count"], row["bytes"], str(row["close_reason"])) for row in rows) == sizes
@@ -64,7 +63,7 @@ class TestCounts:
         """
         Each message with both times is counted once, by source, outcome and the milliseconds to its arrival.
         """
-        found = spread(busy.ledger)
+        found = distribution(busy.ledger)
         assert found.by == "source"
         assert counted(found) == delays(busy)
         assert found.messages()["too_old"] == sum(row["reason"] == "too_old" for row in busy.rows("rejected"))
@@ -76,14 +75,14 @@ class TestCounts:
         expected: Counter[int] = Counter()
         for batch in busy.rows("closed"):
             expected.update(milliseconds(one["received_at"], batch["closed_at"]) for one in batch["messages"])
-        found = spread(busy.ledger).waits.to_pylist()
+        found = distribution(busy.ledger).waits.to_pylist()
         assert {row["wait_ms"]: row["messages"] for row in found} == expected
 
     def test_types_of_one_source(self, busy):
         """
         Where there is one source, its types are told apart.
         """
-        found = spread(busy.ledger, source="s/1")
+        found = distribution(busy.ledger, source="s/1")
         batches = [row for row in busy.rows("open", "closed") if row["source"] == "s/1"]
         expected = Counter(one["type"] for row in batches for one in row["messages"])
         accepted = [row for row in found.delays.to_pylist() if row["outcome"] == "accepted"]
@@ -94,7 +93,7 @@ class TestCounts:
         """
         The rules in force come with it, in microseconds.
         """
-        found = spread(busy.ledger)
+        found = distribution(busy.ledger)
         assert (found.max_delay_us, found.max_leap_us) == (5 * SECOND, SECOND)
 
 
@@ -104,7 +103,7 @@ class TestRange:
         A range holds the batches whose windows begin in it, and the messages rejected with such an event time.
         """
         begin, end = NOW + 9 * SECOND, NOW + 12 * SECOND
-        found = spread(busy.ledger, begin=begin, end=end)
+        found = distribution(busy.ledger, begin=begin, end=end)
         starts = [row["window_start"].timestamp() * SECOND for row in busy.rows("open", "closed")]
         assert 0 < found.sizes.num_rows == sum(begin <= start < end for start in starts) < len(starts)
         times = [row["event_time"].timestamp() * SECOND for row in busy.rows("rejected") if row["event_time"]]
@@ -116,16 +115,16 @@ class TestRange:
         Where there is nothing, an error says so.
         """
         with pytest.raises(NotFound):
-            spread(busy.ledger, key="nobody")
+            distribution(busy.ledger, key="nobody")
         with pytest.raises(NotFound):
-            spread(busy.ledger, begin=0, end=1)
+            distribution(busy.ledger, begin=0, end=1)
 
     def test_no_ledger(self, tmp_path):
         """
         Where there is no ledger, an error says so.
         """
         with pytest.raises(TableMissing):
-            spread(str(tmp_path / "nowhere"))
+            distribution(str(tmp_path / "nowhere"))
 
 
 def test_only_rejected_messages(tmp_path, clock, embedded):
@@ -135,6 +134,6 @@ def test_only_rejected_messages(tmp_path, clock, embedded):
     world = World(tmp_path, clock)
     world.publish([message("a", NOW - 60 * SECOND), message(None)])
     world.runner(embedded).once()
-    found = spread(world.ledger)
+    found = distribution(world.ledger)
     assert (found.sizes.num_rows, found.waits.num_rows) == (0, 0)
     assert counted(found) == {("a", "too_old", 60_000): 1, ("", "invalid", 0): 1}

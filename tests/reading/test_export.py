@@ -40,10 +40,10 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 @pytest.fixture(scope="module")
-def octets(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """The same with octets that are no text as payloads."""
+def binary(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """The same with bytes that are no text as payloads."""
     return filled(
-        World(tmp_path_factory.mktemp("octets"), ManualClock(), pa.binary()), lambda text: text.encode("utf-16")
+        World(tmp_path_factory.mktemp("bytes"), ManualClock(), pa.binary()), lambda text: text.encode("utf-16")
     )
 
 
@@ -119,7 +119,7 @@ def as_csv(row: Row) -> Row:
 
 @pytest.mark.parametrize("what", WHATS)
 class TestRoundTrip:
-    @pytest.mark.parametrize("kind", ["hostile", "octets"])
+    @pytest.mark.parametrize("kind", ["hostile", "bytes"])
     def test_parquet(self, request, tmp_path, what, kind):
         """
         A parquet file holds the ledger's rows as they are.
@@ -132,10 +132,10 @@ class TestRoundTrip:
         assert found.num_rows == done.rows > 0
         assert (done.format, done.what, done.file) == ("parquet", what, file)
 
-    @pytest.mark.parametrize("kind", ["hostile", "octets"])
+    @pytest.mark.parametrize("kind", ["hostile", "bytes"])
     def test_json(self, request, tmp_path, what, kind):
         """
-        A json file holds an object a line, times as ISO 8601 text and octets as base64, NULL as null.
+        A json file holds an object a line, times as ISO 8601 text and bytes as base64, NULL as null.
         """
         world = request.getfixturevalue(kind)
         done = export(world.ledger, str(tmp_path / "out.ndjson"), Choice(what))
@@ -143,7 +143,7 @@ class TestRoundTrip:
         assert in_order([json.loads(line) for line in lines]) == in_order(as_json(expected(world, what)))
         assert len(lines) == done.rows
 
-    @pytest.mark.parametrize("kind", ["hostile", "octets"])
+    @pytest.mark.parametrize("kind", ["hostile", "bytes"])
     def test_csv(self, request, tmp_path, what, kind):
         """
         A csv file holds the same; the messages of a batch are JSON text, NULL is empty and the empty string quoted.
@@ -304,27 +304,27 @@ class TestFile:
         assert not (tmp_path / "out.csv").exists()
 
 
-OCTETS = st.lists(st.none() | st.binary(max_size=8))
+BYTES = st.lists(st.none() | st.binary(max_size=8))
 ROW = st.fixed_dictionaries(
     {
         "text": st.none() | st.text(),
         "number": st.none() | st.integers(-(2**63), 2**63 - 1),
         "flag": st.none() | st.booleans(),
-        "octets": st.none() | st.binary(),
+        "bytes": st.none() | st.binary(),
         "time": st.none() | st.integers(-9_000_000_000_000_000, 9_000_000_000_000_000),
         "inside": st.none()
         | st.lists(
-            st.none() | st.fixed_dictionaries({"text": st.none() | st.text(), "octets": st.none() | st.binary()})
+            st.none() | st.fixed_dictionaries({"text": st.none() | st.text(), "bytes": st.none() | st.binary()})
         ),
     }
 )
-INSIDE = pa.struct([("text", pa.string()), ("octets", pa.binary())])
+INSIDE = pa.struct([("text", pa.string()), ("bytes", pa.binary())])
 TYPES = pa.schema(
     [
         ("text", pa.string()),
         ("number", pa.int64()),
         ("flag", pa.bool_()),
-        ("octets", pa.binary()),
+        ("bytes", pa.binary()),
         ("time", TIME),
         ("inside", pa.list_(INSIDE)),
     ]
@@ -332,7 +332,7 @@ TYPES = pa.schema(
 
 
 class TestText:
-    @given(OCTETS, st.integers(0, 5))
+    @given(BYTES, st.integers(0, 5))
     def test_base64(self, values, skipped):
         """
         Base64 of a column is that of its values, also of a part of a column.

@@ -141,7 +141,7 @@ class TestStatus:
         }
         found = look(busy).rejected
         assert {one.reason: one.messages for one in found} == {reason: len(those) for reason, those in expected.items()}
-        assert all(one.off_by_us == max(row["off_by_us"] for row in expected[one.reason]) for one in found)
+        assert all(one.missed_by_us == max(row["missed_by_us"] for row in expected[one.reason]) for one in found)
         assert [one.messages for one in found] == sorted((one.messages for one in found), reverse=True)
         assert {"too_old", "too_futuristic", "duplicate", "invalid", "clock_ahead"} == {one.reason for one in found}
 
@@ -238,7 +238,7 @@ class TestTooOld:
         needed = look(late).needed_delay
         assert (needed.max_delay_us, needed.needed_us, needed.by_source) == (5 * SECOND, 19 * SECOND, {"": 19 * SECOND})
         rows = [row for row in late.rows("rejected") if row["reason"] == "too_old"]
-        assert needed.needed_us == needed.max_delay_us + max(row["off_by_us"] for row in rows)
+        assert needed.needed_us == needed.max_delay_us + max(row["missed_by_us"] for row in rows)
         arrived = late.arrived()
         for delay, refused in ((needed.needed_us, 0), (needed.needed_us - 1, 1)):
             rejected = batch_messages(arrived, Rules(window=HOUR, max_delay=delay)).rejected
@@ -258,7 +258,7 @@ class TestTooOld:
         Where most messages were too old only because all share one clock, the status says: map source.
         """
         found = look(late)
-        assert [(one.source, one.messages, one.raised, one.off_by_us) for one in found.too_old] == [
+        assert [(one.source, one.messages, one.raised, one.missed_by_us) for one in found.too_old] == [
             ("", 8, 8, 14 * SECOND)
         ]
         (hint,) = found.hints
@@ -320,19 +320,19 @@ class TestBatches:
         An idle tick closes an open batch at the moment that is said, not a microsecond before.
         """
         world.publish([message("a")])
-        world.runner(embedded, idle_grace=grace).once()
-        (found,) = batches(world.ledger, "open", idle_grace=(at - 10) * SECOND)
+        world.runner(embedded, idle_timeout=grace).once()
+        (found,) = batches(world.ledger, "open", idle_timeout=(at - 10) * SECOND)
         assert found["closing"]["idle_tick_at"] == f"2023-11-14T22:{13 + (20 + at) // 60}:{(20 + at) % 60}Z"
         for now, state in ((NOW + at * SECOND - 1, "open"), (NOW + at * SECOND, "closed")):
             world.clock.set(now)
-            world.runner(embedded, idle_grace=grace).once()
+            world.runner(embedded, idle_timeout=grace).once()
             assert batch(world.ledger, found["id"])["state"] == state
 
     def test_no_idle_tick(self, mixed):
         """
         Without idle ticks only a message closes an open batch.
         """
-        found = batches(mixed.ledger, "open", idle_grace=None)[0]
+        found = batches(mixed.ledger, "open", idle_timeout=None)[0]
         assert found["closing"]["idle_tick_at"] is None
         assert "without one" not in found["closing"]["when"]
 
@@ -401,13 +401,13 @@ class TestBatches:
         with pytest.raises(NotFound, match="batch/SOURCE/KEY/WINDOW_START/PART"):
             batch(mixed.ledger, "k")
 
-    def test_octets(self, tmp_path, clock, embedded):
+    def test_bytes(self, tmp_path, clock, embedded):
         """
         Binary payloads are shown as text where they are, else as base64.
         """
         world = World(tmp_path / "binary", clock, pa.binary())
         world.publish(
-            [message(kind, payload=octets) for kind, octets in zip("abc", [b"text", b"\xff", None], strict=True)]
+            [message(kind, payload=payload) for kind, payload in zip("abc", [b"text", b"\xff", None], strict=True)]
         )
         world.runner(embedded).once()
         (found,) = batches(world.ledger, "open")

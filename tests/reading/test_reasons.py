@@ -95,9 +95,7 @@ class TestFormat:
         Every reason for which a format refuses has a remedy of its own, stands in the docs, and no other one is given.
         """
         library = Path(windrow.__file__).parent
-        written = [
-            path.read_text(encoding="utf-8") for room in ("formats", "raw") for path in (library / room).glob("*.py")
-        ]
+        written = [path.read_text(encoding="utf-8") for path in (library / "formats").rglob("*.py")]
         assert set(re.findall(r'"(format_[a-z]+)"', "".join(written))) == set(REASONS)
         assert REMEDIES.keys() == set(REASONS)
         page = (Path(__file__).parents[2] / "docs" / "tables.md").read_text(encoding="utf-8")

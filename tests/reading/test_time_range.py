@@ -11,7 +11,7 @@ from tests.engine.world import World
 from tests.messages import SECOND, log, message
 from windrow.errors import NotFound
 from windrow.model import tables
-from windrow.reading import time_range as stretch
+from windrow.reading import time_range
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ class TestChoice:
         Without a key the streams with the most messages are read, whole, and it is said how many there are.
         """
         counted = streams(busy)
-        found = stretch(busy.ledger, most=3)
+        found = time_range(busy.ledger, most=3)
         assert found.streams == len(counted)
         assert list(found.chosen) == sorted(counted, key=lambda stream: (-counted[stream], stream))[:3]
         there = sum(found.batches["message_count"].to_pylist()) + found.rejected.num_rows
@@ -49,26 +49,26 @@ class TestChoice:
         """
         A key is read in every source that has it; a source narrows that down.
         """
-        assert {key for _, key in stretch(busy.ledger, key="k").chosen} == {"k"}
-        assert len(stretch(busy.ledger, key="k").chosen) == 3
-        assert stretch(busy.ledger, key="k", source="s/1").chosen == (("s/1", "k"),)
+        assert {key for _, key in time_range(busy.ledger, key="k").chosen} == {"k"}
+        assert len(time_range(busy.ledger, key="k").chosen) == 3
+        assert time_range(busy.ledger, key="k", source="s/1").chosen == (("s/1", "k"),)
 
     def test_columns(self, busy):
         """
         Both tables come in the ledger's columns and plain types, whatever the reader hands out.
         """
-        found = stretch(busy.ledger)
+        found = time_range(busy.ledger)
         assert found.batches.schema == pa.schema(tables.batch_fields(pa.string()))
         assert found.rejected.schema == pa.schema(tables.rejected_fields(pa.string()))
 
-    def test_octets(self, tmp_path, clock, embedded):
+    def test_bytes(self, tmp_path, clock, embedded):
         """
-        Payloads that are octets stay octets.
+        Payloads that are bytes stay bytes.
         """
         world = World(tmp_path, clock, pa.binary())
         world.publish([message(payload=b"\xff\x00")])
         world.runner(embedded).once()
-        assert stretch(world.ledger).batches["messages"].to_pylist()[0][0]["payload"] == b"\xff\x00"
+        assert time_range(world.ledger).batches["messages"].to_pylist()[0][0]["payload"] == b"\xff\x00"
 
 
 class TestRange:
@@ -78,7 +78,7 @@ class TestRange:
         whose way from event time to processing time does.
         """
         begin, end = NOW + 9 * SECOND, NOW + 12 * SECOND
-        found = stretch(busy.ledger, begin=begin, end=end, most=100)
+        found = time_range(busy.ledger, begin=begin, end=end, most=100)
         batches, rejected = busy.rows("open", "closed"), busy.rows("rejected")
         whole = {row["id"] for row in batches if micro(row["timeout"]) >= begin and micro(row["window_start"]) < end}
         assert set(found.batches["id"].to_pylist()) == whole
@@ -100,9 +100,9 @@ class TestRange:
         A key that is not there, or a range without messages, is an error that says what to try.
         """
         with pytest.raises(NotFound, match="no message of key 'nobody'\n`windrow show`"):
-            stretch(busy.ledger, key="nobody")
+            time_range(busy.ledger, key="nobody")
         with pytest.raises(NotFound, match="no message in this range of time\nChoose an earlier --from"):
-            stretch(busy.ledger, begin=0, end=SECOND)
+            time_range(busy.ledger, begin=0, end=SECOND)
 
 
 def micro(moment: object) -> int:

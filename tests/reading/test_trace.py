@@ -239,9 +239,9 @@ class TestDepots:
         with pytest.raises(NotFound):
             trace(world.depot, world.ledger, "Z", NOW, "a", "", columns)
 
-    def test_octets(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
+    def test_bytes(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
         """
-        Payloads of octets are told apart and shown as text that JSON knows.
+        Payloads of bytes are told apart and shown as text that JSON knows.
         """
         world = World(tmp_path, clock, pa.binary())
         world.publish([message(payload=b"\xff"), message(payload=b"1")])  # type: ignore[arg-type]

@@ -95,7 +95,7 @@ class TestSweep:
             assert {name: row[name] for name in figures} == pytest.approx(figures)
             assert row["rejected_percent"] == pytest.approx(100 * row["rejected"] / row["messages"])
 
-    def test_octets_count(self, messages: pa.Table) -> None:
+    def test_bytes_count(self, messages: pa.Table) -> None:
         """
         The other rules hold as they are given: a small max_batch_bytes makes as many batches as it does in `batch`.
         """
@@ -268,7 +268,7 @@ class TestAdvise:
         ]
         messages = table(rows).append_column("version", pa.array([at // 10 for at in range(300)]))
         rejected = windrow.batch(messages, LONG).rejected.to_pylist()
-        raised = [row for row in rejected if row["reason"] == "too_old" and row["raised_by_us"] >= row["off_by_us"]]
+        raised = [row for row in rejected if row["reason"] == "too_old" and row["clock_lead_us"] >= row["missed_by_us"]]
         assert 0 < too_old_by_others(Trial.of(messages), LONG.max_delay) == len(raised)
 
     def test_short_window(self) -> None:

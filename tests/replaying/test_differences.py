@@ -69,7 +69,7 @@ class TestDamage:
 
     def test_of_a_payload(self, read: World) -> None:
         """
-        One octet in one payload makes another digest: the message that is there, and the one that ought to be.
+        One byte in one payload makes another digest: the message that is there, and the one that ought to be.
         """
 
         def change(rows: list[Row]) -> None:

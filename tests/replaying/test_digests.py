@@ -27,8 +27,8 @@ def netstring(value: Any) -> bytes:
         value = microseconds(value)
     if isinstance(value, bool):
         value = "true" if value else "false"
-    octets = value if isinstance(value, bytes) else str(value).encode()
-    return b"%d:%s," % (len(octets), octets)
+    encoded = value if isinstance(value, bytes) else str(value).encode()
+    return b"%d:%s," % (len(encoded), encoded)
 
 
 def canonical(row: Row) -> bytes:
@@ -45,7 +45,7 @@ def of(rows: list[Row]) -> str:
     return sha256(b"".join(netstring(id_) + netstring(digest) for id_, digest in lines)).hexdigest()
 
 
-@pytest.fixture(params=[pa.string(), pa.binary()], ids=["text", "octets"])
+@pytest.fixture(params=[pa.string(), pa.binary()], ids=["text", "bytes"])
 def world(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> World:
     """A ledger of several microbatches; keys, types and payloads of odd text."""
     world = World(tmp_path, clock, request.param)
@@ -90,12 +90,12 @@ class TestDigests:
         assert windrow.digests(world.ledger, version=0).total == sha256(b"").hexdigest()
         assert windrow.digests(world.ledger, version=2).total == of(world.rows("open", "closed", "rejected", version=2))
 
-    def test_of_text_and_octets(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
+    def test_of_text_and_bytes(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
         """
-        Payloads of the same octets have one digest, whether the tables hold them as text or not.
+        Payloads of the same bytes have one digest, whether the tables hold them as text or not.
         """
         totals = set()
-        for name, type_, payload in (("text", pa.string(), "ä"), ("octets", pa.binary(), "ä".encode())):
+        for name, type_, payload in (("text", pa.string(), "ä"), ("bytes", pa.binary(), "ä".encode())):
             world = World(tmp_path / name, clock, type_)
             world.publish([message(payload=payload)])
             world.runner(embedded).once()

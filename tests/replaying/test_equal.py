@@ -59,7 +59,7 @@ def live(world: World, deeds: list[tuple[str, int]]) -> None:
             world.runner(EMBEDDED, max_messages=number, **rules).once()
         elif deed == "tick":
             world.clock.advance(number * SECOND)
-            world.runner(EMBEDDED, idle_grace="1s", **rules).once()
+            world.runner(EMBEDDED, idle_timeout="1s", **rules).once()
         elif deed == "tick to":
             world.runner(EMBEDDED, **rules).tick(world.clock.now() + number * SECOND)
         elif deed == "flush":
@@ -126,7 +126,7 @@ class TestTicks:
         world.publish([message("a", NOW, NOW)])
         world.runner(embedded).once()
         world.clock.advance(60 * SECOND)
-        world.runner(embedded, idle_grace="1s").once()
+        world.runner(embedded, idle_timeout="1s").once()
         world.publish([message("b", NOW + 70 * SECOND, NOW + 70 * SECOND)])
         world.runner(embedded).once()
         assert world.kinds() == ["data", "tick", "data"]
@@ -141,7 +141,7 @@ class TestTicks:
         world.publish([message("a", NOW, NOW)], [message("a", NOW, NOW, source="s")])
         world.runner(embedded).once()
         world.clock.advance(60 * SECOND)
-        world.runner(embedded, idle_grace="1s").once()
+        world.runner(embedded, idle_timeout="1s").once()
         world.publish([message("b", NOW + SECOND, NOW + SECOND)], [message("c", NOW + 99 * SECOND, NOW + 99 * SECOND)])
         world.runner(embedded).once()
         result = world.replayed(max_messages=max_messages)
@@ -157,7 +157,7 @@ class TestTicks:
         world.publish([message("a", NOW, NOW)])
         world.runner(embedded).once()
         world.clock.advance(60 * SECOND)
-        world.runner(embedded, idle_grace="1s").once()
+        world.runner(embedded, idle_timeout="1s").once()
         world.publish([message("b", NOW + SECOND, NOW + SECOND)])
         world.runner(embedded).once()
         result = world.replayed(ticks="fresh")

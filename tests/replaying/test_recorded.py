@@ -70,4 +70,4 @@ def test_ahead_of_the_clock(world: World, embedded: EngineFactory, max_messages:
     result = world.replayed(max_messages=max_messages)
     assert result.equal, result.comparison
     assert result.recorded.rejected == {"clock_ahead": 1}
-    assert [row["off_by_us"] for row in world.rows("rejected")] == [SECOND]
+    assert [row["missed_by_us"] for row in world.rows("rejected")] == [SECOND]

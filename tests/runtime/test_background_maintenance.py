@@ -15,11 +15,11 @@ from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.faults.mishaps import assert_whole, full_disk
 from tests.messages import HOUR, SECOND, Row, log
-from windrow.delta.maintenance import DeltaRsUpkeep
+from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.model import tables
 from windrow.model.results import Committed, Maintained
 from windrow.operate import Observer, Observers
-from windrow.runtime.background_maintenance import Caretaker
+from windrow.runtime.background_maintenance import BackgroundMaintenance
 from windrow.runtime.maintenance import FINAL
 from windrow.runtime.runner import Summary
 from windrow.runtime.wall_clock import WallClock
@@ -96,15 +96,15 @@ def grow(world: World, factory: EngineFactory) -> None:
     world.runner(factory, max_messages=1).once()
 
 
-def caretaker(world: World, factory: EngineFactory, noting: Noting, **run: str) -> Caretaker:
-    """Return a caretaker of the tables."""
+def background(world: World, factory: EngineFactory, noting: Noting, **run: str) -> BackgroundMaintenance:
+    """Return a background of the tables."""
     settings = world.settings(factory, run={"maintain_every": "1h"} | run)
-    return Caretaker(world.engine(factory), settings, world.clock, Observers([noting]))
+    return BackgroundMaintenance(world.engine(factory), settings, world.clock, Observers([noting]))
 
 
 def went_on(world: World, factory: EngineFactory, noting: Noting, **settings: Any) -> Summary:
     """Run until the clock asks for a stop."""
-    values = {"idle_grace": "never"} | settings
+    values = {"idle_timeout": "never"} | settings
     return windrow.run(
         world.settings(factory, **values), once=False, spark=factory.session, clock=world.clock, observers=[noting]
     )
@@ -124,10 +124,10 @@ def compactions(table: str) -> int:
 class TestRhythm:
     def test_once_in_an_interval(self, batched: World, embedded: EngineFactory, noting: Noting) -> None:
         """
-        The caretaker begins with all of both tables, tidies the ledger when an interval is over and not before, and
+        The background begins with all of both tables, tidies the ledger when an interval is over and not before, and
         comes back to all after a day.
         """
-        care = caretaker(batched, embedded, noting)
+        care = background(batched, embedded, noting)
         told = []
         for hours in (0, 0.5, 0.5, 0.99, 0.01, 22, 0.5):
             batched.clock.advance(int(hours * HOUR))
@@ -139,7 +139,7 @@ class TestRhythm:
         """
         With "never" nothing is done, however long it goes on.
         """
-        care = caretaker(batched, embedded, noting, maintain_every="never")
+        care = background(batched, embedded, noting, maintain_every="never")
         batched.clock.advance(400 * DAY)
         assert (care(), compactions(batched.ledger)) == ([], 0)
 
@@ -147,10 +147,10 @@ class TestRhythm:
         """
         What another process put together within the interval is put together: the rest of the interval passes first.
         """
-        caretaker(batched, embedded, noting)()
-        done_at = DeltaRsUpkeep(batched.ledger, "ledger").compacted_at(0)
+        background(batched, embedded, noting)()
+        done_at = DeltaRsMaintenance(batched.ledger, "ledger").compacted_at(0)
         batched.clock.set(done_at + HOUR // 2)
-        second = caretaker(batched, embedded, noting)
+        second = background(batched, embedded, noting)
         assert second() == []
         batched.clock.set(done_at + HOUR - 1)
         assert second() == []
@@ -161,8 +161,8 @@ class TestRhythm:
         """
         A compaction of the future, by a clock that was wrong, does not put the next one off for more than an interval.
         """
-        caretaker(batched, embedded, noting)()
-        second = caretaker(batched, embedded, noting)
+        background(batched, embedded, noting)()
+        second = background(batched, embedded, noting)
         assert second() == []
         batched.clock.advance(HOUR)
         assert len(second()) == 2
@@ -174,7 +174,7 @@ class TestTidy:
         Between two whole maintenances small files of final rows become one in each partition, no row changes, and
         nothing else of ledger or depot is touched.
         """
-        care = caretaker(batched, embedded, noting)
+        care = background(batched, embedded, noting)
         care()
         grow(batched, embedded)
         batched.clock.advance(HOUR)
@@ -194,7 +194,7 @@ class TestTidy:
         A file that has its size is not written again: otherwise every interval would leave a copy of it for `keep`.
         """
         monkeypatch.setattr("windrow.runtime.maintenance.SMALL", 1)
-        care = caretaker(batched, embedded, noting)
+        care = background(batched, embedded, noting)
         care()
         grow(batched, embedded)
         batched.clock.advance(HOUR)
@@ -206,7 +206,7 @@ class TestTidy:
         """
         A ledger that delta-rs would harm is left alone, and it is said why.
         """
-        care = caretaker(batched, embedded, noting)
+        care = background(batched, embedded, noting)
         care()
         batched.clock.advance(HOUR)
         vectors = TableFeatures.DeletionVectors
@@ -222,7 +222,7 @@ class TestPromises:
         """
         before = DeltaTable(batched.ledger).metadata().configuration
         settings = batched.settings(embedded, keep="1h")
-        care = Caretaker(batched.engine(embedded), settings, batched.clock, Observers([noting]))
+        care = BackgroundMaintenance(batched.engine(embedded), settings, batched.clock, Observers([noting]))
         batched.clock.advance(DAY)
         for done in care():
             assert "`windrow maintain` sets it" in str(done.left_alone)
@@ -254,7 +254,7 @@ class TestFailures:
         A maintenance that fails for either table is told with its error, raises nothing, and is tried again, all of
         it, when the next interval is over and not before.
         """
-        care = caretaker(batched, embedded, noting)
+        care = background(batched, embedded, noting)
         before = batched.version()
         with full_disk():
             assert care() == []
@@ -272,7 +272,7 @@ class TestFailures:
         """
         log_of_ledger = Path(batched.ledger, "_delta_log")
         log_of_ledger.rename(Path(batched.ledger, "elsewhere"))
-        assert [done.table for done in caretaker(batched, embedded, noting)()] == ["depot"]
+        assert [done.table for done in background(batched, embedded, noting)()] == ["depot"]
         assert noting.told == ["ledger failed", "depot"]
 
 
@@ -284,13 +284,13 @@ class TestStop:
         was, nothing is lost, and the next maintenance does the rest.
         """
         engine = Counting(batched.engine(embedded), batched.clock, steps)
-        care = Caretaker(engine, batched.settings(embedded), batched.clock, Observers([noting]))
+        care = BackgroundMaintenance(engine, batched.settings(embedded), batched.clock, Observers([noting]))
         care()
         assert engine.steps == steps
         assert not noting.errors
         assert_whole(batched)
         batched.clock = ManualClock(WallClock().now() + HOUR)
-        assert [done.table for done in caretaker(batched, embedded, noting)()] == ["ledger", "depot"]
+        assert [done.table for done in background(batched, embedded, noting)()] == ["ledger", "depot"]
         assert len(files(batched.ledger, *FINAL)) == len(FINAL)
 
 
@@ -357,7 +357,7 @@ class TestRun:
                 if (rows := next(versions, None)) is not None:
                     world.publish(rows)
 
-        settings = world.settings(embedded, idle_grace="never", run={"maintain_every": "0s"})
+        settings = world.settings(embedded, idle_timeout="never", run={"maintain_every": "0s"})
         windrow.run(settings, once=False, clock=world.clock, observers=[Growing(), noting])
         assert noting.told[:3] == ["data", "ledger", "depot"]
         assert noting.told.count("data") == 6

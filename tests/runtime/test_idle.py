@@ -85,7 +85,7 @@ def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def asked(world: World, **values: Any) -> Summary | None:
     """Ask whether a run on Spark has nothing to do, without idle ticks unless set."""
-    settings = world.settings(SPARK, **{"idle_grace": "never", **values})
+    settings = world.settings(SPARK, **{"idle_timeout": "never", **values})
     return idle_run(settings, batcher_of(settings), world.clock.now())
 
 
@@ -114,6 +114,14 @@ class TestCommand:
         )
         assert done.returncode == 2
         assert done.stderr.startswith(b"WINDROW-ENGINE: the Spark engine needs Java"), done.stderr
+
+    def test_java_home_without_one(self, world: World, java: Java) -> None:
+        """
+        Spark would start the Java of JAVA_HOME, whatever is on the path: where there is none, that is said as well.
+        """
+        done = java.run(world, JAVA_HOME="/nowhere")
+        assert (done.returncode, java.called) == (2, False)
+        assert "there is no java in JAVA_HOME (/nowhere)" in done.stderr
 
     def test_document(self, world: World, java: Java) -> None:
         """
@@ -175,7 +183,7 @@ class TestIdle:
         Where nothing is new and nothing due the summary is that of a run on Spark without microbatches.
         """
         assert asked(world) == Summary("spark")
-        assert asked(world, idle_grace="10s") == Summary("spark")
+        assert asked(world, idle_timeout="10s") == Summary("spark")
 
     def test_versions_without_rows(self, world: World) -> None:
         """
@@ -205,7 +213,7 @@ class TestIdle:
         """
         world.clock.advance(HOUR)
         assert world.rows("open") != []
-        assert asked(world, idle_grace="10s") is None
+        assert asked(world, idle_timeout="10s") is None
         assert asked(world) == Summary("spark")
 
     def test_nothing_open(self, world: World, embedded: EngineFactory) -> None:
@@ -214,7 +222,7 @@ class TestIdle:
         """
         world.runner(embedded).flush()
         world.clock.advance(HOUR)
-        assert asked(world, idle_grace="10s") == Summary("spark")
+        assert asked(world, idle_timeout="10s") == Summary("spark")
 
     def test_other_rules(self, world: World) -> None:
         """
@@ -252,7 +260,7 @@ class TestIdle:
         world.runner(embedded).pause()
         world.publish([message()])
         world.clock.advance(HOUR)
-        assert asked(world, idle_grace="10s", rules={"max_delay": "8s"}) == Summary("spark", paused=True)
+        assert asked(world, idle_timeout="10s", rules={"max_delay": "8s"}) == Summary("spark", paused=True)
 
     def test_other_depot(self, world: World, tmp_path: Path) -> None:
         """
@@ -272,14 +280,14 @@ class TestWhereItLooks:
         """
         Only Spark can look at tables that have names, or are not on a disk of this machine.
         """
-        settings = world.settings(SPARK, idle_grace="never").model_copy(update={name: table})
+        settings = world.settings(SPARK, idle_timeout="never").model_copy(update={name: table})
         assert idle_run(settings, batcher_of(settings), world.clock.now()) is None
 
     def test_embedded(self, world: World) -> None:
         """
         The embedded engine needs no JVM, and nobody asks for it.
         """
-        settings = world.settings(EngineFactory("embedded"), idle_grace="never")
+        settings = world.settings(EngineFactory("embedded"), idle_timeout="never")
         assert idle_run(settings, batcher_of(settings), world.clock.now()) is None
 
     @pytest.mark.parametrize("name", PLATFORMS)
@@ -305,7 +313,7 @@ class TestWhereItLooks:
         """
         monkeypatch.chdir(Path(world.depot).parent)
         for depot in (world.depot, "depot", f"file:{world.depot}"):
-            settings = Settings(depot=depot, ledger="ledger", engine="spark", idle_grace="never")
+            settings = Settings(depot=depot, ledger="ledger", engine="spark", idle_timeout="never")
             assert idle_run(settings, batcher_of(settings), world.clock.now()) == Summary("spark")
 
 
@@ -331,7 +339,7 @@ class TestProgram:
         """
         forbidden()
         noting = Noting()
-        settings = world.settings(SPARK, idle_grace="never")
+        settings = world.settings(SPARK, idle_timeout="never")
         assert windrow.run(settings, clock=world.clock, observers=[noting]) == Summary("spark")
         assert noting.told == ["spark", None]
 
@@ -341,7 +349,7 @@ class TestProgram:
         """
         world.publish([message(received_at=world.clock.now() + SECOND)])
         noting = Noting()
-        assert idle_summary(world.settings(SPARK, idle_grace="never"), world.clock, [noting]) is None
+        assert idle_summary(world.settings(SPARK, idle_timeout="never"), world.clock, [noting]) is None
         assert noting.told == []
 
 

@@ -21,8 +21,8 @@ from tests.faults.mishaps import OLD, age, assert_whole, data_files
 from tests.messages import HOUR, log, message
 from windrow import reading
 from windrow.delta.lock import commit_lock
-from windrow.delta.maintenance import Compacted, DeltaRsUpkeep
-from windrow.engine.spark.maintenance import SparkUpkeep
+from windrow.delta.maintenance import Compacted, DeltaRsMaintenance
+from windrow.engine.spark.maintenance import SparkMaintenance
 from windrow.errors import TableRefused
 from windrow.model import tables
 from windrow.model.results import Maintained
@@ -124,7 +124,7 @@ class TestCompaction:
         """
         When somebody who takes no lock commits during a compaction, it is done again.
         """
-        upkeep = DeltaRsUpkeep(batched.ledger, "ledger")
+        upkeep = DeltaRsMaintenance(batched.ledger, "ledger")
         left = [NOW + DAY]
 
         def compact(table: DeltaTable) -> Any:
@@ -323,7 +323,7 @@ class TestTables:
         """
         other = str(tmp_path / "bronze")
         DeltaTable.create(other, tables.depot_schema(), configuration=properties)
-        assert named in str(DeltaRsUpkeep(other, "depot").obstacle())
+        assert named in str(DeltaRsMaintenance(other, "depot").obstacle())
 
     def test_times_in_96_bits(self, batched: World, embedded: EngineFactory) -> None:
         """
@@ -377,11 +377,11 @@ class TestTables:
 
 class TestSpark:
     @pytest.fixture
-    def through_sql(self, batched: World, spark: Any) -> Iterator[SparkUpkeep]:
+    def through_sql(self, batched: World, spark: Any) -> Iterator[SparkMaintenance]:
         """Return what looks after the ledger where only Spark reaches it."""
-        return SparkUpkeep(spark, f"delta.`{batched.ledger}`", "ledger", lambda: commit_lock(batched.ledger))
+        return SparkMaintenance(spark, f"delta.`{batched.ledger}`", "ledger", lambda: commit_lock(batched.ledger))
 
-    def test_steps(self, batched: World, through_sql: SparkUpkeep, embedded: EngineFactory) -> None:
+    def test_steps(self, batched: World, through_sql: SparkMaintenance, embedded: EngineFactory) -> None:
         """
         Spark SQL does the same: comment, properties, compaction, clean-up; times of any age stay what they are.
         """

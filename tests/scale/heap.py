@@ -45,7 +45,7 @@ def run(directory: Path, asked: Namespace) -> None:
         ledger=str(ledger),
         engine="spark",
         max_driver_messages=asked.max_driver_messages,
-        idle_grace="1d",
+        idle_timeout="1d",
         rules=RULES,
     )
 

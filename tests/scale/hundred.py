@@ -33,7 +33,12 @@ def run(directory: Path, asked: Namespace) -> None:
     depot, ledger = directory / "depot", directory / "ledger"
     fleet, telling = Fleet(asked.messages, asked.microbatches), Telling(spark)
     chosen = windrow.Settings(
-        depot=str(depot), ledger=str(ledger), engine="spark", max_messages=1, max_driver_messages=0, idle_grace="never"
+        depot=str(depot),
+        ledger=str(ledger),
+        engine="spark",
+        max_messages=1,
+        max_driver_messages=0,
+        idle_timeout="never",
     )
     for version in range(fleet.versions):
         publish(fleet.version(spark, version), depot)

@@ -60,7 +60,7 @@ def killing(directory: Path, asked: Namespace, cluster: Cluster, spark: SparkSes
     depot, ledger = directory / "depot", directory / "ledger"
     telling, random = Telling(spark), Random(asked.seed)
     chosen = windrow.Settings(
-        depot=str(depot), ledger=str(ledger), engine="spark", max_driver_messages=0, idle_grace="never", rules=RULES
+        depot=str(depot), ledger=str(ledger), engine="spark", max_driver_messages=0, idle_timeout="never", rules=RULES
     )
 
     def batch(kind: int, share: int, kill: Kill | None = None) -> float:

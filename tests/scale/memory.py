@@ -12,7 +12,7 @@ OWN = Path("/proc/self")
 
 
 def resident(name: str = "VmRSS") -> int:
-    """Return the resident memory of this process in octets, or its high-water mark (`VmHWM`)."""
+    """Return the resident memory of this process in bytes, or its high-water mark (`VmHWM`)."""
     lines = (OWN / "status").read_text(encoding="utf-8").splitlines()
     [line] = [line for line in lines if line.startswith(f"{name}:")]
     return int(line.split()[1]) * 1024
@@ -24,7 +24,7 @@ def forget_peak() -> None:
 
 
 class Heap:
-    """The heap of the driver's JVM in octets. What is used includes what the collector has yet to free."""
+    """The heap of the driver's JVM in bytes. What is used includes what the collector has yet to free."""
 
     def __init__(self, spark: SparkSession) -> None:
         java: Any = spark._jvm.java.lang

@@ -1,4 +1,4 @@
-"""Some streams of a ledger next to what one call of `windrow.batch` makes of their messages, octet by octet.
+"""Some streams of a ledger next to what one call of `windrow.batch` makes of their messages, byte by byte.
 
 The clock of a stream is that of its source, so all streams of some sources are taken. It holds for a ledger of which
 nothing was flushed or ticked.
@@ -38,13 +38,13 @@ def sampled(spark: SparkSession, depot: Path, ledger: Path, sources: Sequence[st
     rows = spark.read.format("delta").load(str(ledger)).where(F.col("source").isin(*sources))
     kept = rows.where("state IN ('open', 'closed')").select(*canonical.BATCH, "messages")
     refused = rows.where("state = 'rejected'").select(*canonical.REJECTED)
-    expected = _octets(batched.batches, batched.rejected)
-    found = _octets(plain(kept.toArrow()), plain(refused.toArrow()))
+    expected = _bytes(batched.batches, batched.rejected)
+    found = _bytes(plain(kept.toArrow()), plain(refused.toArrow()))
     streams = messages.group_by(["source", "key"]).aggregate([]).num_rows
     return Sampled(streams, len(expected), len(expected ^ found) + abs(len(expected) - len(found)))
 
 
-def _octets(batches: pa.Table, rejected: pa.Table) -> set[bytes]:
+def _bytes(batches: pa.Table, rejected: pa.Table) -> set[bytes]:
     """Return each row in its canonical form; rejections of `windrow.batch` do not say that they are some."""
     refused = rejected.drop_columns(["state"]) if "state" in rejected.column_names else rejected
     refused = refused.append_column("state", pa.repeat(pa.scalar("rejected"), refused.num_rows))

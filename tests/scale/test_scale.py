@@ -29,7 +29,9 @@ def batched(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
 
 
 def settings(depot: Path, ledger: Path) -> windrow.Settings:
-    return windrow.Settings(depot=str(depot), ledger=str(ledger), engine="embedded", idle_grace="never", max_messages=1)
+    return windrow.Settings(
+        depot=str(depot), ledger=str(ledger), engine="embedded", idle_timeout="never", max_messages=1
+    )
 
 
 class TestGenerated:

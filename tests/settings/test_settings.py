@@ -82,7 +82,7 @@ class TestMistakes:
             ("[rules]\nwindow = '10 apples'", "not a duration"),
             ("[rules]\nwindow = -1", "no unit"),
             ("[rules]\nwindow = 10", "10 has no unit; write it like 500ms, 10s, 5m or 1h30m"),
-            ("idle_grace = 10", "no unit"),
+            ("idle_timeout = 10", "no unit"),
             ("[run]\nevery = 0.5", "no unit"),
             ("max_messages = 0", "greater than or equal to 1"),
             ("engine = 'flink'", "'spark'"),
@@ -196,7 +196,7 @@ class TestExample:
         """
         settings = Settings(
             depot='a "quoted" depot',
-            idle_grace="never",
+            idle_timeout="never",
             rules={"window": "1h30m"},
             ingest={"columns": {"key": "'k'"}},
             run={"maintain_every": "never"},

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from tests.clocks import ManualClock
 from tests.conftest import EngineFactory
@@ -66,6 +66,30 @@ def test_refused_keys(spark: Any, tmp_path: Path, rows: str, said: str) -> None:
     with pytest.raises(TopologyRefused, match=said):
         harness.run()
     assert list(harness.state("seen")) == []
+
+
+@pytest.mark.slow_on_spark
+@pytest.mark.parametrize("name", ["version", "Version"])
+def test_column_version(tmp_path: Path, engine: EngineFactory, name: str) -> None:
+    """
+    Rows with a column `version` of their own keep it; the depot's version has the name that Delta's feed gives it.
+    """
+    topology = Topology("rows", depots={"programs": Depot(str(tmp_path / "programs"))}, state=str(tmp_path / "states"))
+
+    @topology.pstate("seen", key="program STRING", value="version BIGINT, depot_version BIGINT")
+    def seen(microbatch: Microbatch) -> pa.Table:
+        rows = microbatch.messages
+        new = {"program": rows["program"], "version": rows[name], "depot_version": rows["_commit_version"]}
+        return microbatch.state("seen").upsert(pa.table(new))
+
+    feed = {"delta.enableChangeDataFeed": "true"}
+    for at in range(2):
+        programs = pa.table({"program": [f"p{at}"], name: [70 + at]})
+        write_deltalake(tmp_path / "programs", programs, mode="append", configuration=None if at else feed)
+    settings = engine.settings(str(tmp_path / "programs"), topology.state, max_messages=1)
+    assert run_topology(topology, settings, spark=engine.session).total("messages") == 2
+    found = DeltaTable(topology.state).to_pyarrow_table(filters=[("state", "=", "seen")]).sort_by("program")
+    assert found.select(["version", "depot_version"]).to_pydict() == {"version": [70, 71], "depot_version": [0, 1]}
 
 
 def closing(ledger: str, state: str) -> Topology:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from tests.topology.banks import bank, expected, transfers
 from windrow import RawProducer
-from windrow.delta.maintenance import DeltaRsUpkeep
-from windrow.errors import MicrobatchFailed, NotFound, SettingsError, TableRefused, TopologyRefused
+from windrow.delta.maintenance import DeltaRsMaintenance
+from windrow.errors import DepotChanged, MicrobatchFailed, NotFound, SettingsError, TableRefused, TopologyRefused
 from windrow.model.results import Committed
 from windrow.settings.settings import Settings
 from windrow.testing import Harness, ManualClock
@@ -118,6 +119,35 @@ class TestDepots:
         runner.once()
         assert [row["depot"] for row in harness.history() if row["kind"] == "data"][:2] == ["a", "b"]
         assert counted(harness) == {"a": 7, "b": 1}
+
+    def test_exchanged_while_it_catches_up(self, tmp_path: Path) -> None:
+        """
+        A depot that is exchanged between two microbatches for a copy which grew otherwise stops the run, and with the
+        depot back it goes on.
+        """
+        harness = Harness(counter("a"), tmp_path, max_messages=1)
+        harness.append([message(0)])
+        shutil.copytree(tmp_path / "a", tmp_path / "copy")
+        for number in range(1, 4):
+            harness.append([message(number)])
+            rows = DeltaTable(tmp_path / "a").to_pyarrow_table().slice(0, 1)
+            write_deltalake(tmp_path / "copy", rows, mode="append")
+        runner = harness.runner()
+
+        def exchange(done: Committed) -> None:
+            if done.depot_version == 2:
+                (tmp_path / "a").rename(tmp_path / "away")
+                (tmp_path / "copy").rename(tmp_path / "a")
+
+        runner._report = exchange
+        with pytest.raises(DepotChanged, match="took the place of the depot"):
+            runner.once()
+        assert counted(harness) == {"a": 2}
+        shutil.rmtree(tmp_path / "a")
+        (tmp_path / "away").rename(tmp_path / "a")
+        harness.restart()
+        harness.run()
+        assert counted(harness) == {"a": 4}
 
 
 class TestInStep:
@@ -318,6 +348,46 @@ class TestRollback:
         both.run()
         assert counted(both) == {"a": 1, "b": 1}
 
+    @pytest.mark.parametrize("start_from", ["end", "records-ago:1", "timestamp:2000-01-01T00:00:00Z", "days-ago:20000"])
+    def test_to_before_a_depot_was_added(self, tmp_path: Path, start_from: str) -> None:
+        """
+        A depot that was added later is read again from where it began, wherever `start_from` would begin by now.
+        """
+        one = Harness(counter("a"), tmp_path)
+        one.append([message()])
+        one.run()
+        added = counter(a=Depot("a"), b=Depot("b", start_from=start_from))
+        writer = Harness(counter("a", "b"), tmp_path)
+        writer.append([message()] * 2, "b")
+        writer.append([message()] * 3, "b")
+        both = Harness(added, tmp_path)
+        both.run()
+        for _ in range(2):
+            writer.append([message()], "b")
+            both.run()
+        before = counted(both)
+        for _ in range(2):
+            both.rollback(0)
+            assert both.state("counts") == []
+            both.run()
+            assert counted(both) == before
+
+    def test_of_a_start_that_was_moved(self, tmp_path: Path) -> None:
+        """
+        A rollback to microbatch 0 goes back to where reading began, not to where it was first said to begin.
+        """
+        harness = Harness(counter("a"), tmp_path)
+        harness.append([message()] * 2)
+        harness.runner()
+        moved = Harness(counter(a=Depot("a", start_from="end")), tmp_path)
+        moved.runner()
+        moved.append([message()])
+        moved.run()
+        moved.rollback(0)
+        moved.restart()
+        moved.run()
+        assert counted(moved) == {"a": 1}
+
     def test_of_a_depot_that_is_gone(self, tmp_path: Path) -> None:
         """
         A depot that was taken away before a rollback, and comes back, is read again from there.
@@ -486,7 +556,7 @@ def test_kept_for_the_slowest_depot(tmp_path: Path) -> None:
     harness.run()
     harness.append([message()], "a")
     table = DeltaTable(harness.topology.state)
-    upkeep = DeltaRsUpkeep(table.table_uri, "ledger")
+    upkeep = DeltaRsMaintenance(table.table_uri, "ledger")
     later = harness.clock.now() + 1
     ids = {name: str(DeltaTable(depot.location).metadata().id) for name, depot in harness.topology.depots.items()}
     assert {name: upkeep.reached(later, id_) for name, id_ in ids.items()} == {"a": 1, "b": 5}

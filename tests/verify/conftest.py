@@ -24,7 +24,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     world.publish(*versions[:4])
     world.runner(engine, max_messages=60).once()
     clock.advance(11 * SECOND)
-    world.runner(engine, idle_grace="1s").tick()
+    world.runner(engine, idle_timeout="1s").tick()
     world.publish(*versions[4:6])
     world.runner(engine).once()
     world.runner(engine, rules=LATER).tick(NOW + 25 * SECOND)

@@ -18,7 +18,7 @@ INSIDE = ("type", "event_time", "received_at", "sequence", "payload")
 
 
 def mend(batch: Row) -> None:
-    """Make id, count, octets and times of a batch those of its window and messages."""
+    """Make id, count, bytes and times of a batch those of its window and messages."""
     inside = sorted(batch["messages"], key=lambda one: (one["event_time"], one["type"]))
     start = (batch["window_start"] - EPOCH) // TICK
     names = (one.replace("%", "%25").replace("/", "%2F") for one in (batch["source"], batch["key"]))
@@ -144,8 +144,8 @@ def reject(rows: Rows) -> Rows:
         | {
             "id": "/".join(["rejected", version_of(gone), *names, "99"]),
             "processing_time": now,
-            "off_by_us": (now - 5 * SECOND - gone["event_time"]) // TICK,
-            "raised_by_us": (now - gone["received_at"]) // TICK,
+            "missed_by_us": (now - 5 * SECOND - gone["event_time"]) // TICK,
+            "clock_lead_us": (now - gone["received_at"]) // TICK,
         }
     )
     return [*rows, refused]
@@ -162,7 +162,7 @@ def swap_duplicate(rows: Rows) -> None:
                     inside[name], refused[name] = refused[name], inside[name]
                 kind, _, *rest = refused["id"].split("/")
                 refused["id"] = "/".join([kind, version_of(refused), *rest])
-                refused["raised_by_us"] = (refused["processing_time"] - refused["received_at"]) // TICK
+                refused["clock_lead_us"] = (refused["processing_time"] - refused["received_at"]) // TICK
                 return
     raise LookupError("no such duplicate")
 
@@ -171,14 +171,14 @@ def misjudge(rows: Rows) -> None:
     """Say of a message that it was too old by a microsecond more, at a clock that stood so much later."""
     refused = first(rows, "rejected", because("too_old"))
     refused["processing_time"] += TICK
-    refused["off_by_us"] += 1
-    refused["raised_by_us"] += 1
+    refused["missed_by_us"] += 1
+    refused["clock_lead_us"] += 1
 
 
 def excuse(rows: Rows) -> None:
     """Say of a message that was too old that it was ahead of the clock."""
     refused = first(rows, "rejected", because("too_old"))
-    refused |= {"reason": "clock_ahead", "off_by_us": 1, "raised_by_us": None, "processing_time": None}
+    refused |= {"reason": "clock_ahead", "missed_by_us": 1, "clock_lead_us": None, "processing_time": None}
 
 
 def shift_floor(kind: str) -> Damage:
@@ -245,7 +245,7 @@ DAMAGES: dict[str, tuple[Damage, set[str]]] = {
     "detail": (setting("rejected", because("invalid"), detail="payload is NULL"), {"decisions"}),
     "duplicate": (swap_duplicate, {"decisions"}),
     "ahead": (
-        setting("rejected", because("clock_ahead"), off_by_us=lambda row: row["off_by_us"] + 1),
+        setting("rejected", because("clock_ahead"), missed_by_us=lambda row: row["missed_by_us"] + 1),
         {"decisions", "clock_ahead"},
     ),
     "floor": (shift_floor("data"), {"clocks by the log"}),

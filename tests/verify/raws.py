@@ -61,8 +61,8 @@ class RawWorld(World):
 
 def chunk(source: str | None, sequence: int | None, text: str, last: bool = False, at: int = NOW) -> Row:
     """Return a row of a raw depot."""
-    octets = text.encode("latin-1")
-    return {"raw_source": source, "sequence": sequence, "bytes": octets, "last": last, "received_at": at}
+    content = text.encode("latin-1")
+    return {"raw_source": source, "sequence": sequence, "bytes": content, "last": last, "received_at": at}
 
 
 def record(device: str, kind: str, at: int, value: int = 1, delimiter: str = ",") -> str:

@@ -21,7 +21,7 @@ from windrow.verify import Report, quality, verify
 from windrow.verify.invariant_checks import check_invariants
 from windrow.verify.snapshot import read_snapshot
 
-BALANCE = {"octets", "rejected octets"}
+BALANCE = {"bytes", "rejected bytes"}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def found(report: Report) -> set[str]:
 class TestClean:
     def test_every_version(self, world: RawWorld) -> None:
         """
-        At every version the octets and the books balance, and all is as the depot, formatted in one piece, gives it.
+        At every version the bytes and the books balance, and all is as the depot, formatted in one piece, gives it.
         """
         report = verify(world.depot, world.ledger, range(world.version() + 1))
         assert (report.differences, report.findings) == ((), ())
@@ -115,20 +115,20 @@ def unreject(rows: Rows) -> Rows:
     for name in ("rejected", "messages_read"):
         history[name] -= 1
     history["versions"][0]["messages"] -= 1
-    history["octets_rejected"] -= size
-    history["octets_framed"] += size
+    history["bytes_rejected"] -= size
+    history["bytes_framed"] += size
     return [row for row in rows if row is not gone]
 
 
 def longer(rows: Rows) -> None:
-    """Let a microbatch have read and framed more octets than there are."""
-    history = first(rows, "microbatch", lambda row: row["octets_read"])
-    history["octets_read"] += 1
-    history["octets_framed"] += 1
+    """Let a microbatch have read and framed more bytes than there are."""
+    history = first(rows, "microbatch", lambda row: row["bytes_read"])
+    history["bytes_read"] += 1
+    history["bytes_framed"] += 1
 
 
 def swap(rows: Rows) -> None:
-    """Change octets of a rejection, not their number."""
+    """Change bytes of a rejection, not their number."""
     row = first(rows, "rejected", by_format("format_columns"))
     row["content"] = row["content"][::-1]
 
@@ -140,7 +140,7 @@ def rename(rows: Rows) -> None:
 
 
 def other_end(rows: Rows) -> None:
-    """Change the octets of an unfinished record, not their number."""
+    """Change the bytes of an unfinished record, not their number."""
     row = first(rows, "partial", of_source("b"))
     row["content"] = row["content"][::-1]
 
@@ -151,7 +151,7 @@ DAMAGES: dict[str, tuple[Damage, set[str]]] = {
     "content": (swap, {"refused by the format"}),
     "content gone": (
         setting("rejected", by_format("format_columns"), content=None),
-        {"rejected octets", "refused by the format"},
+        {"rejected bytes", "refused by the format"},
     ),
     "reason": (setting("rejected", by_format("format_columns"), reason="format_cast"), {"refused by the format"}),
     "unknown reason": (
@@ -171,14 +171,14 @@ DAMAGES: dict[str, tuple[Damage, set[str]]] = {
         setting("rejected", by_format("format_columns"), microbatch=plus("microbatch", 1)),
         {"rejected by microbatch", "refused by the format"},
     ),
-    "octets read": (setting("microbatch", octets_read=plus("octets_read", 1)), {"octets", "octets read"}),
-    "octets framed": (setting("microbatch", octets_framed=plus("octets_framed", 1)), {"octets"}),
-    "octets rejected": (setting("microbatch", octets_rejected=plus("octets_rejected", 1)), BALANCE),
-    "octets repeated": (setting("microbatch", octets_repeated=plus("octets_repeated", 1)), {"octets"}),
-    "octets read and framed": (longer, {"octets read"}),
-    "partial gone": (dropping("partial", most=99), {"octets", "unfinished"}),
+    "bytes read": (setting("microbatch", bytes_read=plus("bytes_read", 1)), {"bytes", "bytes read"}),
+    "bytes framed": (setting("microbatch", bytes_framed=plus("bytes_framed", 1)), {"bytes"}),
+    "bytes rejected": (setting("microbatch", bytes_rejected=plus("bytes_rejected", 1)), BALANCE),
+    "bytes repeated": (setting("microbatch", bytes_repeated=plus("bytes_repeated", 1)), {"bytes"}),
+    "bytes read and framed": (longer, {"bytes read"}),
+    "partial gone": (dropping("partial", most=99), {"bytes", "unfinished"}),
     "partial content": (other_end, {"unfinished"}),
-    "partial longer": (setting("partial", of_source("b"), content=b"173"), {"octets", "unfinished"}),
+    "partial longer": (setting("partial", of_source("b"), content=b"173"), {"bytes", "unfinished"}),
     "partial chunk": (setting("partial", of_source("a"), chunk=9), {"unfinished"}),
     "partial id": (setting("partial", of_source("a"), raw_source="z"), {"ids", "unfinished"}),
 }
@@ -205,10 +205,10 @@ class TestDamaged:
 
     def test_final(self, world: RawWorld) -> None:
         """
-        A rejection of the format that changes after it was written, and octets that do, are found between versions.
+        A rejection of the format that changes after it was written, and bytes that do, are found between versions.
         """
         before = world.version()
         damage(world, setting("rejected", by_format("format_gap"), detail="another one"))
-        damage(world, setting("microbatch", octets_framed=plus("octets_framed", 1)))
+        damage(world, setting("microbatch", bytes_framed=plus("bytes_framed", 1)))
         report = verify(world.depot, world.ledger, [before, world.version()])
-        assert found(report) >= {"final rows (rejected by the format)", "final rows (octets)"}
+        assert found(report) >= {"final rows (rejected by the format)", "final rows (bytes)"}

@@ -15,7 +15,7 @@ from tests import batching
 from tests.oracle import Message, Oracle, OracleRules
 from windrow.verify.columns import NONE
 from windrow.verify.decisions.microbatch_history import Rules
-from windrow.verify.decisions.reference_model import Messages, Past, Stream, Told, Turn
+from windrow.verify.decisions.reference_model import Messages, MicrobatchInput, Past, Stream, Told
 
 CASES = json.loads((Path(batching.__file__).parent / "cases.json").read_text())["cases"]
 WHOLE = [case for case in CASES if not any(one["op"] == "tick" for one in case["inputs"])]
@@ -33,7 +33,7 @@ def tell(rules: dict[str, Any], accepted: list[dict[str, Any]], flush_at: int | 
         event_time=[one["event_time"] for one in accepted],
         processing_time=[one["processing_time"] for one in accepted],
         kind=[kinds.index(given["type"]) for given in accepted],
-        octets=[one["bytes"] for one in accepted],
+        byte_count=[one["bytes"] for one in accepted],
         microbatch=[number + 1 for number in range(len(accepted))],
     )
     last = len(accepted) + 1
@@ -44,7 +44,7 @@ def tell(rules: dict[str, Any], accepted: list[dict[str, Any]], flush_at: int | 
         raised=[0] * (last + 1),
         heights=[*messages.processing_time, FAR],
         reached_in=[*messages.microbatch, last],
-        turns=[] if flush_at is None else [Turn(last, floor, flush_at, flush=True, cut=cut)],
+        turns=[] if flush_at is None else [MicrobatchInput(last, floor, flush_at, flush=True, cut=cut)],
         floor=FAR,
     )
     told = Told([0] * len(accepted))

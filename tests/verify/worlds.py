@@ -52,8 +52,8 @@ def pause(world: World, rules: dict[str, Any], to: int) -> None:
 
 HAPPENS: list[Callable[[World, dict[str, Any], int], Any]] = [
     lambda world, rules, to: world.runner(EMBEDDED, rules=rules).tick(to),
-    lambda world, rules, to: world.runner(EMBEDDED, rules=rules, idle_grace="1s").tick(),
+    lambda world, rules, to: world.runner(EMBEDDED, rules=rules, idle_timeout="1s").tick(),
     lambda world, rules, to: world.runner(EMBEDDED, rules=rules).flush(),
-    lambda world, rules, to: world.runner(EMBEDDED, rules=rules, idle_grace="1s").once(),
+    lambda world, rules, to: world.runner(EMBEDDED, rules=rules, idle_timeout="1s").once(),
     pause,
 ]

@@ -19,7 +19,7 @@ from windrow.batching.numbering import number
 from windrow.columnar import order
 from windrow.columnar.arrow import encoded, read_only, whole
 from windrow.columnar.compiled import compiled_in_place
-from windrow.model.messages import microseconds, octets, with_dictionaries
+from windrow.model.messages import byte_count, microseconds, with_dictionaries
 
 Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]  # of rows and what is counted among them: half the memory to go through
@@ -35,9 +35,9 @@ class Values(NamedTuple):
     event_time: Ints
     processing_time: Ints  # 0 for those of open batches
     type: Numbers
-    payload_octets: Numbers
-    rank: Numbers  # the place of each type in their order, octet by octet
-    type_octets: Numbers
+    payload_bytes: Numbers
+    rank: Numbers  # the place of each type in their order, byte by byte
+    type_bytes: Numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Columns:
     row_of: Numbers  # this and what follows per slot
     event_time: Ints
     processing_time: Ints
-    octets: Ints
+    byte_count: Ints
     ranked: Numbers  # the slots of each stream by event time and type
     position: Numbers
     list_of: Numbers
@@ -149,9 +149,9 @@ def by_stream(messages: pa.Table, processing_time: Ints, version: Ints, batches:
 def columns(rows: Rows, first: int, last: int) -> Columns:
     """Return what the kernel wants of the streams from `first` on, before `last`."""
     row_of, begin, new_begin = _slots(rows, first, last)
-    event_time, processing_time, octets = np.empty((3, row_of.size), np.int64)
+    event_time, processing_time, byte_count = np.empty((3, row_of.size), np.int64)
     kind = np.empty(row_of.size, np.int32)
-    _look_up(rows.values, row_of, event_time, processing_time, kind, octets)
+    _look_up(rows.values, row_of, event_time, processing_time, kind, byte_count)
     ranked = np.arange(row_of.size, dtype=np.int32)
     order.sort_groups(ranked, begin, event_time, kind)
     numbered = number(ranked, begin, event_time, kind, rows.values.rank.size)
@@ -161,7 +161,7 @@ def columns(rows: Rows, first: int, last: int) -> Columns:
         row_of=row_of,
         event_time=event_time,
         processing_time=processing_time,
-        octets=octets,
+        byte_count=byte_count,
         ranked=ranked,
         **numbered._asdict(),
         begin=begin,
@@ -180,7 +180,7 @@ def _samples(by_window: Ints, open_begin: Ints, new: Numbers, new_begin: Ints) -
 
 
 @compiled_in_place
-def _look_up(values, row_of, event_time, processing_time, kind, octets):  # type: ignore[no-untyped-def]
+def _look_up(values, row_of, event_time, processing_time, kind, byte_count):  # type: ignore[no-untyped-def]
     """Fill what the kernel wants to know of each slot; `kind` numbers the types in their order."""
     for slot in range(row_of.size):
         row = np.uint64(row_of[slot])
@@ -188,7 +188,7 @@ def _look_up(values, row_of, event_time, processing_time, kind, octets):  # type
         processing_time[slot] = values.processing_time[row]
         one = np.uint64(values.type[row])
         kind[slot] = values.rank[one]
-        octets[slot] = np.int64(values.type_octets[one]) + values.payload_octets[row]
+        byte_count[slot] = np.int64(values.type_bytes[one]) + values.payload_bytes[row]
 
 
 def _content(messages: pa.Table, batches: pa.Table) -> tuple[pa.Table, Ints]:
@@ -269,7 +269,7 @@ def _values(content: pa.Table, processing_time: Ints) -> Values:
         event_time=microseconds(content["event_time"]),
         processing_time=processing_time,
         type=types.indices.to_numpy(),
-        payload_octets=octets(whole(content["payload"])),
+        payload_bytes=byte_count(whole(content["payload"])),
         rank=rank,
-        type_octets=octets(types.dictionary),
+        type_bytes=byte_count(types.dictionary),
     )

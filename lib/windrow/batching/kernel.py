@@ -10,7 +10,7 @@ stream, *places* number its (type, event time) pairs. Four structures over them 
 - `held`, a set of places: the accepted messages. A neighbour of the same type inside the window is a conflict, the
   same place a duplicate. Both are asked only about a message that is not later than the `newest` of its type.
 - `occupied`, a set of positions with an accepted message: where a window splits, its last message before the split.
-- `heavy`, octets by position: what a window weighs is their sum from its first position to its last. They are not
+- `heavy`, bytes by position: what a window weighs is their sum from its first position to its last. They are not
   needed where all messages of a stream together fit a batch.
 
 A split changes an end and adds a window; nothing moves. Every step costs log64 of the stream's rows at most, whatever
@@ -56,7 +56,7 @@ class Slots(NamedTuple):
 
     event_time: Ints
     processing_time: Ints
-    octets: Ints
+    byte_count: Ints
     position: Numbers
     list_of: Numbers
     place: Numbers
@@ -85,7 +85,7 @@ class Limits(NamedTuple):
     window: int
     max_delay: int
     max_leap: int
-    max_octets: int
+    max_bytes: int
     start_at_arrival: bool
 
 
@@ -96,7 +96,7 @@ class Windows(NamedTuple):
     end: Ints
     first: Ints  # positions of the first and the last message
     last: Ints
-    weight: Ints  # octets, or more where not `weighed`
+    weight: Ints  # bytes, or more where not `weighed`
     weighed: Bools
     opened_by: Ints
     closed_at: Ints
@@ -117,7 +117,7 @@ class Sets(NamedTuple):
 
     @classmethod
     def empty(cls, orders: Orders, weighed: bool) -> Sets:
-        """Return sets for all positions and places, with nothing in them; `weighed` says whether octets are needed."""
+        """Return sets for all positions and places, with nothing in them; `weighed` says whether bytes are needed."""
         levels, held_levels = levels_of(orders.time_at.size), levels_of(orders.position_at.size)
         return cls(
             windows=np.zeros(levels[-1], np.uint64),
@@ -178,8 +178,8 @@ def decide(streams, slots, orders, given, limits, sets, windows, fate):  # type:
                     continue
             _accept(windows, sets, b, t, p, q, one)
             if weigh:
-                sets.heavy[p] += slots.octets[slot]
-                windows.weight[b] += slots.octets[slot]
+                sets.heavy[p] += slots.byte_count[slot]
+                windows.weight[b] += slots.byte_count[slot]
             if weigh or split_at != NONE:
                 b, count = _split(windows, sets, orders, limits, b, count, p, split_at, weigh, high)
                 due = windows.end[head] + limits.max_delay
@@ -194,10 +194,10 @@ def decide(streams, slots, orders, given, limits, sets, windows, fate):  # type:
 def _may_exceed(limits, slots, begin, end):  # type: ignore[no-untyped-def]
     """Tell whether the messages of a stream can be too much for a batch: whether they are, together."""
     total = 0
-    if limits.max_octets > 0:
+    if limits.max_bytes > 0:
         for slot in range(begin, end):
-            total += slots.octets[slot]
-    return limits.max_octets > 0 and total > limits.max_octets
+            total += slots.byte_count[slot]
+    return limits.max_bytes > 0 and total > limits.max_bytes
 
 
 @njit(inline="always")
@@ -214,8 +214,8 @@ def _reopen(windows, sets, slots, given, w, slot, weigh):  # type: ignore[no-unt
         insert(sets.held, sets.held_levels, slots.place[one])
         sets.newest[kind] = max(sets.newest[kind], slots.event_time[one])
         if weigh:
-            windows.weight[w] += slots.octets[one]
-            sets.heavy[p] += slots.octets[one]
+            windows.weight[w] += slots.byte_count[one]
+            sets.heavy[p] += slots.byte_count[one]
     windows.first[w], windows.last[w] = first, last
     windows.closed_at[w], windows.changed[w] = NEVER, False
     windows.at[first] = w
@@ -312,7 +312,7 @@ def _split(windows, sets, orders, limits, b, count, p, split_at, weigh, high):  
     for attempt in range(3):
         if attempt > 0:
             cause, split_at = BY_SIZE, NONE
-            if not weigh or windows.weight[b] <= limits.max_octets:
+            if not weigh or windows.weight[b] <= limits.max_bytes:
                 break
             if not windows.weighed[b]:
                 weight = 0
@@ -320,7 +320,7 @@ def _split(windows, sets, orders, limits, b, count, p, split_at, weigh, high):  
                     weight += sets.heavy[at]
                 windows.weight[b] = weight
                 windows.weighed[b] = True
-                if windows.weight[b] <= limits.max_octets:
+                if windows.weight[b] <= limits.max_bytes:
                     break
             if attempt == 1 and windows.first[b] < p:
                 split_at = p
@@ -355,8 +355,8 @@ def _halve(windows, sets, orders, limits, b, half, split_at, cause, high):  # ty
 
 @compiled_in_place
 def emit(  # type: ignore[no-untyped-def]
-    ranked, row_of, position, octets, fate, window_at, first, closed_at, max_octets,
-    members, batch_begin, batch_window, batch_part, batch_octets, batch_oversize,
+    ranked, row_of, position, byte_count, fate, window_at, first, closed_at, max_bytes,
+    members, batch_begin, batch_window, batch_part, batch_bytes, batch_oversize,
 ):  # fmt: skip
     """List the rows of the accepted slots batch by batch and return how many batches there are.
 
@@ -375,22 +375,22 @@ def emit(  # type: ignore[no-untyped-def]
         starts = current != previous
         overflows = (
             not starts
-            and max_octets > 0
+            and max_bytes > 0
             and closed_at[current] != NEVER
-            and batch_octets[count - 1] + octets[slot] > max_octets
+            and batch_bytes[count - 1] + byte_count[slot] > max_bytes
         )
         if starts or overflows:
             batch_begin[count] = member
             batch_window[count] = current
             batch_part[count] = 0 if starts else batch_part[count - 1] + 1
-            batch_octets[count] = 0
+            batch_bytes[count] = 0
             batch_oversize[count] = False
             previous = current
             count += 1
         members[member] = row_of[slot]
         member += 1
-        batch_octets[count - 1] += octets[slot]
-        if max_octets > 0 and octets[slot] > max_octets:
+        batch_bytes[count - 1] += byte_count[slot]
+        if max_bytes > 0 and byte_count[slot] > max_bytes:
             batch_oversize[count - 1] = True
     batch_begin[count] = member
     return count

@@ -46,7 +46,7 @@ class Described(NamedTuple):
     changed: Bools
     flushed: Bools
     part: Ints
-    octets: Ints
+    byte_count: Ints
     oversize: Bools
     known_as: Ints  # which of the open batches it was, or NONE
 
@@ -80,7 +80,7 @@ def _described(rows: Rows, share: Share, emitted: Emitted) -> Described:
         changed=windows.changed[window],
         flushed=windows.flushed[window],
         part=emitted.part,
-        octets=emitted.octets,
+        byte_count=emitted.byte_count,
         oversize=emitted.oversize,
         known_as=np.where(known < share.known.stop, known, kernel.NONE),
     )
@@ -105,7 +105,7 @@ def _messages(rows: Rows, emitted: Sequence[Emitted]) -> pa.ChunkedArray:
 
 def _parts(emitted: Emitted) -> Iterator[tuple[Numbers, Ints]]:
     """Yield rows and where each batch begins among them, as many batches at a time as one array holds."""
-    for first, last in pieces(emitted.octets):
+    for first, last in pieces(emitted.byte_count):
         begin = emitted.begin[first : last + 1]
         yield emitted.members[begin[0] : begin[-1]], begin - begin[0]
 
@@ -129,7 +129,7 @@ def _batches(
         "closed_at": times(described.closed_at, ~still_open),
         "close_reason": _named(CLOSED_BY, described.flushed, ~still_open),
         "message_count": described.messages,
-        "bytes": described.octets,
+        "bytes": described.byte_count,
         "oversize": described.oversize,
         "first_event_time": times(described.first_event_time),
         "last_event_time": times(described.last_event_time),

@@ -23,7 +23,7 @@ class Rules:
     """When messages of a stream belong to one batch. All durations are held in microseconds.
 
     `window` is the longest span of a batch, `max_delay` how old a message may be when it arrives, `max_leap` how
-    far in the future it may claim to be, `max_batch_bytes` the most octets of types and payloads in a batch
+    far in the future it may claim to be, `max_batch_bytes` the most bytes of types and payloads in a batch
     (0: no limit), and `window_start` where a new window begins: `arrival` at processing time - `max_delay`,
     `event_time` at the message's own time.
     """
@@ -55,9 +55,9 @@ class Rules:
         if self.window == 0:
             raise RulesError("window is 0", "A window needs a length, for example 10s.")
         if isinstance(self.max_batch_bytes, bool) or not isinstance(self.max_batch_bytes, int):
-            raise RulesError("max_batch_bytes is not a whole number", "Give octets, or 0 for no limit.")
+            raise RulesError("max_batch_bytes is not a whole number", "Give bytes, or 0 for no limit.")
         if self.max_batch_bytes < 0:
-            raise RulesError("max_batch_bytes is negative", "Give octets, or 0 for no limit.")
+            raise RulesError("max_batch_bytes is negative", "Give bytes, or 0 for no limit.")
         if self.window_start not in get_args(WindowStart):
             choices = " or ".join(get_args(WindowStart))
             raise RulesError(f"window_start is {self.window_start!r}", f"Choose {choices}.")

@@ -46,13 +46,13 @@ class Windows:
 
 
 class Emitted(NamedTuple):
-    """The accepted rows batch by batch, and of each batch its window, part, octets and whether it is oversize."""
+    """The accepted rows batch by batch, and of each batch its window, part, bytes and whether it is oversize."""
 
     members: Numbers  # rows
     begin: Ints  # per batch, and at the end: where its rows begin among them
     window: Ints
     part: Ints
-    octets: Ints
+    byte_count: Ints
     oversize: Bools
 
 
@@ -71,7 +71,7 @@ class Share:
     row_of: Numbers  # this and what follows per slot, see `Columns`
     ranked: Numbers
     position: Numbers
-    octets: Ints
+    byte_count: Ints
     fate: Fates
     time_at: Ints  # per position
     windows: Windows
@@ -86,7 +86,7 @@ class Share:
         window, part, weight = np.empty((3, room), np.int64)
         oversize = np.empty(room, np.bool_)
         count = kernel.emit(
-            self.ranked, self.row_of, self.position, self.octets, self.fate,
+            self.ranked, self.row_of, self.position, self.byte_count, self.fate,
             windows.at, windows.first, windows.closed_at, rules.max_batch_bytes,
             members, begin, window, part, weight, oversize,
         )  # fmt: skip
@@ -117,7 +117,7 @@ def decided(columns: Columns, rules: Rules, sweep: Ints) -> Share:
         kernel.Slots(
             columns.event_time,
             columns.processing_time,
-            columns.octets,
+            columns.byte_count,
             columns.position,
             columns.list_of,
             columns.place,
@@ -132,7 +132,7 @@ def decided(columns: Columns, rules: Rules, sweep: Ints) -> Share:
         kernel.Limits(
             rules.window, rules.max_delay, rules.max_leap, rules.max_batch_bytes, rules.window_start == "arrival"
         ),
-        kernel.Sets.empty(orders, weighed=0 < rules.max_batch_bytes < columns.octets.sum()),
+        kernel.Sets.empty(orders, weighed=0 < rules.max_batch_bytes < columns.byte_count.sum()),
         windows,
         fate,
     )
@@ -140,7 +140,7 @@ def decided(columns: Columns, rules: Rules, sweep: Ints) -> Share:
         row_of=columns.row_of,
         ranked=columns.ranked,
         position=columns.position,
-        octets=columns.octets,
+        byte_count=columns.byte_count,
         fate=fate,
         time_at=columns.time_at,
         windows=_found(columns, windows, count),

@@ -19,7 +19,7 @@ from windrow.columnar.arrow import encoded, text, to_numpy, where
 from windrow.model import clock, tables
 from windrow.model.floors import Floors, Ints
 from windrow.model.messages import microseconds
-from windrow.model.step import Outcome, Task, Wanted, no_streams
+from windrow.model.step import BatchFilter, StepResult, Task, no_streams
 
 if TYPE_CHECKING:
     from windrow.batching.shard import Bools
@@ -36,7 +36,7 @@ class Batching:
         """Return the rules as recorded in the history."""
         return self.rules.to_json()
 
-    def __call__(self, task: Task, messages: pa.Table, processing_time: Ints, live: pa.Table) -> Outcome:
+    def __call__(self, task: Task, messages: pa.Table, processing_time: Ints, live: pa.Table) -> StepResult:
         """Return the batches that changed and the messages that the rules refused."""
         from windrow.batching.decision import decide, refused
         from windrow.batching.listing import listed
@@ -57,17 +57,17 @@ class Batching:
         )
         batches, changed, known = listed(decision, task.microbatch)
         rows = np.arange(messages.num_rows)
-        return Outcome(
+        return StepResult(
             rows=where(batches, pa.array(changed)),
             known=pa.array(known[changed]),
             refusals=refused(decision, rows, processing_time),
             cuts=decision.cuts,
         )
 
-    def wanted(self, floors: Floors, streams: Callable[[], pa.Table | None] = no_streams) -> Wanted:
+    def wanted(self, floors: Floors, streams: Callable[[], pa.Table | None] = no_streams) -> BatchFilter:
         """Return which open batches can change at these floors, with messages of these streams."""
         ended = np.maximum(floors.floor, clock.UNKNOWN + self.rules.max_delay) - self.rules.max_delay
-        return Wanted(streams, Floors(floors.source, ended))
+        return BatchFilter(streams, Floors(floors.source, ended))
 
     def due(self, ended: Floors) -> Floors:
         """Return the timeouts of the windows that end by `ended`."""

@@ -45,7 +45,7 @@ def export(
 ) -> None:
     """Write closed batches, their messages, or rejected messages to a parquet, csv or json file.
 
-    With --rejected --format raw the octets that a format refused are written as they were, in the order of raw source,
+    With --rejected --format raw the bytes that a format refused are written as they were, in the order of raw source,
     chunk and offset, so that they can be mended and ingested again; the header of a csv is not among them.
     The file is there when it is whole. It ends with the position from which the next export goes on (--since).
     """
@@ -76,7 +76,7 @@ def export(
 
 def _tell(done: Exported) -> None:
     """Say what was written and how to go on; beside it, where standard output is the file."""
-    noun = {"batches": "batch", "messages": "message", "rejected": "rejected message", "octets": "refused record"}[
+    noun = {"batches": "batch", "messages": "message", "rejected": "rejected message", "bytes": "refused record"}[
         done.what
     ]
     text = f"{done.file}: {count(done.rows, noun)}. What comes later: --since {done.upto}"

@@ -27,7 +27,7 @@ def add_to(parent: typer.Typer) -> None:
 def check(
     files: Annotated[list[str], typer.Argument(help="Files; - is standard input.")],
     rejects: Annotated[
-        str | None, typer.Option("--rejects", help="New file for the octets of the bad records, as they are.")
+        str | None, typer.Option("--rejects", help="New file for the bytes of the bad records, as they are.")
     ] = None,
     sample: Annotated[
         int, typer.Option("--sample", min=0, help="How many records to show, of the good ones and of the bad.")
@@ -46,7 +46,7 @@ def check(
     from windrow.runtime.wall_clock import WallClock
 
     trial = Check(options.settings(config))
-    with options.octets("check", quiet=json) as progress:
+    with options.byte_count("check", quiet=json) as progress:
         checked = trial.files(files, WallClock().now(), rejects, sample, progress)
     if json:
         options.print_json(checked)
@@ -58,8 +58,8 @@ def check(
 def _print(checked: Checked, rejects: str | None) -> None:
     """Print what became of each file, the first bad records, the first good ones, and what they become."""
     for one in checked.files:
-        bad = f", {one.rejected:,} rejected ({count(one.rejected_octets, 'octet')})" if one.rejected else ""
-        say(f"{one.file}: {count(one.octets, 'octet')}, {count(one.good, 'good record')}{bad}", markup=False)
+        bad = f", {one.rejected:,} rejected ({count(one.rejected_bytes, 'byte')})" if one.rejected else ""
+        say(f"{one.file}: {count(one.bytes, 'byte')}, {count(one.good, 'good record')}{bad}", markup=False)
     if checked.rejected:
         _print_rejects(checked)
     if checked.sample:
@@ -71,7 +71,7 @@ def _print(checked: Checked, rejects: str | None) -> None:
     if checked.note:
         say(f"No messages were made of them: {checked.note}", markup=False)
     if rejects is not None and checked.rejected:
-        say(f"{rejects}: the octets of {count(checked.rejected, 'bad record')}.", markup=False)
+        say(f"{rejects}: the bytes of {count(checked.rejected, 'bad record')}.", markup=False)
 
 
 def _print_rejects(checked: Checked) -> None:
@@ -82,7 +82,7 @@ def _print_rejects(checked: Checked) -> None:
     for one in checked.rejects:
         line = "" if one.line is None else f":{one.line}"
         why = printable(one.detail if one.field is None else f"{one.field}: {one.detail}")
-        say(f"  [bold]{escape(one.file + line)}[/bold], octet {one.offset:,}: [red]{one.reason}[/red] {escape(why)}")
+        say(f"  [bold]{escape(one.file + line)}[/bold], byte {one.offset:,}: [red]{one.reason}[/red] {escape(why)}")
         if one.record:
             say(f"      {one.record}", markup=False)
     more = checked.rejected - len(checked.rejects)

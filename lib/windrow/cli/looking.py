@@ -176,12 +176,14 @@ def _chosen(
     if id_ is not None:
         is_batch = id_.startswith("batch/")
         return [
-            reading.batch(chosen.ledger, id_, chosen.idle_grace) if is_batch else reading.rejection(chosen.ledger, id_)
+            reading.batch(chosen.ledger, id_, chosen.idle_timeout)
+            if is_batch
+            else reading.rejection(chosen.ledger, id_)
         ]
     if state == "rejected":
         return reading.rejections(chosen.ledger, key=key, source=source, limit=limit)
     return reading.batches(
-        chosen.ledger, "open" if state == "open" else "closed", key, source, limit, chosen.idle_grace
+        chosen.ledger, "open" if state == "open" else "closed", key, source, limit, chosen.idle_timeout
     )
 
 
@@ -199,10 +201,10 @@ def _print_batch(row: dict[str, Any], whole: bool) -> None:
 
 
 def _print_rejected(row: dict[str, Any], whole: bool) -> None:
-    """Print a rejected message, or the octets that a format refused before they became one."""
+    """Print a rejected message, or the bytes that a format refused before they became one."""
     from windrow.model.chunks import REFUSED
 
-    off = f" by {row['off_by_us'] / 1_000_000:.3f} s" if row["off_by_us"] else ""
+    off = f" by {row['missed_by_us'] / 1_000_000:.3f} s" if row["missed_by_us"] else ""
     detail = f" ({row['detail']})" if row["detail"] else ""
     say(f"[bold]{escape(row['id'])}[/bold]  {row['reason']}{off}{escape(detail)}")
     if row["reason"].startswith(REFUSED):
@@ -211,20 +213,20 @@ def _print_rejected(row: dict[str, Any], whole: bool) -> None:
         return
     event_time, type_, received_at = (row[name] or "NULL" for name in ("event_time", "type", "received_at"))
     say(f"    {event_time}  {type_}  received at {received_at}  {_payload(row)}", markup=False)
-    if row["raised_by_us"]:
-        raised = row["raised_by_us"] / 1_000_000
+    if row["clock_lead_us"]:
+        raised = row["clock_lead_us"] / 1_000_000
         say(f"    its source's clock stood {raised:.3f} s after its arrival already")
 
 
 def _place(row: dict[str, Any], whole: bool) -> Iterator[str]:
-    """Yield where octets are that a format refused, what they are, and what can be done."""
+    """Yield where bytes are that a format refused, what they are, and what can be done."""
     from windrow.reading.reasons import remedy
-    from windrow.reading.values import octets
+    from windrow.reading.values import unescaped
 
     at = "" if row["offset"] is None else f", offset {row['offset']:,}"
     yield f"raw source {row['raw_source']!r}, chunk {row['chunk']}{at}, received at {row['received_at'] or 'NULL'}"
     if row["content"] is not None:
-        text = repr(octets(row["content"]))
+        text = repr(unescaped(row["content"]))
         yield text if whole or len(text) <= WIDEST_PAYLOAD else f"{text[:WIDEST_PAYLOAD]}..."
     if whole:
         yield remedy(row["reason"])

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from windrow.delta.locations import is_name, local_path
+from windrow.errors import WindrowError
 from windrow.settings import catalog_paths as paths
 from windrow.settings.settings import Settings
 
@@ -62,7 +63,17 @@ def switching(config: str | None, **flags: Any) -> Settings:
     """Return the settings of a command that only flips a switch: tables on this disk need no Spark for it."""
     chosen = running(config, **flags)
     here = chosen.engine == "auto" and all(local_path(place) for place in (chosen.depot, chosen.ledger))
-    return chosen.model_copy(update={"engine": "embedded"}) if here else chosen
+    return chosen.model_copy(update={"engine": "embedded"}) if here and not _needs_spark(chosen.ledger) else chosen
+
+
+def _needs_spark(ledger: str) -> bool:
+    """Tell whether a ledger has features that only Spark knows; what cannot be opened is for the engine to say."""
+    from windrow.delta.table import beyond_files, latest_table
+
+    try:
+        return bool(beyond_files(latest_table(ledger, "ledger")))
+    except WindrowError:
+        return False
 
 
 def reading(config: str | None, **flags: Any) -> Settings:
@@ -123,8 +134,8 @@ def progress(what: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def octets(what: str, quiet: bool) -> Iterator[Callable[[int, int | None], None]]:
-    """Show a progress bar of octets on a terminal, unless `quiet`; it is told how many were read, and of how many."""
+def byte_count(what: str, quiet: bool) -> Iterator[Callable[[int, int | None], None]]:
+    """Show a progress bar of bytes on a terminal, unless `quiet`; it is told how many were read, and of how many."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     columns = (

@@ -16,7 +16,7 @@ from windrow.model import timestamps as moments
 if TYPE_CHECKING:
     import altair as alt
 
-    from windrow.reading import Stretch
+    from windrow.reading import TimeRange
 
 FEW_NAMES = 4
 EXAMPLE = "Example: windrow plot --key pump-1 --from 2026-01-31T12:00 --to 2026-01-31T12:05 --out pump-1.html"
@@ -106,7 +106,7 @@ def _timeline(
     from windrow.reading import plot as picture
 
     with aside.status("reading"):
-        found = reading.stretch(ledger, key, source, begin, end, streams)
+        found = reading.time_range(ledger, key, source, begin, end, streams)
     chart = picture.timeline(
         found.batches, found.rejected, title=_title(found), begin=begin, end=end, max_streams=streams
     )
@@ -119,7 +119,7 @@ def _timeline(
     return chart, {"streams": found.streams, "drawn": drawn, "batches": batches, "rejected": rejected}, lines
 
 
-def _title(found: Stretch) -> str:
+def _title(found: TimeRange) -> str:
     names = sorted({key for _, key in found.chosen})
     what = ", ".join(names)
     if found.streams > len(found.chosen):
@@ -134,7 +134,7 @@ def _batches(ledger: str, key: str | None, source: str | None, begin: int | None
     from windrow.reading import plot as picture
 
     with aside.status("reading"):
-        found = reading.spread(ledger, key, source, begin, end)
+        found = reading.distribution(ledger, key, source, begin, end)
     of = " of ".join(name for name in (key, source) if name is not None)
     chart = picture.batches(
         found.sizes,

@@ -66,7 +66,7 @@ def produce(
     A line that is no message goes in as well, where the batcher rejects it; --strict stops there. SIGINT and SIGTERM
     end it when the lines that were read are in the depot.
 
-    With --raw-source octets of any format are sent to a raw depot, behind those that are there: for what cannot be
+    With --raw-source bytes of any format are sent to a raw depot, behind those that are there: for what cannot be
     given again. What can, such as a file, is ingested (windrow ingest).
     """
     if raw_source is not None:
@@ -74,7 +74,7 @@ def produce(
         _produce_raw(file, raw_source, last, config, depot, options.table(format=log_format, level=log_level), json)
         return
     if id_ is None:
-        raise typer.BadParameter("a producer has a name: say --id NAME for lines, or --raw-source NAME for octets.")
+        raise typer.BadParameter("a producer has a name: say --id NAME for lines, or --raw-source NAME for bytes.")
     if last:
         raise SettingsError("--last is for --raw-source, not for lines", "Leave it out.")
     from windrow.cli.watching import stopping
@@ -107,31 +107,33 @@ def produce(
 def _produce_raw(
     file: str, source: str, last: bool, config: str | None, depot: str | None, log: dict[str, str] | None, json: bool
 ) -> None:
-    """Send octets, with a progress bar on a terminal."""
+    """Send bytes, with a progress bar on a terminal."""
     from windrow.cli.watching import stopping
     from windrow.operate.log import logging_to
     from windrow.producer import RawProducer
+    from windrow.producer.bytes_input import BytesInput, send_bytes
     from windrow.producer.input import Stop
-    from windrow.producer.octets import Octets, send_octets
 
     chosen = options.settings(config, depot=depot, log=log)
     part, stop = chosen.producer, Stop()
     place = PathBook.beside(config).path(chosen.depot)
     with (
         logging_to(aside, chosen.log.format, chosen.log.level),
-        stopping(stop, "stopping after the octets that were read"),
+        stopping(stop, "stopping after the bytes that were read"),
         _opened(file) as descriptor,
         _closing(RawProducer(place, source, keep=chosen.keep, **part.model_dump())) as producer,
         options.counter("produce", quiet=json) as progress,
     ):
-        octets = Octets(descriptor, stop, min(part.max_message_bytes, chosen.ingest.chunk_bytes), part.hold_ms / 1_000)
-        done = send_octets(producer, octets, last, lambda size: progress("octets", size))
+        input_ = BytesInput(
+            descriptor, stop, min(part.max_message_bytes, chosen.ingest.chunk_bytes), part.linger_ms / 1_000
+        )
+        done = send_bytes(producer, input_, last, lambda size: progress("bytes", size))
     if json:
         options.print_json(done)
         return
     ended = f"{source} ends with it." if done.ended else f"{source} goes on with chunk {done.sequence + 1:,}."
     stopped = " Stopped before the end of the input." if done.stopped else ""
-    sent = f"{count(done.octets, 'octet')} sent as {count(done.chunks, 'chunk')}"
+    sent = f"{count(done.bytes, 'byte')} sent as {count(done.chunks, 'chunk')}"
     say(f"{sent}. {ended if done.chunks else 'Nothing came.'}{stopped}", markup=False)
 
 

@@ -101,7 +101,7 @@ def _tell(found: Replay) -> None:
             f"{count(side.microbatches, 'microbatch')}; digest {side.digest}"
         )
     if found.comparison is None:
-        say("[green]equal[/green], to the last octet")
+        say("[green]equal[/green], to the last byte")
     else:
         _differ(found, found.comparison)
     if found.into is not None:

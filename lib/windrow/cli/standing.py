@@ -235,7 +235,7 @@ def _open(found: Status) -> str:
 
 def _tables(found: Status) -> list[Table]:
     clocks = [(row.source or "''", *map(_short, (row.clock, row.floor, row.seen_at))) for row in found.clocks]
-    refused = [(row.reason, f"{row.messages:,}", f"{row.off_by_us / 1_000_000:.3f} s") for row in found.rejected]
+    refused = [(row.reason, f"{row.messages:,}", f"{row.missed_by_us / 1_000_000:.3f} s") for row in found.rejected]
     names = ("microbatch", "kind", "messages", "rejected", "opened", "closed", "prime_ms", "plan_ms", "process_ms")
     heads = ("no", "kind", "read", "rejected", "opened", "closed", "prime", "plan", "process")
     last = [tuple(_figure(getattr(row, name)) for name in names) for row in found.microbatches]

@@ -47,7 +47,7 @@ def init(
 
     from windrow.engine import open_engine
     from windrow.runtime.api import batcher_of
-    from windrow.runtime.opening import Inlet, open_ledger
+    from windrow.runtime.opening import DepotReader, open_ledger
     from windrow.runtime.wall_clock import WallClock
     from windrow.settings.template import settings_file
 
@@ -67,7 +67,7 @@ def init(
         opened.create_raw_depot(chosen.keep)
     else:
         opened.create_depot(pa.string() if payload == "string" else pa.binary(), chosen.keep)
-        open_ledger([Inlet(None, opened, chosen)], batcher_of(chosen), WallClock().now())
+        open_ledger([DepotReader(None, opened, chosen)], batcher_of(chosen), WallClock().now())
         views = opened.create_views()
     options.note_paths(config, chosen, opened)
     if json:
@@ -119,8 +119,8 @@ def ingest(
             raise SettingsError(f"--format {format_}, but [format] type = {place.format.type!r}", "Say one of them.")
         read = ingest_raw(place, PathBook.beside(config).path(place.depot), files, raw_source, quiet=json)
         if json:
-            octets, chunks = (sum(getattr(one, name) for one in read) for name in ("octets", "chunks"))
-            options.print_json({"octets": octets, "chunks": chunks, "files": [asdict(one) for one in read]})
+            size, chunks = (sum(getattr(one, name) for one in read) for name in ("bytes", "chunks"))
+            options.print_json({"bytes": size, "chunks": chunks, "files": [asdict(one) for one in read]})
         return
     if raw_source is not None:
         raise SettingsError(f"--raw-source is for raw files, not for --format {format_}", "Leave it out.")
@@ -162,7 +162,7 @@ def ingest_raw(
     from windrow.runtime.wall_clock import WallClock
 
     done, chosen = [], settings.format
-    with options.octets("ingest", quiet) as progress:
+    with options.byte_count("ingest", quiet) as progress:
         taken = ingest_into(
             location,
             files,
@@ -184,10 +184,10 @@ def ingest_raw(
 def _raw_sentence(ingested: RawIngested) -> str:
     if ingested.known:
         return f"{ingested.file}: nothing new, the depot has it already."
-    octets, chunks = options.count(ingested.octets, "octet"), options.count(ingested.chunks, "chunk")
+    size, chunks = options.count(ingested.bytes, "byte"), options.count(ingested.chunks, "chunk")
     several = f"{ingested.versions} versions of the depot, the last one" if ingested.versions > 1 else "depot version"
-    behind = f", behind {options.count(ingested.before, 'octet')} that were there" if ingested.before else ""
-    return f"{ingested.file}: {octets} as {chunks} in {several} {ingested.depot_version}{behind}."
+    behind = f", behind {options.count(ingested.before, 'byte')} that were there" if ingested.before else ""
+    return f"{ingested.file}: {size} as {chunks} in {several} {ingested.depot_version}{behind}."
 
 
 def _sentence(ingested: Ingested) -> str:

@@ -26,7 +26,7 @@ from windrow.errors import require
 
 TIME = pa.timestamp("us", tz="UTC")
 MANY = 100_000  # rows from which threads pay
-MOST_OCTETS = 2**30  # of texts in one array, whose places have 32 bits; half of what they reach
+MOST_BYTES = 2**30  # of texts in one array, whose places have 32 bits; half of what they reach
 
 T = TypeVar("T")
 Number = TypeVar("Number", bound=np.generic)
@@ -80,9 +80,9 @@ def text(value: str) -> pa.Scalar:
 
 def texts(values: Sequence[str]) -> pa.Array:
     """Return texts as an array."""
-    octets = [value.encode() for value in values]
-    bounds = np.cumsum([0, *map(len, octets)], dtype=np.int32)
-    return pa.Array.from_buffers(pa.string(), len(octets), [None, pa.py_buffer(bounds), pa.py_buffer(b"".join(octets))])
+    buffer = [value.encode() for value in values]
+    bounds = np.cumsum([0, *map(len, buffer)], dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), len(buffer), [None, pa.py_buffer(bounds), pa.py_buffer(b"".join(buffer))])
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:
@@ -143,16 +143,16 @@ def take(column: pa.ChunkedArray, at: pa.Array) -> pa.ChunkedArray:
     if chosen.type == type_:
         return chosen
     if pa.types.is_large_string(chosen.type) or pa.types.is_large_binary(chosen.type):
-        octets = pc.fill_null(pc.binary_length(chosen), 0).to_numpy()
-        parts = [column.take(at.slice(first, last - first)) for first, last in pieces(octets)]
+        buffer = pc.fill_null(pc.binary_length(chosen), 0).to_numpy()
+        parts = [column.take(at.slice(first, last - first)) for first, last in pieces(buffer)]
         return pa.chunked_array([chunk.cast(type_) for part in parts for chunk in part.chunks], type_)
     return chosen.cast(type_)
 
 
-def pieces(octets: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Cut values of so many octets into runs that one array holds, and return where each begins and ends."""
-    begins = np.unique(np.cumsum(octets) // MOST_OCTETS, return_index=True)[1].tolist() or [0]
-    return list(pairwise([*begins, octets.size]))
+def pieces(buffer: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Cut values of so many bytes into runs that one array holds, and return where each begins and ends."""
+    begins = np.unique(np.cumsum(buffer) // MOST_BYTES, return_index=True)[1].tolist() or [0]
+    return list(pairwise([*begins, buffer.size]))
 
 
 def from_numpy(values: npt.NDArray[np.int64]) -> pa.Array:

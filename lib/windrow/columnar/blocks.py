@@ -1,7 +1,7 @@
-"""Blocks: 64 octets at once, looked at with the instructions of the processor for that.
+"""Blocks: 64 bytes at once, looked at with the instructions of the processor for that.
 
-What is told of a block is a word with a bit for each octet, the lowest for the first. All of a block must be there:
-nobody looks whether the array ends before. Processors are those that have the lowest octet of a number first.
+What is told of a block is a word with a bit for each byte, the lowest for the first. All of a block must be there:
+nobody looks whether the array ends before. Processors are those that have the lowest byte of a number first.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import numpy.typing as npt
 
 from windrow.columnar.compiled import emitted
 
-Octets = npt.NDArray[np.uint8]
+ByteArray = npt.NDArray[np.uint8]
 
 BLOCK = 64
 PIECE = 32
 
 
 def _of_a_block(comparison: str) -> Callable[..., Any]:
-    """Return the instructions that compare each octet of a block with one."""
+    """Return the instructions that compare each byte of a block with one."""
 
-    def instructions(typingctx: Any, octets: Any, at: Any, octet: Any) -> Any:
+    def instructions(typingctx: Any, buffer: Any, at: Any, byte: Any) -> Any:
         from llvmlite import ir
         from numba.core import types
 
@@ -37,12 +37,12 @@ def _of_a_block(comparison: str) -> Callable[..., Any]:
             every = builder.shuffle_vector(first, ir.Constant(wide, ir.Undefined), zeros)
             return builder.bitcast(builder.icmp_unsigned(comparison, block, every), ir.IntType(64))
 
-        return types.uint64(octets, types.uint64, types.uint8), generated
+        return types.uint64(buffer, types.uint64, types.uint8), generated
 
     return instructions
 
 
-def _eight(typingctx: Any, octets: Any, at: Any) -> Any:
+def _eight(typingctx: Any, buffer: Any, at: Any) -> Any:
     from llvmlite import ir
     from numba.core import types
 
@@ -51,10 +51,10 @@ def _eight(typingctx: Any, octets: Any, at: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, value=array).data
         return builder.load(builder.bitcast(builder.gep(data, [place]), ir.IntType(64).as_pointer()), align=1)
 
-    return types.uint64(octets, types.uint64), generated
+    return types.uint64(buffer, types.uint64), generated
 
 
-def _copying(typingctx: Any, octets: Any, at: Any, into: Any, to: Any) -> Any:
+def _copying(typingctx: Any, buffer: Any, at: Any, into: Any, to: Any) -> Any:
     from llvmlite import ir
     from numba.core import types
 
@@ -67,7 +67,7 @@ def _copying(typingctx: Any, octets: Any, at: Any, into: Any, to: Any) -> Any:
         builder.store(builder.load(source, align=1), target, align=1)
         return context.get_dummy_value()
 
-    return types.none(octets, types.uint64, into, types.uint64), generated
+    return types.none(buffer, types.uint64, into, types.uint64), generated
 
 
 def _lowest(typingctx: Any, bits: Any) -> Any:
@@ -81,27 +81,27 @@ def _lowest(typingctx: Any, bits: Any) -> Any:
 
 
 @emitted(_of_a_block("=="))
-def same(octets: Octets, at: np.uint64, octet: np.uint8) -> np.uint64:
-    """Tell which octets of the block at a place are this one."""
-    return _word(octets[int(at) : int(at) + BLOCK] == octet)
+def same(buffer: ByteArray, at: np.uint64, byte: np.uint8) -> np.uint64:
+    """Tell which bytes of the block at a place are this one."""
+    return _word(buffer[int(at) : int(at) + BLOCK] == byte)
 
 
 @emitted(_of_a_block("<"))
-def below(octets: Octets, at: np.uint64, octet: np.uint8) -> np.uint64:
-    """Tell which octets of the block at a place are less than this one."""
-    return _word(octets[int(at) : int(at) + BLOCK] < octet)
+def below(buffer: ByteArray, at: np.uint64, byte: np.uint8) -> np.uint64:
+    """Tell which bytes of the block at a place are less than this one."""
+    return _word(buffer[int(at) : int(at) + BLOCK] < byte)
 
 
 @emitted(_eight)
-def eight(octets: Octets, at: np.uint64) -> np.uint64:
-    """Return the eight octets at a place as a number, the lowest first."""
-    return np.uint64(octets[int(at) : int(at) + 8].view("<u8")[0])
+def eight(buffer: ByteArray, at: np.uint64) -> np.uint64:
+    """Return the eight bytes at a place as a number, the lowest first."""
+    return np.uint64(buffer[int(at) : int(at) + 8].view("<u8")[0])
 
 
 @emitted(_copying)
-def copy_piece(octets: Octets, at: np.uint64, into: Octets, to: np.uint64) -> None:
-    """Copy a piece, 32 octets. Both places must have as many."""
-    into[int(to) : int(to) + PIECE] = octets[int(at) : int(at) + PIECE]
+def copy_piece(buffer: ByteArray, at: np.uint64, into: ByteArray, to: np.uint64) -> None:
+    """Copy a piece, 32 bytes. Both places must have as many."""
+    into[int(to) : int(to) + PIECE] = buffer[int(at) : int(at) + PIECE]
 
 
 @emitted(_lowest)

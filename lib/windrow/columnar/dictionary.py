@@ -2,7 +2,7 @@
 
 Arrow hashes every text. What devices send comes in the same order again and again: a burst of one device, its sensors
 one after the other. So a text is first compared with the one that followed the same text the last time, and looked up
-by its hash only where it is another one. Compared are the first and the last eight octets, which is all of most keys.
+by its hash only where it is another one. Compared are the first and the last eight bytes, which is all of most keys.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from windrow.columnar.compiled import always_inlined, compiled_in_place
 Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
 Words = npt.NDArray[np.uint64]
-Octets = npt.NDArray[np.uint8]
+ByteArray = npt.NDArray[np.uint8]
 
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 by the golden ratio
 HALF, ONE, ZERO = np.uint64(32), np.uint64(1), np.uint64(0)
-WORD = 8  # octets
+WORD = 8  # bytes
 
 
 class Known(NamedTuple):
@@ -31,7 +31,7 @@ class Known(NamedTuple):
 
     begin: Ints
     size: Ints
-    head: Words  # the first octets, up to eight
+    head: Words  # the first bytes, up to eight
     tail: Words  # the last eight, 0 where there are no more than eight
     following: Numbers
 
@@ -49,15 +49,15 @@ def dictionary_encode(texts: pa.Array) -> pa.DictionaryArray:
         return texts.dictionary_encode()
     _, bounds, data = texts.buffers()
     bound = np.frombuffer(bounds, np.int32, len(texts) + 1, 4 * texts.offset)
-    octets = np.frombuffer(data or b"", np.uint8)
+    buffer = np.frombuffer(data or b"", np.uint8)
     number, first = np.empty((2, len(texts)), np.int32)
     places = np.zeros(1 << (2 * len(texts)).bit_length(), np.int32)
-    count = _number(bound, octets, Known.room(len(texts)), places, number, first)
+    count = _number(bound, buffer, Known.room(len(texts)), places, number, first)
     return pa.DictionaryArray.from_arrays(pa.array(number), texts.take(pa.array(first[:count])), safe=False)
 
 
 @compiled_in_place
-def _number(bounds, octets, known, places, number, first):  # type: ignore[no-untyped-def]
+def _number(bounds, buffer, known, places, number, first):  # type: ignore[no-untyped-def]
     """Number the texts and return how many there are; `first` gets the row in which each of them first comes.
 
     `places` is a table of hashes: what is known by that number, or 0.
@@ -67,14 +67,14 @@ def _number(bounds, octets, known, places, number, first):  # type: ignore[no-un
     at = np.int64(bounds[0])
     for row in range(number.size):
         size = bounds[row + 1] - at
-        head, tail = _ends(octets, at, size)
+        head, tail = _ends(buffer, at, size)
         one = np.uint64(known.following[before])
-        if one == 0 or not _is(known, one, octets, at, size, head, tail):
-            place = _hash(octets, at, size, head, tail)
+        if one == 0 or not _is(known, one, buffer, at, size, head, tail):
+            place = _hash(buffer, at, size, head, tail)
             while True:
                 place &= np.uint64(places.size - 1)
                 one = np.uint64(places[place])
-                if one == 0 or _is(known, one, octets, at, size, head, tail):
+                if one == 0 or _is(known, one, buffer, at, size, head, tail):
                     break
                 place += ONE
             if one == 0:
@@ -92,37 +92,37 @@ def _number(bounds, octets, known, places, number, first):  # type: ignore[no-un
 
 
 @always_inlined
-def _ends(octets, at, size):  # type: ignore[no-untyped-def]
-    """Return the first octets of a text, up to eight, and the last eight where there are more."""
+def _ends(buffer, at, size):  # type: ignore[no-untyped-def]
+    """Return the first bytes of a text, up to eight, and the last eight where there are more."""
     head, tail = ZERO, ZERO
     if size > WORD:
-        head, tail = eight(octets, np.uint64(at)), eight(octets, np.uint64(at + size - WORD))
-    elif at + WORD <= octets.size:
-        head = eight(octets, np.uint64(at))
+        head, tail = eight(buffer, np.uint64(at)), eight(buffer, np.uint64(at + size - WORD))
+    elif at + WORD <= buffer.size:
+        head = eight(buffer, np.uint64(at))
         if size < WORD:
             head &= (ONE << np.uint64(8 * size)) - ONE
     else:
         for place in range(size):
-            head |= np.uint64(octets[at + place]) << np.uint64(8 * place)
+            head |= np.uint64(buffer[at + place]) << np.uint64(8 * place)
     return head, tail
 
 
 @always_inlined
-def _is(known, one, octets, at, size, head, tail):  # type: ignore[no-untyped-def]
+def _is(known, one, buffer, at, size, head, tail):  # type: ignore[no-untyped-def]
     """Tell whether what is known is this text."""
     equal = known.head[one] == head and known.tail[one] == tail and known.size[one] == size
     begin = known.begin[one]
     for middle in range(WORD, size - WORD, WORD):
-        equal = equal and eight(octets, np.uint64(begin + middle)) == eight(octets, np.uint64(at + middle))
+        equal = equal and eight(buffer, np.uint64(begin + middle)) == eight(buffer, np.uint64(at + middle))
     return equal
 
 
 @always_inlined
-def _hash(octets, at, size, head, tail):  # type: ignore[no-untyped-def]
+def _hash(buffer, at, size, head, tail):  # type: ignore[no-untyped-def]
     """Return a number that is mostly another one for another text, and whose low bits depend on all of it."""
     mixed = _mixed(_mixed(np.uint64(size), head), tail)
     for middle in range(WORD, size - WORD, WORD):
-        mixed = _mixed(mixed, eight(octets, np.uint64(at + middle)))
+        mixed = _mixed(mixed, eight(buffer, np.uint64(at + middle)))
     return mixed
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pyarrow as pa
-from deltalake import DeltaTable, Schema, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
+from deltalake.exceptions import DeltaError
 
 from windrow.delta.locations import local_path
 from windrow.delta.lock import commit_lock
@@ -12,33 +16,30 @@ from windrow.delta.table import latest_table, writing
 from windrow.errors import TableRefused
 from windrow.model import chunks, tables
 
+FIRST = CommitProperties(max_commit_retries=0)  # a second try would commit on top of what another process has created
+
 
 def create_depot(location: str, payload: pa.DataType, keep: str = "90d") -> None:
     """Create an empty depot at a path unless it exists. Raises TableRefused for a raw one."""
-    if not _created(location, tables.depot_schema(payload), tables.DEPOT_COMMENT, keep):
-        require_messages(pa.schema(latest_table(location, "depot").schema().to_arrow()), location)
+    _create_depot(location, tables.depot_schema(payload), tables.DEPOT_COMMENT, keep)
+    require_messages(pa.schema(latest_table(location, "depot").schema().to_arrow()), location)
 
 
 def create_raw_depot(location: str, keep: str = "90d") -> None:
     """Create an empty raw depot at a path unless it exists. Raises TableRefused for a depot of something else."""
-    if not _created(location, chunks.RAW, chunks.COMMENT, keep):
-        require_raw(pa.schema(latest_table(location, "depot").schema().to_arrow()), location)
+    _create_depot(location, chunks.RAW, chunks.COMMENT, keep)
+    require_raw(pa.schema(latest_table(location, "depot").schema().to_arrow()), location)
 
 
-def _created(location: str, columns: pa.Schema, comment: str, keep: str) -> bool:
-    """Make a depot at a path; tell whether there was none."""
+def _create_depot(location: str, columns: pa.Schema, comment: str, keep: str) -> None:
+    """Create a table without rows at a path unless it exists."""
     with commit_lock(location), writing(location, "depot"):
         if DeltaTable.is_deltatable(location):
-            return False
+            return
         require_empty(location, "depot")
-        DeltaTable.create(
-            location,
-            columns,
-            mode="ignore",
-            description=comment,
-            configuration=tables.PROPERTIES | tables.retention(keep),
-        )
-    return True
+        properties = tables.PROPERTIES | tables.retention(keep)
+        with _race(location):
+            DeltaTable.create(location, columns, description=comment, configuration=properties, commit_properties=FIRST)
 
 
 def require_messages(columns: pa.Schema, location: str) -> None:
@@ -65,14 +66,26 @@ def create_ledger(location: str, first: pa.Table | pa.RecordBatchReader, keep: s
         if DeltaTable.is_deltatable(location):
             return
         require_empty(location, "ledger")
-        write_deltalake(
-            location,
-            first.combine_chunks() if isinstance(first, pa.Table) else first,
-            mode="error",
-            partition_by=["state"],
-            description=tables.LEDGER_COMMENT,
-            configuration=tables.PROPERTIES | tables.retention(keep),
-        )
+        with _race(location):
+            write_deltalake(
+                location,
+                first.combine_chunks() if isinstance(first, pa.Table) else first,
+                mode="error",
+                partition_by=["state"],
+                description=tables.LEDGER_COMMENT,
+                configuration=tables.PROPERTIES | tables.retention(keep),
+                commit_properties=FIRST,
+            )
+
+
+@contextmanager
+def _race(location: str) -> Iterator[None]:
+    """Create a table, or leave it to who was faster: where there is no lock the first commit decides."""
+    try:
+        yield
+    except DeltaError:
+        if not DeltaTable.is_deltatable(location):
+            raise
 
 
 def add_columns(location: str, columns: pa.Schema) -> None:

@@ -6,8 +6,6 @@ is asked (`engine/spark_log.py`), which takes a few hundred. Both give the same 
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -19,16 +17,14 @@ from windrow.columnar.arrow import plain_type
 from windrow.delta.table import history, latest_table, reading
 from windrow.errors import DepotUnreadable, TableMissing, TableRefused
 from windrow.model import chunks, tables
-from windrow.model.commits import FEED, OCTETS, Commit, rows_added
-
-SAID = ("timestamp", "operation", "operationMetrics", "engineInfo", "txnId")
+from windrow.model.commits import BYTES, FEED, SAID, Commit, fingerprint, rows_added
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     """A Delta table: identity, latest version, columns, the type its payload has as a message, its change feed.
 
-    A `raw` depot holds chunks of octets.
+    A `raw` depot holds chunks of bytes.
     """
 
     id: str
@@ -48,14 +44,11 @@ class Log(Protocol):
     def latest(self) -> tuple[int, str | None] | None:
         """Return the table's latest version and the note (user metadata) of its commit, None when there is no table."""
 
-    def rows_added(self, after: int, upto: int) -> dict[int, int | None]:
-        """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say."""
+    def bytes_added(self, after: int, upto: int) -> dict[int, int]:
+        """Return for versions of a raw depot how many bytes of chunks each added, where that can be told."""
 
-    def octets_added(self, after: int, upto: int) -> dict[int, int]:
-        """Return for versions of a raw depot how many octets of chunks each added, where that can be told."""
-
-    def commits(self, since: int | None = None) -> list[Commit]:
-        """Return what the log says of its commits in order, all of them or those from version `since` on."""
+    def commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
+        """Return what the log says of its commits in order, from version `since` on, up to `upto` or later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,27 +74,20 @@ class DeltaRsLog:
         with reading(self.location, "table"):
             return version, next((one.get("userMetadata") for one in history(table, version)), None)
 
-    def rows_added(self, after: int, upto: int) -> dict[int, int | None]:
-        """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say."""
-        table = latest_table(self.location, "depot")
-        with reading(self.location, "depot"):
-            return added(history(table, after + 1), after, upto)
-
-    def octets_added(self, after: int, upto: int) -> dict[int, int]:
-        """Return for versions of a raw depot how many octets each added: as its writer says, or as its files have."""
+    def bytes_added(self, after: int, upto: int) -> dict[int, int]:
+        """Return for versions of a raw depot how many bytes each added: as its writer says, or as its files have."""
         table = latest_table(self.location, "depot")
         with reading(self.location, "depot"):
             return {
-                int(commit["version"]): int(commit.get(OCTETS, commit["octets"]))
-                for commit in history(table, after + 1, octets=True)
-                if commit["version"] <= upto
+                int(commit["version"]): int(commit.get(BYTES, sum(add["size"] for add in commit["added"])))
+                for commit in history(table, after + 1, upto, files=True)
             }
 
-    def commits(self, since: int | None = None) -> list[Commit]:
-        """Return what the log says of its commits in order, all of them or those from version `since` on."""
+    def commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
+        """Return what the log says of its commits in order, from version `since` on, up to `upto` or later."""
         table = latest_table(self.location, "depot")
         with reading(self.location, "depot"):
-            return commits(history(table, since or 0), lambda stamp: int(stamp) * 1_000, SAID, "log")
+            return commits(history(table, max(since or 0, 0), upto), lambda stamp: int(stamp) * 1_000, SAID, "log")
 
 
 def require_ledger(location: str, columns: Iterable[str], schema: pa.Schema) -> None:
@@ -142,16 +128,16 @@ def ledger_schema_of(columns: pa.Schema) -> pa.Schema:
 
 def payload_type(schema: pa.Schema) -> pa.DataType:
     """Return the payload's type as a message has it: binary where the table says so, else text of what there is."""
-    octets = "payload" in schema.names and plain_type(schema.field("payload").type) == pa.binary()
-    return pa.binary() if octets else pa.string()
+    binary = "payload" in schema.names and plain_type(schema.field("payload").type) == pa.binary()
+    return pa.binary() if binary else pa.string()
 
 
-def added(commits: Iterable[Mapping[str, Any]], after: int, upto: int) -> dict[int, int | None]:
-    """Return the rows that commits (`version, operation, operationMetrics`) added, for the versions asked for.
+def added(commits: Iterable[Commit], after: int, upto: int) -> dict[int, int | None]:
+    """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say.
 
     Raises DepotUnreadable when one of these versions is not in the log any more: to pass it over would lose data.
     """
-    by_version = {int(commit["version"]): rows_added(commit) for commit in commits}
+    by_version = {commit.version: commit.rows for commit in commits}
     gone = set(range(after + 1, upto + 1)) - by_version.keys()
     if gone:
         raise DepotUnreadable(
@@ -169,12 +155,7 @@ def commits(
     A commit's mark begins with the reader that found it (`by`) and is a digest of what that reader was told (`said`).
     """
     found = [
-        Commit(int(one["version"]), microseconds(one["timestamp"]), rows_added(one), f"{by}:{_digest(one, said)}")
+        Commit(int(one["version"]), microseconds(one["timestamp"]), rows_added(one), fingerprint(one, said, by))
         for one in history
     ]
     return sorted(found, key=lambda commit: commit.version)
-
-
-def _digest(commit: Mapping[str, Any], said: Sequence[str]) -> str:
-    content = {name: commit.get(name) for name in said}
-    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -7,8 +7,8 @@ and the cause. Our own errors pass.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
 from typing import Any, TypeVar
@@ -178,6 +178,24 @@ class OpenTables:
 OPEN_TABLES = OpenTables()
 
 
+@contextmanager
+def scanned(table: DeltaTable) -> Iterator[pa.RecordBatchReader]:
+    """Read the rows of a table piece by piece, with Arrow: delta-rs cannot run a query inside a write of its own.
+
+    Arrow's threads go on reading what nobody takes any more, by way of Python, and a process that ends meanwhile hangs
+    or crashes. So they get one file at a time, and whoever leaves early waits until they are through with it.
+    """
+    dataset = table.to_pyarrow_dataset()
+
+    def pieces() -> Generator[pa.RecordBatch, None, None]:
+        for file in dataset.get_fragments():
+            with file.scanner(dataset.schema).to_reader() as rows:
+                yield from rows
+
+    with closing(pieces()) as found:
+        yield pa.RecordBatchReader.from_batches(dataset.schema, found)
+
+
 def table_files(location: str, table: DeltaTable) -> FileSystem:
     """Return the files of a table, by their paths in it."""
     path = local_path(location)
@@ -191,16 +209,19 @@ def _entry_file(table: DeltaTable, version: int) -> tuple[int, int] | None:
     return None if found.type == FileType.NotFound else (found.mtime_ns, found.size)
 
 
-def history(table: DeltaTable, since: int = 0, *, octets: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield what the log says of each commit, the last first, back to version `since` or where the log begins.
+def history(
+    table: DeltaTable, since: int = 0, upto: int | None = None, *, files: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Yield what the log says of each commit, the last (or `upto`) first, back to `since` or where the log begins.
 
     `version` is the number of the log's own file. `DeltaTable.history` counts back from the version of the handle, and
     begins with the newest commit that there is: one commit in between, and each has the number of another. A commit
-    that says nothing of itself has the time of its file. With `octets` it says how many bytes its files have. Raises
-    OSError for an empty file.
+    that says nothing of itself has the time of its file. With `files` it has the actions that `added` some.
+    Raises OSError for an empty file.
     """
     store = PyFileSystem(DeltaStorageHandler(table.table_uri))
-    for version in range(table.version(), since - 1, -1):
+    last = table.version() if upto is None else min(upto, table.version())
+    for version in range(last, since - 1, -1):
         place = entry_path(version)
         found = store.get_file_info(place)
         if found.type == FileType.NotFound:
@@ -208,12 +229,12 @@ def history(table: DeltaTable, since: int = 0, *, octets: bool = False) -> Itera
         if not found.size:
             raise EmptyEntry(f"{place} is empty, as after a power cut")
         with TextIOWrapper(store.open_input_stream(place), encoding="utf-8") as lines:
-            wanted = ('"commitInfo"', '"add"') if octets else ('"commitInfo"',)
+            wanted = ('"commitInfo"', '"add"') if files else ('"commitInfo"',)
             actions = (json.loads(line) for line in lines if any(word in line for word in wanted))
-            known = list(actions) if octets else actions
+            known = list(actions) if files else actions
             said: dict[str, Any] = next((action["commitInfo"] for action in known if "commitInfo" in action), {})
-        size = {"octets": sum(action.get("add", {}).get("size", 0) for action in known)} if octets else {}
-        yield {"timestamp": found.mtime_ns // 1_000_000} | said | {"version": version} | size
+        added = {"added": [action["add"] for action in known if "add" in action]} if files else {}
+        yield {"timestamp": found.mtime_ns // 1_000_000} | said | {"version": version} | added
 
 
 def missing(location: str, role: str) -> TableMissing:

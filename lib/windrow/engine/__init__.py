@@ -49,9 +49,11 @@ def require_spark(session: Any = None) -> None:
             "Install them: pip install 'windrow-delta[spark]'. Or run without a JVM: --engine embedded.",
         )
     if not _java():
+        home = os.environ.get("JAVA_HOME")
         raise EngineUnavailable(
-            "the Spark engine needs Java, and there is no `java` on the path",
-            "Install Java 17 (Debian: apt-get install openjdk-17-jre-headless). Or run without: --engine embedded.",
+            f"the Spark engine needs Java, and there is no java {f'in JAVA_HOME ({home})' if home else 'on the path'}",
+            "Install Java 17 (Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME. "
+            "Or run without: --engine embedded.",
         )
 
 
@@ -65,5 +67,6 @@ def from_platform() -> bool:
 
 
 def _java() -> bool:
+    """Tell whether the Java is there that Spark would start: that of JAVA_HOME, or else the one on the path."""
     home = os.environ.get("JAVA_HOME")
-    return bool(shutil.which("java") or (home and shutil.which("java", path=f"{home}/bin")))
+    return shutil.which("java", path=f"{home}/bin" if home else None) is not None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
 
 from windrow.formats.raw.byte_counts import Volume
+from windrow.model.commits import Commit
 
 
 class Arrived(Protocol):
@@ -33,7 +35,7 @@ class Slice(Arrived, Protocol):
 
     @property
     def volume(self) -> Volume | None:
-        """Return how many octets of a raw depot it has, None where the depot holds messages."""
+        """Return how many bytes of a raw depot it has, None where the depot holds messages."""
 
     def summarise(self, latest: int) -> pa.Table:
         """Return `messages.summarise` of all its rows."""
@@ -48,12 +50,26 @@ class Slice(Arrived, Protocol):
         """Return the ledger rows that come of a raw depot beside messages, with `known`: rejects, partial rows."""
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Versions of a table, from `begin` on: its id, the marks of their commits and of the one before them."""
+
+    depot_id: str
+    begin: int
+    marks: Mapping[int, str]
+
+    @classmethod
+    def of(cls, depot_id: str, begin: int, commits: Iterable[Commit]) -> Listed:
+        """Return what the log has of versions."""
+        return cls(depot_id, begin, {commit.version: commit.mark for commit in commits})
+
+
 class Arrivals(Protocol):
-    """New versions of the depot, from `begin` on, as one read of the change feed gave them."""
+    """New versions of the depot as one read of the change feed gave them."""
 
     @property
-    def begin(self) -> int:
-        """Return the first version that the read covers."""
+    def listed(self) -> Listed:
+        """Return the versions that the read covers."""
 
     def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
         """Return the next slice after `version`: whole versions of at most `max_messages`, or one larger version.

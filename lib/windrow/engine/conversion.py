@@ -130,23 +130,23 @@ class Conversion:
         """Return how many rows of the depot a microbatch takes at most, where it takes several versions."""
         return max_messages if self.format is None else min(max_messages, self.format.max_chunks)
 
-    def next_versions(self, counts: Counted, octets: Mapping[int, int], after: int, max_messages: int) -> list[int]:
-        """Choose the versions of the next slice behind one: by their rows, of a raw depot by their octets as well."""
+    def next_versions(self, counts: Counted, byte_count: Mapping[int, int], after: int, max_messages: int) -> list[int]:
+        """Choose the versions of the next slice behind one: by their rows, of a raw depot by their bytes as well."""
         chosen = next_versions(counts, after, self.most_rows(max_messages))
         if self.format is None:
             return chosen
-        sums = accumulate(octets.get(version, 0) for version in chosen)
+        sums = accumulate(byte_count.get(version, 0) for version in chosen)
         return [
             at for at, read in zip(chosen, sums, strict=True) if at == chosen[0] or read <= self.format.max_read_bytes
         ]
 
-    def fits(self, octets: Mapping[int, int]) -> bool:
-        """Tell whether versions with so many octets may come into memory at once."""
-        return self.format is None or sum(octets.values()) <= self.format.max_read_bytes
+    def fits(self, byte_count: Mapping[int, int]) -> bool:
+        """Tell whether versions with so many bytes may come into memory at once."""
+        return self.format is None or sum(byte_count.values()) <= self.format.max_read_bytes
 
-    def octets(self, log: Log, after: int, upto: int) -> dict[int, int]:
-        """Return how many octets the versions of a raw depot have, as far as its log says."""
-        return {} if self.format is None else log.octets_added(after, upto)
+    def byte_count(self, log: Log, after: int, upto: int) -> dict[int, int]:
+        """Return how many bytes the versions of a raw depot have, as far as its log says."""
+        return {} if self.format is None else log.bytes_added(after, upto)
 
     def apply(self, rows: pa.Table) -> pa.Table:
         """Return rows (of a raw depot the fields of its records) as messages, in their order, without Spark."""

@@ -44,9 +44,9 @@ class DepotAndLedger:
             raise missing(self._settings.depot, "depot")
         return Conversion.of(self._settings, table, self._as_rows).table(table)
 
-    def depot_commits(self, since: int | None = None) -> list[Commit]:
-        """Return the commits of the depot's log, as far as it goes back, or from version `since` on."""
-        return self._log(self._depot).commits(since)
+    def depot_commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
+        """Return the commits of the depot's log, as far as it goes back, or from `since` on, up to `upto` or later."""
+        return self._log(self._depot).commits(since, upto)
 
     def ledger(self) -> Table | None:
         """Return the ledger's identity, None when there is none."""

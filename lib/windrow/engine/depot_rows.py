@@ -22,7 +22,7 @@ LEDGER_COLUMNS = {"id", "state", "token", "schema_version", "microbatch"}
 
 @dataclass(frozen=True, slots=True)
 class RowsSlice:
-    """Whole depot versions as one Arrow table of rows with `version`."""
+    """Whole depot versions as one Arrow table of rows with `version`, or as `version_of` says."""
 
     rows: pa.Table
     expected: Mapping[int, int | None]
@@ -35,7 +35,8 @@ class RowsSlice:
 
     def summarise(self, latest: int) -> pa.Table:
         """Return how many rows each version has: there are no sources among them."""
-        counted = self.rows.group_by("version").aggregate([([], "count_all")]).sort_by("version")
+        versions = pa.table({"version": version_of(self.rows)})
+        counted = versions.group_by("version").aggregate([([], "count_all")]).sort_by("version")
         columns = {"version": counted["version"], "messages": counted["count_all"]}
         filled = [columns.get(field.name, pa.nulls(counted.num_rows, field.type)) for field in SUMMARY]
         return pa.table(filled, SUMMARY)
@@ -58,8 +59,9 @@ def is_ledger(columns: pa.Schema) -> bool:
 
 
 def rows_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str) -> pa.Table:
-    """Return those rows of a change feed that came, of a ledger its closed batches, each with its depot version.
+    """Return those rows of a change feed that came, of a ledger its closed batches, each with its depot `version`.
 
+    Of a table with a column `version` of its own that one stays, and the depot's keeps the name of the feed.
     Raises DepotChanged for deletions and updates of other tables, unless `on_depot_delete` is `ignore`.
     """
     ledger = is_ledger(feed.schema)
@@ -68,10 +70,17 @@ def rows_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str) -> 
     kept = where(feed, pc.and_(inserted, pc.equal(feed["state"], text("closed"))) if ledger else inserted)
     version = kept[VERSION].cast(pa.int64())
     rows = kept.drop_columns([name for name in FEED_COLUMNS if name in kept.column_names])
-    return (rows.select(tables.BATCH) if ledger else rows).append_column("version", version)
+    rows = rows.select(tables.BATCH) if ledger else rows
+    taken = "version" in map(str.lower, rows.column_names)  # as Spark tells names apart
+    return rows.append_column(VERSION if taken else "version", version)
+
+
+def version_of(rows: pa.Table) -> pa.ChunkedArray:
+    """Return from which depot version each of some rows, messages or chunks came."""
+    return rows[VERSION if VERSION in rows.column_names else "version"]
 
 
 def cut_rows(rows: pa.Table, counts: Mapping[int, int | None], versions: list[int]) -> RowsSlice:
     """Return the slice of the given versions."""
-    mask = pc.is_in(rows["version"], pa.array(versions, pa.int64()))
+    mask = pc.is_in(version_of(rows), pa.array(versions, pa.int64()))
     return RowsSlice(where(rows, mask), {version: counts[version] for version in versions})

@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain
 from windrow.delta.log import Table
-from windrow.engine.processed import Processed, Rows
 from windrow.engine.protocol import Engine, Live, Merged
+from windrow.engine.result import MicrobatchResult, Rows
 from windrow.errors import EngineUnavailable
 from windrow.model import tables
 
 
-class Rehearsal:
+class DryRunEngine:
     """Another engine, of which nothing reaches the tables: what would be written stays here."""
 
     def __init__(self, engine: Engine) -> None:
@@ -61,7 +61,7 @@ class Rehearsal:
             self._live = pa.concat_tables([live.rows, live.open.wanted(None)])
         return Live.held(self._live, 0)
 
-    def merge(self, processed: Processed, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
+    def merge(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Keep what would be live."""
         rows = processed.rows
         written = rows if isinstance(rows, pa.Table) else _live_part(rows)

@@ -22,7 +22,7 @@ from windrow.model.floors import Floors
 from windrow.model.messages import microseconds
 from windrow.model.open_batches import OpenBatches
 from windrow.model.soundness import require_batches
-from windrow.model.step import Task, Wanted
+from windrow.model.step import BatchFilter, Task
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from windrow.engine.arrivals import Slice
-    from windrow.engine.processed import Processed
+    from windrow.engine.result import MicrobatchResult
 
 Source: TypeAlias = Union["DeltaTable", "ParquetFile", "DataFrame"]  # what an engine has opened to ingest
 
@@ -38,7 +38,7 @@ Source: TypeAlias = Union["DeltaTable", "ParquetFile", "DataFrame"]  # what an e
 class OpenRows(Protocol):
     """What is open in the ledger at one version, batches or the states of a topology, read when it is asked for."""
 
-    def wanted(self, wanted: Wanted | None) -> pa.Table:
+    def wanted(self, wanted: BatchFilter | None) -> pa.Table:
         """Return what is wanted, all for None; others may come along."""
 
     def ended(self, passed: Floors) -> Floors:
@@ -54,7 +54,7 @@ class Held:
 
     rows: pa.Table
 
-    def wanted(self, wanted: Wanted | None) -> pa.Table:
+    def wanted(self, wanted: BatchFilter | None) -> pa.Table:
         """Return all of them."""
         return self.rows
 
@@ -99,7 +99,7 @@ class Live:
         is_source = pc.and_(pc.equal(state, text("progress")), pc.not_equal(id_, text(tables.PROGRESS)))
         return OpenBatches.of(self.rows.filter(is_source))
 
-    def wanted(self, wanted: Wanted | None) -> pa.Table:
+    def wanted(self, wanted: BatchFilter | None) -> pa.Table:
         """Read the open batches that are wanted, all for None. Raises TableRefused for damaged ones."""
         rows = self.open.wanted(wanted)
         require_batches(rows)
@@ -153,8 +153,8 @@ class Engine(Protocol):
     def depot(self) -> Table:
         """Return the depot's identity. Raises TableMissing."""
 
-    def depot_commits(self, since: int | None = None) -> list[Commit]:
-        """Return the commits of the depot's log, as far as it goes back, or from version `since` on."""
+    def depot_commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
+        """Return the commits of the depot's log, as far as it goes back, or from `since` on, up to `upto` or later."""
 
     def ledger(self) -> Table | None:
         """Return the ledger's identity, None when there is none yet. Raises TableRefused for a foreign table."""
@@ -191,13 +191,13 @@ class Engine(Protocol):
         Where `handle` had to run in another process, returns the history of what it committed (`tables.HISTORY`).
         """
 
-    def process(self, task: Task, arrived: Slice | None, live: Live, wanted: Wanted | None) -> Processed:
+    def process(self, task: Task, arrived: Slice | None, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
         """Run a task over what arrived, if anything did, and the open batches that are wanted (None: all)."""
 
-    def commit_form(self, processed: Processed) -> str:
+    def commit_form(self, processed: MicrobatchResult) -> str:
         """Return how `merge` will commit what was processed, as the history records it."""
 
-    def merge(self, processed: Processed, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
+    def merge(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Commit what was processed in one transaction, unless the live rows changed since they were read.
 
         `token` is the one that was read with them. `note` becomes the commit's user metadata, which DESCRIBE HISTORY
@@ -226,8 +226,11 @@ class Intake(Protocol):
     def open_input(self, file: str, format_: str) -> Input:
         """Open a file (`parquet`) or a Delta table (`delta`) to ingest. Raises FileRefused."""
 
-    def transaction(self, application: str) -> int | None:
-        """Return the version that the depot's log recorded for a transaction id, None when it never did."""
+    def transaction(self, application: str, upto: int) -> int | None:
+        """Return the version that the depot's log recorded for a transaction id, None when it never did.
+
+        A greater one than `upto` may be returned as `upto`.
+        """
 
     def append(
         self,
@@ -243,7 +246,7 @@ class Intake(Protocol):
         """
 
 
-class Upkeep(Protocol):
+class TableMaintenance(Protocol):
     """Looks after the files of one table. No row ever changes by it."""
 
     def obstacle(self) -> str | None:
@@ -264,7 +267,7 @@ class Upkeep(Protocol):
     def compact(self, state: str | None, dry_run: bool, below: int | None = None) -> Compacted | None:
         """Make large files of small ones, in one partition `state` or in all; None: a dry run cannot tell.
 
-        With `below` only files of fewer octets are taken, and those that are made are about that large.
+        With `below` only files of fewer bytes are taken, and those that are made are about that large.
         """
 
     def compacted_at(self, since: int) -> int | None:
@@ -283,5 +286,5 @@ class Upkeep(Protocol):
 class WholeEngine(Engine, Intake, Protocol):
     """What Spark and the embedded engine are: all that microbatches, ingest and maintenance need."""
 
-    def upkeep(self, table: str, location: str | None = None) -> Upkeep:
+    def upkeep(self, table: str, location: str | None = None) -> TableMaintenance:
         """Return what looks after the files of `depot` or `ledger`, of the engine's own or of one at another place."""

@@ -55,7 +55,7 @@ class FormattedSlice:
 
     @property
     def volume(self) -> Volume:
-        """Return how many octets it has."""
+        """Return how many bytes it has."""
         return self.staged.volume
 
     def formatted(self, partial: pa.Table) -> FormattedSlice:
@@ -112,7 +112,7 @@ def refused_rows(rejects: pa.Table, microbatch: int, schema: pa.Schema) -> pa.Ta
     refused: dict[str, object] = {
         name: rejects[name] for name in ("raw_source", "chunk", "offset", "received_at", "reason", "detail", "content")
     }
-    refused |= {"id": _ids(rejects), "state": "rejected", "off_by_us": 0, "microbatch": microbatch}
+    refused |= {"id": _ids(rejects), "state": "rejected", "missed_by_us": 0, "microbatch": microbatch}
     rows = tables.rows(_own(schema), refused, rejects.num_rows)
     return rows.append_column("known", pa.chunked_array([np.zeros(rejects.num_rows, np.bool_)]))
 

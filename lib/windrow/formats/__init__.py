@@ -1,1 +1,1 @@
-"""Input formats: raw octets in, however they were cut, and records, values and reasons out."""
+"""Input formats: raw bytes in, however they were cut, and records, values and reasons out."""

@@ -1,7 +1,7 @@
-"""Finite automata over octets: what cuts a stream of octets into records, wherever it was cut into chunks before.
+"""Finite automata over bytes: what cuts a stream of bytes into records, wherever it was cut into chunks before.
 
-An automaton is built from a step function, `step(state, octet) -> (state, ended)`, by following it from its start state
-to all that can be reached. Octets that every state treats alike share a class, so its tables are small and stay in the
+An automaton is built from a step function, `step(state, byte) -> (state, ended)`, by following it from its start state
+to all that can be reached. Bytes that every state treats alike share a class, so its tables are small and stay in the
 cache of the processor.
 
 Automata compose. What a chunk does is told by its *summary*: for every state in which it could begin, in which it
@@ -26,7 +26,7 @@ from windrow.formats.kernel import ROW, follow, summarise
 
 Step = Callable[[Any, int], tuple[Hashable, bool]]
 Open = Callable[[Any], bool]
-Octets = npt.NDArray[np.uint8]
+ByteArray = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
 MOST_STATES = 255
 NONE = -1
@@ -34,14 +34,14 @@ NONE = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Automaton:
-    """The tables: `classes` of the 256 octets; for state and class the state that follows, and whether a record ended.
+    """The tables: `classes` of the 256 bytes; for state and class the state that follows, and whether a record ended.
 
     State 0 is where a stream begins, and where every record does. In an `open` state no record can end where a source
     does: a quote or a brace is not closed.
     """
 
-    classes: Octets
-    following: Octets
+    classes: ByteArray
+    following: ByteArray
     ended: npt.NDArray[np.bool_]
     open: npt.NDArray[np.bool_]
 
@@ -54,8 +54,8 @@ class Automaton:
         while waiting:
             state = waiting.pop(0)
             row = []
-            for octet in range(256):
-                after, ended = step(state, octet)
+            for byte in range(256):
+                after, ended = step(state, byte)
                 if after not in numbers:
                     numbers[after] = len(numbers)
                     waiting.append(after)
@@ -77,23 +77,23 @@ class Automaton:
         """Return how many states it has."""
         return len(self.following)
 
-    def follow(self, octets: Octets, at: int, state: int, begin: int, most: int) -> Followed:
+    def follow(self, buffer: ByteArray, at: int, state: int, begin: int, most: int) -> Followed:
         """Find where records end, from position `at` on; there it is in `state`, and a record began at `begin`.
 
-        It stops where a record would have more than `most` octets.
+        It stops where a record would have more than `most` bytes.
         """
         parts = []
-        room = np.empty(max(16 * BLOCK, (len(octets) - at) // 16), np.int64)
+        room = np.empty(max(16 * BLOCK, (len(buffer) - at) // 16), np.int64)
         steps, marks = self._steps
         while True:
-            count, at, state, begin = follow(steps, marks, read_only(octets), at, state, begin, begin + most, room)
+            count, at, state, begin = follow(steps, marks, read_only(buffer), at, state, begin, begin + most, room)
             parts.append(room[:count].copy())
             if count + BLOCK <= len(room):
                 return Followed(np.concatenate(parts), int(at), int(state), int(begin))
 
     @property
-    def _steps(self) -> tuple[npt.NDArray[np.uint32], Octets]:
-        """Return the table that `kernel.follow` goes by, and which octets it must look at one by one."""
+    def _steps(self) -> tuple[npt.NDArray[np.uint32], ByteArray]:
+        """Return the table that `kernel.follow` goes by, and which bytes it must look at one by one."""
         following = self.following[:, self.classes].astype(np.uint32)
         ended = self.ended[:, self.classes]
         table = np.zeros((self.states, 1 << ROW), np.uint32)
@@ -107,19 +107,19 @@ class Automaton:
 
     @property
     def _quiet(self) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
-        """Tell which octets form the largest class whose octets change nothing behind each other, in any state."""
+        """Tell which bytes form the largest class whose bytes change nothing behind each other, in any state."""
         again = np.take_along_axis(self.following, self.following.astype(np.int64), 0)
         calm = (again == self.following).all(0) & ~self.ended.any(0)
         size = np.bincount(self.classes, minlength=calm.size) * calm
         quiet = (self.classes == np.argmax(size)) & calm.any()
         return quiet, np.flatnonzero(quiet)
 
-    def summary(self, octets: Octets) -> Summary:
-        """Return what the octets do from every state in which they could begin."""
+    def summary(self, buffer: ByteArray) -> Summary:
+        """Return what the bytes do from every state in which they could begin."""
         after = np.empty(self.states, np.int64)
         first, last = np.empty_like(after), np.empty_like(after)
-        summarise(self.classes, self.following, self.ended, octets, after, first, last)
-        return Summary(len(octets), after, first, last)
+        summarise(self.classes, self.following, self.ended, buffer, after, first, last)
+        return Summary(len(buffer), after, first, last)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,7 +134,7 @@ class Followed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Summary:
-    """What a run of `length` octets does: for each state before it the one behind it, and where records end.
+    """What a run of `length` bytes does: for each state before it the one behind it, and where records end.
 
     `first` and `last` are the positions behind the first and the last delimiter, -1 where no record ends.
     """

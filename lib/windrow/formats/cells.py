@@ -16,7 +16,7 @@ from windrow.columnar.arrow import read_only
 from windrow.columnar.blocks import BLOCK, lowest, same
 from windrow.columnar.compiled import compiled, inlined
 from windrow.formats.records import Records
-from windrow.formats.texts import Flags, Ints, Octets, Texts
+from windrow.formats.texts import ByteArray, Flags, Ints, Texts
 
 Kinds = npt.NDArray[np.uint8]
 PLAIN, QUOTED, MIXED = 0, 1, 2
@@ -26,9 +26,9 @@ RETURN = ord("\r")
 
 
 class Marks(NamedTuple):
-    """What delimits columns: octets, a quote and an escape (or -1), and whether a return may end a record."""
+    """What delimits columns: bytes, a quote and an escape (or -1), and whether a return may end a record."""
 
-    field: Octets
+    field: ByteArray
     quote: int
     escape: int
     stripped: bool
@@ -37,8 +37,8 @@ class Marks(NamedTuple):
     def of(cls, record: bytes, field: bytes, quote: bytes, escape: bytes) -> Marks:
         """Return the marks of a format, where a carriage return before a newline belongs to it."""
         once = escape if escape != quote else b""  # to escape a quote with a quote is to double it
-        octets = read_only(np.frombuffer(field, np.uint8))
-        return cls(octets, quote[0] if quote else -1, once[0] if quote and once else -1, record == NEWLINE)
+        buffer = read_only(np.frombuffer(field, np.uint8))
+        return cls(buffer, quote[0] if quote else -1, once[0] if quote and once else -1, record == NEWLINE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,10 +46,10 @@ class Cells:
     """Of each record the `count` of columns, OPEN or EMPTY; of chosen columns, one a row, where in whole ones it is.
 
     Whole are the records with as many columns as they should have. A PLAIN cell stands as it is and a QUOTED one within
-    its quotes. Of a MIXED one the quotes and escapes are still among its octets.
+    its quotes. Of a MIXED one the quotes and escapes are still among its bytes.
     """
 
-    octets: Octets
+    buffer: ByteArray
     marks: Marks
     count: Ints
     begin: Ints
@@ -62,9 +62,9 @@ class Cells:
         rows = int(chosen.max(initial=-1)) + 1
         begin, end = np.empty((2, rows, records.count), np.int64)
         kind, count = np.empty(begin.shape, np.uint8), np.empty(records.count, np.int64)
-        octets = read_only(records.octets)
-        whole = _cut(octets, records.begin, records.end, *marks, chosen, count, begin, end, kind)
-        return cls(octets, marks, count, begin[:, :whole], end[:, :whole], kind[:, :whole])
+        buffer = read_only(records.buffer)
+        whole = _cut(buffer, records.begin, records.end, *marks, chosen, count, begin, end, kind)
+        return cls(buffer, marks, count, begin[:, :whole], end[:, :whole], kind[:, :whole])
 
     def texts(self, row: int, nulls: tuple[bytes, ...]) -> Texts:
         """Return a column of the whole records, NULL where it is one of `nulls` and not in quotes."""
@@ -72,20 +72,20 @@ class Cells:
         valid = np.empty(begin.size, np.bool_)
         mixed = _there(begin, end, kind, b"" in nulls, valid)
         for word in filter(None, nulls):
-            _untell(self.octets, begin, end, kind, np.frombuffer(word, np.uint8), valid)
+            _untell(self.buffer, begin, end, kind, np.frombuffer(word, np.uint8), valid)
         if not mixed:
-            return Texts(self.octets, begin, end, valid)
+            return Texts(self.buffer, begin, end, valid)
         plain = np.empty(int((end - begin).sum()), np.uint8)
-        bounds = _plainly(self.octets, begin, end, kind, self.marks.quote, self.marks.escape, plain)
+        bounds = _plainly(self.buffer, begin, end, kind, self.marks.quote, self.marks.escape, plain)
         return Texts(read_only(plain), bounds[:-1], bounds[1:], valid)
 
 
 @compiled
 def _cut(
-    octets: Octets,
+    buffer: ByteArray,
     first: Ints,
     last: Ints,
-    field: Octets,
+    field: ByteArray,
     quote: int,
     escape: int,
     stripped: bool,
@@ -103,7 +103,7 @@ def _cut(
     no_marks = np.uint64(0)
     for record in range(len(first)):
         at, stop = np.uint64(first[record]), np.uint64(last[record])
-        if stripped and at < stop and octets[stop - one] == RETURN:
+        if stripped and at < stop and buffer[stop - one] == RETURN:
             stop -= one
         if at == stop and columns > 1:
             count[record] = EMPTY
@@ -111,13 +111,13 @@ def _cut(
         column, base, marks = 0, at, no_marks
         while True:
             form, left, right = PLAIN, at, stop
-            if at < stop and octets[at] == quote:
+            if at < stop and buffer[at] == quote:
                 form, closed = QUOTED, False
-                at = _next(octets, at + one, stop, closing, before)
+                at = _next(buffer, at + one, stop, closing, before)
                 while at < stop:
-                    if octets[at] == escape or (escape < 0 and at + one < stop and octets[at + one] == quote):
+                    if buffer[at] == escape or (escape < 0 and at + one < stop and buffer[at + one] == quote):
                         form = MIXED
-                        at = _next(octets, at + two, stop, closing, before)
+                        at = _next(buffer, at + two, stop, closing, before)
                     else:
                         closed = True
                         break
@@ -127,14 +127,14 @@ def _cut(
                 right = at
                 at += one
             behind = at
-            at, base, marks = _next_mark(octets, at, stop, mark, base, marks)
+            at, base, marks = _next_mark(buffer, at, stop, mark, base, marks)
             while at < stop:
                 same_mark = at + width <= stop
                 for place in range(one, width):
-                    same_mark = same_mark and octets[at + place] == field[place]
+                    same_mark = same_mark and buffer[at + place] == field[place]
                 if same_mark:
                     break
-                at, base, marks = _next_mark(octets, at + one, stop, mark, base, marks)
+                at, base, marks = _next_mark(buffer, at + one, stop, mark, base, marks)
             if form == QUOTED and behind == at:
                 left += one
             else:
@@ -155,30 +155,30 @@ def _cut(
 
 @inlined
 def _next_mark(
-    octets: Octets, at: np.uint64, stop: np.uint64, mark: np.uint8, base: np.uint64, marks: np.uint64
+    buffer: ByteArray, at: np.uint64, stop: np.uint64, mark: np.uint8, base: np.uint64, marks: np.uint64
 ) -> tuple[np.uint64, np.uint64, np.uint64]:
     """Return where the next mark is, as `_next` does, and what of a block is known for the one after that."""
     ahead = at - base
     bits = marks >> ahead if ahead < np.uint64(BLOCK) else np.uint64(0)
-    if bits == np.uint64(0) and at + np.uint64(BLOCK) <= np.uint64(len(octets)):
+    if bits == np.uint64(0) and at + np.uint64(BLOCK) <= np.uint64(len(buffer)):
         base = at
-        marks = same(octets, at, mark)
+        marks = same(buffer, at, mark)
         bits = marks
     if bits != np.uint64(0):
         return min(at + lowest(bits), stop), base, marks
-    return _next(octets, at, stop, mark, mark), base, marks
+    return _next(buffer, at, stop, mark, mark), base, marks
 
 
 @inlined
-def _next(octets: Octets, at: np.uint64, stop: np.uint64, one: np.uint8, other: np.uint8) -> np.uint64:
-    """Return where the next of two octets is, `stop` where there is none before that."""
+def _next(buffer: ByteArray, at: np.uint64, stop: np.uint64, one: np.uint8, other: np.uint8) -> np.uint64:
+    """Return where the next of two bytes is, `stop` where there is none before that."""
     while at < stop:
-        if at + np.uint64(BLOCK) <= np.uint64(len(octets)):
-            bits = same(octets, at, one) | same(octets, at, other)
+        if at + np.uint64(BLOCK) <= np.uint64(len(buffer)):
+            bits = same(buffer, at, one) | same(buffer, at, other)
             if bits != np.uint64(0):
                 return min(at + lowest(bits), stop)
             at += np.uint64(BLOCK)
-        elif octets[at] == one or octets[at] == other:
+        elif buffer[at] == one or buffer[at] == other:
             return at
         else:
             at += np.uint64(1)
@@ -196,18 +196,18 @@ def _there(begin: Ints, end: Ints, kind: Kinds, null: bool, valid: Flags) -> boo
 
 
 @compiled
-def _untell(octets: Octets, begin: Ints, end: Ints, kind: Kinds, word: Octets, valid: Flags) -> None:
+def _untell(buffer: ByteArray, begin: Ints, end: Ints, kind: Kinds, word: ByteArray, valid: Flags) -> None:
     """Take away cells that are this word and in no quotes."""
     for number in range(len(begin)):
         same = kind[number] == PLAIN and end[number] - begin[number] == len(word)
         for place in range(len(word) if same else 0):
-            same = same and octets[begin[number] + place] == word[place]
+            same = same and buffer[begin[number] + place] == word[place]
         if same:
             valid[number] = False
 
 
 @compiled
-def _plainly(octets: Octets, begin: Ints, end: Ints, kind: Kinds, quote: int, escape: int, plain: Octets) -> Ints:
+def _plainly(buffer: ByteArray, begin: Ints, end: Ints, kind: Kinds, quote: int, escape: int, plain: ByteArray) -> Ints:
     """Copy cells without the quotes and escapes of MIXED ones; return where each begins and, at last, the last ends."""
     bounds = np.empty(len(begin) + 1, np.int64)
     to = 0
@@ -217,18 +217,18 @@ def _plainly(octets: Octets, begin: Ints, end: Ints, kind: Kinds, quote: int, es
         if kind[number] == MIXED:
             at += 1
             while True:
-                if octets[at] == escape or (
-                    octets[at] == quote and escape < 0 and at + 1 < stop and octets[at + 1] == quote
+                if buffer[at] == escape or (
+                    buffer[at] == quote and escape < 0 and at + 1 < stop and buffer[at + 1] == quote
                 ):
                     at += 1
-                elif octets[at] == quote:
+                elif buffer[at] == quote:
                     at += 1
                     break
-                plain[to] = octets[at]
+                plain[to] = buffer[at]
                 to += 1
                 at += 1
         for place in range(at, stop):
-            plain[to] = octets[place]
+            plain[to] = buffer[place]
             to += 1
     bounds[len(begin)] = to
     return bounds

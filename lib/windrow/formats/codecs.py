@@ -1,6 +1,6 @@
-"""Codecs: octets that were compressed, whole frames one behind the other, piece by piece and never more than allowed.
+"""Codecs: bytes that were compressed, whole frames one behind the other, piece by piece and never more than allowed.
 
-A few octets can stand for terabytes, so the output of a frame has a bound and is made in pieces. Where a frame of gzip
+A few bytes can stand for terabytes, so the output of a frame has a bound and is made in pieces. Where a frame of gzip
 ends zlib says; one of zstd is followed through its blocks, because Arrow, which decodes it, does not say.
 """
 
@@ -15,30 +15,30 @@ from typing import Literal, Protocol
 import pyarrow as pa
 
 Codec = Literal["gzip", "zstd"]
-PIECE_OCTETS = 2**18
+PIECE_BYTES = 2**18
 GZIP_WINDOW = 16 + zlib.MAX_WBITS
-MOST_BLOCK_OCTETS = 2**17
+MOST_BLOCK_BYTES = 2**17
 RLE, RESERVED = 1, 3
 FASTEST = 1
 
 
 class Reader(Protocol):
-    """What octets are read from."""
+    """What bytes are read from."""
 
     def read(self, size: int, /) -> bytes:
-        """Return some octets, `size` at most, none at the end."""
+        """Return some bytes, `size` at most, none at the end."""
 
 
 class CodecError(Exception):
-    """Octets that are not whole frames of the codec, or more than allowed; the message is one line that says why."""
+    """Bytes that are not whole frames of the codec, or more than allowed; the message is one line that says why."""
 
 
-def decode(octets: bytes, codec: Codec, most_octets: int) -> bytes:
-    """Return what one or more whole frames hold. Raises CodecError, for a frame of more than `most_octets` too."""
-    return b"".join(stream(io.BytesIO(octets), codec, most_octets))
+def decode(buffer: bytes, codec: Codec, most_bytes: int) -> bytes:
+    """Return what one or more whole frames hold. Raises CodecError, for a frame of more than `most_bytes` too."""
+    return b"".join(stream(io.BytesIO(buffer), codec, most_bytes))
 
 
-def stream(reader: Reader, codec: Codec, most_octets: int) -> Iterator[bytes]:
+def stream(reader: Reader, codec: Codec, most_bytes: int) -> Iterator[bytes]:
     """Yield what the frames of a file hold, piece by piece. Raises CodecError where it meets what is none.
 
     What was yielded before may be of a frame that turns out to be bad: only the end of the stream says that it is good.
@@ -50,26 +50,26 @@ def stream(reader: Reader, codec: Codec, most_octets: int) -> Iterator[bytes]:
         size = 0
         for piece in FRAMES[codec](source):
             size += len(piece)
-            if size > most_octets:
-                raise CodecError(f"frame {number} of {codec} holds more than {most_octets} octets")
+            if size > most_bytes:
+                raise CodecError(f"frame {number} of {codec} holds more than {most_bytes} bytes")
             yield piece
         number += 1
 
 
-def decoded(pieces: Iterable[bytes], codec: Codec, most_octets: int) -> Iterator[bytes]:
+def decoded(pieces: Iterable[bytes], codec: Codec, most_bytes: int) -> Iterator[bytes]:
     """Yield what the frames of a file hold that comes in pieces. Raises as `stream`."""
-    return stream(_Pieces(iter(pieces)), codec, most_octets)
+    return stream(_Pieces(iter(pieces)), codec, most_bytes)
 
 
-def encode(octets: bytes, codec: Codec) -> bytes:
-    """Return octets as one frame."""
+def encode(buffer: bytes, codec: Codec) -> bytes:
+    """Return bytes as one frame."""
     if codec == "gzip":
-        return gzip.compress(octets, FASTEST, mtime=0)
-    return bytes(pa.Codec("zstd", FASTEST).compress(octets, asbytes=True))
+        return gzip.compress(buffer, FASTEST, mtime=0)
+    return bytes(pa.Codec("zstd", FASTEST).compress(buffer, asbytes=True))
 
 
 class _Source:
-    """Octets of a reader that can be put back."""
+    """Bytes of a reader that can be put back."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -77,12 +77,12 @@ class _Source:
 
     def some(self) -> bytes:
         """Return what comes next, none at the end."""
-        found, self._rest = self._rest or self._reader.read(PIECE_OCTETS), b""
+        found, self._rest = self._rest or self._reader.read(PIECE_BYTES), b""
         return found
 
-    def back(self, octets: bytes) -> None:
+    def back(self, buffer: bytes) -> None:
         """Put back what was too much."""
-        self._rest = octets + self._rest
+        self._rest = buffer + self._rest
 
     def more(self) -> bool:
         """Tell whether anything comes."""
@@ -90,7 +90,7 @@ class _Source:
         return bool(self._rest)
 
     def exactly(self, count: int) -> bytes:
-        """Return so many octets. Raises CodecError where there are fewer."""
+        """Return so many bytes. Raises CodecError where there are fewer."""
         found = self.ahead(count)
         if len(found) < count:
             raise CodecError("the last frame is cut short")
@@ -98,8 +98,8 @@ class _Source:
         return found
 
     def ahead(self, count: int) -> bytes:
-        """Return the next octets, fewer at the end, and leave them."""
-        while len(self._rest) < count and (found := self._reader.read(PIECE_OCTETS)):
+        """Return the next bytes, fewer at the end, and leave them."""
+        while len(self._rest) < count and (found := self._reader.read(PIECE_BYTES)):
             self._rest += found
         return self._rest[:count]
 
@@ -117,12 +117,12 @@ def _require_frame(source: _Source, codec: Codec, number: int) -> None:
 def _gzip(source: _Source) -> Iterator[bytes]:
     decoder = zlib.decompressobj(GZIP_WINDOW)
     while not decoder.eof:
-        octets = decoder.unconsumed_tail or source.some()
+        buffer = decoder.unconsumed_tail or source.some()
         try:
-            piece = decoder.decompress(octets, PIECE_OCTETS)
+            piece = decoder.decompress(buffer, PIECE_BYTES)
         except zlib.error as error:
             raise CodecError(f"gzip is damaged: {error}") from error
-        if not (octets or piece or decoder.eof):
+        if not (buffer or piece or decoder.eof):
             raise CodecError("the last frame is cut short")
         if piece:
             yield piece
@@ -135,7 +135,7 @@ def _zstd(source: _Source) -> Iterator[bytes]:
         return
     try:
         with pa.CompressedInputStream(pa.PythonFile(_Pieces(_blocks(source)), mode="r"), "zstd") as decoded:
-            while piece := decoded.read(PIECE_OCTETS):
+            while piece := decoded.read(PIECE_BYTES):
                 yield piece
     except (OSError, pa.ArrowException) as error:
         raise CodecError(f"zstd is damaged: {str(error).partition(chr(10))[0]}") from error
@@ -148,15 +148,15 @@ def _is_skippable(begin: bytes) -> bool:
 def _skip(source: _Source) -> None:
     left = int.from_bytes(source.exactly(8)[4:], "little")
     while left:
-        octets = source.some()
-        if not octets:
+        buffer = source.some()
+        if not buffer:
             raise CodecError("the last frame is cut short")
-        source.back(octets[left:])
-        left -= len(octets[:left])
+        source.back(buffer[left:])
+        left -= len(buffer[:left])
 
 
 def _blocks(source: _Source) -> Iterator[bytes]:
-    """Yield the octets of one frame of zstd and no more (RFC 8878, 3.1.1)."""
+    """Yield the bytes of one frame of zstd and no more (RFC 8878, 3.1.1)."""
     begin = source.exactly(5)
     size, single, checked, dictionary = begin[4] >> 6, begin[4] >> 5 & 1, begin[4] >> 2 & 1, begin[4] & 3
     content = single if size == 0 else 1 << size
@@ -165,10 +165,10 @@ def _blocks(source: _Source) -> Iterator[bytes]:
     while not last:
         header = source.exactly(3)
         value = int.from_bytes(header, "little")
-        last, kind, octets = bool(value & 1), value >> 1 & 3, value >> 3
-        if kind == RESERVED or octets > MOST_BLOCK_OCTETS:
+        last, kind, buffer = bool(value & 1), value >> 1 & 3, value >> 3
+        if kind == RESERVED or buffer > MOST_BLOCK_BYTES:
             raise CodecError("zstd is damaged: there is no such block")
-        yield header + source.exactly(1 if kind == RLE else octets)
+        yield header + source.exactly(1 if kind == RLE else buffer)
     if checked:
         yield source.exactly(4)
 

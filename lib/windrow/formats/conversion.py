@@ -10,8 +10,8 @@ rounded away; only a float is the nearest one. What is read as what:
 - `bool`: `true`, `TRUE`, `False`, `1`, `0`; not `t`, `yes`, `2`
 - `date`: `2024-02-29`; not `2023-02-29`, `2024-2-9`, or one with a time of day
 - `timestamp[...]`: what `times` says; not leap seconds, `24:00`, or digits finer than the unit other than 0
-- `string`: UTF-8; other octets are `format_encoding`
-- `binary`: any octets
+- `string`: UTF-8; other bytes are `format_encoding`
+- `binary`: any bytes
 
 An empty text is a `string` or `binary`, and else bad; where it means NULL the format says so before.
 """
@@ -29,12 +29,12 @@ import pyarrow.compute as pc
 
 from windrow.formats import numerals, times
 from windrow.formats.fields import Field, type_text
-from windrow.formats.texts import Flags, Ints, Octets, Texts, are_utf8, bitmap
+from windrow.formats.texts import ByteArray, Flags, Ints, Texts, are_utf8, bitmap
 
 CAST, ENCODING = "format_cast", "format_encoding"
 LONGEST_QUOTED = 40
 ASCII = 0x7F
-MOST_READ = 4 * LONGEST_QUOTED + 4  # so many octets can be that many letters, and one more
+MOST_READ = 4 * LONGEST_QUOTED + 4  # so many bytes can be that many letters, and one more
 EXACT = {pa.float64(): (2**53, 22), pa.float32(): (2**24, 10)}
 
 
@@ -83,7 +83,7 @@ def said(texts: Texts, what: str) -> pa.Array:
 
 
 def quoted(text: bytes) -> str:
-    """Return octets as a short text for people, in quotes."""
+    """Return bytes as a short text for people, in quotes."""
     shown = text[:MOST_READ].decode(errors="backslashreplace")
     return f"'{shown}'" if len(shown) <= LONGEST_QUOTED else f"'{shown[:LONGEST_QUOTED]}'..."
 
@@ -100,8 +100,8 @@ def _reader(type_: pa.DataType) -> Reader:
 
 def _strings(texts: Texts) -> tuple[pa.Array, Flags]:
     raw = texts.array(pa.binary())
-    octets = np.frombuffer(raw.buffers()[2], np.uint8)
-    if octets.max(initial=0) <= ASCII:
+    buffer = np.frombuffer(raw.buffers()[2], np.uint8)
+    if buffer.max(initial=0) <= ASCII:
         return raw.view(pa.string()), texts.valid
     try:
         return raw.cast(pa.string()), texts.valid  # Arrow is faster than we, and says nothing of which are not
@@ -110,7 +110,7 @@ def _strings(texts: Texts) -> tuple[pa.Array, Flags]:
         return replace(texts, valid=good).array(pa.string()), good
 
 
-def _octets(texts: Texts, _field: Field) -> tuple[pa.Array, Flags]:
+def _bytes(texts: Texts, _field: Field) -> tuple[pa.Array, Flags]:
     return texts.array(pa.binary()), texts.valid
 
 
@@ -164,8 +164,8 @@ def _dates(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
     return _array(field.type, (values // times.DAY_SECONDS).astype(np.int32), good), good
 
 
-def _places(texts: Texts) -> tuple[Octets, Ints, Ints, Flags]:
-    return texts.octets, texts.begin, texts.end, texts.valid
+def _places(texts: Texts) -> tuple[ByteArray, Ints, Ints, Flags]:
+    return texts.buffer, texts.begin, texts.end, texts.valid
 
 
 def _array(type_: pa.DataType, values: npt.NDArray[Any], good: Flags) -> pa.Array:
@@ -179,5 +179,5 @@ READERS: dict[Callable[[pa.DataType], bool], Reader] = {
     pa.types.is_boolean: _truths,
     pa.types.is_timestamp: _moments,
     pa.types.is_date: _dates,
-    pa.types.is_binary: _octets,
+    pa.types.is_binary: _bytes,
 }

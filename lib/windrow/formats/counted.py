@@ -1,6 +1,6 @@
 """Framing of records whose length is known: all of one width, or each with its length before it.
 
-Nothing in their octets says where a record begins but the one before it. So behind a gap no record can be told any
+Nothing in their bytes says where a record begins but the one before it. So behind a gap no record can be told any
 more: what comes there is cut off in pieces, to the end of its source.
 """
 
@@ -12,30 +12,30 @@ import numpy as np
 
 from windrow.formats.framing import GAP, LOST, OPEN, OVERSIZE, Framed, Spans
 from windrow.formats.prefixed import PrefixFraming
-from windrow.formats.records import Ints, Octets
+from windrow.formats.records import ByteArray, Ints
 
 
 @dataclass(frozen=True, slots=True)
 class FixedFraming:
-    """Records of `width` octets each."""
+    """Records of `width` bytes each."""
 
     width: int
     max_record_bytes: int
 
-    def frame(self, octets: Octets, seen: int, state: int, last: bool) -> Framed:  # noqa: ARG002
-        """Frame octets; see `Framing`. What is too short at the end of a source is a record, and a bad one."""
+    def frame(self, buffer: ByteArray, seen: int, state: int, last: bool) -> Framed:  # noqa: ARG002
+        """Frame bytes; see `Framing`. What is too short at the end of a source is a record, and a bad one."""
         if state == LOST:
-            return _lost(octets, self.max_record_bytes, last)
+            return _lost(buffer, self.max_record_bytes, last)
         spans = Spans()
-        whole = len(octets) // self.width * self.width
+        whole = len(buffer) // self.width * self.width
         spans.add(np.arange(self.width, whole + 1, self.width), 0)
-        if last and whole < len(octets):
-            spans.known = len(octets) + 1
-            spans.add(np.array([len(octets)]), whole)
-            whole = len(octets)
+        if last and whole < len(buffer):
+            spans.known = len(buffer) + 1
+            spans.add(np.array([len(buffer)]), whole)
+            whole = len(buffer)
         return spans.framed(whole, 0)
 
-    def content(self, octets: Octets, begin: Ints, end: Ints) -> tuple[Ints, Ints]:  # noqa: ARG002
+    def content(self, buffer: ByteArray, begin: Ints, end: Ints) -> tuple[Ints, Ints]:  # noqa: ARG002
         """Return all of each record."""
         return begin, end
 
@@ -44,7 +44,7 @@ class FixedFraming:
 class LengthFraming:
     """Records with their length before them.
 
-    One that claims to be longer than is allowed is cut off, as many octets as it claims. The state counts those that
+    One that claims to be longer than is allowed is cut off, as many bytes as it claims. The state counts those that
     are still to come.
     """
 
@@ -52,17 +52,17 @@ class LengthFraming:
 
     @property
     def max_record_bytes(self) -> int:
-        """Return how many octets a record may have."""
-        return self.prefix.most_octets
+        """Return how many bytes a record may have."""
+        return self.prefix.most_bytes
 
-    def frame(self, octets: Octets, seen: int, state: int, last: bool) -> Framed:  # noqa: ARG002
-        """Frame octets; see `Framing`."""
+    def frame(self, buffer: ByteArray, seen: int, state: int, last: bool) -> Framed:  # noqa: ARG002
+        """Frame bytes; see `Framing`."""
         if state == LOST:
-            return _lost(octets, self.max_record_bytes, last)
+            return _lost(buffer, self.max_record_bytes, last)
         spans = Spans()
-        begin, left = self._pass_over(spans, octets, 0, state, last)
-        while not left and begin < len(octets):
-            cut = self.prefix.cut(octets[begin:])
+        begin, left = self._pass_over(spans, buffer, 0, state, last)
+        while not left and begin < len(buffer):
+            cut = self.prefix.cut(buffer[begin:])
             refused = int(cut.refused[0]) if cut.refused.size else cut.unfinished
             whole = cut.records.end[cut.records.end <= refused]
             spans.add(whole + begin, begin)
@@ -71,40 +71,40 @@ class LengthFraming:
                 break
             spans.known = max(spans.known, begin + self.prefix.width)
             spans.add(np.array([begin + self.prefix.width]), begin, OVERSIZE)
-            begin, left = self._pass_over(spans, octets, begin + self.prefix.width, max(0, int(cut.lengths[0])), last)
-        if last and begin < len(octets):
-            spans.known = len(octets) + 1
-            spans.add(np.array([len(octets)]), begin, OPEN)
-            begin, left = len(octets), 0
+            begin, left = self._pass_over(spans, buffer, begin + self.prefix.width, max(0, int(cut.lengths[0])), last)
+        if last and begin < len(buffer):
+            spans.known = len(buffer) + 1
+            spans.add(np.array([len(buffer)]), begin, OPEN)
+            begin, left = len(buffer), 0
         return spans.framed(begin, left)
 
-    def content(self, octets: Octets, begin: Ints, end: Ints) -> tuple[Ints, Ints]:  # noqa: ARG002
+    def content(self, buffer: ByteArray, begin: Ints, end: Ints) -> tuple[Ints, Ints]:  # noqa: ARG002
         """Return what is behind the length of each record."""
         return begin + self.prefix.width, end
 
-    def _pass_over(self, spans: Spans, octets: Octets, begin: int, left: int, last: bool) -> tuple[int, int]:
-        """Cut off so many octets in pieces of the largest size; return where it goes on, and how many are to come."""
+    def _pass_over(self, spans: Spans, buffer: ByteArray, begin: int, left: int, last: bool) -> tuple[int, int]:
+        """Cut off so many bytes in pieces of the largest size; return where it goes on, and how many are to come."""
         while left:
             size = min(left, self.max_record_bytes)
-            if len(octets) - begin < size and not last:
+            if len(buffer) - begin < size and not last:
                 break
-            end = min(begin + size, len(octets))
+            end = min(begin + size, len(buffer))
             if end > begin:
                 spans.known = max(spans.known, end)
                 spans.add(np.array([end]), begin, OVERSIZE)
-            if end == len(octets) and last:
+            if end == len(buffer) and last:
                 return end, 0
             begin, left = end, left - size
         return begin, left
 
 
-def _lost(octets: Octets, size: int, last: bool) -> Framed:
-    """Cut off all octets in pieces."""
+def _lost(buffer: ByteArray, size: int, last: bool) -> Framed:
+    """Cut off all bytes in pieces."""
     spans = Spans()
-    whole = len(octets) // size * size
+    whole = len(buffer) // size * size
     spans.add(np.arange(size, whole + 1, size), 0, GAP)
-    if last and whole < len(octets):
-        spans.known = len(octets) + 1
-        spans.add(np.array([len(octets)]), whole, GAP)
-        whole = len(octets)
+    if last and whole < len(buffer):
+        spans.known = len(buffer) + 1
+        spans.add(np.array([len(buffer)]), whole, GAP)
+        whole = len(buffer)
     return spans.framed(whole, LOST)

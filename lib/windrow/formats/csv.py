@@ -49,7 +49,7 @@ class Csv:
 
     @property
     def automaton(self) -> Automaton:
-        """Return what cuts octets into the records that this reads."""
+        """Return what cuts bytes into the records that this reads."""
         return grammar.delimited(self.record, self.delimiter, self.quote, self.escape)
 
     @property
@@ -62,8 +62,8 @@ class Csv:
 
         Raises HeaderRefused where a field is missing or comes twice.
         """
-        octets = np.frombuffer(record, np.uint8)
-        whole = Records(octets, np.array([0]), np.array([octets.size]))
+        buffer = np.frombuffer(record, np.uint8)
+        whole = Records(buffer, np.array([0]), np.array([buffer.size]))
         count = int(Cells.of(whole, self._marks, np.empty(0, np.int64)).count[0])
         if count == OPEN:
             raise HeaderRefused(SYNTAX, f"the header: {UNCLOSED}")

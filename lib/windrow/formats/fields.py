@@ -2,7 +2,7 @@
 
 A type is written as Arrow names it: `int64`, `string`, `decimal(10, 2)`, `timestamp[us]`. Behind `timestamp[...]` and
 `date` may stand, after a blank, the pattern in which the time is written. `string(n)` and `binary(n)` have so many
-octets. `list<int64>` and `struct<a: int64, b: list<string>>` nest. `json` is the text of a member of JSON.
+bytes. `list<int64>` and `struct<a: int64, b: list<string>>` nest. `json` is the text of a member of JSON.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ FIXED = re.compile(r"(string|binary)\(\s*(\d{1,9})\s*\)")
 class Field:
     """A field: its name, its type, and for a time that is written in an own way the pattern (`strptime`).
 
-    One of a fixed size has a `width` in octets.
+    One of a fixed size has a `width` in bytes.
     """
 
     name: str
@@ -118,7 +118,7 @@ def _field(name: str, text: str) -> Field:
 
 def _width(text: str, width: int) -> int:
     if not width:
-        raise _Wrong(f"{text!r} has no octets", "Give it at least one.")
+        raise _Wrong(f"{text!r} has no bytes", "Give it at least one.")
     return width
 
 

@@ -21,7 +21,7 @@ from windrow.columnar.compiled import always_inlined, compiled, inlined
 from windrow.formats.conversion import read
 from windrow.formats.fields import RAW_JSON, Field
 from windrow.formats.records import Ints, Records
-from windrow.formats.texts import Flags, Octets, Texts
+from windrow.formats.texts import ByteArray, Flags, Texts
 
 # What a member is, and what fields take. ODD is what has to be looked at by others.
 ODD, NULL, TEXT, WHOLE, FRACTION, POWER, TRUTH, SHORT, RAW = 0, 1, 2, 4, 8, 16, 32, 64, 128
@@ -42,9 +42,9 @@ class Flat:
     """The fields of plain records: their names one behind the other, `bounds` between them, what each `takes`."""
 
     fields: tuple[Field, ...]
-    names: Octets
+    names: ByteArray
     bounds: Ints
-    takes: Octets
+    takes: ByteArray
 
     @classmethod
     def of(cls, fields: Sequence[Field]) -> Flat:
@@ -61,14 +61,14 @@ class Flat:
         """
         begin, end = np.empty((2, len(self.fields), chosen.size), np.int64)
         valid, plain = np.empty(begin.shape, np.bool_), np.empty(chosen.size, np.bool_)
-        octets = read_only(records.octets)
+        buffer = read_only(records.buffer)
         whole = _members(
-            octets, records.begin[chosen], records.end[chosen], self.names, self.bounds, self.takes, begin, end, valid,
+            buffer, records.begin[chosen], records.end[chosen], self.names, self.bounds, self.takes, begin, end, valid,
             plain,
         )  # fmt: skip
         columns, good = [], np.ones(whole, np.bool_)
         for row, field in enumerate(self.fields):
-            texts = Texts(octets, begin[row, :whole], end[row, :whole], valid[row, :whole])
+            texts = Texts(buffer, begin[row, :whole], end[row, :whole], valid[row, :whole])
             values, fine = _values(texts, field)
             columns.append(values)
             good &= fine | ~texts.valid
@@ -108,12 +108,12 @@ def _values(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
 
 @compiled
 def _members(
-    octets: Octets,
+    buffer: ByteArray,
     first: Ints,
     last: Ints,
-    names: Octets,
+    names: ByteArray,
     bounds: Ints,
-    takes: Octets,
+    takes: ByteArray,
     begin: Ints,
     end: Ints,
     valid: Flags,
@@ -127,23 +127,23 @@ def _members(
     owner = np.full(REMEMBERED, -1, np.int64)
     for record in range(len(first)):
         stop = np.uint64(last[record])
-        at = _behind_blanks(octets, np.uint64(first[record]), stop)
+        at = _behind_blanks(buffer, np.uint64(first[record]), stop)
         place, more, good = 0, False, False
-        if at < stop and octets[at] == OPENED:
-            at = _behind_blanks(octets, at + ONE, stop)
-            good = at < stop and octets[at] == CLOSED
+        if at < stop and buffer[at] == OPENED:
+            at = _behind_blanks(buffer, at + ONE, stop)
+            good = at < stop and buffer[at] == CLOSED
             more = not good
         while more:
-            at, length = _name(octets, at, stop, place, name_at, name_length, owner, names, bounds)
+            at, length = _name(buffer, at, stop, place, name_at, name_length, owner, names, bounds)
             field = owner[place]
             place = min(place + 1, REMEMBERED - 1)
-            kind, left, at = _member(octets, at + length + ONE, stop)
+            kind, left, at = _member(buffer, at + length + ONE, stop)
             if kind == ODD or (
-                field >= 0 and not _take(octets, left, at, kind, field, record, whole, takes, seen, begin, end, valid)
+                field >= 0 and not _take(buffer, left, at, kind, field, record, whole, takes, seen, begin, end, valid)
             ):
                 break
-            at, more, good = _next(octets, at, stop)
-        plain[record] = good and _behind_blanks(octets, at + ONE, stop) == stop
+            at, more, good = _next(buffer, at, stop)
+        plain[record] = good and _behind_blanks(buffer, at + ONE, stop) == stop
         if plain[record]:
             for field in range(len(takes)):
                 if seen[field] != record:
@@ -154,52 +154,52 @@ def _members(
 
 @always_inlined
 def _name(
-    octets: Octets,
+    buffer: ByteArray,
     at: np.uint64,
     stop: np.uint64,
     place: int,
     name_at: npt.NDArray[np.uint64],
     name_length: npt.NDArray[np.uint64],
     owner: Ints,
-    names: Octets,
+    names: ByteArray,
     bounds: Ints,
 ) -> tuple[np.uint64, np.uint64]:
     """Return where the name of a member begins, and its length; what is no text has no end before `stop`."""
-    if at >= stop or octets[at] != QUOTE:
+    if at >= stop or buffer[at] != QUOTE:
         return stop, np.uint64(0)
     at += ONE
     length = name_length[place]
-    same_name = at + length < stop and octets[at + length] == QUOTE
+    same_name = at + length < stop and buffer[at + length] == QUOTE
     for letter in range(length if same_name else 0):
-        same_name = same_name and octets[at + letter] == octets[name_at[place] + letter]
+        same_name = same_name and buffer[at + letter] == buffer[name_at[place] + letter]
     if not same_name:
-        length = _closing(octets, at, stop) - at
+        length = _closing(buffer, at, stop) - at
         name_at[place], name_length[place] = at, length
-        owner[place] = _field(octets, at, length, names, bounds)
+        owner[place] = _field(buffer, at, length, names, bounds)
     return at, length
 
 
 @always_inlined
-def _member(octets: Octets, at: np.uint64, stop: np.uint64) -> tuple[int, np.uint64, np.uint64]:
+def _member(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> tuple[int, np.uint64, np.uint64]:
     """Return what kind of a value stands behind a name, where it begins and ends; ODD where there is no plain one."""
-    at = _behind_blanks(octets, at, stop)
-    if at >= stop or octets[at] != COLON:
+    at = _behind_blanks(buffer, at, stop)
+    if at >= stop or buffer[at] != COLON:
         return ODD, at, at
-    begin = _behind_blanks(octets, at + ONE, stop)
-    kind, end = _value(octets, begin, stop)
+    begin = _behind_blanks(buffer, at + ONE, stop)
+    kind, end = _value(buffer, begin, stop)
     return kind, begin, end
 
 
 @always_inlined
 def _take(
-    octets: Octets,
+    buffer: ByteArray,
     left: np.uint64,
     right: np.uint64,
     kind: int,
     field: int,
     record: int,
     row: int,
-    takes: Octets,
+    takes: ByteArray,
     seen: Ints,
     begin: Ints,
     end: Ints,
@@ -211,7 +211,7 @@ def _take(
         return False
     if kind == TEXT and not taken & RAW:
         left, right = left + ONE, right - ONE
-    if taken & SHORT and not _is_short(octets, left, right):
+    if taken & SHORT and not _is_short(buffer, left, right):
         return False
     seen[field] = record
     begin[field, row], end[field, row] = left, right
@@ -220,38 +220,38 @@ def _take(
 
 
 @always_inlined
-def _next(octets: Octets, at: np.uint64, stop: np.uint64) -> tuple[np.uint64, bool, bool]:
+def _next(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> tuple[np.uint64, bool, bool]:
     """Return where it goes on behind a member, whether with another one, and whether the record ends there."""
-    at = _behind_blanks(octets, at, stop)
-    if at < stop and octets[at] == COMMA:
-        return _behind_blanks(octets, at + ONE, stop), True, False
-    return at, False, bool(at < stop and octets[at] == CLOSED)
+    at = _behind_blanks(buffer, at, stop)
+    if at < stop and buffer[at] == COMMA:
+        return _behind_blanks(buffer, at + ONE, stop), True, False
+    return at, False, bool(at < stop and buffer[at] == CLOSED)
 
 
 @inlined
-def _behind_blanks(octets: Octets, at: np.uint64, stop: np.uint64) -> np.uint64:
-    while at < stop and octets[at] <= BLANK:
-        octet = octets[at]
-        if octet != BLANK and octet != TAB and octet != LINE and octet != RETURN:
+def _behind_blanks(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> np.uint64:
+    while at < stop and buffer[at] <= BLANK:
+        byte = buffer[at]
+        if byte != BLANK and byte != TAB and byte != LINE and byte != RETURN:
             break
         at += ONE
     return at
 
 
 @inlined
-def _closing(octets: Octets, at: np.uint64, stop: np.uint64) -> np.uint64:
+def _closing(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> np.uint64:
     """Return where the quote is that ends a text, or `stop` where the text has an escape, or never ends."""
     while at < stop:
-        if at + WIDTH <= np.uint64(len(octets)):
-            ends = same(octets, at, np.uint8(QUOTE))
-            odd = same(octets, at, np.uint8(BACKSLASH)) | below(octets, at, np.uint8(BLANK))
+        if at + WIDTH <= np.uint64(len(buffer)):
+            ends = same(buffer, at, np.uint8(QUOTE))
+            odd = same(buffer, at, np.uint8(BACKSLASH)) | below(buffer, at, np.uint8(BLANK))
             if ends | odd:
                 at += lowest(ends | odd)
-                return at if at < stop and octets[at] == QUOTE else stop
+                return at if at < stop and buffer[at] == QUOTE else stop
             at += WIDTH
-        elif octets[at] == QUOTE:
+        elif buffer[at] == QUOTE:
             return at
-        elif octets[at] == BACKSLASH or octets[at] < BLANK:
+        elif buffer[at] == BACKSLASH or buffer[at] < BLANK:
             break
         else:
             at += ONE
@@ -259,57 +259,57 @@ def _closing(octets: Octets, at: np.uint64, stop: np.uint64) -> np.uint64:
 
 
 @inlined
-def _field(octets: Octets, at: np.uint64, length: np.uint64, names: Octets, bounds: Ints) -> int:
+def _field(buffer: ByteArray, at: np.uint64, length: np.uint64, names: ByteArray, bounds: Ints) -> int:
     """Return which field has this name, -1 where none has."""
     for field in range(len(bounds) - 1):
         begin = np.uint64(bounds[field])
         same_name = np.uint64(bounds[field + 1]) - begin == length
         for letter in range(length if same_name else 0):
-            same_name = same_name and octets[at + letter] == names[begin + letter]
+            same_name = same_name and buffer[at + letter] == names[begin + letter]
         if same_name:
             return field
     return -1
 
 
 @inlined
-def _value(octets: Octets, at: np.uint64, stop: np.uint64) -> tuple[int, np.uint64]:
+def _value(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> tuple[int, np.uint64]:
     """Return what kind of a value is here, and where it ends; ODD where it is no plain one."""
     if at >= stop:
         return ODD, at
-    begin, kind, negative = octets[at], WHOLE, False
+    begin, kind, negative = buffer[at], WHOLE, False
     if begin == QUOTE:
-        at = _closing(octets, at + ONE, stop)
+        at = _closing(buffer, at + ONE, stop)
         return TEXT if at < stop else ODD, at + ONE
     if begin == MINUS:
         at, negative = at + ONE, True
     digit = at
-    while at < stop and ZERO <= octets[at] <= NINE:
+    while at < stop and ZERO <= buffer[at] <= NINE:
         at += ONE
     if at == digit:
         for word in range(len(LITERALS)):
             alike = not negative and at + LENGTHS[word] <= stop
             for letter in range(LENGTHS[word] if alike else 0):
-                alike = alike and octets[at + letter] == LITERALS[word, letter]
+                alike = alike and buffer[at + letter] == LITERALS[word, letter]
             if alike:
                 return MEANINGS[word], at + LENGTHS[word]
         return ODD, at
-    if octets[digit] == ZERO and (at > digit + ONE):
+    if buffer[digit] == ZERO and (at > digit + ONE):
         return ODD, at
-    if at < stop and octets[at] == POINT:
+    if at < stop and buffer[at] == POINT:
         kind, at = FRACTION, at + ONE
         digit = at
-        while at < stop and ZERO <= octets[at] <= NINE:
+        while at < stop and ZERO <= buffer[at] <= NINE:
             at += ONE
         if at == digit:
             return ODD, at
-    elif negative and octets[digit] == ZERO:
+    elif negative and buffer[digit] == ZERO:
         return ODD, at  # a zero that some decoders take the sign from
-    if at < stop and octets[at] | SMALL == E:
+    if at < stop and buffer[at] | SMALL == E:
         kind, at = POWER, at + ONE
-        if at < stop and (octets[at] == PLUS or octets[at] == MINUS):
+        if at < stop and (buffer[at] == PLUS or buffer[at] == MINUS):
             at += ONE
         digit = at
-        while at < stop and ZERO <= octets[at] <= NINE:
+        while at < stop and ZERO <= buffer[at] <= NINE:
             at += ONE
         if at == digit:
             return ODD, at
@@ -317,10 +317,10 @@ def _value(octets: Octets, at: np.uint64, stop: np.uint64) -> tuple[int, np.uint
 
 
 @inlined
-def _is_short(octets: Octets, begin: np.uint64, end: np.uint64) -> bool:
+def _is_short(buffer: ByteArray, begin: np.uint64, end: np.uint64) -> bool:
     if end - begin > np.uint64(LONGEST_SHORT):
         return False
     short = True
     for at in range(begin, end):
-        short = short and octets[at] | SMALL != E
+        short = short and buffer[at] | SMALL != E
     return short

@@ -1,4 +1,4 @@
-"""A format: how octets become records, and records values, with its limits."""
+"""A format: how bytes become records, and records values, with its limits."""
 
 from __future__ import annotations
 

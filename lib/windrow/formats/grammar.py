@@ -1,4 +1,4 @@
-"""Grammars: which octets belong to one record, as step functions of automata.
+"""Grammars: which bytes belong to one record, as step functions of automata.
 
 `delimited` knows delimiters of any length and quotes as RFC 4180 has them, except that it is lenient where files are:
 a quote opens only at the begin of a field, and what follows a closing quote up to the next delimiter belongs to the
@@ -41,8 +41,8 @@ def delimited(record: bytes, field: bytes = b"", quote: bytes = b"", escape: byt
     escape = escape if escape != quote else b""  # to escape a quote with a quote is to double it
     marks = [mark for mark in (record, field) if mark]
 
-    def step(place: Any, octet: int) -> tuple[Hashable, bool]:
-        now = bytes([octet])
+    def step(place: Any, byte: int) -> tuple[Hashable, bool]:
+        now = bytes([byte])
         if place.within == QUOTED:
             return Place(ESCAPED if now == escape else QUOTE if now == quote else QUOTED), False
         if place.within == ESCAPED or (place.within == QUOTE and now == quote and not escape):
@@ -70,16 +70,16 @@ def objects(deepest: int) -> Automaton:
     One that nests deeper than `deepest` is ended there, which makes it none.
     """
 
-    def step(place: Any, octet: int) -> tuple[Hashable, bool]:
+    def step(place: Any, byte: int) -> tuple[Hashable, bool]:
         if place.escaped:
             return place._replace(escaped=False), False
         if place.quoted:
-            return Depth(place.depth, octet != ord('"'), octet == ord("\\")), False
-        if octet == ord('"'):
+            return Depth(place.depth, byte != ord('"'), byte == ord("\\")), False
+        if byte == ord('"'):
             return place._replace(quoted=place.depth > 0), False
-        if octet in b"{[":
+        if byte in b"{[":
             return (Depth(0), True) if place.depth == deepest else (Depth(place.depth + 1), False)
-        if octet in b"}]":
+        if byte in b"}]":
             return Depth(max(place.depth - 1, 0)), place.depth == 1
         return place, False
 
@@ -91,7 +91,7 @@ def require_apart(record: bytes, field: bytes, quote: bytes, escape: bytes) -> N
     if not record:
         raise SettingsError("a record needs a delimiter", "Give one, such as \\n.")
     if len(quote) > 1 or len(escape) > 1:
-        raise SettingsError("quote and escape are one octet each", "Give one character of ASCII, or none.")
+        raise SettingsError("quote and escape are one byte each", "Give one character of ASCII, or none.")
     if field and (field in record or record in field):
         raise SettingsError(f"of the delimiters {field!r} and {record!r} one contains the other", "Take others.")
     if quote and (quote in record or quote in field):

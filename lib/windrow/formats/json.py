@@ -28,7 +28,7 @@ from windrow.formats.records import Ints, Parsed, Records
 from windrow.formats.shapes import checked, structure
 
 DEEPEST = 200
-SECOND, FIRST = 0x80, 0xC0  # from where on an octet is one of a character of several, or the first of them
+SECOND, FIRST = 0x80, 0xC0  # from where on a byte is one of a character of several, or the first of them
 BLANKS = b" \t\r\n"
 PLACED = re.compile(r"(?:JSON is malformed: )?(?P<message>.*?) \(byte (?P<place>\d+)\)")
 QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
@@ -65,42 +65,42 @@ class Json:
         fields = pa.concat_tables([plain, judged.fields]).take(pa.array(order))
         return replace(judged, fields=fields, record=together[order])
 
-    def _explain(self, octets: bytes, error: Exception) -> Bad | None:
-        if not octets.strip(BLANKS):
+    def _explain(self, buffer: bytes, error: Exception) -> Bad | None:
+        if not buffer.strip(BLANKS):
             return None
         try:
-            WELL_FORMED.decode(octets)
+            WELL_FORMED.decode(buffer)
         except RecursionError:
             return Bad(SYNTAX, None, TOO_DEEP)
         except msgspec.DecodeError as malformed:
             return Bad(SYNTAX, None, _malformed(str(malformed)))
-        return self._members.misfit(octets, error)
+        return self._members.misfit(buffer, error)
 
 
 def _malformed(message: str) -> str:
     placed = PLACED.fullmatch(message)
     if placed is None:
         return "ends within a value, or has half of a surrogate pair"
-    return f"{placed['message']} at octet {placed['place']}"
+    return f"{placed['message']} at byte {placed['place']}"
 
 
 def _misencoded(records: Records) -> dict[int, Bad]:
     """Find what is no UTF-8: at once whether there is any, and where there may be some each record by itself."""
-    octets = records.octets
-    if octets.max(initial=0) < SECOND:
+    buffer = records.buffer
+    if buffer.max(initial=0) < SECOND:
         return {}
-    bounds = np.array([0, len(octets)], np.int64)
-    whole = pa.Array.from_buffers(pa.large_string(), 1, [None, pa.py_buffer(bounds), pa.py_buffer(octets)])
+    bounds = np.array([0, len(buffer)], np.int64)
+    whole = pa.Array.from_buffers(pa.large_string(), 1, [None, pa.py_buffer(bounds), pa.py_buffer(buffer)])
     cuts = np.concatenate([records.begin, records.end])
     try:
         whole.validate(full=True)
     except pa.ArrowInvalid:
         pass
     else:
-        inside = octets[cuts[cuts < len(octets)]]
+        inside = buffer[cuts[cuts < len(buffer)]]
         if not np.any((inside >= SECOND) & (inside < FIRST)):
             return {}
-    beyond_ascii = np.searchsorted(records.begin, np.flatnonzero(octets >= SECOND), "right") - 1
+    beyond_ascii = np.searchsorted(records.begin, np.flatnonzero(buffer >= SECOND), "right") - 1
     found = ((int(number), misencoded(records.of(number))) for number in np.unique(beyond_ascii) if number >= 0)
     return {number: Bad(ENCODING, None, detail) for number, detail in found if detail is not None}
 
@@ -111,12 +111,12 @@ def _too_deep(records: Records, chosen: Ints) -> dict[int, Bad]:
     return {int(number): Bad(SYNTAX, None, TOO_DEEP) for number in long if _depth(records.of(number)) > DEEPEST}
 
 
-def _depth(octets: bytes) -> int:
+def _depth(buffer: bytes) -> int:
     """Return how deep brackets and braces nest, and no more than their number where that is small."""
-    if octets.count(b"[") + octets.count(b"{") <= DEEPEST:
+    if buffer.count(b"[") + buffer.count(b"{") <= DEEPEST:
         return 0
     depth = deepest = 0
-    for bracket in BRACKETS.findall(QUOTED.sub(b"", octets)):
+    for bracket in BRACKETS.findall(QUOTED.sub(b"", buffer)):
         depth += 1 if bracket in b"[{" else -1
         deepest = max(deepest, depth)
     return deepest

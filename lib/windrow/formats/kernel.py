@@ -1,4 +1,4 @@
-"""The loops over octets, compiled."""
+"""The loops over bytes, compiled."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy.typing as npt
 from windrow.columnar.blocks import BLOCK, lowest, same
 from windrow.columnar.compiled import compiled
 
-Octets = npt.NDArray[np.uint8]
+ByteArray = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
 REGROUPED_EVERY = 4096
 ROW = np.uint32(10)  # bits of a place in the steps of a state
@@ -19,8 +19,8 @@ RETURN = ord("\r")
 @compiled
 def follow(
     steps: npt.NDArray[np.uint32],
-    marks: Octets,
-    octets: Octets,
+    marks: ByteArray,
+    buffer: ByteArray,
     at: int,
     state: int,
     begin: int,
@@ -30,10 +30,10 @@ def follow(
     """Write where records end, until there is little room, a record is too long (`limit`), or nothing is left.
 
     A step is where in `steps` the next state begins, and in its lowest bit whether a record ended. Only `marks` are
-    looked at (all octets, where there are too many of them): any number of others, a gap, is as much as one of them. Of
-    each state there are the steps of an octet, those of an octet with a gap before it, and that of a gap.
+    looked at (all bytes, where there are too many of them): any number of others, a gap, is as much as one of them. Of
+    each state there are the steps of a byte, those of a byte with a gap before it, and that of a gap.
     """
-    count, most, length = 0, limit - begin, np.uint64(len(octets))
+    count, most, length = 0, limit - begin, np.uint64(len(buffer))
     row, ended, gap_before, gap = np.uint32(state) << ROW, np.uint32(1), np.uint32(256), np.uint32(512)
     here, one, none, width = np.uint64(at), np.uint64(1), np.uint64(0), np.uint64(BLOCK)
     stop = min(length, np.uint64(limit))
@@ -41,7 +41,7 @@ def follow(
         if here + width <= length and len(marks) <= MOST_MARKS:
             size, bits = width, none
             for mark in marks:
-                bits |= same(octets, here, mark)
+                bits |= same(buffer, here, mark)
         else:
             size = min(width, length - here)
             bits = ~none >> (width - size)
@@ -52,7 +52,7 @@ def follow(
             if here + place >= stop:
                 break
             before = gap_before if place > passed else np.uint32(0)
-            step = steps[row | before | np.uint32(octets[here + place])]
+            step = steps[row | before | np.uint32(buffer[here + place])]
             passed = place + one
             room[count] = here + passed
             if step & ended:
@@ -67,15 +67,15 @@ def follow(
 
 
 @compiled
-def without(octets: Octets, begin: Positions, end: Positions, delimiter: Octets, returns: bool) -> Positions:
+def without(buffer: ByteArray, begin: Positions, end: Positions, delimiter: ByteArray, returns: bool) -> Positions:
     """Return where records end without a delimiter, where they have one, and without a return before that."""
     found = np.empty(len(begin), np.int64)
     for number in range(len(begin)):
         stop = end[number] - len(delimiter)
         ended = stop >= begin[number]
         for place in range(len(delimiter) if ended else 0):
-            ended = ended and octets[stop + place] == delimiter[place]
-        if ended and returns and stop > begin[number] and octets[stop - 1] == RETURN:
+            ended = ended and buffer[stop + place] == delimiter[place]
+        if ended and returns and stop > begin[number] and buffer[stop - 1] == RETURN:
             stop -= 1
         found[number] = stop if ended else end[number]
     return found
@@ -83,10 +83,10 @@ def without(octets: Octets, begin: Positions, end: Positions, delimiter: Octets,
 
 @compiled
 def summarise(
-    classes: Octets,
-    following: Octets,
+    classes: ByteArray,
+    following: ByteArray,
     ended: npt.NDArray[np.bool_],
-    octets: Octets,
+    buffer: ByteArray,
     after: Positions,
     first: Positions,
     last: Positions,
@@ -97,8 +97,8 @@ def summarise(
     active, count = np.arange(states), states
     for state in range(states):
         after[state], first[state], last[state] = state, -1, -1
-    for at in range(len(octets)):
-        kind = classes[octets[at]]
+    for at in range(len(buffer)):
+        kind = classes[buffer[at]]
         new = False
         for number in range(count):
             state = active[number]

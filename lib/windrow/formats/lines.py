@@ -48,7 +48,7 @@ class Lines:
 
     @property
     def automaton(self) -> Automaton:
-        """Return what cuts octets into the records that this reads."""
+        """Return what cuts bytes into the records that this reads."""
         return grammar.lines(self.record)
 
     @property
@@ -58,7 +58,7 @@ class Lines:
 
     def parse(self, records: Records) -> Parsed:
         """Return the values of the good records, and the reasons of the bad ones."""
-        lines = Texts(records.octets, records.begin, self._ends(records), np.ones(records.count, np.bool_))
+        lines = Texts(records.buffer, records.begin, self._ends(records), np.ones(records.count, np.bool_))
         text = convert(lines, Field("line", pa.string()))
         found = pc.extract_regex(text.values, pattern=self._whole)
         matched, empty = _flags(found.is_valid()), lines.begin == lines.end
@@ -80,9 +80,9 @@ class Lines:
         return rf"\A(?:{self.regex})\z"
 
     def _ends(self, records: Records) -> Ints:
-        if self.record != NEWLINE or not records.octets.size:
+        if self.record != NEWLINE or not records.buffer.size:
             return records.end
-        return records.end - ((records.end > records.begin) & (records.octets[records.end - 1] == RETURN))
+        return records.end - ((records.end > records.begin) & (records.buffer[records.end - 1] == RETURN))
 
     def _texts(self, values: pa.Array) -> Texts:
         return replace(Texts.of(values), valid=~_flags(pc.is_in(values, value_set=array_of(self.nulls))))

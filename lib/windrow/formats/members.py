@@ -23,7 +23,7 @@ from windrow.formats.records import Ints, Parsed, Records
 from windrow.formats.shapes import Node, column, good, nodes
 
 SLICE_RECORDS = 4096
-SLICE_OCTETS = 2**26
+SLICE_BYTES = 2**26
 LONGEST_VALUE = 60
 TOO_DEEP = "nests too deep"
 FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -62,13 +62,13 @@ class Members:
             np.array(sorted(number for number, why in bad.items() if why is None), np.int64),
         )
 
-    def misfit(self, octets: bytes, error: Exception) -> Bad:
+    def misfit(self, buffer: bytes, error: Exception) -> Bad:
         """Say where a record is no object of these fields."""
         message, _, place = str(error).partition(" - at `")
         path = place.removesuffix("`")
         if not path.startswith("$"):
             return Bad(SYNTAX, None, str(error).lower())
-        found = next((node for node in self._nodes(octets) if node.path == path), None)
+        found = next((node for node in self._nodes(buffer) if node.path == path), None)
         return Bad(CAST, self._field(path), f"{path}: {message.lower()}{_shown(found)}")
 
     def _slice(self, records: Records, numbers: Ints, bad: dict[int, Bad | None]) -> tuple[pa.RecordBatch, Ints]:
@@ -99,16 +99,16 @@ class Members:
         batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         return (batch.filter(pa.array(~wrong)), numbers[~wrong]) if wrong.any() else (batch, numbers)
 
-    def _untimely(self, octets: bytes) -> Bad:
+    def _untimely(self, buffer: bytes) -> Bad:
         """Say which time of a record cannot be read."""
-        found = next((node for node in self._nodes(octets) if not good(node)), None)
+        found = next((node for node in self._nodes(buffer) if not good(node)), None)
         if found is None:
             return Bad(CAST, None, "a time cannot be read")
         return Bad(CAST, found.field.name, f"{found.path}: no {type_text(Field('', found.type))}{_shown(found)}")
 
-    def _nodes(self, octets: bytes) -> Iterator[Node]:
+    def _nodes(self, buffer: bytes) -> Iterator[Node]:
         try:
-            record = self.untyped(octets)
+            record = self.untyped(buffer)
         except FAILURES:
             return
         yield from nodes(record, self.fields)
@@ -120,21 +120,21 @@ class Members:
 
 def _slices(records: Records, numbers: Ints) -> Iterator[Ints]:
     """Cut the numbers so that what is decoded at a time is little."""
-    octets = np.cumsum(records.end[numbers] - records.begin[numbers])
-    rank = np.arange(len(numbers)) // SLICE_RECORDS + octets // SLICE_OCTETS
+    buffer = np.cumsum(records.end[numbers] - records.begin[numbers])
+    rank = np.arange(len(numbers)) // SLICE_RECORDS + buffer // SLICE_BYTES
     cuts = np.flatnonzero(np.diff(rank)) + 1
     return (part for part in np.split(numbers, cuts) if len(part))
 
 
 def _pieces(records: Records, numbers: Ints) -> list[bytes]:
-    """Return the octets of records; where one and the same octet parts them and is in none, by the fastest way."""
+    """Return the bytes of records; where one and the same byte parts them and is in none, by the fastest way."""
     begin, end = records.begin[numbers], records.end[numbers]
-    first, octets = begin[0], records.octets[begin[0] : end[-1]].tobytes()
-    if len(numbers) > 1 and np.all(begin[1:] - end[:-1] == 1) and np.ptp(records.octets[end[:-1]]) == 0:
-        pieces = octets.split(octets[end[0] - first : begin[1] - first])
+    first, buffer = begin[0], records.buffer[begin[0] : end[-1]].tobytes()
+    if len(numbers) > 1 and np.all(begin[1:] - end[:-1] == 1) and np.ptp(records.buffer[end[:-1]]) == 0:
+        pieces = buffer.split(buffer[end[0] - first : begin[1] - first])
         if len(pieces) == len(numbers):
             return pieces
-    return [octets[one:other] for one, other in zip((begin - first).tolist(), (end - first).tolist(), strict=True)]
+    return [buffer[one:other] for one, other in zip((begin - first).tolist(), (end - first).tolist(), strict=True)]
 
 
 def _shown(node: Node | None) -> str:

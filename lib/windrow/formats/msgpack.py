@@ -45,14 +45,14 @@ class MessagePack:
         """Return the values of the good records, and the reasons of the bad ones."""
         return self._members.parse(records, np.arange(records.count), {})
 
-    def _explain(self, octets: bytes, error: Exception) -> Bad:
+    def _explain(self, buffer: bytes, error: Exception) -> Bad:
         try:
-            WELL_FORMED.decode(octets)
+            WELL_FORMED.decode(buffer)
         except RecursionError:
             return Bad(SYNTAX, None, TOO_DEEP)
         except msgspec.DecodeError as malformed:
             placed = PLACED.fullmatch(str(malformed))
-            return Bad(SYNTAX, None, f"{placed['message']} at octet {placed['place']}" if placed else "ends too early")
+            return Bad(SYNTAX, None, f"{placed['message']} at byte {placed['place']}" if placed else "ends too early")
         if isinstance(error, UnicodeDecodeError):
             return Bad(ENCODING, None, f"no UTF-8 in a text: {error.reason}")
-        return self._members.misfit(octets, error)
+        return self._members.misfit(buffer, error)

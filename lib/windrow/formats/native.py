@@ -1,7 +1,7 @@
 """Native: records of fixed width, fields one behind the other without gaps, as a program has them in memory.
 
-Integers and floats have the width of their type, a truth is one octet, 0 or 1, a timestamp is 64 bits in its unit since
-1970, a date 32 bits of days. `binary(16)` is as many octets, `string(16)` as many of UTF-8, which
+Integers and floats have the width of their type, a truth is one byte, 0 or 1, a timestamp is 64 bits in its unit since
+1970, a date 32 bits of days. `binary(16)` is as many bytes, `string(16)` as many of UTF-8, which
 ends at the first NUL or fills the field. Nothing in such a record can be NULL.
 """
 
@@ -19,7 +19,7 @@ from windrow.errors import SettingsError
 from windrow.formats import columns
 from windrow.formats.fields import Field, type_text
 from windrow.formats.reasons import CAST, ENCODING, SYNTAX, Bad, misencoded, told
-from windrow.formats.records import Ints, Octets, Parsed, Records
+from windrow.formats.records import ByteArray, Ints, Parsed, Records
 
 ByteOrder = Literal["little", "big"]
 ASCII = 0x7F
@@ -46,7 +46,7 @@ class Native:
 
     @property
     def width(self) -> int:
-        """Return how many octets a record has."""
+        """Return how many bytes a record has."""
         return sum(kind.itemsize for kind in self._kinds)
 
     @property
@@ -59,12 +59,12 @@ class Native:
         lengths = records.end - records.begin
         numbers = np.flatnonzero(lengths == self.width)
         bad = {
-            int(number): Bad(SYNTAX, None, f"{lengths[number]} octets where a record has {self.width}")
+            int(number): Bad(SYNTAX, None, f"{lengths[number]} bytes where a record has {self.width}")
             for number in np.flatnonzero(lengths != self.width)
         }
         values = []
-        for field, octets in zip(self._fields, self._cut(self._rows(records, records.begin[numbers])), strict=True):
-            column, wrong = _column(field, octets)
+        for field, buffer in zip(self._fields, self._cut(self._rows(records, records.begin[numbers])), strict=True):
+            column, wrong = _column(field, buffer)
             values.append(column)
             for row, detail in zip(wrong.rows.tolist(), wrong.details, strict=True):
                 bad.setdefault(int(numbers[row]), Bad(wrong.reason, field.name, detail))
@@ -75,18 +75,18 @@ class Native:
             told(bad),
         )
 
-    def _rows(self, records: Records, begin: Ints) -> Octets:
-        """Return a row of octets for each record, without a copy where they stand one behind the other."""
+    def _rows(self, records: Records, begin: Ints) -> ByteArray:
+        """Return a row of bytes for each record, without a copy where they stand one behind the other."""
         if len(begin) and np.all(np.diff(begin) == self.width):
-            return records.octets[begin[0] : begin[-1] + self.width].reshape(-1, self.width)
-        return records.octets[begin[:, None] + np.arange(self.width)]
+            return records.buffer[begin[0] : begin[-1] + self.width].reshape(-1, self.width)
+        return records.buffer[begin[:, None] + np.arange(self.width)]
 
-    def _cut(self, rows: Octets) -> Iterator[npt.NDArray[Any]]:
-        """Return the values of each field, those of octets as rows of them."""
+    def _cut(self, rows: ByteArray) -> Iterator[npt.NDArray[Any]]:
+        """Return the values of each field, those of bytes as rows of them."""
         at = 0
         for kind in self._kinds:
-            octets = np.ascontiguousarray(rows[:, at : at + kind.itemsize])
-            yield octets if kind.type is np.void else octets.reshape(-1).view(kind).astype(kind.newbyteorder("="))
+            buffer = np.ascontiguousarray(rows[:, at : at + kind.itemsize])
+            yield buffer if kind.type is np.void else buffer.reshape(-1).view(kind).astype(kind.newbyteorder("="))
             at += kind.itemsize
 
 
@@ -130,18 +130,18 @@ def _unknown_years(type_: pa.DataType, values: npt.NDArray[Any]) -> Wrong:
     return Wrong(CAST, rows, [f"{value} as `{type_}` is in no year from 1 to 9999" for value in values[rows]])
 
 
-def _texts(octets: Octets) -> tuple[pa.Array, Wrong]:
+def _texts(buffer: ByteArray) -> tuple[pa.Array, Wrong]:
     """Return texts up to their first NUL; of those that are no UTF-8 it is told, and they are there as they are."""
-    filled = np.cumsum(octets == 0, axis=1) == 0
-    bounds = np.zeros(len(octets) + 1, np.int32)
+    filled = np.cumsum(buffer == 0, axis=1) == 0
+    bounds = np.zeros(len(buffer) + 1, np.int32)
     np.cumsum(filled.sum(axis=1), out=bounds[1:])
-    texts = pa.Array.from_buffers(pa.string(), len(octets), [None, pa.py_buffer(bounds), pa.py_buffer(octets[filled])])
+    texts = pa.Array.from_buffers(pa.string(), len(buffer), [None, pa.py_buffer(bounds), pa.py_buffer(buffer[filled])])
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid:
         found = [
-            (row, misencoded(octets[row][filled[row]].tobytes()))
-            for row in np.flatnonzero((octets > ASCII).any(axis=1))
+            (row, misencoded(buffer[row][filled[row]].tobytes()))
+            for row in np.flatnonzero((buffer > ASCII).any(axis=1))
         ]
         bad = [(row, detail) for row, detail in found if detail is not None]
         return texts, Wrong(ENCODING, np.array([row for row, _ in bad], np.int64), [detail for _, detail in bad])

@@ -1,4 +1,4 @@
-"""Numerals: whole numbers, fractions and truth values in octets, read strictly and all at once.
+"""Numerals: whole numbers, fractions and truth values in bytes, read strictly and all at once.
 
 A numeral is ASCII digits with an optional sign before them. A fraction may have one point, with a digit on at least one
 side of it, and an exponent (`e` or `E`, an optional sign, digits). There are no blanks, no separators of thousands and
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windrow.columnar.compiled import compiled
-from windrow.formats.texts import Flags, Ints, Octets
+from windrow.formats.texts import ByteArray, Flags, Ints
 
 Naturals = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float64]
@@ -30,7 +30,7 @@ NAMED = np.array([np.nan, np.inf, np.inf])
 
 @compiled
 def integers(
-    octets: Octets, begin: Ints, end: Ints, valid: Flags, least: np.uint64, most: np.uint64, values: Naturals
+    buffer: ByteArray, begin: Ints, end: Ints, valid: Flags, least: np.uint64, most: np.uint64, values: Naturals
 ) -> Flags:
     """Read whole numbers from -`least` to `most`; a negative one is the complement of two."""
     good = np.zeros(len(begin), np.bool_)
@@ -41,19 +41,19 @@ def integers(
         values[number] = 0
         if not valid[number] or at >= stop:
             continue
-        negative = octets[at] == MINUS
-        if negative or octets[at] == PLUS:
+        negative = buffer[at] == MINUS
+        if negative or buffer[at] == PLUS:
             at += one
         fits = bool(at < stop)
         value = np.uint64(0)
         if stop - at <= np.uint64(SURE):
             while at < stop:
-                digit = np.uint64(octets[at]) - np.uint64(ZERO)
+                digit = np.uint64(buffer[at]) - np.uint64(ZERO)
                 fits = bool(fits and digit <= np.uint64(9))
                 value = value * ten + digit
                 at += one
         while at < stop:
-            digit = np.uint64(octets[at]) - np.uint64(ZERO)
+            digit = np.uint64(buffer[at]) - np.uint64(ZERO)
             if digit > np.uint64(9) or value > limit:
                 fits = False
                 break
@@ -70,7 +70,7 @@ def integers(
 
 
 @compiled
-def truths(octets: Octets, begin: Ints, end: Ints, valid: Flags, values: Flags) -> Flags:
+def truths(buffer: ByteArray, begin: Ints, end: Ints, valid: Flags, values: Flags) -> Flags:
     """Read `true` and `false`, in letters of any case, and `1` and `0`."""
     good = np.zeros(len(begin), np.bool_)
     for number in range(len(begin)):
@@ -79,23 +79,25 @@ def truths(octets: Octets, begin: Ints, end: Ints, valid: Flags, values: Flags) 
         if not valid[number]:
             continue
         if length == 1:
-            good[number] = octets[at] == ZERO or octets[at] == ONE
-            values[number] = octets[at] == ONE
+            good[number] = buffer[at] == ZERO or buffer[at] == ONE
+            values[number] = buffer[at] == ONE
         elif length == len(TRUE):
             same = True
             for place in range(len(TRUE)):
-                same &= octets[at + np.uint64(place)] | SMALL == TRUE[place]
+                same &= buffer[at + np.uint64(place)] | SMALL == TRUE[place]
             good[number], values[number] = same, same
         elif length == len(FALSE):
             same = True
             for place in range(len(FALSE)):
-                same &= octets[at + np.uint64(place)] | SMALL == FALSE[place]
+                same &= buffer[at + np.uint64(place)] | SMALL == FALSE[place]
             good[number] = same
     return good
 
 
 @compiled
-def fractions(octets: Octets, begin: Ints, end: Ints, valid: Flags, largest: int, power: int, values: Floats) -> Codes:
+def fractions(
+    buffer: ByteArray, begin: Ints, end: Ints, valid: Flags, largest: int, power: int, values: Floats
+) -> Codes:
     """Read fractions, `nan`, `inf` and `infinity` (letters of any case), where one rounding does it.
 
     That is so for up to `largest` without the point, and up to the `power` of ten (Clinger 1990). The others that are
@@ -107,35 +109,35 @@ def fractions(octets: Octets, begin: Ints, end: Ints, valid: Flags, largest: int
         values[number] = 0.0
         if not valid[number] or at >= stop:
             continue
-        negative = octets[at] == MINUS
-        if negative or octets[at] == PLUS:
+        negative = buffer[at] == MINUS
+        if negative or buffer[at] == PLUS:
             at += one
         mantissa, digits, shift, pointed, short = np.int64(0), 0, np.int64(0), False, True
         while at < stop:
-            octet = np.int64(octets[at])
-            if ZERO <= octet <= NINE:
+            byte = np.int64(buffer[at])
+            if ZERO <= byte <= NINE:
                 digits += 1
                 if mantissa <= largest:
-                    mantissa = mantissa * 10 + (octet - ZERO)
+                    mantissa = mantissa * 10 + (byte - ZERO)
                     shift -= np.int64(pointed)
                 else:
                     short = False
-            elif octet == POINT and not pointed:
+            elif byte == POINT and not pointed:
                 pointed = True
             else:
                 break
             at += one
-        if digits > 0 and at < stop and octets[at] | SMALL == E:
+        if digits > 0 and at < stop and buffer[at] | SMALL == E:
             at += one
-            lower = at < stop and octets[at] == MINUS
-            if at < stop and (lower or octets[at] == PLUS):
+            lower = at < stop and buffer[at] == MINUS
+            if at < stop and (lower or buffer[at] == PLUS):
                 at += one
             if at == stop:
                 continue
             exponent = np.int64(0)
-            while at < stop and ZERO <= octets[at] <= NINE:
+            while at < stop and ZERO <= buffer[at] <= NINE:
                 if exponent < FAR:
-                    exponent = exponent * 10 + (np.int64(octets[at]) - ZERO)
+                    exponent = exponent * 10 + (np.int64(buffer[at]) - ZERO)
                 at += one
             shift += -exponent if lower else exponent
         if digits > 0 and at == stop:
@@ -149,7 +151,7 @@ def fractions(octets: Octets, begin: Ints, end: Ints, valid: Flags, largest: int
             for name in range(len(NAMES)):
                 same = stop - at == np.uint64(LENGTHS[name])
                 for place in range(LENGTHS[name] if same else 0):
-                    same &= octets[at + np.uint64(place)] | SMALL == NAMES[name, place]
+                    same &= buffer[at + np.uint64(place)] | SMALL == NAMES[name, place]
                 if same:
                     values[number] = -NAMED[name] if negative else NAMED[name]
                     code[number] = READ
@@ -158,7 +160,7 @@ def fractions(octets: Octets, begin: Ints, end: Ints, valid: Flags, largest: int
 
 @compiled
 def decimals(
-    octets: Octets, begin: Ints, end: Ints, valid: Flags, precision: int, scale: int, values: Naturals
+    buffer: ByteArray, begin: Ints, end: Ints, valid: Flags, precision: int, scale: int, values: Naturals
 ) -> Flags:
     """Read fractions that a decimal holds exactly; `values` is two words each, the lower one first."""
     good = np.zeros(len(begin), np.bool_)
@@ -168,30 +170,30 @@ def decimals(
         values[number, 0], values[number, 1] = 0, 0
         if not valid[number] or at >= stop:
             continue
-        negative = octets[at] == MINUS
-        if negative or octets[at] == PLUS:
+        negative = buffer[at] == MINUS
+        if negative or buffer[at] == PLUS:
             at += 1
         first, digits, whole, pointed = at, 0, np.int64(0), False
         while at < stop:
-            if ZERO <= octets[at] <= NINE:
+            if ZERO <= buffer[at] <= NINE:
                 digits += 1
                 whole += np.int64(not pointed)
-            elif octets[at] == POINT and not pointed:
+            elif buffer[at] == POINT and not pointed:
                 pointed = True
             else:
                 break
             at += 1
         last, exponent = at, np.int64(0)
-        if digits > 0 and at < stop and octets[at] | SMALL == E:
+        if digits > 0 and at < stop and buffer[at] | SMALL == E:
             at += 1
-            lower = at < stop and octets[at] == MINUS
-            if at < stop and (lower or octets[at] == PLUS):
+            lower = at < stop and buffer[at] == MINUS
+            if at < stop and (lower or buffer[at] == PLUS):
                 at += 1
             if at == stop:
                 continue
-            while at < stop and ZERO <= octets[at] <= NINE:
+            while at < stop and ZERO <= buffer[at] <= NINE:
                 if exponent < FAR:
-                    exponent = exponent * 10 + (np.int64(octets[at]) - ZERO)
+                    exponent = exponent * 10 + (np.int64(buffer[at]) - ZERO)
                 at += 1
             exponent = -exponent if lower else exponent
         if digits == 0 or at < stop:
@@ -199,10 +201,10 @@ def decimals(
         upper, under, fits = np.uint64(0), np.uint64(0), True
         place = whole + exponent + scale
         for digit_at in range(first, last):
-            if octets[digit_at] == POINT:
+            if buffer[digit_at] == POINT:
                 continue
             place -= 1
-            digit = np.uint64(octets[digit_at]) - np.uint64(ZERO)
+            digit = np.uint64(buffer[digit_at]) - np.uint64(ZERO)
             if digit > np.uint64(0) and not 0 <= place < precision:
                 fits = False
                 break

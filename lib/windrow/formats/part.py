@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from windrow.model.section import Count, Octets, Part
+from windrow.model.section import ByteSize, Count, Part
 
 FormatName = Literal["csv", "json", "native", "lines", "length-prefixed"]
 
@@ -25,17 +25,19 @@ class FormatPart(Part):
     nulls: tuple[str, ...] = Field(("",), description="csv, lines: texts that are NULL where they are not quoted")
     pattern: str = Field("", description="lines: an expression with a group (?P<name>...) for each field")
     byte_order: Literal["little", "big"] = Field("little", description="native, length-prefixed: of numbers")
-    length_bytes: Literal[1, 2, 4, 8] = Field(4, description="length-prefixed: octets of the length before a record")
-    length_includes_itself: bool = Field(False, description="length-prefixed: the length counts its own octets")
+    length_bytes: Literal[1, 2, 4, 8] = Field(4, description="length-prefixed: bytes of the length before a record")
+    length_includes_itself: bool = Field(False, description="length-prefixed: the length counts its own bytes")
     values: Literal["json", "msgpack"] = Field("json", description="length-prefixed: how a record is written")
     codec: Literal["none", "gzip", "zstd"] = Field("none", description="a chunk is whole frames of it")
     max_record_bytes: Count = Field(1_048_576, description="a longer record is rejected")
     max_decoded_bytes: Count = Field(1_073_741_824, description="a chunk that decodes to more is rejected")
     max_depth: int = Field(32, ge=1, le=200, description="json without delimiter: how deep an object may nest")
-    max_held_bytes: Octets = Field(67_108_864, description="of a source, while it waits for chunks; then they are lost")
+    max_held_bytes: ByteSize = Field(
+        67_108_864, description="of a source, while it waits for chunks; then they are lost"
+    )
     remembered_chunks: Count = Field(1_024, description="of a source: a chunk that comes again is compared with these")
     max_chunks: Count = Field(256, description="per microbatch, whole depot versions; a larger one is one microbatch")
-    max_read_bytes: Count = Field(268_435_456, description="octets of chunks per microbatch, as far as the log says")
+    max_read_bytes: Count = Field(268_435_456, description="bytes of chunks per microbatch, as far as the log says")
     executor_chunks: Count = Field(4_096, description="so many in a microbatch go to Spark's executors, fewer do not")
 
     def recorded(self) -> str | None:

@@ -1,7 +1,7 @@
 """Prefixed: framing of records that each have their length before them.
 
-Nothing tells where such a record begins but the one before it, so octets are followed from the begin of a source, hop
-by hop. Where a chunk is cut does not matter: what is unfinished is kept and put before the octets that come next.
+Nothing tells where such a record begins but the one before it, so bytes are followed from the begin of a source, hop
+by hop. Where a chunk is cut does not matter: what is unfinished is kept and put before the bytes that come next.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from windrow.columnar.compiled import compiled
 from windrow.errors import SettingsError
-from windrow.formats.records import Ints, Octets, Records
+from windrow.formats.records import ByteArray, Ints, Records
 
 ByteOrder = Literal["little", "big"]
 WIDTHS = (1, 2, 4, 8)
@@ -22,11 +22,11 @@ LONGEST = 2**62
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cut:
-    """Where octets were cut.
+    """Where bytes were cut.
 
     `records` are those that are whole. `refused` are positions of lengths that are longer than is allowed, or shorter
-    than the length itself, which it should count; `lengths` says how many octets each claims for the record behind it,
-    negative for the latter. From `unfinished` on octets have to be kept, and `skip` of those to come belong to the
+    than the length itself, which it should count; `lengths` says how many bytes each claims for the record behind it,
+    negative for the latter. From `unfinished` on bytes have to be kept, and `skip` of those to come belong to the
     last one that is refused.
     """
 
@@ -39,52 +39,52 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class PrefixFraming:
-    """How long the length is, its order of octets, whether it counts itself, and how long a record may be."""
+    """How long the length is, its order of bytes, whether it counts itself, and how long a record may be."""
 
     width: int
     order: ByteOrder = "big"
     counts_itself: bool = False
-    most_octets: int = 2**20
+    most_bytes: int = 2**20
 
     def __post_init__(self) -> None:
         """Refuse a length that nobody writes."""
         if self.width not in WIDTHS:
-            raise SettingsError(f"a length has no {self.width} octets", "Take 1, 2, 4 or 8.")
+            raise SettingsError(f"a length has no {self.width} bytes", "Take 1, 2, 4 or 8.")
 
-    def cut(self, octets: Octets, skip: int = 0) -> Cut:
-        """Cut octets that begin where a record does, or `skip` octets before.
+    def cut(self, buffer: ByteArray, skip: int = 0) -> Cut:
+        """Cut bytes that begin where a record does, or `skip` bytes before.
 
         A record that is refused is passed over by exactly what its length claims: if the length is wrong all behind it
         is too, and nobody can tell. One that claims less than nothing is passed over by its length alone.
         """
         own = self.width if self.counts_itself else 0
-        form = (self.width, self.order == "big", own, self.most_octets)
-        room = 16 + len(octets) // (self.width + 16)
+        form = (self.width, self.order == "big", own, self.most_bytes)
+        room = 16 + len(buffer) // (self.width + 16)
         while True:
             found, refused = np.empty((2, room), np.int64), np.empty((2, room), np.int64)
-            whole, wrong, at = _hop(octets, skip, *form, found, refused)
+            whole, wrong, at = _hop(buffer, skip, *form, found, refused)
             if max(whole, wrong) <= room:
                 break
             room = max(whole, wrong)
-        records = Records(octets, found[0, :whole], found[1, :whole])
-        return Cut(records, refused[0, :wrong], refused[1, :wrong], min(at, len(octets)), max(at - len(octets), 0))
+        records = Records(buffer, found[0, :whole], found[1, :whole])
+        return Cut(records, refused[0, :wrong], refused[1, :wrong], min(at, len(buffer)), max(at - len(buffer), 0))
 
 
 @compiled
 def _hop(
-    octets: Octets, at: int, width: int, big: bool, own: int, most: int, found: Ints, refused: Ints
+    buffer: ByteArray, at: int, width: int, big: bool, own: int, most: int, found: Ints, refused: Ints
 ) -> tuple[int, int, int]:
     """Hop from length to length; return how many records are whole, how many refused, and where the next begins."""
     whole, wrong, room = 0, 0, found.shape[1]
-    while at + width <= len(octets):
+    while at + width <= len(buffer):
         length = 0
         for place in range(width):
-            octet = octets[at + place] if big else octets[at + width - 1 - place]
-            length = length * 256 + np.int64(octet) if length < LONGEST // 256 else LONGEST  # type: ignore[assignment]
+            byte = buffer[at + place] if big else buffer[at + width - 1 - place]
+            length = length * 256 + np.int64(byte) if length < LONGEST // 256 else LONGEST  # type: ignore[assignment]
         length -= own
         behind = at + width + max(length, 0)
         if 0 <= length <= most:
-            if behind > len(octets):
+            if behind > len(buffer):
                 break
             if whole < room:
                 found[0, whole], found[1, whole] = at + width, behind

@@ -25,10 +25,10 @@ def told(bad: Mapping[int, Bad]) -> pa.Table:
     return rejects(Refused(number, *why) for number, why in bad.items())
 
 
-def misencoded(octets: bytes) -> str | None:
-    """Say where octets are no UTF-8, None where they are."""
+def misencoded(buffer: bytes) -> str | None:
+    """Say where bytes are no UTF-8, None where they are."""
     try:
-        octets.decode()
+        buffer.decode()
     except UnicodeDecodeError as error:
-        return f"no UTF-8 at octet {error.start}: {error.reason}"
+        return f"no UTF-8 at byte {error.start}: {error.reason}"
     return None

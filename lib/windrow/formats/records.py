@@ -13,15 +13,15 @@ import pyarrow as pa
 from windrow.columnar.arrow import no_rows
 
 Ints = npt.NDArray[np.int64]
-Octets = npt.NDArray[np.uint8]
+ByteArray = npt.NDArray[np.uint8]
 REJECTS = pa.schema([("record", pa.int64()), ("reason", pa.string()), ("column", pa.string()), ("detail", pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Whole records of a run of octets: record `i` is `octets[begin[i]:end[i]]`, without what ends or introduces it."""
+    """Whole records of a run of bytes: record `i` is `bytes[begin[i]:end[i]]`, without what ends or introduces it."""
 
-    octets: Octets
+    buffer: ByteArray
     begin: Ints
     end: Ints
 
@@ -31,8 +31,8 @@ class Records:
         return int(self.begin.size)
 
     def of(self, record: int) -> bytes:
-        """Return the octets of one record."""
-        return self.octets[self.begin[record] : self.end[record]].tobytes()
+        """Return the bytes of one record."""
+        return self.buffer[self.begin[record] : self.end[record]].tobytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class HeaderRefused(ValueError):
 
 
 class Parser(Protocol):
-    """The values of one format. What becomes of a record depends on nothing but its own octets."""
+    """The values of one format. What becomes of a record depends on nothing but its own bytes."""
 
     @property
     def schema(self) -> pa.Schema:

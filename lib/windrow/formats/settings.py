@@ -64,7 +64,7 @@ def _native(chosen: FormatPart, parsed: Fields) -> Format:
     parser = Native(parsed, chosen.byte_order)
     if parser.width > chosen.max_record_bytes:
         raise SettingsError(
-            f"a record has {parser.width} octets, max_record_bytes is {chosen.max_record_bytes}", "Raise it."
+            f"a record has {parser.width} bytes, max_record_bytes is {chosen.max_record_bytes}", "Raise it."
         )
     return _format(chosen, FixedFraming(parser.width, chosen.max_record_bytes), parser, text=False)
 
@@ -106,8 +106,8 @@ def _with_msgspec(module: str) -> Any:
         ) from error
 
 
-def _decoded(codec: codecs.Codec, most: int, octets: bytes) -> bytes:
-    return codecs.decode(octets, codec, most)
+def _decoded(codec: codecs.Codec, most: int, buffer: bytes) -> bytes:
+    return codecs.decode(buffer, codec, most)
 
 
 MADE = {"csv": _csv, "json": _json, "native": _native, "lines": _lines, "length-prefixed": _length_prefixed}

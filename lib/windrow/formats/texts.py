@@ -1,4 +1,4 @@
-"""Texts where they stand: values of one field as places in the octets of a run, before any of them is copied.
+"""Texts where they stand: values of one field as places in the bytes of a run, before any of them is copied.
 
 Numbers and times are read in place. Only what stays a text is copied, once, into the memory of an Arrow array.
 """
@@ -17,16 +17,16 @@ from windrow.columnar.compiled import compiled
 from windrow.errors import require
 
 Ints = npt.NDArray[np.int64]
-Octets = npt.NDArray[np.uint8]
+ByteArray = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
-MOST_OCTETS = 2**31 - 1
+MOST_BYTES = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Texts:
-    """Text `i` is `octets[begin[i]:end[i]]`, and NULL unless `valid[i]`."""
+    """Text `i` is `bytes[begin[i]:end[i]]`, and NULL unless `valid[i]`."""
 
-    octets: Octets
+    buffer: ByteArray
     begin: Ints
     end: Ints
     valid: Flags
@@ -38,36 +38,36 @@ class Texts:
         count, offset = len(array), array.offset
         bound = np.frombuffer(bounds, np.int32, count + 1, 4 * offset) if count else np.zeros(1, np.int32)
         place = bound.astype(np.int64)
-        octets = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+        buffer = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
         valid = np.ones(count, np.bool_)
         if bitmap is not None:
             bits = np.frombuffer(bitmap, np.uint8)
             valid = np.unpackbits(bits, count=offset + count, bitorder="little")[offset:].astype(np.bool_)
-        return cls(read_only(octets), place[:-1].copy(), place[1:].copy(), valid)
+        return cls(read_only(buffer), place[:-1].copy(), place[1:].copy(), valid)
 
     @property
     def count(self) -> int:
         """Return how many there are."""
         return int(self.begin.size)
 
-    def some(self, chosen: Ints, longest: int = MOST_OCTETS) -> list[bytes]:
-        """Return the octets of some of them, and of each no more than the `longest`."""
+    def some(self, chosen: Ints, longest: int = MOST_BYTES) -> list[bytes]:
+        """Return the bytes of some of them, and of each no more than the `longest`."""
         begin = self.begin[chosen]
         end = np.minimum(self.end[chosen], begin + longest)
-        octets = self.octets.data
-        return [bytes(octets[first:last]) for first, last in zip(begin.tolist(), end.tolist(), strict=True)]
+        buffer = self.buffer.data
+        return [bytes(buffer[first:last]) for first, last in zip(begin.tolist(), end.tolist(), strict=True)]
 
     def take(self, chosen: Ints) -> Texts:
         """Return some of them, in the order of `chosen`."""
-        return Texts(self.octets, self.begin[chosen], self.end[chosen], self.valid[chosen])
+        return Texts(self.buffer, self.begin[chosen], self.end[chosen], self.valid[chosen])
 
     def array(self, type_: pa.DataType) -> pa.Array:
         """Return a copy as an array of `string` or `binary`. Nobody looks whether it is UTF-8."""
         bounds = np.empty(self.count + 1, np.int32)
         total = int(_bounds(self.begin, self.end, self.valid, bounds))
-        require(total <= MOST_OCTETS, "the texts of a run fit into one array of Arrow")
+        require(total <= MOST_BYTES, "the texts of a run fit into one array of Arrow")
         data = np.empty(total + PIECE, np.uint8)
-        _copy(self.octets, self.begin, bounds, data)
+        _copy(self.buffer, self.begin, bounds, data)
         buffers = [bitmap(self.valid), pa.py_buffer(bounds), pa.py_buffer(data).slice(0, total)]
         return pa.Array.from_buffers(type_, self.count, buffers)
 
@@ -89,28 +89,28 @@ def _bounds(begin: Ints, end: Ints, valid: Flags, bounds: npt.NDArray[np.int32])
 
 
 @compiled
-def _copy(octets: Octets, begin: Ints, bounds: npt.NDArray[np.int32], data: Octets) -> None:
+def _copy(buffer: ByteArray, begin: Ints, bounds: npt.NDArray[np.int32], data: ByteArray) -> None:
     """Copy texts, piece by piece: behind each one there is room for more of a piece than there is of it."""
     piece, one = np.uint64(PIECE), np.uint64(1)
     for number in range(len(begin)):
         to, stop, at = np.uint64(bounds[number]), np.uint64(bounds[number + 1]), np.uint64(begin[number])
         while to < stop:
-            if at + piece <= np.uint64(len(octets)):
-                copy_piece(octets, at, data, to)
+            if at + piece <= np.uint64(len(buffer)):
+                copy_piece(buffer, at, data, to)
                 at, to = at + piece, to + piece
             else:
-                data[to] = octets[at]
+                data[to] = buffer[at]
                 at, to = at + one, to + one
 
 
 @compiled
-def are_utf8(octets: Octets, begin: Ints, end: Ints, valid: Flags) -> Flags:
-    """Say which texts are UTF-8: no octets without a meaning, no surrogates, nothing longer than it must be."""
+def are_utf8(buffer: ByteArray, begin: Ints, end: Ints, valid: Flags) -> Flags:
+    """Say which texts are UTF-8: no bytes without a meaning, no surrogates, nothing longer than it must be."""
     good = valid.copy()
     for number in range(len(begin)):
         at, stop = begin[number], end[number]
         while good[number] and at < stop:
-            first = octets[at]
+            first = buffer[at]
             at += 1
             if first < 0x80:
                 continue
@@ -119,7 +119,7 @@ def are_utf8(octets: Octets, begin: Ints, end: Ints, valid: Flags) -> Flags:
             least = 0xA0 if first == 0xE0 else 0x90 if first == 0xF0 else 0x80
             most = 0x9F if first == 0xED else 0x8F if first == 0xF4 else 0xBF
             for place in range(at, at + more if good[number] else at):
-                if not least <= octets[place] <= most:
+                if not least <= buffer[place] <= most:
                     good[number] = False
                 least, most = 0x80, 0xBF
             at += more

@@ -1,4 +1,4 @@
-"""Times: dates and moments in octets, read strictly and all at once, as ISO 8601 has them or as a pattern says.
+"""Times: dates and moments in bytes, read strictly and all at once, as ISO 8601 has them or as a pattern says.
 
 Without a pattern a date is `2024-02-29`, and a moment that or that and, behind `T` or a blank, the time of day to the
 hour, minute, second or a fraction of it, then a zone or none: `Z`, `+01`, `+0100` or `+01:00`. No zone means UTC. A
@@ -17,7 +17,7 @@ import numpy as np
 
 from windrow.columnar.blocks import eight
 from windrow.columnar.compiled import always_inlined, compiled, inlined
-from windrow.formats.texts import Flags, Ints, Octets
+from windrow.formats.texts import ByteArray, Flags, Ints
 
 # What a moment is made of, and of what it need not say UNSAID; the rest of what a step may be.
 YEAR, SHORT_YEAR, MONTH, DAY, HOUR, HALF_HOUR, MINUTE, SECOND, FRACTION, ZONE, HALF = range(11)
@@ -41,14 +41,14 @@ LENGTHS = np.array([len(name) for name in MONTHS], np.int64)
 SHORT_LENGTH, CENTURY_BEGINS = 3, 69  # as POSIX has it: 69 is 1969, 68 is 2068
 DAY_SECONDS, FIRST_SECOND, LAST_SECOND = 86_400, -62_135_596_800, 253_402_300_799
 ZERO, NINE, SMALL, PLUS, MINUS, POINT, COLON, BLANK, A, M, P, T, Z = (ord(letter) for letter in "09 +-.: ampTZ")
-# A usual moment: what stands in it besides digits, what makes the highest bit of an octet that is too large, and where
-# the time of day and the second stand; how many octets it has without a fraction, and with a long one.
+# A usual moment: what stands in it besides digits, what makes the highest bit of a byte that is too large, and where
+# the time of day and the second stand; how many bytes it has without a fraction, and with a long one.
 DATE, TIME, TIME_BEHIND_BLANK = (np.frombuffer(text, "<u8")[0] for text in (b"0000-00-", b"00T00:00", b"00 00:00"))
 DATE_DIGITS, TIME_DIGITS = (
     np.frombuffer(bytes(0x76 if letter == "0" else 0x7F for letter in text), "<u8")[0]
     for text in ("0000-00-", "00T00:00")
 )
-HIGH_BITS, OCTET, EIGHT, TEN = (np.uint64(number) for number in (0x8080808080808080, 0xFF, 8, 10))
+HIGH_BITS, BYTE, EIGHT, TEN = (np.uint64(number) for number in (0x8080808080808080, 0xFF, 8, 10))
 AT_TIME, AT_SECOND, SHORTEST, LONGEST = (np.uint64(number) for number in (11, 17, 20, 30))
 ONE, TWO = np.uint64(1), np.uint64(2)
 SCALES = 10 ** np.arange(10)
@@ -68,7 +68,7 @@ class Pattern:
         steps, seen = [], []
         for directive, other in re.findall("%(.?)|([^%]+)", whole, re.DOTALL):
             if other or directive == "%":
-                steps += [(LITERAL, octet, 0) for octet in (other or "%").encode()]
+                steps += [(LITERAL, byte, 0) for byte in (other or "%").encode()]
                 continue
             if directive not in MEANING:
                 raise ValueError(
@@ -131,7 +131,7 @@ ISO_MOMENT = _iso(
 
 @compiled
 def moments(
-    octets: Octets, begin: Ints, end: Ints, valid: Flags, steps: Ints, usual: bool, digits: int, values: Ints
+    buffer: ByteArray, begin: Ints, end: Ints, valid: Flags, steps: Ints, usual: bool, digits: int, values: Ints
 ) -> Flags:
     """Read moments as numbers since 1970 of a unit that is so many `digits` finer than a second.
 
@@ -146,46 +146,46 @@ def moments(
             continue
         for name in range(PARTS):
             part[name] = UNSAID if name == SHORT_YEAR or name == HALF else 0
-        if (usual and _usual(octets, at, stop, digits, part)) or _by_steps(octets, at, stop, steps, digits, part):
+        if (usual and _usual(buffer, at, stop, digits, part)) or _by_steps(buffer, at, stop, steps, digits, part):
             good[number], values[number] = _since_1970(part, digits)
     return good
 
 
 @always_inlined
-def _usual(octets: Octets, at: np.uint64, stop: np.uint64, digits: int, part: Ints) -> bool:
+def _usual(buffer: ByteArray, at: np.uint64, stop: np.uint64, digits: int, part: Ints) -> bool:
     """Read the parts of a moment as most are written; of another one say so, and leave the parts as they are.
 
-    Eight octets a word: what is left of each one is a digit, or nothing where something else must stand.
+    Eight bytes a word: what is left of each one is a digit, or nothing where something else must stand.
     """
     size = stop - at
-    if size < SHORTEST or size > LONGEST or octets[stop - ONE] != Z:
+    if size < SHORTEST or size > LONGEST or buffer[stop - ONE] != Z:
         return False
-    blank = octets[at + AT_TIME - ONE] == BLANK
-    date = eight(octets, at) ^ DATE
-    time = eight(octets, at + AT_TIME - TWO - ONE) ^ (TIME_BEHIND_BLANK if blank else TIME)
+    blank = buffer[at + AT_TIME - ONE] == BLANK
+    date = eight(buffer, at) ^ DATE
+    time = eight(buffer, at + AT_TIME - TWO - ONE) ^ (TIME_BEHIND_BLANK if blank else TIME)
     odd = date | (date + DATE_DIGITS) | time | (time + TIME_DIGITS)
-    tens, ones = np.int64(octets[at + AT_SECOND]) - ZERO, np.int64(octets[at + AT_SECOND + ONE]) - ZERO
-    wrong = odd & HIGH_BITS != 0 or octets[at + AT_SECOND - ONE] != COLON
+    tens, ones = np.int64(buffer[at + AT_SECOND]) - ZERO, np.int64(buffer[at + AT_SECOND + ONE]) - ZERO
+    wrong = odd & HIGH_BITS != 0 or buffer[at + AT_SECOND - ONE] != COLON
     wrong |= not (0 <= tens <= 9 and 0 <= ones <= 9)
-    wrong |= size > SHORTEST and (octets[at + SHORTEST - ONE] != POINT or size == SHORTEST + ONE)
+    wrong |= size > SHORTEST and (buffer[at + SHORTEST - ONE] != POINT or size == SHORTEST + ONE)
     fraction = np.int64(0)
     for behind_point in range(at + SHORTEST, stop - ONE):
-        digit = np.int64(octets[behind_point]) - ZERO
+        digit = np.int64(buffer[behind_point]) - ZERO
         wrong |= not 0 <= digit <= 9
         fraction = fraction * 10 + digit
     missing = digits if size == SHORTEST else digits - np.int64(size - SHORTEST - ONE)
     if wrong or missing < 0:
         return False
     date, time = date * TEN + (date >> EIGHT), time * TEN + (time >> EIGHT)  # each two digits a number
-    part[YEAR] = 100 * np.int64(date & OCTET) + np.int64(date >> np.uint64(16) & OCTET)
-    part[MONTH], part[DAY] = np.int64(date >> np.uint64(40) & OCTET), np.int64(time & OCTET)
-    part[HOUR], part[MINUTE] = np.int64(time >> np.uint64(24) & OCTET), np.int64(time >> np.uint64(48) & OCTET)
+    part[YEAR] = 100 * np.int64(date & BYTE) + np.int64(date >> np.uint64(16) & BYTE)
+    part[MONTH], part[DAY] = np.int64(date >> np.uint64(40) & BYTE), np.int64(time & BYTE)
+    part[HOUR], part[MINUTE] = np.int64(time >> np.uint64(24) & BYTE), np.int64(time >> np.uint64(48) & BYTE)
     part[SECOND], part[FRACTION] = 10 * tens + ones, fraction * SCALES[missing]
     return True
 
 
 @always_inlined
-def _by_steps(octets: Octets, at: np.uint64, stop: np.uint64, steps: Ints, digits: int, part: Ints) -> bool:
+def _by_steps(buffer: ByteArray, at: np.uint64, stop: np.uint64, steps: Ints, digits: int, part: Ints) -> bool:
     """Read the parts of a moment step by step, and tell whether there is all of it and nothing else."""
     fits, step = True, 0
     while fits and step < len(steps):
@@ -194,32 +194,32 @@ def _by_steps(octets: Octets, at: np.uint64, stop: np.uint64, steps: Ints, digit
         if at == stop:
             return bool(goal == MAY_END or goal == MAY_END_OR_ZONE)
         if goal < FRACTION:
-            at, fits = _number(octets, at, stop, goal, least, most, part)
+            at, fits = _number(buffer, at, stop, goal, least, most, part)
         elif goal == LITERAL:
-            at, fits = at + ONE, octets[at] == least
+            at, fits = at + ONE, buffer[at] == least
         elif goal == MAY_END_OR_ZONE:
-            if octets[at] == Z or octets[at] == PLUS or octets[at] == MINUS:
+            if buffer[at] == Z or buffer[at] == PLUS or buffer[at] == MINUS:
                 step = len(steps) - 1
         elif goal == PARTED:
-            at, fits = at + ONE, octets[at] == T or octets[at] == BLANK
+            at, fits = at + ONE, buffer[at] == T or buffer[at] == BLANK
         elif goal == FRACTION:
-            at, fits = _fraction(octets, at, stop, digits, part)
+            at, fits = _fraction(buffer, at, stop, digits, part)
         elif goal == ZONE:
-            at, fits = _zone(octets, at, stop, part)
+            at, fits = _zone(buffer, at, stop, part)
         elif goal == NAME or goal == SHORT_NAME:
-            at, fits = _month(octets, at, stop, goal, part)
+            at, fits = _month(buffer, at, stop, goal, part)
         elif goal == HALF:
-            at, fits = _half(octets, at, stop, part)
+            at, fits = _half(buffer, at, stop, part)
     return fits and at == stop
 
 
 @inlined
 def _number(
-    octets: Octets, at: np.uint64, stop: np.uint64, goal: int, least: int, most: int, part: Ints
+    buffer: ByteArray, at: np.uint64, stop: np.uint64, goal: int, least: int, most: int, part: Ints
 ) -> tuple[np.uint64, bool]:
     value, count = np.int64(0), 0
-    while at < stop and count < most and ZERO <= octets[at] <= NINE:
-        value = value * 10 + (np.int64(octets[at]) - ZERO)
+    while at < stop and count < most and ZERO <= buffer[at] <= NINE:
+        value = value * 10 + (np.int64(buffer[at]) - ZERO)
         count += 1
         at += ONE
     part[goal] = value
@@ -227,10 +227,10 @@ def _number(
 
 
 @inlined
-def _fraction(octets: Octets, at: np.uint64, stop: np.uint64, digits: int, part: Ints) -> tuple[np.uint64, bool]:
+def _fraction(buffer: ByteArray, at: np.uint64, stop: np.uint64, digits: int, part: Ints) -> tuple[np.uint64, bool]:
     value, place, held = np.int64(0), 0, True
-    while at < stop and ZERO <= octets[at] <= NINE:
-        digit = np.int64(octets[at]) - ZERO
+    while at < stop and ZERO <= buffer[at] <= NINE:
+        digit = np.int64(buffer[at]) - ZERO
         if place < digits:
             value = value * 10 + digit
         elif digit > 0:
@@ -244,17 +244,17 @@ def _fraction(octets: Octets, at: np.uint64, stop: np.uint64, digits: int, part:
 
 
 @inlined
-def _zone(octets: Octets, at: np.uint64, stop: np.uint64, part: Ints) -> tuple[np.uint64, bool]:
-    sign = 1 if octets[at] == PLUS else -1 if octets[at] == MINUS else 0
+def _zone(buffer: ByteArray, at: np.uint64, stop: np.uint64, part: Ints) -> tuple[np.uint64, bool]:
+    sign = 1 if buffer[at] == PLUS else -1 if buffer[at] == MINUS else 0
     if sign == 0:
-        return at + ONE, octets[at] == Z
+        return at + ONE, buffer[at] == Z
     at += ONE
     value, count = np.int64(0), 0
-    while at < stop and count < 4 and ZERO <= octets[at] <= NINE:
-        value = value * 10 + (np.int64(octets[at]) - ZERO)
+    while at < stop and count < 4 and ZERO <= buffer[at] <= NINE:
+        value = value * 10 + (np.int64(buffer[at]) - ZERO)
         count += 1
         at += ONE
-        if count == 2 and at + ONE < stop and octets[at] == COLON and ZERO <= octets[at + ONE] <= NINE:
+        if count == 2 and at + ONE < stop and buffer[at] == COLON and ZERO <= buffer[at + ONE] <= NINE:
             at += ONE
     hours = value if count == 2 else value // 100
     minutes = np.int64(0) if count == 2 else value % 100
@@ -263,12 +263,12 @@ def _zone(octets: Octets, at: np.uint64, stop: np.uint64, part: Ints) -> tuple[n
 
 
 @inlined
-def _month(octets: Octets, at: np.uint64, stop: np.uint64, goal: int, part: Ints) -> tuple[np.uint64, bool]:
+def _month(buffer: ByteArray, at: np.uint64, stop: np.uint64, goal: int, part: Ints) -> tuple[np.uint64, bool]:
     for month in range(len(NAMES)):
         length = np.uint64(LENGTHS[month] if goal == NAME else SHORT_LENGTH)
         same = length <= stop - at
         for letter in range(length if same else 0):
-            same = same and octets[at + letter] | SMALL == NAMES[month, letter]
+            same = same and buffer[at + letter] | SMALL == NAMES[month, letter]
         if same:
             part[MONTH] = month + 1
             return at + length, True
@@ -276,12 +276,12 @@ def _month(octets: Octets, at: np.uint64, stop: np.uint64, goal: int, part: Ints
 
 
 @inlined
-def _half(octets: Octets, at: np.uint64, stop: np.uint64, part: Ints) -> tuple[np.uint64, bool]:
+def _half(buffer: ByteArray, at: np.uint64, stop: np.uint64, part: Ints) -> tuple[np.uint64, bool]:
     if stop - at < TWO:
         return at, False
-    morning = octets[at] | SMALL == A
+    morning = buffer[at] | SMALL == A
     part[HALF] = 0 if morning else 1
-    return at + TWO, (morning or octets[at] | SMALL == P) and octets[at + ONE] | SMALL == M
+    return at + TWO, (morning or buffer[at] | SMALL == P) and buffer[at + ONE] | SMALL == M
 
 
 @always_inlined

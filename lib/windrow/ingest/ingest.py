@@ -52,7 +52,7 @@ def ingest(
     for file, given, mapping in zip(files, inputs, mappings, strict=True):
         engine.create_depot(mapping.payload_type(given.schema), keep)
         transaction, version = _identity(file, given)
-        recorded = engine.transaction(transaction)
+        recorded = engine.transaction(transaction, version)
         if recorded is not None and recorded >= version:
             yield Ingested(file, 0, engine.depot().version, known=True, stamped_by_event_time=False)
             continue

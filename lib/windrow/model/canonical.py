@@ -1,13 +1,13 @@
-"""The canonical form: what a ledger says of the messages, as octets that do not depend on how the log was cut.
+"""The canonical form: what a ledger says of the messages, as bytes that do not depend on how the log was cut.
 
-A row is the sequence of its fields, each of them a *netstring*: the number of its octets in decimal digits, a colon,
-the octets, a comma. NULL is `~`. Numbers are decimal digits, times are microseconds since the epoch, truth is `true`
+A row is the sequence of its fields, each of them a *netstring*: the number of its bytes in decimal digits, a colon,
+the bytes, a comma. NULL is `~`. Numbers are decimal digits, times are microseconds since the epoch, truth is `true`
 or `false`, text is UTF-8, and a payload is what it is. A batch has the fields of `BATCH` and one more: its messages,
 each the fields of `MESSAGE`, one message after the other in the order of the batch. A rejected message has the fields
 of `REJECTED`. The numbers of microbatches are not among the fields: the same log gives the same rows in other ones.
 
-The *digest* of a row is the SHA-256 of these octets, that of several rows the SHA-256 of their ids and digests, as
-netstrings, in the order of the ids' octets. Source of netstrings: D. J. Bernstein's definition of 1997.
+The *digest* of a row is the SHA-256 of these bytes, that of several rows the SHA-256 of their ids and digests, as
+netstrings, in the order of the ids' bytes. Source of netstrings: D. J. Bernstein's definition of 1997.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ BATCH = (
 )  # fmt: skip
 MESSAGE = ("type", "event_time", "received_at", "sequence", "payload")
 REJECTED = (
-    "id", "state", "reason", "detail", "off_by_us", "raised_by_us", "source", "key", "type", "event_time",
+    "id", "state", "reason", "detail", "missed_by_us", "clock_lead_us", "source", "key", "type", "event_time",
     "received_at", "sequence", "payload", "processing_time",
 )  # fmt: skip
 
-OCTETS = pa.large_binary()
-NULL, COLON, COMMA, NOTHING = (pa.scalar(text, OCTETS) for text in (b"~", b":", b",", b""))
+BYTES = pa.large_binary()
+NULL, COLON, COMMA, NOTHING = (pa.scalar(text, BYTES) for text in (b"~", b":", b",", b""))
 
 
 def batches(rows: pa.RecordBatch) -> pa.Array:
-    """Return each batch as octets. `rows` has the columns of `BATCH` and `messages`."""
+    """Return each batch as bytes. `rows` has the columns of `BATCH` and `messages`."""
     return joined([*(netstrings(rows[name]) for name in BATCH), netstrings(contents(rows["messages"]))])
 
 
 def contents(messages: pa.Array) -> pa.Array:
-    """Return the messages inside each batch as octets, one after the other; `messages` is a column of lists."""
+    """Return the messages inside each batch as bytes, one after the other; `messages` is a column of lists."""
     inside = pc.list_flatten(messages)
     each = joined([netstrings(pc.struct_field(inside, name)) for name in MESSAGE])
     ends = np.cumsum(pc.fill_null(pc.list_value_length(messages), 0).to_numpy(zero_copy_only=False))
@@ -48,25 +48,25 @@ def contents(messages: pa.Array) -> pa.Array:
 
 
 def rejections(rows: pa.RecordBatch) -> pa.Array:
-    """Return each rejected message as octets. `rows` has the columns of `REJECTED`."""
+    """Return each rejected message as bytes. `rows` has the columns of `REJECTED`."""
     return joined([netstrings(rows[name]) for name in REJECTED])
 
 
 def netstrings(values: pa.Array) -> pa.Array:
     """Return each value as a netstring, NULL as `~`."""
-    octets = _octets(values)
-    length = pc.binary_length(octets).cast(pa.large_string()).cast(OCTETS)
-    return pc.fill_null(pc.binary_join_element_wise(length, COLON, octets, COMMA, NOTHING), NULL)
+    encoded = _bytes(values)
+    length = pc.binary_length(encoded).cast(pa.large_string()).cast(BYTES)
+    return pc.fill_null(pc.binary_join_element_wise(length, COLON, encoded, COMMA, NOTHING), NULL)
 
 
 def joined(parts: Sequence[pa.Array]) -> pa.Array:
-    """Return the octets of several columns, row by row one after the other."""
+    """Return the bytes of several columns, row by row one after the other."""
     return pc.binary_join_element_wise(*parts, NOTHING)
 
 
-def digests(octets: pa.Array) -> pa.Array:
+def digests(encoded: pa.Array) -> pa.Array:
     """Return the SHA-256 of each value in hexadecimal digits."""
-    return pa.array([sha256(row).hexdigest() for row in octets.to_pylist()], pa.string())
+    return pa.array([sha256(row).hexdigest() for row in encoded.to_pylist()], pa.string())
 
 
 def digest(ids: pa.Array, row_digests: pa.Array) -> str:
@@ -79,9 +79,9 @@ def digest(ids: pa.Array, row_digests: pa.Array) -> str:
     return whole.hexdigest()
 
 
-def _octets(values: pa.Array) -> pa.Array:
+def _bytes(values: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(values.type):
         values = values.cast(pa.int64())
     if pa.types.is_integer(values.type) or pa.types.is_boolean(values.type):
         values = values.cast(pa.large_string())
-    return values.cast(OCTETS)
+    return values.cast(BYTES)

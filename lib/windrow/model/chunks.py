@@ -1,4 +1,4 @@
-"""Chunks: the octets of a raw source, cut into numbered rows of a raw depot.
+"""Chunks: the bytes of a raw source, cut into numbered rows of a raw depot.
 
 Where it was cut means nothing: a record may begin in one chunk and end in a later one.
 """
@@ -19,7 +19,7 @@ REASONS = (
 )  # fmt: skip
 FIRST = 1  # as the numbers of a producer begin
 CHUNK_BYTES = 1_048_576
-COMMENT = "Windrow raw depot: chunks of octets, appended and never changed"
+COMMENT = "Windrow raw depot: chunks of bytes, appended and never changed"
 RAW = pa.schema(
     [
         ("raw_source", pa.string()),
@@ -33,10 +33,10 @@ RAW = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A run of octets: its number in its raw source, and whether the source ends with it."""
+    """A run of bytes: its number in its raw source, and whether the source ends with it."""
 
     sequence: int
-    octets: bytes
+    content: bytes
     last: bool
 
 
@@ -46,13 +46,13 @@ def is_raw(schema: pa.Schema) -> bool:
     return {field.name: field.type for field in RAW}.items() <= found.items()
 
 
-def cut(octets: Iterable[bytes], chunk_bytes: int = CHUNK_BYTES, first: int = FIRST) -> Iterator[Chunk]:
-    """Cut octets, in pieces of any size, into chunks of `chunk_bytes`; the last one is marked, and may be shorter.
+def cut(pieces: Iterable[bytes], chunk_bytes: int = CHUNK_BYTES, first: int = FIRST) -> Iterator[Chunk]:
+    """Cut bytes, in pieces of any size, into chunks of `chunk_bytes`; the last one is marked, and may be shorter.
 
-    Their numbers begin with `first`. No octets at all are one empty chunk, so that every source has an end.
+    Their numbers begin with `first`. No bytes at all are one empty chunk, so that every source has an end.
     """
     sequence, held = first, None
-    for piece in _alike(octets, chunk_bytes):
+    for piece in _alike(pieces, chunk_bytes):
         if held is not None:
             yield Chunk(sequence, held, last=False)
             sequence += 1
@@ -65,17 +65,17 @@ def rows(raw_source: str, chunks: Sequence[Chunk], received_at: int) -> pa.Table
     columns = [
         pa.array([raw_source] * len(chunks), pa.string()),
         pa.array([chunk.sequence for chunk in chunks], pa.int64()),
-        pa.array([chunk.octets for chunk in chunks], pa.binary()),
+        pa.array([chunk.content for chunk in chunks], pa.binary()),
         pa.array([chunk.last for chunk in chunks], pa.bool_()),
         pa.array([received_at] * len(chunks), pa.int64()).cast(TIME),
     ]
     return pa.Table.from_arrays(columns, schema=RAW)
 
 
-def _alike(octets: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """Yield the octets in pieces of `size`, the last one as short as it is. Pieces that fit pass without a copy."""
+def _alike(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """Yield the bytes in pieces of `size`, the last one as short as it is. Pieces that fit pass without a copy."""
     rest = bytearray()
-    for piece in octets:
+    for piece in pieces:
         if not rest and len(piece) == size:
             yield piece
             continue

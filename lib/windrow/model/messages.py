@@ -70,7 +70,7 @@ def with_dictionaries(messages: pa.Table) -> pa.Table:
 def with_room(messages: pa.Table) -> pa.Table:
     """Return messages whose payloads are one array: those that are much need places of 64 bits for that."""
     payload = messages["payload"]
-    if payload.nbytes < arrow.MOST_OCTETS:
+    if payload.nbytes < arrow.MOST_BYTES:
         return messages
     large = pa.large_binary() if pa.types.is_binary(payload.type) else pa.large_string()
     one = pa.chunked_array([payload.cast(large).combine_chunks()])
@@ -110,8 +110,8 @@ def _all_good(messages: pa.Table) -> bool:
     return all(bound["min"] >= EARLIEST and bound["max"] < LATEST for bound in bounds)
 
 
-def octets(values: pa.Array) -> npt.NDArray[np.int32]:
-    """Return what types or payloads weigh: their octets. NULL weighs nothing."""
+def byte_count(values: pa.Array) -> npt.NDArray[np.int32]:
+    """Return what types or payloads weigh: their bytes. NULL weighs nothing."""
     return pc.fill_null(pc.binary_length(values), 0).to_numpy()
 
 
@@ -155,7 +155,7 @@ def _time(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def refused(messages: pa.Table, latest: int) -> pa.Table:
-    """Return the rows that no rule ever sees: `row`, `reason`, `detail`, `off_by_us`.
+    """Return the rows that no rule ever sees: `row`, `reason`, `detail`, `missed_by_us`.
 
     A row is `invalid`, or `clock_ahead` when it is stamped later than `latest` (wall clock + `max_clock_skew`).
     """
@@ -169,7 +169,7 @@ def refused(messages: pa.Table, latest: int) -> pa.Table:
             "row": row,
             "reason": np.where(ahead, "clock_ahead", "invalid").astype(str),
             "detail": fault.take(pa.array(row)).cast(pa.string()),
-            "off_by_us": np.where(ahead, stamp[row] - latest, 0),
+            "missed_by_us": np.where(ahead, stamp[row] - latest, 0),
         }
     )
 

@@ -43,7 +43,7 @@ class Refusals:
     def unseen(cls, messages: pa.Table, latest: int) -> Refusals:
         """Return the messages that no rule ever sees; `latest` as for `messages.refused`."""
         found = refused(messages, latest)
-        row, off_by = (to_numpy(found[name]) for name in ("row", "off_by_us"))
+        row, off_by = (to_numpy(found[name]) for name in ("row", "missed_by_us"))
         return cls.unprocessed(row, whole(found["reason"]), whole(found["detail"]), off_by)
 
 
@@ -68,8 +68,8 @@ def rejected(messages: pa.Table, version: Ints, refusals: list[Refusals], microb
         "id": _ids(content, version[row], _ordinals(messages, version, row)),
         "reason": reason,
         "detail": detail,
-        "off_by_us": off_by,
-        "raised_by_us": pa.array(raised_by, mask=~processed),
+        "missed_by_us": off_by,
+        "clock_lead_us": pa.array(raised_by, mask=~processed),
         "processing_time": times(processing_time, processed),
         "microbatch": microbatch,
     }

@@ -21,7 +21,7 @@ CHANGED = "changed"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class StepResult:
     """What a step returns: ledger rows, which of them replace live rows (`known`), refused messages, raised floors."""
 
     rows: pa.Table
@@ -31,7 +31,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class BatchFilter:
     """Which open batches a microbatch needs: those of some streams, and those whose window the clocks have passed.
 
     `streams` returns `source, key`, None when it is not known which have messages; it may be called or not. `passed`
@@ -54,14 +54,14 @@ class Step(Protocol):
     def settings(self) -> str:
         """Return what the step was set to, as recorded in the history."""
 
-    def __call__(self, task: Task, messages: pa.Table, processing_time: Ints, live: pa.Table) -> Outcome:
+    def __call__(self, task: Task, messages: pa.Table, processing_time: Ints, live: pa.Table) -> StepResult:
         """Process the messages of some streams together with the live rows of these streams.
 
         `messages` are valid ones with `version`; their source, key and type have dictionaries. `task` has the clocks
         after all, the number of the microbatch, and whether all that is open is to be finished.
         """
 
-    def wanted(self, floors: Floors, streams: Callable[[], pa.Table | None] = no_streams) -> Wanted:
+    def wanted(self, floors: Floors, streams: Callable[[], pa.Table | None] = no_streams) -> BatchFilter:
         """Return which open batches can change at these floors, with messages of these streams."""
 
     def due(self, ended: Floors) -> Floors:
@@ -106,7 +106,7 @@ class Task:
         return self._joined(outcome, rejections, live.schema), outcome.cuts
 
     @staticmethod
-    def _joined(outcome: Outcome, rejections: pa.Table, schema: pa.Schema) -> pa.Table:
+    def _joined(outcome: StepResult, rejections: pa.Table, schema: pa.Schema) -> pa.Table:
         """Return the step's rows and the rejections as ledger rows."""
         parts = []
         for part, state, known in ((outcome.rows, None, outcome.known), (rejections, "rejected", False)):

@@ -71,7 +71,7 @@ def rejected_fields(payload: pa.DataType) -> list[tuple[str, pa.DataType]]:
     """Return the columns of rejected messages."""
     return [
         ("id", pa.string()), ("reason", pa.string()), ("detail", pa.string()),
-        ("off_by_us", pa.int64()), ("raised_by_us", pa.int64()),
+        ("missed_by_us", pa.int64()), ("clock_lead_us", pa.int64()),
         *((field.name, field.type) for field in message_columns.schema(payload)),
         ("processing_time", TIME), ("microbatch", pa.int64()),
     ]  # fmt: skip
@@ -91,21 +91,21 @@ HISTORY = [
     ("prime_ms", pa.float64()), ("plan_ms", pa.float64()), ("process_ms", pa.float64()),
 ]  # fmt: skip
 
-# What a ledger over a raw depot has beside: octets that are in no message, and how many there were.
+# What a ledger over a raw depot has beside: bytes that are in no message, and how many there were.
 RAW_FIELDS = [
     ("raw_source", pa.string()), ("chunk", pa.int64()), ("offset", pa.int64()), ("last", pa.bool_()),
     ("content", pa.binary()), ("framing", pa.string()), ("digests", pa.binary()),
-    ("octets_read", pa.int64()), ("octets_framed", pa.int64()), ("octets_rejected", pa.int64()),
-    ("octets_repeated", pa.int64()), ("format", pa.string()),
+    ("bytes_read", pa.int64()), ("bytes_framed", pa.int64()), ("bytes_rejected", pa.int64()),
+    ("bytes_repeated", pa.int64()), ("format", pa.string()),
 ]  # fmt: skip
 
 RAW_REJECTED = ["raw_source", "chunk", "offset", "content"]  # of these, what a rejection of the format has
-RAW_HISTORY = ["octets_read", "octets_framed", "octets_rejected", "octets_repeated", "format"]  # and a microbatch
+RAW_HISTORY = ["bytes_read", "bytes_framed", "bytes_rejected", "bytes_repeated", "format"]  # and a microbatch
 
 PROGRESS_FIELDS = [
     ("depot_id", pa.string()), ("start_from", pa.string()), ("depot_version", pa.int64()),
-    ("depot_mark", pa.string()), ("schema_version", pa.int32()), ("microbatch", pa.int64()), ("token", pa.string()),
-    ("paused", pa.bool_()), ("rules", pa.string()),
+    ("commit_fingerprint", pa.string()), ("schema_version", pa.int32()), ("microbatch", pa.int64()),
+    ("token", pa.string()), ("paused", pa.bool_()), ("rules", pa.string()),
     ("source", pa.string()), ("clock", TIME), ("floor", TIME), ("seen_at", TIME),
     ("open_batches", pa.int64()), ("open_messages", pa.int64()), ("open_bytes", pa.int64()), ("next_window_end", TIME),
 ]  # fmt: skip
@@ -171,7 +171,7 @@ def are_live(states: pa.Array | pa.ChunkedArray, columns: Iterable[str]) -> Any:
 
 def is_over_raw(names: Iterable[str]) -> bool:
     """Tell from its columns whether a ledger is one over a raw depot."""
-    return "octets_read" in names
+    return "bytes_read" in names
 
 
 def reached(columns: Iterable[str], ledger: str, started: str, before: int) -> str:
@@ -204,7 +204,7 @@ def identifier(kind: str, *components: pa.Array) -> pa.Array:
 def views(ledger: str, *, raw: bool = False) -> dict[str, str]:
     """Return the SQL of each view over the ledger, which is a table reference such as ``delta.`path` ``.
 
-    Those over the ledger of a raw depot say of rejections which octets they are, and of microbatches how many.
+    Those over the ledger of a raw depot say of rejections which bytes they are, and of microbatches how many.
     """
     beside = {name: [f"`{one}`" for one in of] if raw else [] for name, of in _RAW_VIEWS.items()}
     batch, rejected = ", ".join(BATCH), ", ".join([*REJECTED, *beside["rejected_messages"]])

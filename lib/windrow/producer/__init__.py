@@ -1,8 +1,8 @@
 """The producer: messages into a depot, batched on the way, without a JVM.
 
 A commit to a Delta table takes some ten milliseconds, whatever it carries. So nobody commits message by message: a
-*lane* holds what is sent for up to `hold_ms` or until enough is there, and the one committer thread that a depot has in
-a process writes it in one commit. Whoever sent a message holds a future of its acknowledgement, which says in which
+*queue* holds what is sent for up to `linger_ms` or until enough is there, and the one committer thread that a depot has
+in a process writes it in one commit. Whoever sent a message holds a future of its acknowledgement, which says in which
 depot version it lies and what number it has.
 
 Each commit records in the depot's log up to which number its producer has come. So a producer that starts again knows

@@ -44,19 +44,19 @@ class Batch:
         """Tell whether somebody waits for every message of it, so that nobody is left to send more."""
         return self.awaited == len(self.deliveries)
 
-    def add(self, row: Sent, octets: int, now: float, waiting: Callable[[Batch], None]) -> Delivery:
+    def add(self, row: Sent, byte_count: int, now: float, waiting: Callable[[Batch], None]) -> Delivery:
         """Take a message."""
-        delivery = self._promise(octets, now, waiting)
+        delivery = self._promise(byte_count, now, waiting)
         self.sent.append(row)
         return delivery
 
-    def hold(self, octets: int, now: float, waiting: Callable[[Batch], None]) -> Delivery:
+    def hold(self, byte_count: int, now: float, waiting: Callable[[Batch], None]) -> Delivery:
         """Promise the table that was given."""
-        return self._promise(octets, now, waiting)
+        return self._promise(byte_count, now, waiting)
 
-    def _promise(self, octets: int, now: float, waiting: Callable[[Batch], None]) -> Delivery:
+    def _promise(self, byte_count: int, now: float, waiting: Callable[[Batch], None]) -> Delivery:
         delivery = Delivery(lambda: waiting(self))
-        self.reserved += octets
+        self.reserved += byte_count
         self.times.append(now)
         self.deliveries.append(delivery)
         return delivery

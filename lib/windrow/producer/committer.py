@@ -1,4 +1,4 @@
-"""The committer: one thread for each depot in a process, which commits what its lanes hold, one batch after the other.
+"""The committer: one thread for each depot in a process, which commits what its queues hold, one batch after the other.
 
 More writers would give less: each commit to a table waits for the other. A second thread looks at deadlines, because a
 disk that hangs holds up the first one.
@@ -17,7 +17,7 @@ from windrow.delta.lock import keep_recent
 from windrow.errors import DeliveryTimeout, ProducerFenced, ProducerInUse, WindrowError, first_line
 from windrow.producer.batch import Batch
 from windrow.producer.delivery import Position
-from windrow.producer.lane import SECOND, Bell, Lane, not_known
+from windrow.producer.queue import SECOND, Bell, ProducerQueue, not_known
 from windrow.producer.state import State
 from windrow.producer.writer import DepotWriter, Entry
 from windrow.settings.settings import ProducerPart
@@ -27,18 +27,18 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts
 
 
 class Committer:
-    """The lanes of one depot and the threads that serve them."""
+    """The queues of one depot and the threads that serve them."""
 
     def __init__(self, location: str, schema: pa.Schema, keep: str, unused: Callable[[Committer], None]) -> None:
         """Open the depot, or make it, for messages or chunks, by the schema.
 
-        `unused` is called when a commit ended for which no lane is left.
+        `unused` is called when a commit ended for which no queue is left.
         """
         self.location, self._unused = location, unused
         self._writer = DepotWriter.made(location, schema, keep)
         self._opening = threading.Lock()
         self._bell = Bell.new(time.monotonic)
-        self._lanes: dict[str, Lane] = {}
+        self._queues: dict[str, ProducerQueue] = {}
         self._delivering = False
         self._stopped = False
         for work in (self._commit_all, self._watch):
@@ -53,56 +53,56 @@ class Committer:
         """Return how far a producer has come in the depot now."""
         return DepotWriter(self.location, raw=self._writer.raw).recorded(name)
 
-    def join(self, name: str, chosen: ProducerPart) -> Lane:
-        """Return the lane of an id, which several producers may share; wait while it closes. Raises ProducerInUse."""
+    def join(self, name: str, chosen: ProducerPart) -> ProducerQueue:
+        """Return the queue of an id, which several producers may share; wait while it closes. Raises ProducerInUse."""
         while True:
             self._await_closed(name)
             with self._opening:
-                if (lane := self._joined(name, chosen)) is not None:
-                    return lane
+                if (queue := self._joined(name, chosen)) is not None:
+                    return queue
 
-    def _joined(self, name: str, chosen: ProducerPart) -> Lane | None:
-        """Return the lane of an id with one user more, None while it closes."""
-        lane = self._lanes.get(name)
-        if lane is not None and lane.state is State.CLOSING:
+    def _joined(self, name: str, chosen: ProducerPart) -> ProducerQueue | None:
+        """Return the queue of an id with one user more, None while it closes."""
+        queue = self._queues.get(name)
+        if queue is not None and queue.state is State.CLOSING:
             return None
-        if lane is None or lane.state is not State.OPEN:
+        if queue is None or queue.state is not State.OPEN:
             reached, raw = self.recorded(name), self._writer.raw
             if chosen.durable:
                 keep_recent(self.location)
             ended = raw and reached.mark is not None
-            lane = Lane(name, chosen, reached.sequence, self._bell, ordered=raw, ended=ended)
+            queue = ProducerQueue(name, chosen, reached.sequence, self._bell, ordered=raw, ended=ended)
             with self._bell.lock:
-                self._lanes[name] = lane
-        if lane.chosen != chosen:
+                self._queues[name] = queue
+        if queue.chosen != chosen:
             raise ProducerInUse(
                 f"producer {name!r} is open in this process with other settings",
                 "Share its settings, or give this one an id of its own.",
             )
-        lane.users += 1
-        return lane
+        queue.users += 1
+        return queue
 
-    def leave(self, lane: Lane, timeout: float) -> None:
-        """Let a producer go; the last one of a lane closes it."""
+    def leave(self, queue: ProducerQueue, timeout: float) -> None:
+        """Let a producer go; the last one of a queue closes it."""
         with self._opening:
-            lane.users -= 1
-            last = not lane.users
+            queue.users -= 1
+            last = not queue.users
             if last:
-                lane.begin_to_close()
+                queue.begin_to_close()
         if not last:
-            lane.flush(timeout)
+            queue.flush(timeout)
             return
-        lane.close(timeout)
+        queue.close(timeout)
         with self._bell.lock:
-            if self._lanes.get(lane.name) is lane:
-                del self._lanes[lane.name]
+            if self._queues.get(queue.name) is queue:
+                del self._queues[queue.name]
             self._bell.ended.notify_all()
 
     def _await_closed(self, name: str) -> None:
-        """Wait while the lane of an id closes. Raises ProducerInUse where that would be to wait for itself."""
+        """Wait while the queue of an id closes. Raises ProducerInUse where that would be to wait for itself."""
         with self._bell.lock:
-            while (lane := self._lanes.get(name)) is not None and lane.state is State.CLOSING:
-                if self.is_own_thread() or lane.closer == threading.get_ident():
+            while (queue := self._queues.get(name)) is not None and queue.state is State.CLOSING:
+                if self.is_own_thread() or queue.closer == threading.get_ident():
                     raise ProducerInUse(
                         f"producer {name!r} is being closed, and a callback of a message cannot wait for that",
                         "Open it in a thread of its own, or under another id.",
@@ -110,17 +110,17 @@ class Committer:
                 self._bell.ended.wait()
 
     def close(self, timeout: float) -> None:
-        """Close every lane."""
-        for lane in list(self._lanes.values()):
-            lane.close(timeout)
+        """Close every queue."""
+        for queue in list(self._queues.values()):
+            queue.close(timeout)
 
     def stop_unless_used(self) -> bool:
-        """End the threads if no lane is left; tell whether they end.
+        """End the threads if no queue is left; tell whether they end.
 
         While a commit hangs that everybody gave up they stay: whoever comes next under its id goes on behind it.
         """
         with self._bell.lock:
-            self._stopped = not self._lanes and not self._delivering
+            self._stopped = not self._queues and not self._delivering
             self._bell.work.notify_all()
             self._bell.deadlines.notify_all()
             return self._stopped
@@ -133,90 +133,90 @@ class Committer:
 
     def _commit_all(self) -> None:
         while (found := self._next()) is not None:
-            lane, batch = found
+            queue, batch = found
             try:
-                self._deliver(lane, batch)
+                self._deliver(queue, batch)
             except Exception:
                 LOG.exception("the committer of %s went on after an error of its own", self.location)
             with self._bell.lock:
                 self._delivering = False
-                left = bool(self._lanes)
+                left = bool(self._queues)
             if not left:
                 self._unused(self)
 
-    def _next(self) -> tuple[Lane, Batch] | None:
+    def _next(self) -> tuple[ProducerQueue, Batch] | None:
         """Wait for the batch that is due first; None at the end."""
         with self._bell.lock:
             while not self._stopped:
                 now = self._bell.now()
-                due = [(at, lane) for lane in self._lanes.values() if (at := lane.due_at()) is not None]
-                at, lane = min(due, key=lambda one: one[0], default=(None, None))
-                if at is not None and lane is not None and at <= now:
+                due = [(at, queue) for queue in self._queues.values() if (at := queue.due_at()) is not None]
+                at, queue = min(due, key=lambda one: one[0], default=(None, None))
+                if at is not None and queue is not None and at <= now:
                     self._delivering = True
-                    return lane, lane.take()
+                    return queue, queue.take()
                 self._bell.work.wait(None if at is None else at - now)
         return None
 
-    def _deliver(self, lane: Lane, batch: Batch) -> None:
+    def _deliver(self, queue: ProducerQueue, batch: Batch) -> None:
         """Commit a batch, and tell what became of it."""
         began = self._bell.now()
         try:
-            version = self._persist(lane, batch)
+            version = self._persist(queue, batch)
         except Exception as error:  # noqa: BLE001 - whatever it is, the senders get it
-            self._failed(lane, batch, error)
+            self._failed(queue, batch, error)
             return
-        first = lane.sequence + 1
+        first = queue.sequence + 1
         with self._bell.lock:
-            lane.committed(batch, batch.messages, began)
+            queue.committed(batch, batch.messages, began)
         batch.acknowledge(version, first)
         with self._bell.lock:
-            lane.settled(batch)
+            queue.settled(batch)
 
-    def _persist(self, lane: Lane, batch: Batch) -> int:
+    def _persist(self, queue: ProducerQueue, batch: Batch) -> int:
         """Commit, again after what may pass, until the deadline. Raises DeliveryTimeout, ProducerFenced."""
         pause, said, hint = FIRST_PAUSE, "there was no time for an attempt", ""
         while True:
             try:
-                lane.sequence = self._writer.reached(lane.name, lane.sequence, batch.note)
-                rows = batch.table(lane.sequence + 1, self.schema)
-                if not self._is_awaited(lane, batch):
-                    raise self._given_up(lane, batch, said, hint)
-                entry = Entry(lane.name, lane.sequence, batch.note, batch.mark)
-                return self._writer.append(rows, entry, lane.chosen.durable)
+                queue.sequence = self._writer.reached(queue.name, queue.sequence, batch.note)
+                rows = batch.table(queue.sequence + 1, self.schema)
+                if not self._is_awaited(queue, batch):
+                    raise self._given_up(queue, batch, said, hint)
+                entry = Entry(queue.name, queue.sequence, batch.note, batch.mark)
+                return self._writer.append(rows, entry, queue.chosen.durable)
             except WindrowError as error:
                 if not error.retryable:
                     raise
                 said, hint = f"the last attempt failed: {error.message}", error.hint
                 LOG.warning("a commit to %s failed: %s", self.location, error.message)
             with self._bell.lock:
-                if not self._is_awaited(lane, batch, pause):
-                    raise self._given_up(lane, batch, said, hint)
-                self._bell.room.wait_for(lambda: lane.state is State.CLOSED, pause)
-                lane.counters.retries += 1
+                if not self._is_awaited(queue, batch, pause):
+                    raise self._given_up(queue, batch, said, hint)
+                self._bell.room.wait_for(lambda: queue.state is State.CLOSED, pause)
+                queue.counters.retries += 1
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _is_awaited(self, lane: Lane, batch: Batch, pause: float = 0.0) -> bool:
+    def _is_awaited(self, queue: ProducerQueue, batch: Batch, pause: float = 0.0) -> bool:
         """Tell whether anybody will still wait for a batch after a pause: else nobody is told that it is committed."""
-        return self._bell.now() + pause < batch.deadline and lane.state is not State.CLOSED
+        return self._bell.now() + pause < batch.deadline and queue.state is not State.CLOSED
 
-    def _given_up(self, lane: Lane, batch: Batch, said: str, hint: str) -> DeliveryTimeout:
-        if self._writer.in_doubt(lane.name, batch.note):
+    def _given_up(self, queue: ProducerQueue, batch: Batch, said: str, hint: str) -> DeliveryTimeout:
+        if self._writer.in_doubt(queue.name, batch.note):
             return not_known(said)
-        seconds = lane.chosen.delivery_timeout / SECOND
+        seconds = queue.chosen.delivery_timeout / SECOND
         return DeliveryTimeout(f"the message was not committed within {seconds:g} s, {said}", hint)
 
-    def _failed(self, lane: Lane, batch: Batch, error: Exception) -> None:
+    def _failed(self, queue: ProducerQueue, batch: Batch, error: Exception) -> None:
         ended: Callable[[], None] = _nothing
         with self._bell.lock:
-            lane.failed(batch)
+            queue.failed(batch)
             if isinstance(error, ProducerFenced):
-                ended = lane.fence(error)
-            elif lane.ordered:
-                ended = lane.break_off()
-        LOG.error("%d messages of producer %s were not committed: %s", batch.messages, lane.name, first_line(error))
+                ended = queue.fence(error)
+            elif queue.ordered:
+                ended = queue.break_off()
+        LOG.error("%d messages of producer %s were not committed: %s", batch.messages, queue.name, first_line(error))
         batch.fail(error)
         with self._bell.lock:
-            lane.settled(batch)
+            queue.settled(batch)
         ended()
 
     # The thread that watches the deadlines.
@@ -226,12 +226,12 @@ class Committer:
             with self._bell.lock:
                 if self._stopped:
                     return
-                firsts = [at for lane in self._lanes.values() if (at := lane.first_deadline()) is not None]
+                firsts = [at for queue in self._queues.values() if (at := queue.first_deadline()) is not None]
                 wait = min(firsts, default=None)
                 if wait is None or wait > self._bell.now():
                     self._bell.deadlines.wait(None if wait is None else wait - self._bell.now())
                     continue
-                expired = [lane.expire() for lane in self._lanes.values()]
+                expired = [queue.expire() for queue in self._queues.values()]
             for say in expired:
                 say()
 

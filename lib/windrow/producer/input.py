@@ -9,9 +9,9 @@ import time
 from collections.abc import Sequence
 
 from windrow.errors import FileRefused
-from windrow.producer.lines import KEPT_OCTETS
+from windrow.producer.lines import KEPT_BYTES
 
-BLOCK_OCTETS = 1_048_576
+BLOCK_BYTES = 1_048_576
 BEGIN = b"\xef\xbb\xbf"  # what some programs put before the first line
 
 
@@ -38,10 +38,10 @@ class Input:
     `unfinished` tells that the last line that was taken has no end: it may be one that is still being written.
     """
 
-    def __init__(self, descriptor: int, stop: Stop, most_octets: int) -> None:
-        """Read until the end or a stop; of a line with more than `most_octets` only the beginning is kept."""
+    def __init__(self, descriptor: int, stop: Stop, most_bytes: int) -> None:
+        """Read until the end or a stop; of a line with more than `most_bytes` only the beginning is kept."""
         self._descriptor, self._stop = descriptor, stop
-        self._longest = max(most_octets, KEPT_OCTETS) + 1
+        self._longest = max(most_bytes, KEPT_BYTES) + 1
         self._lines: list[bytes] = []
         self._rest = b""
         self._begun = self._ended = False
@@ -53,11 +53,11 @@ class Input:
             pass
         return bool(self._lines) or self._ended
 
-    def take(self, rows: int, octets: int, seconds: float) -> list[bytes]:
+    def take(self, rows: int, byte_count: int, seconds: float) -> list[bytes]:
         """Wait for lines, and return them when so many are there, or so long after the first; none at the end."""
         found: list[bytes] = []
         held, until = 0, None
-        while len(found) < rows and held < octets:
+        while len(found) < rows and held < byte_count:
             if not self._lines and not self._read(None if until is None else max(until - time.monotonic(), 0)):
                 break
             taken = self._lines[: rows - len(found)]
@@ -78,7 +78,7 @@ class Input:
         if self._ended or not ready:
             return False
         try:
-            block = os.read(self._descriptor, BLOCK_OCTETS)
+            block = os.read(self._descriptor, BLOCK_BYTES)
         except BlockingIOError:
             return True
         except OSError as error:
@@ -106,5 +106,5 @@ class Fingerprint:
 
     def add(self, lines: Sequence[bytes]) -> int:
         """Go on by some lines, and return what tells all of them: a positive number of 63 bits."""
-        self._digest.update(b"".join([line[:KEPT_OCTETS].rstrip() + b"\n" for line in lines]))
+        self._digest.update(b"".join([line[:KEPT_BYTES].rstrip() + b"\n" for line in lines]))
         return int.from_bytes(self._digest.digest()) >> 1

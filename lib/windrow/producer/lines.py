@@ -19,7 +19,7 @@ from windrow.model.timestamps import EPOCH, MICROSECOND, microseconds_of
 from windrow.producer.fields import Fields
 from windrow.producer.row import GREATEST, LEAST, table_of
 
-KEPT_OCTETS = 1_024  # of a line that is too large
+KEPT_BYTES = 1_024  # of a line that is too large
 REQUIRED = ("key", "type", "event_time")
 
 
@@ -57,9 +57,9 @@ class Portion:
 class Reader:
     """Makes messages of lines."""
 
-    def __init__(self, fields: Fields, source: str, most_octets: int) -> None:
-        """Read by `fields`; `source` is that of a line that names none, a line of more octets is no message."""
-        self._fields, self._most_octets = fields, most_octets
+    def __init__(self, fields: Fields, source: str, most_bytes: int) -> None:
+        """Read by `fields`; `source` is that of a line that names none, a line of more bytes is no message."""
+        self._fields, self._most_bytes = fields, most_bytes
         self._source = fields.texts.get("source", source)
         self._known = frozenset(fields.names.values())
 
@@ -71,29 +71,23 @@ class Reader:
         columns = {name: self._column(name, instead.get(name), objects, reasons) for name in messages.COLUMNS}
         if self._fields.whole:
             columns["payload"] = [line.decode(errors="replace").strip() for line in lines]
-        for at in reasons:
-            self._reject(columns, at, lines[at], instead)
+        for at, reason in reasons.items():
+            self._reject(columns, at, lines[at], reason, now)
         faults = [Fault(first + at, reasons[at]) for at in sorted(reasons)]
         return Portion(first, table_of(columns.values(), messages.schema(pa.string())), faults)
 
     def _objects(self, lines: Sequence[bytes], reasons: dict[int, str]) -> list[dict[str, Any]]:
-        """Return what each line says, an empty object where it is no message."""
-        found = []
+        """Return what each line says, an empty object where it is none."""
+        objects: list[dict[str, Any]] = []
         for at, line in enumerate(lines):
             try:
-                found.append(self._object(line))
+                found = _decoded(line, self._most_bytes)
             except Unfit as unfit:
-                reasons[at] = str(unfit)
-                found.append({})
-        return found
-
-    def _object(self, line: bytes) -> dict[str, Any]:
-        if len(line) > self._most_octets:
-            raise Unfit(f"it has more than {self._most_octets:,} octets")
-        found = _decoded(line)
-        if not self._fields.whole and not found.keys() <= self._known:
-            raise Unfit(f"no column takes its field {min(found.keys() - self._known)!r}")
-        return found
+                found, reasons[at] = {}, str(unfit)
+            if not self._fields.whole and not found.keys() <= self._known:
+                reasons[at] = f"no column takes its field {min(found.keys() - self._known)!r}"
+            objects.append(found)
+        return objects
 
     def _column(self, name: str, instead: Any, objects: list[dict[str, Any]], reasons: dict[int, str]) -> list[Any]:
         """Return a column; most are of one kind and need no look at each value."""
@@ -111,25 +105,25 @@ class Reader:
                 values[at] = _converted(name, field, value, instead)
             except Unfit as unfit:
                 reasons.setdefault(at, str(unfit))
+                values[at] = None
         return values
 
-    def _reject(self, columns: dict[str, list[Any]], at: int, line: bytes, instead: dict[str, Any]) -> None:
-        """Make a row that the batcher rejects, with the line for whoever looks after it."""
-        kept = line if len(line) <= self._most_octets else line[:KEPT_OCTETS]
-        row = dict.fromkeys(REQUIRED) | {
-            "source": self._source,
-            "received_at": instead["received_at"],
-            "sequence": None,
-        }
-        for name, value in (row | {"payload": kept.decode(errors="backslashreplace")}).items():
+    def _reject(self, columns: dict[str, list[Any]], at: int, line: bytes, reason: str, now: int) -> None:
+        """Make a row that the batcher rejects: without a time, with the key and type, the reason and the line."""
+        kept = line if len(line) <= self._most_bytes else line[:KEPT_BYTES]
+        told = json.dumps({"reason": reason, "line": kept.decode(errors="backslashreplace")}, ensure_ascii=False)
+        row = {"source": self._source, "event_time": None, "received_at": now, "sequence": None, "payload": told}
+        for name, value in row.items():
             columns[name][at] = value
 
 
-def _decoded(line: bytes) -> dict[str, Any]:
+def _decoded(line: bytes, most_bytes: int) -> dict[str, Any]:
+    if len(line) > most_bytes:
+        raise Unfit(f"it has more than {most_bytes:,} bytes")
     try:
         found = DECODER.decode(line.decode())
     except UnicodeDecodeError as error:
-        raise Unfit(f"it is no UTF-8 at octet {error.start + 1}") from None
+        raise Unfit(f"it is no UTF-8 at byte {error.start + 1}") from None
     except json.JSONDecodeError as error:
         said = f"it is no JSON: {error.msg} at character {error.pos + 1}" if error.doc.strip() else "it is empty"
         raise Unfit(said) from None

@@ -12,7 +12,7 @@ WINDOW_SECONDS = 60.0
 class Metrics:
     """The figures of a producer: totals since it began, averages and rates of the last minute (0 where nothing was).
 
-    A record is a message, a request a commit. Times are milliseconds, sizes octets, rates per second.
+    A record is a message, a request a commit. Times are milliseconds, sizes bytes, rates per second.
     """
 
     record_send_total: int
@@ -35,18 +35,18 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A commit: when it ended (monotonic seconds), its messages and octets, seconds in the queue and of the commit."""
+    """A commit: when it ended (monotonic seconds), its messages and bytes, seconds in the queue and of the commit."""
 
     ended: float
     messages: int
-    octets: int
+    byte_count: int
     queued_sum: float
     queued_most: float
     took: float
 
 
 class Counters:
-    """What happened so far; whoever changes it holds the lock of its lane."""
+    """What happened so far; whoever changes it holds the lock of its queue."""
 
     def __init__(self, begun: float) -> None:
         self._begun = begun
@@ -73,8 +73,8 @@ class Counters:
             record_error_total=self.errors,
             record_retry_total=self.retries,
             records_per_request_avg=_ratio(messages, requests),
-            batch_size_avg=_ratio(sum(one.octets for one in recent), requests),
-            batch_size_max=max((one.octets for one in recent), default=0),
+            batch_size_avg=_ratio(sum(one.byte_count for one in recent), requests),
+            batch_size_max=max((one.byte_count for one in recent), default=0),
             record_queue_time_avg=1_000 * _ratio(sum(one.queued_sum for one in recent), messages),
             record_queue_time_max=1_000 * max((one.queued_most for one in recent), default=0.0),
             request_total=self.requests,

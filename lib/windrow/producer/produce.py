@@ -67,7 +67,7 @@ class Production:
     ) -> None:
         """Send what `lines` gives and `reader` understands, in portions as `chosen` has them."""
         self._producer, self._lines, self._reader, self._listener = producer, lines, reader, listener
-        self._limits = (chosen.hold_rows, chosen.hold_bytes, chosen.hold_ms / 1_000)
+        self._limits = (chosen.batch_rows, chosen.batch_bytes, chosen.linger_ms / 1_000)
         self._fingerprint = Fingerprint()
         self._taken = 0
         self._flying: tuple[Future[Ack], Portion] | None = None
@@ -97,10 +97,10 @@ class Production:
 
     def _skip(self, position: Position) -> None:
         """Pass over the lines that are in the depot. Raises OtherInput when they are not those that were sent."""
-        rows, octets, seconds = self._limits
+        rows, byte_count, seconds = self._limits
         mark = None
         while self._taken < position.sequence:
-            lines = self._lines.take(min(rows, position.sequence - self._taken), octets, seconds)
+            lines = self._lines.take(min(rows, position.sequence - self._taken), byte_count, seconds)
             if not lines and self._lines.stopped:
                 return
             if not lines:

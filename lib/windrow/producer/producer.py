@@ -21,7 +21,7 @@ PAYLOADS = {"string": pa.string(), "binary": pa.binary()}
 class Producer(Sender):
     """Sends messages into a depot: held for a moment, committed together, acknowledged one by one.
 
-    Threads may share it, and several of one id and the same settings share one lane. A process that was forked needs
+    Threads may share it, and several of one id and the same settings share one queue. A process that was forked needs
     its own: a copy refuses.
     """
 
@@ -47,7 +47,7 @@ class Producer(Sender):
 
     @property
     def binary(self) -> bool:
-        """Tell whether the depot holds octets, where others hold texts."""
+        """Tell whether the depot holds bytes, where others hold texts."""
         return self._form.binary
 
     def send(

@@ -1,4 +1,4 @@
-"""The producer of raw octets: buffers of a raw source into a raw depot, numbered on the way."""
+"""The producer of raw bytes: buffers of a raw source into a raw depot, numbered on the way."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windrow.producer.sender import Sender, required_name
 
 
 class RawProducer(Sender):
-    """Sends the octets of one raw source into a raw depot, each buffer as a chunk, in the order of sending.
+    """Sends the bytes of one raw source into a raw depot, each buffer as a chunk, in the order of sending.
 
     Where a buffer ends means nothing. When a chunk is not committed, none behind it is: all that is held fails, and the
     producer takes no more. Opened again, it goes on behind `last_sequence()`. For the rest it is as `Producer`.
@@ -57,13 +57,13 @@ class RawProducer(Sender):
 
     def _chunk(self, buffer: object, last: bool, sequence: int | None) -> ChunkRow:
         if not isinstance(buffer, bytes | bytearray | memoryview):
-            raise MessageRefused(f"a buffer of type {type(buffer).__name__} is no octets", "Send bytes.")
-        octets = bytes(buffer)
+            raise MessageRefused(f"a buffer of type {type(buffer).__name__} is no bytes", "Send bytes.")
+        content = bytes(buffer)
         most = self._chosen.max_message_bytes
-        if len(octets) > most:
+        if len(content) > most:
             raise MessageRefused(
-                f"a buffer of {len(octets):,} octets is larger than max_message_bytes, {most:,}",
+                f"a buffer of {len(content):,} bytes is larger than max_message_bytes, {most:,}",
                 "Nothing of it was sent. Send it in pieces: where one ends means nothing.",
             )
         number = None if sequence is None else required_number("sequence", sequence)
-        return ChunkRow(self.source, number, octets, bool(last), time.time_ns() // 1_000)
+        return ChunkRow(self.source, number, content, bool(last), time.time_ns() // 1_000)

@@ -14,7 +14,7 @@ from windrow.delta.creation import require_messages, require_raw
 from windrow.delta.locations import absolute
 from windrow.model import chunks
 from windrow.producer.committer import Committer
-from windrow.producer.lane import Lane
+from windrow.producer.queue import ProducerQueue
 from windrow.settings.settings import ProducerPart
 
 EXIT_SECONDS = 120.0
@@ -30,8 +30,8 @@ class Registry:
 
     def join(
         self, location: str, name: str, chosen: ProducerPart, schema: pa.Schema, keep: str
-    ) -> tuple[Committer, Lane]:
-        """Return the committer of a depot, and the lane of an id. Raises TableRefused for a depot of other rows."""
+    ) -> tuple[Committer, ProducerQueue]:
+        """Return the committer of a depot, and the queue of an id. Raises TableRefused for a depot of other rows."""
         place = absolute(location)
         with self._lock:
             committer = self._committers.get(place)
@@ -46,9 +46,9 @@ class Registry:
                 self._guests[place] -= 1
                 self._stop(committer)
 
-    def leave(self, committer: Committer, lane: Lane, timeout: float) -> None:
+    def leave(self, committer: Committer, queue: ProducerQueue, timeout: float) -> None:
         """Let a producer go, and a committer that serves none."""
-        committer.leave(lane, timeout)
+        committer.leave(queue, timeout)
         self.stop(committer)
 
     def stop(self, committer: Committer) -> None:

@@ -18,7 +18,7 @@ from windrow.model import messages
 from windrow.model.timestamps import microseconds_of
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
-ROW_OCTETS = 48  # times, number and what lists take beside the texts
+ROW_BYTES = 48  # times, number and what lists take beside the texts
 
 
 class Row(NamedTuple):
@@ -33,10 +33,10 @@ class Row(NamedTuple):
     payload: str | bytes | None
 
     @property
-    def octets(self) -> int:
+    def byte_count(self) -> int:
         """Return how much of the buffer it takes."""
-        texts = _octets(self.source) + _octets(self.key or "") + _octets(self.type or "")
-        return ROW_OCTETS + texts + _octets(self.payload or b"")
+        texts = _bytes(self.source) + _bytes(self.key or "") + _bytes(self.type or "")
+        return ROW_BYTES + texts + _bytes(self.payload or b"")
 
     @property
     def ends(self) -> bool:
@@ -49,14 +49,14 @@ class ChunkRow(NamedTuple):
 
     raw_source: str
     sequence: int | None
-    octets_sent: bytes
+    bytes_sent: bytes
     last: bool
     received_at: int
 
     @property
-    def octets(self) -> int:
+    def byte_count(self) -> int:
         """Return how much of the buffer it takes."""
-        return ROW_OCTETS + len(self.octets_sent)
+        return ROW_BYTES + len(self.bytes_sent)
 
     @property
     def ends(self) -> bool:
@@ -73,7 +73,7 @@ class Form:
 
     source: str
     binary: bool
-    most_octets: int
+    most_bytes: int
 
     def row(
         self,
@@ -97,9 +97,9 @@ class Form:
             None if sequence is None else required_number("sequence", sequence),
             _payload(payload, self.binary),
         )
-        if ready.octets > self.most_octets:
+        if ready.byte_count > self.most_bytes:
             raise MessageRefused(
-                f"a message of {ready.octets:,} octets is larger than max_message_bytes, {self.most_octets:,}",
+                f"a message of {ready.byte_count:,} bytes is larger than max_message_bytes, {self.most_bytes:,}",
                 "Nothing of it was sent. Send less, or raise max_message_bytes.",
             )
         return ready
@@ -186,7 +186,7 @@ def required_number(name: str, value: object) -> int:
     return value
 
 
-def _octets(value: str | bytes) -> int:
+def _bytes(value: str | bytes) -> int:
     return len(value) if isinstance(value, bytes) or value.isascii() else len(value.encode())
 
 
@@ -218,20 +218,20 @@ def _time(name: str, value: object) -> int:
 
 
 def _payload(value: object, binary: bool) -> str | bytes | None:
-    """Return a payload as the depot holds it: octets or text."""
+    """Return a payload as the depot holds it: bytes or text."""
     if value is None:
         return None
     if isinstance(value, str):
         return _encoded("payload", value) if binary else _text("payload", value)
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise MessageRefused(f"payload = {value!r} is neither text nor octets", "Encode it, for example as JSON.")
-    octets = bytes(value)
+        raise MessageRefused(f"payload = {value!r} is neither text nor bytes", "Encode it, for example as JSON.")
+    content = bytes(value)
     if binary:
-        return octets
+        return content
     try:
-        return octets.decode()
+        return content.decode()
     except UnicodeDecodeError as error:
         raise MessageRefused(
-            f"the payload is no text: {error.reason} at octet {error.start}",
-            "This depot holds texts; one of octets is made with payload = 'binary'.",
+            f"the payload is no text: {error.reason} at byte {error.start}",
+            "This depot holds texts; one of bytes is made with payload = 'binary'.",
         ) from error

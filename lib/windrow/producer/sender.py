@@ -1,4 +1,4 @@
-"""What producers of messages and of chunks have in common: a lane of a committer, and its life."""
+"""What producers of messages and of chunks have in common: a queue of a committer, and its life."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECOND = 1_000_000
 class Sender:
     """Sends rows into a depot: held for a moment, committed together, acknowledged one by one.
 
-    Threads may share it, and several of one name and the same settings share one lane. A process that was forked needs
+    Threads may share it, and several of one name and the same settings share one queue. A process that was forked needs
     its own: a copy refuses.
     """
 

@@ -21,7 +21,7 @@ from windrow.delta.mending import mend
 from windrow.delta.table import UNTRIMMED, Snapshot, history, open_table, reading, writing
 from windrow.errors import NotKept, ProducerFenced, TableRefused
 from windrow.model import chunks, messages
-from windrow.model.commits import FEED, OCTETS
+from windrow.model.commits import BYTES, FEED
 from windrow.producer.delivery import Position
 
 REOPENED_EVERY = 20  # commits: each one through the same handle is slower than the one before
@@ -154,7 +154,7 @@ class DepotWriter:
     def _write(self, rows: pa.Table, entry: Entry) -> int:
         numbers, said = entry.numbers(rows.num_rows), entry.said
         if self.raw:
-            said |= {OCTETS: str(pc.sum(pc.binary_length(rows["bytes"])).as_py())}
+            said |= {BYTES: str(pc.sum(pc.binary_length(rows["bytes"])).as_py())}
         for field in self._others:
             rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
         write_deltalake(

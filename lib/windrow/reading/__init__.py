@@ -7,27 +7,27 @@ from __future__ import annotations
 
 from windrow.model.timestamps import time_text
 from windrow.reading.details import batch, batches, rejection, rejections
-from windrow.reading.distribution import Spread, spread
+from windrow.reading.distribution import Distribution, distribution
 from windrow.reading.figures import NeededDelay, Status
 from windrow.reading.history import history
 from windrow.reading.overview import status, waiting
-from windrow.reading.time_range import Stretch, stretch
+from windrow.reading.time_range import TimeRange, time_range
 from windrow.reading.trace import Arrival, trace
 
 __all__ = [
     "Arrival",
+    "Distribution",
     "NeededDelay",
-    "Spread",
     "Status",
-    "Stretch",
+    "TimeRange",
     "batch",
     "batches",
+    "distribution",
     "history",
     "rejection",
     "rejections",
-    "spread",
     "status",
-    "stretch",
+    "time_range",
     "time_text",
     "trace",
     "waiting",

@@ -89,8 +89,8 @@ class Ledger:
     def payload(self) -> pa.DataType:
         """Return the payload's type: binary where the ledger says so, else string."""
         type_ = pa.schema(self.table.schema().to_arrow()).field("payload").type
-        octets = pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_)
-        return pa.binary() if octets else pa.string()
+        binary = pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_)
+        return pa.binary() if binary else pa.string()
 
     def progress(self) -> Progress:
         """Return the progress row. Raises TableRefused when there is not exactly one, or of another schema version."""

@@ -17,10 +17,10 @@ ID = re.compile(r"batch/[^/]*/[^/]*/(?P<start>-?\d+)/\d+")
 START = "CAST(window_start AS BIGINT)"
 
 
-def batch(ledger: str, id: str, idle_grace: int | None = IDLE_GRACE) -> dict[str, Any]:  # noqa: A002 - the column
+def batch(ledger: str, id: str, idle_timeout: int | None = IDLE_GRACE) -> dict[str, Any]:  # noqa: A002 - the column
     """Return a batch with its messages; an open one has `closing`: what it waits for.
 
-    `idle_grace` is the setting, in microseconds (None: never). Raises NotFound, TableMissing, TableRefused.
+    `idle_timeout` is the setting, in microseconds (None: never). Raises NotFound, TableMissing, TableRefused.
     """
     book = open_ledger(ledger)
     start = _start_of(id)
@@ -28,7 +28,7 @@ def batch(ledger: str, id: str, idle_grace: int | None = IDLE_GRACE) -> dict[str
     found = _read(book, ("open", "closed"), where)
     if not found:
         raise NotFound(f"there is no batch {id}", _nearest(book, id, start))
-    return _explained(book, found, idle_grace)[0]
+    return _explained(book, found, idle_timeout)[0]
 
 
 def batches(
@@ -37,7 +37,7 @@ def batches(
     key: str | None = None,
     source: str | None = None,
     limit: int = 20,
-    idle_grace: int | None = IDLE_GRACE,
+    idle_timeout: int | None = IDLE_GRACE,
 ) -> list[dict[str, Any]]:
     """Return batches with their messages: of the open ones those that began first, of the closed ones last.
 
@@ -53,7 +53,7 @@ def batches(
     starts = [row["start"] for row in chosen]
     among = ", ".join(quoted(row["id"]) for row in chosen)
     where = f"id IN ({among}) AND {START} BETWEEN {min(starts)} AND {max(starts)}"
-    return _explained(book, _read(book, state, where, order), idle_grace)
+    return _explained(book, _read(book, state, where, order), idle_timeout)
 
 
 def rejection(ledger: str, id: str) -> dict[str, Any]:  # noqa: A002 - the column
@@ -109,7 +109,7 @@ def _nearest(book: Ledger, id_: str, start: int) -> str:
     return f"The nearest of its stream is {near[0]['id']}." if near else "Its stream has no batches in this ledger."
 
 
-def _explained(book: Ledger, found: list[dict[str, Any]], idle_grace: int | None) -> list[dict[str, Any]]:
+def _explained(book: Ledger, found: list[dict[str, Any]], idle_timeout: int | None) -> list[dict[str, Any]]:
     """Add to open batches what they wait for."""
     waiting = [row for row in found if row["state"] == "open"]
     if not waiting:
@@ -120,7 +120,7 @@ def _explained(book: Ledger, found: list[dict[str, Any]], idle_grace: int | None
     timeouts = {row["id"]: row["end"] + delay for row in ends}
     for row in waiting:
         row["timeout"] = time_text(timeouts[row["id"]])
-        row["closing"] = _closing(timeouts[row["id"]], clocks[row["source"]], idle_grace)
+        row["closing"] = _closing(timeouts[row["id"]], clocks[row["source"]], idle_timeout)
     return found
 
 
@@ -130,10 +130,10 @@ def _clocks(book: Ledger) -> dict[str, dict[str, int]]:
     return {row.pop("source"): row for row in rows}
 
 
-def _closing(timeout: int, clock: dict[str, int], idle_grace: int | None) -> dict[str, Any]:
-    """Say what an open batch waits for: its source's clock, or the idle tick `idle_grace` after the idle clock."""
+def _closing(timeout: int, clock: dict[str, int], idle_timeout: int | None) -> dict[str, Any]:
+    """Say what an open batch waits for: its source's clock, or the idle tick `idle_timeout` after the idle clock."""
     missing = timeout - clock["floor"]
-    idle_at = None if idle_grace is None else clock["seen_at"] + max(0, timeout + idle_grace - clock["clock"])
+    idle_at = None if idle_timeout is None else clock["seen_at"] + max(0, timeout + idle_timeout - clock["clock"])
     if missing > 0:
         why = f"the clock of its source stands {durations.text(missing)} before the timeout"
         when = f"with the first message of its source that arrives at {time_text(timeout)} or later"

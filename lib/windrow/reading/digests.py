@@ -111,8 +111,8 @@ def _plain(piece: pa.RecordBatch) -> pa.RecordBatch:
     return plain(pa.table(piece)).combine_chunks().to_batches(max_chunksize=max(piece.num_rows, 1))[0]
 
 
-def _rows(rows: pa.RecordBatch, octets: pa.Array, content: pa.Array) -> pa.Table:
-    columns = [rows["id"], rows["state"], rows["microbatch"], canonical.digests(octets), content]
+def _rows(rows: pa.RecordBatch, encoded: pa.Array, content: pa.Array) -> pa.Table:
+    columns = [rows["id"], rows["state"], rows["microbatch"], canonical.digests(encoded), content]
     return pa.table(columns, schema=ROW)
 
 

@@ -28,7 +28,7 @@ WAITS = pa.schema([("wait_ms", pa.int64()), ("messages", pa.int64())])
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class Distribution:
     """Batches by size, and messages counted by delay and by wait, in whole milliseconds (floored).
 
     `sizes` has a row a batch; `delays` counts by `name` (of a source, or of a type where there is one source),
@@ -49,9 +49,9 @@ class Spread:
         return dict(zip(*(counted[name].to_pylist() for name in ("outcome", "messages_sum")), strict=True))
 
 
-def spread(
+def distribution(
     ledger: str, key: str | None = None, source: str | None = None, begin: int | None = None, end: int | None = None
-) -> Spread:
+) -> Distribution:
     """Read the batches whose windows begin in [begin, end) (microseconds) and the messages rejected with such a time.
 
     Raises NotFound when there is none, TableMissing, TableRefused.
@@ -67,7 +67,7 @@ def spread(
     sources = pa.concat_tables([sizes.select(["source"]), refusing])["source"]
     by = "source" if pc.count_distinct(sources).as_py() > 1 else "type"
     accepted, waits = _accepted(book, in_batches, by)
-    return Spread(
+    return Distribution(
         sizes=sizes,
         delays=_sum(pa.concat_tables([*accepted, *_rejected(book, refused, by)])),
         waits=waits,

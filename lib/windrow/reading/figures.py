@@ -23,7 +23,7 @@ class DepotState:
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerState:
+class LedgerFigures:
     """Which ledger it is."""
 
     path: str
@@ -89,7 +89,7 @@ class Rejections:
 
     reason: str
     messages: int
-    off_by_us: int
+    missed_by_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class TooOld:
 
     source: str
     messages: int
-    off_by_us: int
+    missed_by_us: int
     raised: int
     needed_delay_us: int
 
@@ -166,7 +166,7 @@ class Status:
     """All that `windrow status` says. `microbatches` begins with the latest."""
 
     depot: DepotState
-    ledger: LedgerState
+    ledger: LedgerFigures
     lag: Lag
     rules: dict[str, Any]
     clocks: tuple[SourceClock, ...]

@@ -17,7 +17,7 @@ from windrow.reading.figures import (
     ClosedBatches,
     DepotState,
     Lag,
-    LedgerState,
+    LedgerFigures,
     MicrobatchRow,
     NeededDelay,
     OldestBatch,
@@ -49,7 +49,7 @@ def status(depot: str, ledger: str, now: int) -> Status:
     clocks = _clocks(book)
     return Status(
         depot=state,
-        ledger=LedgerState(ledger, book.table.version(), progress.start_from, progress.paused),
+        ledger=LedgerFigures(ledger, book.table.version(), progress.start_from, progress.paused),
         lag=lag,
         rules=_in_words(progress.rules),
         clocks=clocks,
@@ -141,8 +141,8 @@ def _open_for(book: Ledger, now: int) -> int:
 
 def _refused(book: Ledger) -> list[dict[str, Any]]:
     columns = (
-        "reason, source, count(*) AS messages, max(off_by_us) AS off_by_us, "
-        f"count(*) FILTER (WHERE raised_by_us > 0) AS raised, max({AGE}) AS needed_delay_us"
+        "reason, source, count(*) AS messages, max(missed_by_us) AS missed_by_us, "
+        f"count(*) FILTER (WHERE clock_lead_us > 0) AS raised, max({AGE}) AS needed_delay_us"
     )
     return records(book.rows("rejected", columns, rest="GROUP BY reason, source ORDER BY reason, source"))
 
@@ -151,7 +151,7 @@ def _by_reason(refused: list[dict[str, Any]]) -> tuple[Rejections, ...]:
     reasons: dict[str, Rejections] = {}
     for row in refused:
         known = reasons.get(row["reason"], Rejections(row["reason"], 0, 0))
-        furthest = max(known.off_by_us, row["off_by_us"])
+        furthest = max(known.missed_by_us, row["missed_by_us"])
         reasons[row["reason"]] = Rejections(row["reason"], known.messages + row["messages"], furthest)
     return tuple(sorted(reasons.values(), key=lambda one: (-one.messages, one.reason)))
 

@@ -34,7 +34,7 @@ REMEDIES = {
     "format_codec": "each chunk must be whole frames of [format] codec, none larger than max_decoded_bytes",
     "format_columns": "each record must have as many columns as [format] fields or the header names",
     "format_conflict": "each chunk needs a number of its own; a source that begins anew needs another name",
-    "format_encoding": "text must be UTF-8; a field of type binary takes any octets",
+    "format_encoding": "text must be UTF-8; a field of type binary takes any bytes",
     "format_gap": "chunks that come late need a larger [format] max_held_bytes",
     "format_invalid": "every chunk needs raw_source, sequence from 1 on, bytes and received_at",
     "format_oversize": "a larger [format] max_record_bytes takes it, if a quote or delimiter is not what is missing",

@@ -14,7 +14,7 @@ MESSAGES = "sum(CASE state WHEN 'rejected' THEN 1 ELSE message_count END)"
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class TimeRange:
     """Batches and rejected messages of the `chosen` of `streams` streams that have messages there."""
 
     batches: pa.Table
@@ -23,14 +23,14 @@ class Stretch:
     streams: int
 
 
-def stretch(
+def time_range(
     ledger: str,
     key: str | None = None,
     source: str | None = None,
     begin: int | None = None,
     end: int | None = None,
     most: int = 6,
-) -> Stretch:
+) -> TimeRange:
     """Read the `most` streams with the most messages, of a key or source if given, in [begin, end) (microseconds).
 
     A batch belongs there when its window, up to the timeout, does; a rejected message when its way from event time to
@@ -52,7 +52,7 @@ def stretch(
         raise _nothing(key, source, bounded=begin is not None or end is not None)
     among = " OR ".join(f"source = {quoted(row['source'])} AND key = {quoted(row['key'])}" for row in busiest)
     batches, rejected = (pa.schema(fields(book.payload)) for fields in (tables.batch_fields, tables.rejected_fields))
-    return Stretch(
+    return TimeRange(
         batches=_read(book, ("open", "closed"), batches, f"({among}) AND {in_batches}"),
         rejected=_read(book, ("rejected",), rejected, f"({among}) AND {refused}"),
         chosen=tuple((row["source"], row["key"]) for row in busiest),

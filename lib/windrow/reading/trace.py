@@ -156,7 +156,7 @@ class _History:
     ) -> Arrival:
         microbatch = refused["microbatch"] if refused else None if version is None else self._read.get(version)
         outcome, why = self._outcome(version, microbatch, held, refused, at)
-        rejection = {name: refused[name] for name in ("id", "reason", "detail", "off_by_us")} if refused else None
+        rejection = {name: refused[name] for name in ("id", "reason", "detail", "missed_by_us")} if refused else None
         return Arrival(
             outcome=outcome,
             key=key,
@@ -201,7 +201,7 @@ class _History:
         given = Refused(
             reason=refused["reason"],
             detail=refused["detail"],
-            off_by=refused["off_by_us"] or 0,
+            off_by=refused["missed_by_us"] or 0,
             source=refused["source"],
             event_time=at,
             received_at=refused["received_at_us"],

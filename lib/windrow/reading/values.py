@@ -1,4 +1,4 @@
-"""Rows as JSON knows them: times as ISO 8601 text in UTC, octets as text.
+"""Rows as JSON knows them: times as ISO 8601 text in UTC, bytes as text.
 
 Python values become Arrow arrays nowhere here: that would import pandas, where it is installed, which takes longer than
 everything else that `windrow status` does.
@@ -22,14 +22,14 @@ BASE64 = "base64:"
 def records(table: pa.Table) -> list[dict[str, Any]]:
     """Return the rows of a table as values that JSON knows.
 
-    Octets that are no UTF-8 become `base64:` and their base64 text.
+    Bytes that are no UTF-8 become `base64:` and their base64 text.
     """
     convert = _converter(pa.struct(list(table.schema)))
     return [convert(row) for row in counted(table).to_pylist()]
 
 
-def octets(text: str) -> str | bytes:
-    """Return what `records` made a text of: text, or octets that are none."""
+def unescaped(text: str) -> str | bytes:
+    """Return what `records` made a text of: text, or bytes that are none."""
     if text.startswith(BASE64):
         with suppress(ValueError):
             found = base64.b64decode(text.removeprefix(BASE64), validate=True)

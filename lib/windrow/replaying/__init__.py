@@ -1,7 +1,7 @@
 """Replay: the log again, into a new ledger, and compared with what the ledger has.
 
 What a ledger holds follows from the depot and from what the ledger recorded beside it: ticks, flushes, rules. So the
-same depot versions with the same record must give the same again, to the last octet of the canonical form, in
+same depot versions with the same record must give the same again, to the last byte of the canonical form, in
 microbatches of any size. Under other rules, or without the recorded ticks, the comparison says what would have been:
 which batches appear, disappear or change, and where their messages went.
 

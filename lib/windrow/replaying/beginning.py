@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from windrow.columnar.arrow import plain
 from windrow.delta.creation import create_ledger
+from windrow.delta.table import scanned
 from windrow.engine.protocol import Engine
 from windrow.errors import TableRefused
 from windrow.model import tables
@@ -21,7 +22,8 @@ def begin(engine: Engine, into: str, span: Span, rules: str, keep: str) -> None:
     if span.begin is None:
         engine.create_ledger(_first(engine, span, rules), keep)
     else:
-        create_ledger(into, _copied(span.begin), keep)
+        with scanned(span.begin.table) as found:
+            create_ledger(into, _copied(span.begin, found), keep)
 
 
 def _first(engine: Engine, span: Span, rules: str) -> pa.Table:
@@ -38,12 +40,8 @@ def _first(engine: Engine, span: Span, rules: str) -> pa.Table:
     return first_rows(schema, {None: Reached(depot.id, start_from, reached, None)}, rules)
 
 
-def _copied(ledger: Ledger) -> pa.RecordBatchReader:
-    """Return all rows of a ledger, piece by piece.
-
-    Arrow reads them: delta-rs cannot run a query inside a write of its own.
-    """
+def _copied(ledger: Ledger, found: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """Return the rows of a ledger as a new one takes them, piece by piece."""
     schema = tables.ledger_schema(ledger.payload, raw=ledger.raw)
-    found = ledger.table.to_pyarrow_dataset().scanner(columns=schema.names).to_reader()
-    pieces = (rows for piece in found for rows in plain(pa.table(piece)).cast(schema).to_batches())
+    pieces = (rows for piece in found for rows in plain(pa.table(piece)).select(schema.names).cast(schema).to_batches())
     return pa.RecordBatchReader.from_batches(schema, pieces)

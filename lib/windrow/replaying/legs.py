@@ -116,8 +116,8 @@ def _floors(clocks: Iterable[Mapping[str, Any]], name: str) -> Floors:
 
 def _bounds(ledger: Ledger, among: str) -> dict[int, int]:
     """Return for microbatches that rejected messages as ahead of the clock the last stamp that was not (us)."""
-    columns = "microbatch, received_at, off_by_us"
+    columns = "microbatch, received_at, missed_by_us"
     ahead = plain(ledger.rows("rejected", columns, f"reason = 'clock_ahead' AND {among}"))
-    bound = pc.subtract(ahead["received_at"].cast(pa.int64()), ahead["off_by_us"])
+    bound = pc.subtract(ahead["received_at"].cast(pa.int64()), ahead["missed_by_us"])
     grouped = ahead.append_column("bound", bound).group_by("microbatch").aggregate([("bound", "min")])
     return dict(zip(grouped["microbatch"].to_pylist(), grouped["bound_min"].to_pylist(), strict=True))

@@ -38,8 +38,8 @@ class Moves:
         Of messages that are alike in every column it is only known how many are where, so they are paired in order.
         """
         both = pa.concat_tables([before, after]).combine_chunks()
-        octets = canonical.joined([canonical.netstrings(both[name].combine_chunks()) for name in COLUMNS])
-        message = octets.dictionary_encode().indices.to_numpy().astype(np.int64)
+        encoded = canonical.joined([canonical.netstrings(both[name].combine_chunks()) for name in COLUMNS])
+        message = encoded.dictionary_encode().indices.to_numpy().astype(np.int64)
         encoded = both["place"].combine_chunks().dictionary_encode()
         place = encoded.indices.to_numpy().astype(np.int64)
         split = before.num_rows

@@ -24,7 +24,7 @@ from windrow.engine.protocol import Engine
 from windrow.errors import BrokenPromise, DepotChanged
 from windrow.formats.part import FormatPart
 from windrow.model.floors import Floors, Ints
-from windrow.model.step import Outcome, Step, Task, Wanted, no_streams
+from windrow.model.step import BatchFilter, Step, StepResult, Task, no_streams
 from windrow.reading.digests import Streams
 from windrow.replaying.legs import Leg
 from windrow.replaying.ticks import Ticks
@@ -48,7 +48,7 @@ class Chosen:
         """Return what the step was set to."""
         return self.step.settings
 
-    def __call__(self, task: Task, messages: pa.Table, processing_time: Ints, live: pa.Table) -> Outcome:
+    def __call__(self, task: Task, messages: pa.Table, processing_time: Ints, live: pa.Table) -> StepResult:
         """Process the messages of the chosen streams."""
         chosen = np.ones(messages.num_rows, np.bool_)
         for name, values in self.streams.named.items():
@@ -58,7 +58,7 @@ class Chosen:
         outcome = self.step(task, messages.take(pa.array(rows)), processing_time[rows], live)
         return replace(outcome, refusals=replace(outcome.refusals, row=rows[outcome.refusals.row]))
 
-    def wanted(self, floors: Floors, streams: Callable[[], pa.Table | None] = no_streams) -> Wanted:
+    def wanted(self, floors: Floors, streams: Callable[[], pa.Table | None] = no_streams) -> BatchFilter:
         """Return which open batches can change."""
         return self.step.wanted(floors, streams)
 
@@ -134,7 +134,8 @@ class Player:
                 if part is None:
                     raise BrokenPromise(f"depot versions {reached + 1} to {stop} have messages, and none arrived")
                 messages = part.formatted(microbatch.primed.partial)
-            self._committed(microbatch.run_messages(messages, leg.latest).messages)
+            done = microbatch.run_messages(messages, leg.latest, arrivals.listed.marks)
+            self._committed(done.messages)
 
     def _tick(self, engine: Engine, rules: str, upto: int | None = None) -> None:
         """Play in one the ticks that were recorded up to a depot version (default: all), if they raise a floor."""

@@ -84,7 +84,7 @@ class Replay:
 
     @property
     def equal(self) -> bool:
-        """Tell whether both say the same, to the last octet of the canonical form."""
+        """Tell whether both say the same, to the last byte of the canonical form."""
         return self.recorded.digest == self.replayed.digest
 
     @property

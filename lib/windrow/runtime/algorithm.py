@@ -17,20 +17,20 @@ from windrow.model.floors import Floors, FloorsByVersion
 if TYPE_CHECKING:
     from windrow.delta.log import Table
     from windrow.engine.arrivals import Slice
-    from windrow.engine.processed import Processed
     from windrow.engine.protocol import Engine
-    from windrow.runtime.progress import Primed
+    from windrow.engine.result import MicrobatchResult
+    from windrow.runtime.progress import LedgerState
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class MicrobatchInput:
     """One turn of an algorithm: the state that was primed, what arrived (None: nothing was read), and the clocks.
 
     `latest` is the greatest stamp that is not ahead of the clock (microseconds), `now` the wall time at which the
     attempt began, `engine` the one at work. With `flush` all that is open is to be finished.
     """
 
-    primed: Primed
+    primed: LedgerState
     arrived: Slice | None
     floors: FloorsByVersion
     latest: int
@@ -69,17 +69,17 @@ class Algorithm(Protocol):
     def schema(self, depots: Sequence[Table]) -> pa.Schema:
         """Return the columns of a ledger that is made for it and some depots."""
 
-    def require(self, primed: Primed, depot: Table) -> None:
+    def require(self, primed: LedgerState, depot: Table) -> None:
         """Raise an error when the ledger as it stands cannot go on with this algorithm and depot."""
 
-    def options(self, primed: Primed) -> Options:
+    def options(self, primed: LedgerState) -> Options:
         """Return what was set in the ledger."""
 
-    def process(self, turn: Turn) -> Processed:
+    def process(self, turn: MicrobatchInput) -> MicrobatchResult:
         """Return the ledger rows that change."""
 
-    def due(self, primed: Primed, now: int) -> Floors | None:
+    def due(self, primed: LedgerState, now: int) -> Floors | None:
         """Return the floors to which a tick is due at wall time `now`; None when none is."""
 
-    def follow(self, primed: Primed) -> Floors:
+    def follow(self, primed: LedgerState) -> Floors:
         """Return the floors that go with a change from the recorded settings to these."""

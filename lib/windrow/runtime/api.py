@@ -7,15 +7,15 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from windrow.engine import open_engine
-from windrow.engine.dry_run import Rehearsal
+from windrow.engine.dry_run import DryRunEngine
 from windrow.engine.protocol import Engine, WholeEngine
 from windrow.model.clock import Clock
 from windrow.model.results import Committed
 from windrow.operate import Observer, Run, chosen, observed
-from windrow.runtime.background_maintenance import Caretaker
+from windrow.runtime.background_maintenance import BackgroundMaintenance
 from windrow.runtime.batcher import Batcher
 from windrow.runtime.idle import idle_run
-from windrow.runtime.opening import Inlet
+from windrow.runtime.opening import DepotReader
 from windrow.runtime.runner import Runner, Summary
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
@@ -69,7 +69,7 @@ def opened(
 
     In a dry run nothing reaches the tables.
     """
-    used = cast("Engine", Rehearsal(engine)) if dry_run else engine
+    used = cast("Engine", DryRunEngine(engine)) if dry_run else engine
     with watched(engine, used.name, settings, clock, observers, report) as called:
         if dry_run:
             called["maintain"] = tuple
@@ -101,15 +101,15 @@ def watched(
             told.committed(done)
             report(done)
 
-        caretaker = Caretaker(engine, settings, clock, told, others)
-        yield {"report": committed, "retrying": told.retrying, "maintain": caretaker}
+        background = BackgroundMaintenance(engine, settings, clock, told, others)
+        yield {"report": committed, "retrying": told.retrying, "maintain": background}
 
 
 def batcher_of(settings: Settings) -> Batcher:
     """Return the batcher that the settings ask for."""
-    return Batcher.of(settings.rules.build(), settings.idle_grace)
+    return Batcher.of(settings.rules.build(), settings.idle_timeout)
 
 
 def batching_runner(engine: Engine, settings: Settings, clock: Clock, **called: Any) -> Runner:
     """Return the runner that batches the messages of one depot; `called` is what `Runner` calls."""
-    return Runner([Inlet(None, engine, settings)], batcher_of(settings), settings, clock, **called)
+    return Runner([DepotReader(None, engine, settings)], batcher_of(settings), settings, clock, **called)

@@ -1,4 +1,4 @@
-"""The caretaker of a run that goes on: between two microbatches it looks after ledger and depot, now and then.
+"""The background of a run that goes on: between two microbatches it looks after ledger and depot, now and then.
 
 Once in `maintain_every` it tidies the ledger, and once a day it does all that `windrow maintain` does: the rest looks
 at every file and at the whole log of the depot, which would be too much for every hour, and what it removes has been
@@ -22,7 +22,7 @@ SECOND = 1_000_000  # microseconds
 DAY = 86_400 * SECOND
 
 
-class Caretaker:
+class BackgroundMaintenance:
     """Is called between microbatches, and looks after the tables when it is time."""
 
     def __init__(

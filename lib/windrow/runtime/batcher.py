@@ -10,30 +10,30 @@ import pyarrow as pa
 from windrow.batching.rules import Rules
 from windrow.batching.step import Batching
 from windrow.delta.log import Table
-from windrow.engine.processed import Processed
+from windrow.engine.result import MicrobatchResult
 from windrow.errors import MessagesError, TableRefused, UsageError
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.soundness import DAMAGED
 from windrow.model.step import Step, Task, no_streams
-from windrow.runtime.algorithm import Options, Turn
-from windrow.runtime.progress import Primed
+from windrow.runtime.algorithm import MicrobatchInput, Options
+from windrow.runtime.progress import LedgerState
 
 
 @dataclass(frozen=True, slots=True)
 class Batcher:
     """Batches messages with a step, which is `Batching` by rules or stands around it.
 
-    An idle tick closes what is overdue for `idle_grace` (microseconds).
+    An idle tick closes what is overdue for `idle_timeout` (microseconds).
     """
 
     step: Step
-    idle_grace: int = 0
+    idle_timeout: int = 0
 
     @classmethod
-    def of(cls, rules: Rules, idle_grace: int | None = None) -> Batcher:
+    def of(cls, rules: Rules, idle_timeout: int | None = None) -> Batcher:
         """Return the batcher of some rules."""
-        return cls(Batching(rules), idle_grace or 0)
+        return cls(Batching(rules), idle_timeout or 0)
 
     @property
     def settings(self) -> str:
@@ -45,8 +45,8 @@ class Batcher:
         [depot] = depots
         return tables.ledger_schema(depot.payload, raw=depot.raw)
 
-    def require(self, primed: Primed, depot: Table) -> None:
-        """Raise MessagesError when payloads became text that were octets, or the other way round."""
+    def require(self, primed: LedgerState, depot: Table) -> None:
+        """Raise MessagesError when payloads became text that were bytes, or the other way round."""
         if depot.payload != primed.payload:
             raise MessagesError(
                 f"the payloads of the depot are {depot.payload}, the ledger holds them as {primed.payload}",
@@ -54,28 +54,28 @@ class Batcher:
                 "(--ledger).",
             )
 
-    def options(self, primed: Primed) -> Options:  # noqa: ARG002 - one ledger is as another
+    def options(self, primed: LedgerState) -> Options:  # noqa: ARG002 - one ledger is as another
         """Return that nothing is set in a ledger: the settings hold."""
         return Options()
 
-    def process(self, turn: Turn) -> Processed:
+    def process(self, turn: MicrobatchInput) -> MicrobatchResult:
         """Batch what arrived together with the open batches that it can change."""
         task = Task(self.step, turn.floors, turn.latest, turn.microbatch, turn.flush)
         streams = no_streams if turn.arrived is None else turn.arrived.streams
         wanted = None if turn.flush else self.step.wanted(turn.floors.after, streams)
         return turn.engine.process(task, turn.arrived, turn.primed.fence, wanted)
 
-    def due(self, primed: Primed, now: int) -> Floors | None:
+    def due(self, primed: LedgerState, now: int) -> Floors | None:
         """Return for each source the greatest timeout of an open batch that its idle clock has passed."""
         clocks = primed.sources.idle(now)
-        idle = Floors(clocks.source, clocks.floor - self.idle_grace)
+        idle = Floors(clocks.source, clocks.floor - self.idle_timeout)
         passed = primed.open.ended(self.step.wanted(idle).passed)
         if not len(passed.source):
             return None
         ended = primed.fence.open.ended(passed)
         return self.step.due(ended) if len(ended.source) else None
 
-    def follow(self, primed: Primed) -> Floors:
+    def follow(self, primed: LedgerState) -> Floors:
         """Return the floors with which what was too old before stays so under these rules."""
         before, now = recorded_rules(primed.rules).max_delay, recorded_rules(self.settings).max_delay
         floors = primed.sources.floors

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from windrow.delta.locations import absolute, local_path
-from windrow.delta.log import DeltaRsLog
+from windrow.delta.log import DeltaRsLog, added
 from windrow.delta.table import beyond_files, latest_table
 from windrow.engine import choose, from_platform, require_spark
 from windrow.engine.embedded.engine import EmbeddedEngine
@@ -41,9 +41,9 @@ def idle_run(settings: Settings, algorithm: Algorithm, now: int) -> Summary | No
     begins_elsewhere = "start_from" in settings.model_fields_set and settings.start_from != state.start_from
     if begins_elsewhere or state.rules != algorithm.settings:
         return None
-    added = DeltaRsLog(depot).rows_added(state.depot_version, found.version)
-    is_due = settings.idle_grace is not None and algorithm.due(state, now) is not None
-    return None if is_due or set(added.values()) - {0} else Summary("spark")
+    new = added(DeltaRsLog(depot).commits(state.depot_version), state.depot_version, found.version)
+    is_due = settings.idle_timeout is not None and algorithm.due(state, now) is not None
+    return None if is_due or set(new.values()) - {0} else Summary("spark")
 
 
 def _may_look(settings: Settings) -> bool:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from windrow.delta.maintenance import Compacted
-from windrow.engine.protocol import Upkeep, WholeEngine
+from windrow.engine.protocol import TableMaintenance, WholeEngine
 from windrow.model import chunks, tables
 from windrow.model.durations import microseconds
 from windrow.model.results import ROLES, Maintained, Role
@@ -30,7 +30,7 @@ from windrow.settings.settings import Settings
 
 FINAL = ("closed", "rejected", "microbatch")
 HEADSTART = 3_600_000_000  # microseconds
-SMALL = 4 * 1024 * 1024  # octets
+SMALL = 4 * 1024 * 1024  # bytes
 Progress = Callable[[Role, str], None]
 
 
@@ -78,7 +78,7 @@ class _Table:
     """One of the tables, and how it is to be looked after."""
 
     role: Role
-    upkeep: Upkeep
+    upkeep: TableMaintenance
     settings: Settings
     dry_run: bool
     progress: Callable[[str], None]

@@ -14,6 +14,7 @@ Failure before the commit leaves nothing; failure after it is found by the next 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
@@ -22,8 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.engine.arrivals import Arrived, Slice
-from windrow.engine.processed import Counts, Processed
 from windrow.engine.protocol import Engine, Merged
+from windrow.engine.result import Counts, MicrobatchResult
 from windrow.errors import PhaseTimeout, ShortRead, require
 from windrow.formats.raw.byte_counts import Volume
 from windrow.model import tables
@@ -31,8 +32,8 @@ from windrow.model.clock import UNKNOWN, Clock
 from windrow.model.floors import Floors, FloorsByVersion
 from windrow.model.messages import SUMMARY, times
 from windrow.model.results import Committed, Kind
-from windrow.runtime.algorithm import Algorithm, Turn
-from windrow.runtime.progress import Primed, Reached, Sources, control_rows, mark_of, prime
+from windrow.runtime.algorithm import Algorithm, MicrobatchInput
+from windrow.runtime.progress import LedgerState, Reached, Sources, control_rows, prime
 from windrow.version import VERSION
 
 KEEPS_RULES = ("pause", "resume", "rollback", "option")
@@ -46,7 +47,7 @@ class Plan:
     summary: pa.Table
     floors: FloorsByVersion
     depot_version: int
-    depot_mark: str | None
+    commit_fingerprint: str | None
     volume: Volume | None = None
 
     @property
@@ -66,15 +67,18 @@ class Microbatch:
         self._begun = clock.elapsed()
         self._phases: dict[str, float] = {}
         self.started_at = clock.now()
-        self.primed: Primed = prime(engine, depot)
+        self.primed: LedgerState = prime(engine, depot)
         self._timeout = algorithm.options(self.primed).phase_timeout
         self._phase("prime_ms")
 
-    def run_messages(self, read: Arrived, latest: int) -> Committed:
-        """Process the messages of the next depot versions; those stamped after `latest` are ahead of the clock."""
+    def run_messages(self, read: Arrived, latest: int, marks: Mapping[int, str]) -> Committed:
+        """Process the messages of the next depot versions; those stamped after `latest` are ahead of the clock.
+
+        The ledger remembers the last version by its commit's mark.
+        """
         self._begin()
         arrived = read.formatted(self.primed.partial)
-        plan = _plan(arrived, latest, self.primed, mark_of(self._engine, max(arrived.expected)))
+        plan = _plan(arrived, latest, self.primed, marks.get(max(arrived.expected)))
         self._phase("plan_ms")
         processed = self._process(plan, arrived, latest)
         moved = plan.summary.filter(pc.is_valid(plan.summary["stamp"]))["source"].combine_chunks().unique()
@@ -94,14 +98,14 @@ class Microbatch:
 
         The recorded rules stay in force as well. Other rules may only come with the floors that go with them.
         """
-        return self.run_alone("pause" if paused else "resume", Processed.nothing(self.primed.progress.schema))
+        return self.run_alone("pause" if paused else "resume", MicrobatchResult.nothing(self.primed.progress.schema))
 
-    def run_alone(self, kind: Kind, processed: Processed, reached: Reached | None = None) -> Committed:
+    def run_alone(self, kind: Kind, processed: MicrobatchResult, reached: Reached | None = None) -> Committed:
         """Commit rows that come of no messages, and with `reached` another position in the depot."""
         sources = self.primed.sources
         plan = self._nothing_read(kind, sources.floors)
         if reached is not None:
-            plan = replace(plan, depot_version=reached.version, depot_mark=reached.mark)
+            plan = replace(plan, depot_version=reached.version, commit_fingerprint=reached.mark)
         self._phase("process_ms")
         return self._commit(plan, processed, sources.ticked(sources.floors))
 
@@ -109,17 +113,23 @@ class Microbatch:
         """Return the plan of a microbatch without messages, at the floors that hold after it."""
         self._begin()
         primed = self.primed
-        plan = Plan(kind, SUMMARY.empty_table(), FloorsByVersion.none(after), primed.depot_version, primed.depot_mark)
+        plan = Plan(
+            kind, SUMMARY.empty_table(), FloorsByVersion.none(after), primed.depot_version, primed.commit_fingerprint
+        )
         self._phase("plan_ms")
         return plan
 
-    def _process(self, plan: Plan, arrived: Slice | None, latest: int, flush: bool = False) -> Processed:
-        turn = Turn(self.primed, arrived, plan.floors, latest, self.started_at, self.attempt, self._engine, flush)
+    def _process(self, plan: Plan, arrived: Slice | None, latest: int, flush: bool = False) -> MicrobatchResult:
+        turn = MicrobatchInput(
+            self.primed, arrived, plan.floors, latest, self.started_at, self.attempt, self._engine, flush
+        )
         processed = self._algorithm.process(turn)
         self._phase("process_ms")
         return processed
 
-    def _commit(self, plan: Plan, processed: Processed, moved: Sources, flushed_at: Floors | None = None) -> Committed:
+    def _commit(
+        self, plan: Plan, processed: MicrobatchResult, moved: Sources, flushed_at: Floors | None = None
+    ) -> Committed:
         """Write the microbatch in one commit.
 
         The fence makes the commit fail when another driver moved the ledger since prime, because a second count of
@@ -134,7 +144,7 @@ class Microbatch:
             "paused": plan.kind == "pause" or (self.primed.paused and plan.kind != "resume"),
             "rules": self._rules(plan),
         }
-        reached = replace(self.primed.reached, version=plan.depot_version, mark=plan.depot_mark)
+        reached = replace(self.primed.reached, version=plan.depot_version, mark=plan.commit_fingerprint)
         control = control_rows(self.primed, moved, processed.open, advanced, reached)
         form = self._engine.commit_form(processed)
         history = self._history(plan, processed, form, moved, flushed_at, token)
@@ -167,7 +177,7 @@ class Microbatch:
         return self.primed.rules if plan.kind in KEEPS_RULES else self._algorithm.settings
 
     def _history(
-        self, plan: Plan, processed: Processed, form: str, moved: Sources, flushed_at: Floors | None, token: str
+        self, plan: Plan, processed: MicrobatchResult, form: str, moved: Sources, flushed_at: Floors | None, token: str
     ) -> pa.Table:
         """Return the history row: what was read, decided and moved, under which rules, and how long it took.
 
@@ -197,7 +207,7 @@ class Microbatch:
             "commit_form": form,
             "token": token,
             "started_at": times(np.array([self.started_at])),
-            **_octets(plan.volume),
+            **_bytes(plan.volume),
             **self._phases,
             **processed.history,
         }
@@ -216,7 +226,7 @@ class Microbatch:
             raise PhaseTimeout(f"{phase} took {took:,.0f} ms", "Raise the option phase_timeout, or lower max_messages.")
 
 
-def _plan(arrived: Slice, latest: int, primed: Primed, mark: str | None) -> Plan:
+def _plan(arrived: Slice, latest: int, primed: LedgerState, mark: str | None) -> Plan:
     """Count the messages, check that the feed gave every row that the depot says it added, compute the floors."""
     summary = arrived.summarise(latest)
     counted = {row["version"]: row["messages"] for row in _per_version(summary).to_pylist()}
@@ -230,11 +240,11 @@ def _plan(arrived: Slice, latest: int, primed: Primed, mark: str | None) -> Plan
     return Plan("data", summary, floors, max(arrived.expected), mark, arrived.volume)
 
 
-def _octets(volume: Volume | None) -> dict[str, object]:
-    """Return what the history says of the octets of a raw depot."""
+def _bytes(volume: Volume | None) -> dict[str, object]:
+    """Return what the history says of the bytes of a raw depot."""
     if volume is None:
         return {}
-    return {f"octets_{name}": getattr(volume, name) for name in ("read", "framed", "rejected", "repeated")}
+    return {f"bytes_{name}": getattr(volume, name) for name in ("read", "framed", "rejected", "repeated")}
 
 
 def _note(number: int, plan: Plan, counts: Counts, token: str, depot: str | None) -> str:
@@ -259,7 +269,7 @@ def _lag(plan: Plan, now: int) -> float | None:
     return None if stamp is None else max(0, now - stamp) / 1_000
 
 
-def _require_expected(merged: Merged, counts: Counts, control: pa.Table, primed: Primed) -> None:
+def _require_expected(merged: Merged, counts: Counts, control: pa.Table, primed: LedgerState) -> None:
     """Compare what the commit says it did with what it had to do."""
     moved_before = pc.is_in(control["source"], primed.sources.source)
     known = counts.known + (1 if primed.depot is None else 2) + int(pc.sum(moved_before).as_py() or 0)

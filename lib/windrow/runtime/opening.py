@@ -9,18 +9,20 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from windrow.delta.log import Table
-from windrow.engine.processed import Processed
+from windrow.engine.arrivals import Listed
 from windrow.engine.protocol import Engine
+from windrow.engine.result import MicrobatchResult
 from windrow.errors import DepotChanged, DepotUnreadable, LedgerMoved, OtherDepot, StartFromChanged
+from windrow.model.commits import is_other
 from windrow.model.open_batches import OpenBatches
 from windrow.runtime.algorithm import Algorithm
-from windrow.runtime.progress import Primed, Reached, control_rows, first_rows, mark_of, prime
+from windrow.runtime.progress import LedgerState, Reached, control_rows, first_rows, prime
 from windrow.settings.settings import Settings
 from windrow.settings.start_from import Start
 
 
 @dataclass(frozen=True, slots=True)
-class Inlet:
+class DepotReader:
     """A depot as a ledger reads it: its name (None in a ledger of one), the engine that reads it, how it is set.
 
     Where several depots are at the same time, one of smaller `priority` is read first.
@@ -32,7 +34,7 @@ class Inlet:
     priority: int = 0
 
 
-def open_ledger(inlets: Sequence[Inlet], algorithm: Algorithm, now: int) -> list[Primed]:
+def open_ledger(inlets: Sequence[DepotReader], algorithm: Algorithm, now: int) -> list[LedgerState]:
     """Return the ledger's state for each inlet, creating it on first use; `now` is the wall clock, in microseconds.
 
     While nothing was read of a depot, its `start_from` may change. Raises TableMissing without a depot, OtherDepot for
@@ -50,7 +52,7 @@ def open_ledger(inlets: Sequence[Inlet], algorithm: Algorithm, now: int) -> list
     return [_opened(inlet, algorithm, now) for inlet in inlets]
 
 
-def _opened(inlet: Inlet, algorithm: Algorithm, now: int) -> Primed:
+def _opened(inlet: DepotReader, algorithm: Algorithm, now: int) -> LedgerState:
     """Return the ledger's state for an inlet, with a position in its depot."""
     settings = inlet.settings
     primed = prime(inlet.engine, inlet.name)
@@ -69,7 +71,7 @@ def _opened(inlet: Inlet, algorithm: Algorithm, now: int) -> Primed:
     return _opened(inlet, algorithm, now)
 
 
-def _begin(inlet: Inlet, now: int) -> Reached:
+def _begin(inlet: DepotReader, now: int) -> Reached:
     """Return where `start_from` says that reading begins."""
     depot, start_from = inlet.engine.depot(), inlet.settings.start_from
     _require_feed(depot, inlet.settings)
@@ -77,14 +79,14 @@ def _begin(inlet: Inlet, now: int) -> Reached:
     return Reached(depot.id, start_from, before, None)
 
 
-def _move_start(inlet: Inlet, primed: Primed, now: int) -> None:
+def _move_start(inlet: DepotReader, primed: LedgerState, now: int) -> None:
     """Begin elsewhere: nothing was read yet, so nothing of an earlier choice is left.
 
     When another driver committed first, nothing is done: the ledger has to be looked at again.
     """
     reached = _begin(inlet, now)
     control = control_rows(primed, primed.sources, OpenBatches.none(), {"token": uuid4().hex}, reached)
-    nothing = Processed.nothing(control.schema)
+    nothing = MicrobatchResult.nothing(control.schema)
     note = {"depot": inlet.name, "start_from": reached.start_from}
     with suppress(LedgerMoved):
         inlet.engine.merge(nothing, control, primed.fence, primed.token, json.dumps(note))
@@ -105,43 +107,42 @@ def require_depot(engine: Engine, reached: Reached, settings: Settings) -> Table
     A depot that was set back uses its version numbers again: what comes under them would count as read. It is known
     by its end, or, when it has grown since, by the commit in the place of the last one that was read.
     """
-    depot = engine.depot()
-    if depot.id != reached.depot_id:
-        raise OtherDepot(
-            f"the ledger {settings.ledger} belongs to depot {reached.depot_id}, {settings.depot} is {depot.id}",
-            "Give this depot a ledger of its own (--ledger); if the depot was made anew, its history is another one.",
-        )
+    depot, at = engine.depot(), reached.version
+    commits = engine.depot_commits(at, at) if reached.mark else ()
+    require_listed(Listed.of(depot.id, at + 1, commits), reached, settings)
     if depot.version < reached.version and reached.start_from != f"version:{reached.version + 1}":
         raise DepotChanged(
             f"the ledger has read depot version {reached.version}, the depot {settings.depot} ends at {depot.version}",
             "It was set back or lost its last versions. Bring them back before anything is appended, or begin a new "
             "ledger (--ledger).",
         )
-    if _is_other(mark_of(engine, reached.version), reached.mark):
+    return depot
+
+
+def require_listed(listed: Listed, reached: Reached, settings: Settings) -> None:
+    """Raise OtherDepot or DepotChanged, as `require_depot` does, for versions that were listed of another table."""
+    if listed.depot_id != reached.depot_id:
+        raise OtherDepot(
+            f"the ledger {settings.ledger} belongs to depot {reached.depot_id}, {settings.depot} is {listed.depot_id}",
+            "Give this depot a ledger of its own (--ledger); if the depot was made anew, its history is another one.",
+        )
+    if is_other(listed.marks.get(reached.version), reached.mark):
         raise DepotChanged(
             f"version {reached.version} of the depot {settings.depot} is another commit than the one that was read",
             "It was set back and has grown since. Bring its versions back, or begin a new ledger (--ledger): what took "
             "their numbers is not read.",
         )
-    return depot
-
-
-def _is_other(found: str | None, known: str | None) -> bool:
-    """Tell whether two marks are of different commits; those that were found in different ways cannot be compared."""
-    if found is None or known is None:
-        return False
-    return found.partition(":")[0] == known.partition(":")[0] and found != known
 
 
 @dataclass(slots=True)
-class Reading:
+class DepotCursor:
     """How far a run knows an inlet to be read, and up to where it has looked at the depot without finding more.
 
     `ahead` has the version behind which it looked, and the time of what comes next (microseconds). `turn` says when it
     was read last: whoever waited longest is next, so that a depot which never ends keeps no other one waiting.
     """
 
-    inlet: Inlet
+    inlet: DepotReader
     known: Reached
     covered: int = -1
     ahead: tuple[int, int] | None = None

@@ -26,7 +26,7 @@ from windrow.model.soundness import DAMAGED, require_sound
 WHOLE = ("token", "microbatch", "paused", "rules")
 POSITION = ("depot_version", "depot_id", "start_from")
 BY_SOURCE = ("source", "clock", "floor", "seen_at")
-NOWHERE = {"depot_version": -1, "depot_id": "", "start_from": "", "depot_mark": None}
+NOWHERE = {"depot_version": -1, "depot_id": "", "start_from": "", "commit_fingerprint": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
-class Primed:
+class LedgerState:
     """The state that a microbatch starts from, in a ledger of several depots with the position in the one it reads."""
 
     progress: pa.Table  # the one `progress` row
@@ -91,7 +91,7 @@ class Primed:
     microbatch: int
     depot_version: int
     depot_id: str
-    depot_mark: str | None  # of the commit `depot_version`; None until a microbatch read one
+    commit_fingerprint: str | None  # of the commit `depot_version`; None until a microbatch read one
     start_from: str
     paused: bool
     rules: str
@@ -99,7 +99,7 @@ class Primed:
     @property
     def reached(self) -> Reached:
         """Return how far the depot is read."""
-        return Reached(self.depot_id, self.start_from, self.depot_version, self.depot_mark)
+        return Reached(self.depot_id, self.start_from, self.depot_version, self.commit_fingerprint)
 
     @property
     def begun(self) -> bool:
@@ -118,7 +118,7 @@ class Primed:
         return rows
 
 
-def prime(engine: Engine, depot: str | None = None) -> Primed:
+def prime(engine: Engine, depot: str | None = None) -> LedgerState:
     """Read the live rows, the open batches when they are asked for.
 
     `depot` is the name of the one to be read in a ledger of several. Raises TableMissing, or TableRefused for a ledger
@@ -130,8 +130,8 @@ def prime(engine: Engine, depot: str | None = None) -> Primed:
     whole = progress_row(control)
     position, by_source = _placed(control, whole, depot)
     require_sound(rows, ((whole, WHOLE), (position, POSITION), (by_source, BY_SOURCE)))
-    [reached] = position.select([*POSITION, "depot_mark"]).to_pylist() or [NOWHERE]
-    return Primed(
+    [reached] = position.select([*POSITION, "commit_fingerprint"]).to_pylist() or [NOWHERE]
+    return LedgerState(
         progress=whole,
         depot=depot,
         sources=Sources(
@@ -177,13 +177,8 @@ def _placed(control: pa.Table, whole: pa.Table, depot: str | None) -> tuple[pa.T
     return own.filter(is_position), own.filter(pc.invert(is_position))
 
 
-def mark_of(engine: Engine, version: int) -> str | None:
-    """Return the mark of a commit of the depot, None for one that is not in its log any more, or not yet."""
-    return next((commit.mark for commit in engine.depot_commits(version) if commit.version == version), None)
-
-
 def control_rows(
-    primed: Primed, moved: Sources, opened: OpenBatches, advanced: dict[str, object], reached: Reached
+    primed: LedgerState, moved: Sources, opened: OpenBatches, advanced: dict[str, object], reached: Reached
 ) -> pa.Table:
     """Return the progress row with the `advanced` columns, how far the depot is read, and the sources that changed.
 
@@ -222,7 +217,7 @@ def _position(reached: Reached) -> dict[str, object]:
         "depot_id": reached.depot_id,
         "start_from": reached.start_from,
         "depot_version": reached.version,
-        "depot_mark": reached.mark,
+        "commit_fingerprint": reached.mark,
     }
 
 

@@ -109,7 +109,7 @@ def _depot_has(progress: Mapping[str, Any], settings: Settings) -> bool:
     """Tell whether the depot has the commit that a ledger read last; a ledger of several depots does not say."""
     if local_path(settings.depot) is None or progress.get("depot_id") is None:
         return True
-    reached = Reached(*(progress[name] for name in ("depot_id", "start_from", "depot_version", "depot_mark")))
+    reached = Reached(*(progress[name] for name in ("depot_id", "start_from", "depot_version", "commit_fingerprint")))
     try:
         require_depot(EmbeddedEngine(settings, rows=True), reached, settings)
     except (OtherDepot, DepotChanged):

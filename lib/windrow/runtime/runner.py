@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.engine.arrivals import Arrivals
-from windrow.engine.processed import Processed
+from windrow.engine.result import MicrobatchResult
 from windrow.errors import (
     LedgerBehind,
     LedgerMoved,
@@ -31,8 +31,8 @@ from windrow.model.floors import FloorsByVersion
 from windrow.model.results import Committed, Kind, Maintained, committed_in
 from windrow.runtime.algorithm import Algorithm
 from windrow.runtime.microbatch import Microbatch
-from windrow.runtime.opening import Inlet, Reading, open_ledger
-from windrow.runtime.progress import Primed, Reached
+from windrow.runtime.opening import DepotCursor, DepotReader, open_ledger, require_listed
+from windrow.runtime.progress import LedgerState, Reached
 from windrow.settings.settings import Settings
 
 FIRST_BACKOFF = 500_000
@@ -63,7 +63,7 @@ class Runner:
 
     def __init__(
         self,
-        inlets: Sequence[Inlet],
+        inlets: Sequence[DepotReader],
         algorithm: Algorithm,
         settings: Settings,
         clock: Clock,
@@ -82,7 +82,7 @@ class Runner:
         self._primed_at = self._refused_at = NOWHERE
         self.summary = Summary(inlets[0].engine.name)
         primed = open_ledger(inlets, algorithm, clock.now())
-        self._readings = [Reading(inlet, state.reached) for inlet, state in zip(inlets, primed, strict=True)]
+        self._readings = [DepotCursor(inlet, state.reached) for inlet, state in zip(inlets, primed, strict=True)]
         self._number, self._options = primed[-1].microbatch, algorithm.options(primed[-1])
 
     def once(self) -> Summary:
@@ -115,7 +115,7 @@ class Runner:
         while not self._stopped() and (reading := self._next()):
             self._persist(partial(self._read, reading))
             between()
-        if not self._stopped() and self._settings.idle_grace is not None:
+        if not self._stopped() and self._settings.idle_timeout is not None:
             with suppress(Paused):
                 self._persist_each(self._tick_idle)
         between()
@@ -146,12 +146,16 @@ class Runner:
         self._persist(lambda: self._set_paused(False))
         return self.summary
 
-    def alone(self, kind: Kind, work: Callable[[Primed, list[Inlet]], tuple[Processed, Reached | None]]) -> Summary:
+    def alone(
+        self, kind: Kind, work: Callable[[LedgerState, list[DepotReader]], tuple[MicrobatchResult, Reached | None]]
+    ) -> Summary:
         """Commit what `work` makes of the ledger as it stands, in a microbatch of its own, whether paused or not."""
         self._persist(partial(self._alone, kind, work))
         return self.summary
 
-    def _alone(self, kind: Kind, work: Callable[[Primed, list[Inlet]], tuple[Processed, Reached | None]]) -> None:
+    def _alone(
+        self, kind: Kind, work: Callable[[LedgerState, list[DepotReader]], tuple[MicrobatchResult, Reached | None]]
+    ) -> None:
         microbatch = self._microbatch(self._readings[0])
         processed, reached = work(microbatch.primed, [reading.inlet for reading in self._readings])
         self._done(self._readings[0], microbatch.run_alone(kind, processed, reached))
@@ -165,7 +169,7 @@ class Runner:
             self._done(self._readings[0], microbatch.run_switch(paused))
         self.summary.paused = paused
 
-    def _running(self, reading: Reading, wanted: str) -> Microbatch:
+    def _running(self, reading: DepotCursor, wanted: str) -> Microbatch:
         """Prime a microbatch under the settings of the algorithm. Raises Paused."""
         microbatch = self._microbatch(reading)
         if microbatch.primed.paused:
@@ -180,7 +184,7 @@ class Runner:
     def _stopped(self) -> bool:
         return self.summary.paused or self._clock.wait(0)
 
-    def _next(self) -> Reading | None:
+    def _next(self) -> DepotCursor | None:
         """Return the inlet to read next, None when all depots are read to their ends."""
         behind = [reading for reading in self._readings if reading.behind()]
         if not self._in_step:
@@ -193,7 +197,7 @@ class Runner:
         idle = [self._idle_time(reading) for reading in self._readings if reading not in behind]
         return first if ahead[id(first)] <= min(idle, default=FAR) else None
 
-    def _time_ahead(self, reading: Reading) -> int:
+    def _time_ahead(self, reading: DepotCursor) -> int:
         """Return the greatest clock after the next version of a depot (microseconds), UNKNOWN if it moves none."""
         known, engine = reading.known.version, reading.inlet.engine
         if reading.ahead is None or reading.ahead[0] != known:
@@ -201,7 +205,7 @@ class Runner:
             engine.read(known, reading.covered, partial(self._look_ahead, reading))
         return reading.ahead[1] if reading.ahead else clock.UNKNOWN
 
-    def _look_ahead(self, reading: Reading, arrivals: Arrivals) -> None:
+    def _look_ahead(self, reading: DepotCursor, arrivals: Arrivals) -> None:
         known = reading.known.version
         arrived = arrivals.after(known, 1)
         if arrived is None:
@@ -214,12 +218,12 @@ class Runner:
         moved = summary["source"].drop_null().combine_chunks().unique()
         reading.ahead = (known, int(np.max(after.of(moved), initial=clock.UNKNOWN)))
 
-    def _idle_time(self, reading: Reading) -> int:
+    def _idle_time(self, reading: DepotCursor) -> int:
         """Return the least idle clock of a depot that is read to its end (microseconds), FAR where it has none."""
         microbatch = self._microbatch(reading)
         return int(np.min(microbatch.primed.sources.idle(microbatch.started_at).floor, initial=FAR))
 
-    def _read(self, reading: Reading) -> None:
+    def _read(self, reading: DepotCursor) -> None:
         reading.turn = 1 + max(other.turn for other in self._readings)
         engine = reading.inlet.engine
         upto = engine.depot().version
@@ -234,13 +238,13 @@ class Runner:
         if not (self._stopped() or self._in_step):
             reading.covered = upto
 
-    def _learn(self, reading: Reading, elsewhere: pa.Table) -> None:
+    def _learn(self, reading: DepotCursor, elsewhere: pa.Table) -> None:
         """Report what another process committed, and see whether the ledger was paused meanwhile."""
         for committed in committed_in(elsewhere):
             self._done(reading, committed)
         self._microbatch(reading)
 
-    def _process(self, reading: Reading, arrivals: Arrivals) -> None:
+    def _process(self, reading: DepotCursor, arrivals: Arrivals) -> None:
         """Run a microbatch for each slice of what arrived, starting each from what the ledger says."""
         while not self._clock.wait(0):
             known = reading.known.version
@@ -250,10 +254,10 @@ class Runner:
             microbatch = self._microbatch(reading)
             if microbatch.primed.paused:
                 return
-            if reading.known.version + 1 < arrivals.begin:
+            if reading.known.version + 1 < arrivals.listed.begin:
                 raise LedgerBehind(
                     f"the ledger has read depot version {reading.known.version}, this stream begins at "
-                    f"{arrivals.begin}",
+                    f"{arrivals.listed.begin}",
                     "The ledger was restored while it was running; the stream starts afresh.",
                 )
             if reading.known.version != known:
@@ -261,9 +265,10 @@ class Runner:
             try:
                 if self._followed(reading, microbatch):
                     continue
+                require_listed(arrivals.listed, microbatch.primed.reached, reading.inlet.settings)
                 latest = microbatch.started_at + self._settings.max_clock_skew
                 self._planned = microbatch.primed.microbatch + 1, max(arrived.expected)
-                self._done(reading, microbatch.run_messages(arrived, latest))
+                self._done(reading, microbatch.run_messages(arrived, latest, arrivals.listed.marks))
                 if self._in_step:
                     return
             except LedgerMoved:
@@ -278,19 +283,19 @@ class Runner:
         """Return how many messages a microbatch takes at most: in step it is one version."""
         return 1 if self._in_step else self._options.max_messages or self._settings.max_messages
 
-    def _tick_idle(self, reading: Reading) -> None:
+    def _tick_idle(self, reading: DepotCursor) -> None:
         microbatch = self._running(reading, "tick")
         due = self._algorithm.due(microbatch.primed, microbatch.started_at)
         if due is not None:
             self._done(reading, microbatch.run_tick(due))
 
-    def _tick_to(self, to: int, reading: Reading) -> None:
+    def _tick_to(self, to: int, reading: DepotCursor) -> None:
         microbatch = self._running(reading, "tick")
         floors = microbatch.primed.sources.floors
         if np.any(floors.floor < to):
             self._done(reading, microbatch.run_tick(floors.at_least(to)))
 
-    def _flush(self, reading: Reading) -> None:
+    def _flush(self, reading: DepotCursor) -> None:
         microbatch = self._running(reading, "flush")
         primed = microbatch.primed
         idle = primed.sources.idle(microbatch.started_at)
@@ -305,7 +310,7 @@ class Runner:
             if not microbatch.primed.paused:
                 self._followed(reading, microbatch)
 
-    def _followed(self, reading: Reading, microbatch: Microbatch) -> bool:
+    def _followed(self, reading: DepotCursor, microbatch: Microbatch) -> bool:
         """Record a change of the settings, with the floors that go with it.
 
         Returns False when there is none. Every microbatch asks: another driver may have other settings.
@@ -316,7 +321,7 @@ class Runner:
         self._done(reading, microbatch.run_tick(self._algorithm.follow(primed), kind="rules"))
         return True
 
-    def _microbatch(self, reading: Reading) -> Microbatch:
+    def _microbatch(self, reading: DepotCursor) -> Microbatch:
         """Prime a microbatch, and learn from it what somebody else, or a commit without an answer, did meanwhile."""
         inlet = reading.inlet
         microbatch = Microbatch(inlet.engine, self._algorithm, self._clock, self._attempt, inlet.name)
@@ -331,7 +336,7 @@ class Runner:
         self.summary.paused = primed.paused
         return microbatch
 
-    def _require_moved(self, primed: Primed) -> None:
+    def _require_moved(self, primed: LedgerState) -> None:
         """Raise TableUnwritable for a ledger that stands where it refused a commit: it would refuse them for ever."""
         refused_at, self._refused_at = self._refused_at, NOWHERE
         self._primed_at = primed.token, primed.fence.table_version
@@ -341,14 +346,14 @@ class Runner:
                 "Nothing of it counts. See whether Spark looks at another state of it than the driver.",
             )
 
-    def _done(self, reading: Reading, committed: Committed) -> None:
+    def _done(self, reading: DepotCursor, committed: Committed) -> None:
         self._attempt = 1
         reading.known = replace(reading.known, version=committed.depot_version, mark=None)
         self._number = committed.microbatch
         self.summary.microbatches.append(committed)
         self._report(committed)
 
-    def _persist_each(self, work: Callable[[Reading], None]) -> None:
+    def _persist_each(self, work: Callable[[DepotCursor], None]) -> None:
         for reading in self._readings:
             self._persist(partial(work, reading))
 

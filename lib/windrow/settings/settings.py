@@ -28,7 +28,7 @@ from windrow.delta.locations import local_path
 from windrow.errors import SettingsError
 from windrow.formats.part import FormatPart
 from windrow.model import durations
-from windrow.model.section import Count, Duration, Octets, OrNever, Part
+from windrow.model.section import ByteSize, Count, Duration, OrNever, Part
 from windrow.settings.file import PREFIX, placed, read_file, setting_in
 from windrow.settings.start_from import Start
 
@@ -46,7 +46,7 @@ class RulesPart(Part):
     window: Duration = Field("10s", description="longest span of a batch")  # type: ignore[assignment]
     max_delay: Duration = Field("5s", description="how old a message may be when it arrives")  # type: ignore[assignment]
     max_leap: Duration = Field("1s", description="how far in the future it may claim to be")  # type: ignore[assignment]
-    max_batch_bytes: Octets = Field(16_777_216, description="octets of types and payloads in a batch; 0: no limit")
+    max_batch_bytes: ByteSize = Field(16_777_216, description="bytes of types and payloads in a batch; 0: no limit")
     window_start: WindowStart = Field("arrival", description="where a window begins: arrival or event_time")
 
     def build(self) -> Rules:
@@ -58,8 +58,8 @@ class IngestPart(Part):
     """`[ingest]`: how files become messages, or chunks of a raw depot."""
 
     # as in chunks.CHUNK_BYTES, which would load Arrow
-    chunk_bytes: int = Field(1_048_576, ge=1, le=268_435_456, description="octets of a chunk in a raw depot")
-    commit_bytes: Count = Field(268_435_456, description="octets of a raw file in one version of the depot at most")
+    chunk_bytes: int = Field(1_048_576, ge=1, le=268_435_456, description="bytes of a chunk in a raw depot")
+    commit_bytes: Count = Field(268_435_456, description="bytes of a raw file in one version of the depot at most")
     columns: dict[str, str] = Field(default_factory=dict, description="message column = expression over the file")
 
 
@@ -82,10 +82,10 @@ class MaintainPart(Part):
 class ProducerPart(Part):
     """`[producer]`: how messages that are sent become commits."""
 
-    hold_ms: int = Field(100, ge=0, description="milliseconds that a message waits for others at most")
-    hold_rows: Count = Field(10_000, description="so many messages are committed at once")
-    hold_bytes: Count = Field(1_048_576, description="so many octets are committed at once")
-    total_hold_bytes: Count = Field(67_108_864, description="octets that are held and on their way at most")
+    linger_ms: int = Field(100, ge=0, description="milliseconds that a message waits for others at most")
+    batch_rows: Count = Field(10_000, description="so many messages are committed at once")
+    batch_bytes: Count = Field(1_048_576, description="so many bytes are committed at once")
+    buffer_bytes: Count = Field(67_108_864, description="bytes that are held and on their way at most")
     when_full: Literal["block", "raise"] = Field("block", description="what sending does when there is no room")
     max_block: Duration = Field("60s", description="how long it waits for room")  # type: ignore[assignment]
     delivery_timeout: Duration = Field("120s", description="after it a message that is not committed fails")  # type: ignore[assignment]
@@ -94,8 +94,8 @@ class ProducerPart(Part):
 
     @model_validator(mode="after")
     def _has_room(self) -> Self:
-        if self.max_message_bytes > self.total_hold_bytes:
-            raise ValueError("max_message_bytes is more than total_hold_bytes: such a message would wait for ever")
+        if self.max_message_bytes > self.buffer_bytes:
+            raise ValueError("max_message_bytes is more than buffer_bytes: such a message would wait for ever")
         return self
 
 
@@ -184,7 +184,7 @@ class Settings(BaseSettings):
     max_driver_messages: int = Field(
         1_000_000, ge=0, description="messages, new and open; above it Spark executors process"
     )
-    idle_grace: OrNever = Field("10s", description="how long a silent source keeps overdue batches open, or never")  # type: ignore[assignment]
+    idle_timeout: OrNever = Field("10s", description="how long a silent source keeps overdue batches open, or never")  # type: ignore[assignment]
     max_clock_skew: Duration = Field("5m", description="a stamp this far ahead of the wall clock is rejected")  # type: ignore[assignment]
     on_depot_delete: Literal["error", "ignore"] = Field("error", description="when the depot loses or changes rows")
     keep: str = Field("90d", description="how far back replay and verify reach")

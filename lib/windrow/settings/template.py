@@ -17,7 +17,7 @@ DURATIONS = {
     "window",
     "max_delay",
     "max_leap",
-    "idle_grace",
+    "idle_timeout",
     "max_clock_skew",
     "every",
     "maintain_every",

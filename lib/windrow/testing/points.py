@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from windrow.engine.arrivals import Arrivals, Arrived, Slice
-from windrow.engine.processed import Processed
+from windrow.engine.arrivals import Arrivals, Arrived, Listed, Slice
 from windrow.engine.protocol import Engine, Live, Merged
+from windrow.engine.result import MicrobatchResult
 from windrow.formats.raw.byte_counts import Volume
 from windrow.model.clock import Clock
-from windrow.runtime.algorithm import Algorithm, Turn
+from windrow.runtime.algorithm import Algorithm, MicrobatchInput
 from windrow.runtime.api import batcher_of
-from windrow.runtime.opening import Inlet
+from windrow.runtime.opening import DepotReader
 from windrow.runtime.runner import Runner
 from windrow.settings.settings import Settings
 
@@ -36,7 +36,7 @@ At = Callable[[Point], None]
 class Probed:
     """A real engine; `at` is called at every point of a microbatch and may raise, commit elsewhere, or kill.
 
-    Reading the ledger to open it, or to compare rules, is no point: only a prime that follows new messages is.
+    DepotCursor the ledger to open it, or to compare rules, is no point: only a prime that follows new messages is.
     """
 
     def __init__(self, engine: Engine, at: At) -> None:
@@ -60,7 +60,7 @@ class Probed:
         finally:
             self._reading = False
 
-    def merge(self, processed: Processed, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
+    def merge(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Commit, between two points."""
         self.at(Point.BEFORE_COMMIT)
         merged = self._engine.merge(processed, control, live, token, note)
@@ -78,9 +78,9 @@ class ProbedArrivals:
         self._arrivals, self._at = arrivals, at
 
     @property
-    def begin(self) -> int:
-        """Return the first version of the read."""
-        return self._arrivals.begin
+    def listed(self) -> Listed:
+        """Return the versions of the read."""
+        return self._arrivals.listed
 
     def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
         """Return the next slice, with points."""
@@ -121,7 +121,7 @@ class ProbedAlgorithm:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._algorithm, name)
 
-    def process(self, turn: Turn) -> Processed:
+    def process(self, turn: MicrobatchInput) -> MicrobatchResult:
         """Process, then come to a point."""
         processed = self._algorithm.process(turn)
         if turn.arrived is not None:
@@ -158,4 +158,4 @@ def failing(point: Point, times: int, error: type[Exception] = OSError) -> At:
 def probed_runner(engine: Probed, settings: Settings, clock: Clock, **called: Any) -> Runner:
     """Return a runner of the batcher that comes to the points of an engine; `called` is what `Runner` calls."""
     algorithm = ProbedAlgorithm(batcher_of(settings), engine.at)
-    return Runner([Inlet(None, engine, settings)], algorithm, settings, clock, **called)
+    return Runner([DepotReader(None, engine, settings)], algorithm, settings, clock, **called)

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.columnar.arrow import plain
-from windrow.engine.processed import Counts, Processed
+from windrow.engine.result import Counts, MicrobatchResult
 from windrow.engine.spark.executors import kept
 from windrow.engine.spark.frames import frame_of
 from windrow.engine.spark.open_batches import SparkOpen
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from windrow.engine.spark.engine import SparkEngine
-    from windrow.runtime.algorithm import Turn
+    from windrow.runtime.algorithm import MicrobatchInput
     from windrow.topology.functions import Changes
     from windrow.topology.microbatch import Microbatch
 
@@ -85,7 +85,7 @@ def changed_rows(state: State, returned: DataFrame, live: DataFrame, schema: pa.
     return rows.select([*schema.names, "known", CHANGED])
 
 
-def changed(state: State, microbatch: Microbatch, turn: Turn) -> DataFrame:
+def changed(state: State, microbatch: Microbatch, turn: MicrobatchInput) -> DataFrame:
     """Call the function of a state with frames, and return what it changes as ledger rows."""
     engine, live = cast("SparkEngine", turn.engine), turn.primed.fence.open
     if not isinstance(live, SparkOpen):
@@ -94,20 +94,20 @@ def changed(state: State, microbatch: Microbatch, turn: Turn) -> DataFrame:
     def read(name: str) -> DataFrame:
         return live.frame_of_state(name).select(microbatch.states[name].columns.names)
 
-    messages = engine.spread(turn.arrived, turn.primed.fence.schema, turn.microbatch).messages
+    messages = engine.executor_input(turn.arrived, turn.primed.fence.schema, turn.microbatch).messages
     returned = state.function(replace(microbatch, messages=messages, read=read, wrap=FrameState))
     return changed_rows(state, returned, live.frame_of_state(state.name), turn.primed.progress.schema)
 
 
-def processed(changes: Changes, here: pa.Table, turn: Turn, history: dict[str, object]) -> Processed:
+def processed(changes: Changes, here: pa.Table, turn: MicrobatchInput, history: dict[str, object]) -> MicrobatchResult:
     """Return what functions of frames changed, with the rows that the driver has (`here`)."""
     engine = cast("SparkEngine", turn.engine)
     beside = [frame_of(engine.session_at_work, here)] if here.num_rows else []
     if turn.arrived is not None:
-        beside += engine.spread(turn.arrived, turn.primed.fence.schema, turn.microbatch).beside
+        beside += engine.executor_input(turn.arrived, turn.primed.fence.schema, turn.microbatch).beside
     frames = [*changes.frames, *(frame.withColumn(CHANGED, F.lit(True)) for frame in beside)]
     rows, counts = counted(reduce(lambda one, other: one.unionByName(other), frames))
-    return Processed(rows, counts, Floors.empty(), path="executors", history=history)
+    return MicrobatchResult(rows, counts, Floors.empty(), path="executors", history=history)
 
 
 def counted(rows: DataFrame) -> tuple[DataFrame, Counts]:

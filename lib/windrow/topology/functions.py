@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from windrow.delta.log import Table
-from windrow.engine.processed import Counts, Processed
 from windrow.engine.protocol import no_messages
+from windrow.engine.result import Counts, MicrobatchResult
 from windrow.errors import TableRefused, TopologyRefused
 from windrow.model.floors import Floors
-from windrow.runtime.algorithm import Options, Turn
-from windrow.runtime.progress import Primed
+from windrow.runtime.algorithm import MicrobatchInput, Options
+from windrow.runtime.progress import LedgerState
 from windrow.topology.event import event_rows, scheduled
 from windrow.topology.microbatch import Microbatch
 from windrow.topology.options import options_of, recorded_options
@@ -44,7 +44,7 @@ class Functions:
             raise TopologyRefused(f"{raw} of the depots are raw ones", "A topology reads one raw depot at most.")
         return self.topology.schema(raw=bool(raw))
 
-    def require(self, primed: Primed, depot: Table) -> None:
+    def require(self, primed: LedgerState, depot: Table) -> None:
         """Raise TableRefused when the table lacks a column of a state, or has it in another type."""
         held = primed.progress.schema
         for wanted in self.topology.schema(raw=depot.raw):
@@ -57,11 +57,11 @@ class Functions:
                     "Declare it as it is, under another name, or begin a new table (state=...).",
                 )
 
-    def options(self, primed: Primed) -> Options:
+    def options(self, primed: LedgerState) -> Options:
         """Return the options that hold."""
         return options_of(primed)
 
-    def process(self, turn: Turn) -> Processed:
+    def process(self, turn: MicrobatchInput) -> MicrobatchResult:
         """Return the rows that the functions change, the events that fired, and what the format rejected."""
         primed = turn.primed
         schema = primed.progress.schema
@@ -71,7 +71,7 @@ class Functions:
         changes = self._changed(turn, fired) if turn.arrived is not None or fired else Changes([], [])
         moved = {event.name: event.next(due.get(event.name, turn.now), turn.now) for event in events}
         moved = {name: at for name, at in moved.items() if due.get(name) != at}
-        here = [Processed.nothing(schema).rows, *changes.tables, event_rows(schema, moved, due)]
+        here = [MicrobatchResult.nothing(schema).rows, *changes.tables, event_rows(schema, moved, due)]
         history: dict[str, object] = {"options_used": recorded_options(primed)}
         if fired:
             history["events_fired"] = pa.array([list(fired)], pa.list_(pa.string()))
@@ -82,18 +82,18 @@ class Functions:
         if turn.arrived is not None:
             here += turn.arrived.beside(turn.microbatch, schema)
         joined = pa.concat_tables(here)
-        return Processed(joined, Counts.of(joined), Floors.empty(), history=history)
+        return MicrobatchResult(joined, Counts.of(joined), Floors.empty(), history=history)
 
-    def due(self, primed: Primed, now: int) -> Floors | None:
+    def due(self, primed: LedgerState, now: int) -> Floors | None:
         """Return the floors as they are when an event is due, or not scheduled yet; None when there is none."""
         due = scheduled(primed.fence.rows)
         return primed.sources.floors if any(due.get(name, now) <= now for name in self.topology.events) else None
 
-    def follow(self, primed: Primed) -> Floors:
+    def follow(self, primed: LedgerState) -> Floors:
         """Return the floors as they are."""
         return primed.sources.floors
 
-    def _changed(self, turn: Turn, fired: tuple[str, ...]) -> Changes:
+    def _changed(self, turn: MicrobatchInput, fired: tuple[str, ...]) -> Changes:
         """Return what each function changes, as ledger rows with `known`."""
         primed, topology = turn.primed, self.topology
         reads, changes = Reads(primed, topology), Changes([], [])
@@ -138,7 +138,7 @@ def _called(state: State, microbatch: Microbatch) -> pa.Table:
     return returned
 
 
-def _called_with_frames(state: State, microbatch: Microbatch, turn: Turn) -> DataFrame:
+def _called_with_frames(state: State, microbatch: Microbatch, turn: MicrobatchInput) -> DataFrame:
     """Call the function of a state with Spark's frames."""
     if turn.engine.session_at_work is None:
         raise TopologyRefused(
@@ -153,7 +153,7 @@ def _called_with_frames(state: State, microbatch: Microbatch, turn: Turn) -> Dat
 class Reads:
     """The states that a microbatch reads, each once."""
 
-    def __init__(self, primed: Primed, topology: Topology) -> None:
+    def __init__(self, primed: LedgerState, topology: Topology) -> None:
         """Read nothing yet."""
         self._primed, self._topology = primed, topology
         self._held: dict[str, pa.Table] = {}

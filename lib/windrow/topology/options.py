@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import text
-from windrow.engine.processed import Counts, Processed
+from windrow.engine.result import Counts, MicrobatchResult
 from windrow.errors import SettingsError
 from windrow.model import tables
 from windrow.model.durations import microseconds
 from windrow.model.floors import Floors
 from windrow.runtime.algorithm import Options
-from windrow.runtime.progress import Primed
+from windrow.runtime.progress import LedgerState
 
 UNSET = "default"
 
@@ -35,23 +35,23 @@ READ: dict[str, Callable[[str, str], int]] = {
 }
 
 
-def options_of(primed: Primed) -> Options:
+def options_of(primed: LedgerState) -> Options:
     """Return the options that hold."""
     return Options(**{name: READ[name](value, name) for name, value in _recorded(primed.fence.rows).items()})
 
 
-def recorded_options(primed: Primed) -> str | None:
+def recorded_options(primed: LedgerState) -> str | None:
     """Return the options as the history records them, None without any."""
     found = _recorded(primed.fence.rows)
     return json.dumps(found, sort_keys=True) if found else None
 
 
-def set_options(primed: Primed) -> dict[str, str]:
+def set_options(primed: LedgerState) -> dict[str, str]:
     """Return the options that are set, as they were written."""
     return _recorded(primed.fence.rows)
 
 
-def changed(primed: Primed, name: str, value: str) -> Processed:
+def changed(primed: LedgerState, name: str, value: str) -> MicrobatchResult:
     """Return the row that sets an option, or (`default`) unsets it. Raises SettingsError."""
     if name not in READ:
         raise SettingsError(f"there is no option {name!r}", f"There are {', '.join(READ)}.")
@@ -66,7 +66,7 @@ def changed(primed: Primed, name: str, value: str) -> Processed:
     }
     row = tables.rows(primed.progress.schema, columns, 1).append_column("known", pa.array([known]))
     rows = row if known or value != UNSET else row.slice(0, 0)
-    return Processed(rows, Counts.of(rows), Floors.empty(), history={"options_used": json.dumps({name: value})})
+    return MicrobatchResult(rows, Counts.of(rows), Floors.empty(), history={"options_used": json.dumps({name: value})})
 
 
 def _recorded(rows: pa.Table) -> dict[str, str]:

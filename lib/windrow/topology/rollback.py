@@ -2,13 +2,14 @@
 
 It is a microbatch of its own, fenced and recorded as any other: the rows that the table held then are written in one
 commit, and so are the positions and clocks of the depots. The history stays, and says what was taken back. Options stay
-as they are. A depot that was added later is read from where it began.
+as they are. A depot that was added later is read from where it began, as the history has it: `end` is elsewhere by now.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,24 +18,25 @@ from deltalake import DeltaTable
 
 from windrow.columnar.arrow import plain, text
 from windrow.delta.table import history, open_table, reading
-from windrow.engine.processed import Counts, Processed
+from windrow.engine.result import Counts, MicrobatchResult
 from windrow.errors import DepotUnreadable, NotFound
 from windrow.model import tables
 from windrow.model.floors import Floors
-from windrow.runtime.opening import Inlet
-from windrow.runtime.progress import POSITION, Primed, Reached, position_row
+from windrow.runtime.opening import DepotReader
+from windrow.runtime.progress import POSITION, LedgerState, Reached, position_row
 
 
-def taken_back(primed: Primed, inlets: Sequence[Inlet], to: int) -> tuple[Processed, Reached]:
+def taken_back(primed: LedgerState, inlets: Sequence[DepotReader], to: int) -> tuple[MicrobatchResult, Reached]:
     """Return the rows that make the states what they were after microbatch `to`, and the position in `primed.depot`.
 
     Raises NotFound when Delta's log does not reach back to it, DepotUnreadable when a depot's log does not.
     """
     schema = primed.progress.schema
     now = pa.concat_tables([primed.fence.rows, primed.fence.open.wanted(None)])
-    then = _live_after(str(inlets[0].engine.path_of("ledger")), to, schema)
-    names = now.filter(pc.starts_with(now["id"], "depot/"))["depot"].to_pylist()  # also of those that it reads no more
-    positions = {name: _position(name, then, now) for name in names}
+    location = str(inlets[0].engine.path_of("ledger"))
+    then = _live_after(location, to, schema)
+    read_then = _positions(then) if to else {}  # before the first microbatch a depot may have begun elsewhere
+    positions = _begun(_positions(now), _first_read(location)) | read_then  # also of depots that it reads no more
     for inlet in inlets:
         _require_readable(inlet, positions[str(inlet.name)])
     others = [position_row(schema, name, at) for name, at in positions.items() if name != primed.depot]
@@ -45,7 +47,7 @@ def taken_back(primed: Primed, inlets: Sequence[Inlet], to: int) -> tuple[Proces
     written = pa.concat_tables([rows, gone])
     known = pc.is_in(written["id"], now["id"].combine_chunks())
     written = written.append_column("known", known)
-    return Processed(written, Counts.of(written), Floors.empty()), positions[str(primed.depot)]
+    return MicrobatchResult(written, Counts.of(written), Floors.empty()), positions[str(primed.depot)]
 
 
 def _live_after(location: str, to: int, schema: pa.Schema) -> pa.Table:
@@ -80,25 +82,37 @@ def _microbatch(commit: Mapping[str, Any]) -> int | None:
     return found
 
 
-def _position(depot: str, then: pa.Table, now: pa.Table) -> Reached:
-    """Return how far a depot was read; one that was added later, as far as it was when it was added."""
-    rows = next(rows for rows in (_positions(then, depot), _positions(now, depot)) if rows.num_rows)
-    [row] = rows.select([*POSITION, "depot_mark"]).to_pylist()
-    if not _positions(then, depot).num_rows:
-        row |= {"depot_version": _begun(row["start_from"], row["depot_version"]), "depot_mark": None}
-    return Reached(row["depot_id"], row["start_from"], row["depot_version"], row["depot_mark"])
+def _positions(rows: pa.Table) -> dict[str, Reached]:
+    """Return how far each depot is read."""
+    kept = rows.filter(pc.starts_with(rows["id"], "depot/")).select(["depot", *POSITION, "commit_fingerprint"])
+    return {
+        row["depot"]: Reached(row["depot_id"], row["start_from"], row["depot_version"], row["commit_fingerprint"])
+        for row in kept.to_pylist()
+    }
 
 
-def _begun(start_from: str, version: int) -> int:
-    """Return where reading began, as far as `start_from` tells it for all times; else where it stands."""
-    if start_from == "beginning":
-        return -1
-    form, _, number = start_from.partition(":")
-    return int(number) - 1 if form == "version" else version
+def _begun(positions: Mapping[str, Reached], first: Mapping[str, int]) -> dict[str, Reached]:
+    """Return positions as they were before anything was read: where reading began is not found out a second time."""
+    return {
+        name: replace(at, version=first[name] - 1, mark=None) if name in first else at for name, at in positions.items()
+    }
 
 
-def _positions(rows: pa.Table, depot: str) -> pa.Table:
-    return rows.filter(pc.equal(rows["id"], text(tables.identifier("depot", pa.array([depot]))[0].as_py())))
+def _first_read(location: str) -> dict[str, int]:
+    """Return the first version that was ever read of each depot, by the history."""
+    with reading(location, "ledger"):
+        table = open_table(location, "ledger")
+        found = table.to_pyarrow_table(filters=[("state", "=", "microbatch")], columns=["depot", "versions"])
+    rows = plain(found).combine_chunks()
+    versions = rows["versions"].combine_chunks()
+    read = pa.table(
+        {
+            "depot": rows["depot"].take(pc.list_parent_indices(versions)),
+            "version": pc.list_flatten(versions).field("version"),
+        }
+    )
+    first = read.group_by("depot").aggregate([("version", "min")])
+    return dict(zip(first["depot"].to_pylist(), first["version_min"].to_pylist(), strict=True))
 
 
 def _restored(rows: pa.Table) -> pa.Table:
@@ -111,7 +125,7 @@ def _all(value: str, rows: pa.Table) -> pa.Array:
     return pa.repeat(pa.scalar(value, pa.string()), rows.num_rows)
 
 
-def _require_readable(inlet: Inlet, reached: Reached) -> None:
+def _require_readable(inlet: DepotReader, reached: Reached) -> None:
     """Raise DepotUnreadable when what a depot added since is no longer in its log."""
     engine = inlet.engine
     if reached.version < engine.depot().version:

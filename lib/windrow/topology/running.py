@@ -16,7 +16,7 @@ from windrow.model.results import Committed
 from windrow.model.tables import is_of_topology
 from windrow.operate import Observer
 from windrow.runtime.api import watched
-from windrow.runtime.opening import Inlet
+from windrow.runtime.opening import DepotReader
 from windrow.runtime.runner import Runner, Summary
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
@@ -100,10 +100,12 @@ def extend(topology: Topology, engine: Engine) -> None:
         engine.create_views(missing=True)
 
 
-def inlets_of(topology: Topology, engines: Mapping[str, Engine], settings: Settings) -> list[Inlet]:
+def inlets_of(topology: Topology, engines: Mapping[str, Engine], settings: Settings) -> list[DepotReader]:
     """Return an inlet for each depot, which the engine of its name reads."""
     return [
-        Inlet(name, engine, settings_of(topology, topology.depots[name], settings), topology.depots[name].priority)
+        DepotReader(
+            name, engine, settings_of(topology, topology.depots[name], settings), topology.depots[name].priority
+        )
         for name, engine in engines.items()
     ]
 
@@ -114,7 +116,7 @@ def settings_of(topology: Topology, depot: Depot, settings: Settings) -> Setting
         "depot": depot.location,
         "ledger": topology.state,
         "depot_columns": dict(depot.columns),
-        "idle_grace": 0,
+        "idle_timeout": 0,
     }
     if depot.start_from is not None:
         values["start_from"] = depot.start_from

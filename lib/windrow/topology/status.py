@@ -12,7 +12,7 @@ from windrow.engine.protocol import WholeEngine
 from windrow.errors import NotFound
 from windrow.model import tables
 from windrow.model.timestamps import time_text
-from windrow.runtime.progress import Primed, prime
+from windrow.runtime.progress import LedgerState, prime
 from windrow.settings.settings import Settings
 from windrow.topology.event import scheduled
 from windrow.topology.options import set_options
@@ -97,7 +97,7 @@ def microbatches(topology: Topology, engine: WholeEngine, last: int) -> list[dic
 UNTOLD = {"clocks", "columns", "opened", "closed", "due", "event", "option", "option_value"}
 
 
-def _offset(topology: Topology, name: str, engine: WholeEngine, primed: Primed) -> DepotOffset:
+def _offset(topology: Topology, name: str, engine: WholeEngine, primed: LedgerState) -> DepotOffset:
     version = engine.depot().version
     clocks = primed.sources.clock
     return DepotOffset(
@@ -111,7 +111,7 @@ def _offset(topology: Topology, name: str, engine: WholeEngine, primed: Primed) 
     )
 
 
-def _recorded(primed: Primed) -> set[str]:
+def _recorded(primed: LedgerState) -> set[str]:
     """Return the names of all depots that were ever read."""
     names = primed.fence.rows["depot"].drop_null().to_pylist()
     return set(names)

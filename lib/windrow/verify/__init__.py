@@ -18,10 +18,12 @@ from windrow.errors import ExpressionError
 from windrow.reading.delta import Ledger, open_depot, open_ledger
 from windrow.verify.decisions import MOST, Decided, decide
 from windrow.verify.depot import Depot, read_depot
+from windrow.verify.files import check_end, check_files, unnamed
 from windrow.verify.finals import check_finals
 from windrow.verify.history import check_history, messages_read
 from windrow.verify.ids import check_ids
 from windrow.verify.invariant_checks import UNCHECKED, can_check, check_invariants
+from windrow.verify.log import Log, check_commits, read_log
 from windrow.verify.messages import Matched, check_messages, check_rejected_from, check_versions, match
 from windrow.verify.raw.checks import check_raw
 from windrow.verify.rejections import check_rejections
@@ -46,25 +48,27 @@ def verify(
 
     The windows of streams with `most` messages together are derived again, the smallest streams first; None: of all.
     `columns` is `[depot.columns]`; versions that were read are mapped as the history has it. `progress` is told what
-    was done, how many steps, and of how many. Raises TableMissing, TableRefused, OtherDepot, and NotFound for a
-    ledger version that is not there or can no longer be read.
+    was done, how many steps, and of how many. Raises TableMissing, TableRefused, OtherDepot, TableUnreadable for a
+    file that cannot be read in full, and NotFound for a ledger version that is not there or can no longer be read.
     """
     book = open_ledger(ledger)
     wanted = sorted(set(versions or [book.table.version()]))
     reached = [read_progress(ledger, version) for version in wanted]
     log = open_depot(depot, book, reached[-1])
+    differences, findings, logs = _on_disk(book, wanted, log, depot)
     first, began = first_version(ledger, reached[-1])
     last = max(one.depot_version for one in reached)
     read = _depot(log, first, last, columns or {}, open_ledger(ledger, wanted[-1]))
     progress("depot", 1, len(wanted) + 1)
     books: list[Books] = []
-    differences: list[Difference] = []
-    findings: list[str] = []
     before = None
     for version in wanted:
         snapshot = read_snapshot(ledger, version)
         matched = match(snapshot, read)
         differences += _differences(snapshot, read, matched)
+        changed, unknown = check_commits(ledger, snapshot, *logs)
+        differences += changed
+        findings += unknown
         if can_check():
             differences += check_invariants(snapshot)
         if before is not None:
@@ -77,6 +81,27 @@ def verify(
         progress(f"ledger version {version}", len(books) + 1, len(wanted) + 1)
     findings = [*began, *read.findings(), *([] if can_check() else [UNCHECKED]), *findings]
     return Report(depot, ledger, tuple(books), tuple(differences), tuple(findings))
+
+
+def _on_disk(
+    book: Ledger, wanted: Sequence[int], log: DeltaTable, depot: str
+) -> tuple[list[Difference], list[str], tuple[Log, Log]]:
+    """Check the files of both tables, and the end of each log; return what they say of their commits as well."""
+    ledger, read = book.location, set[str]()
+    logs = read_log(book.table, ledger, "ledger"), read_log(log, depot, "depot")
+    found = [*check_end(book.table, ledger, "ledger"), *check_end(log, depot, "depot")]
+    for version in wanted:
+        found += check_files(open_ledger(ledger, version).table, ledger, "ledger", logs[0], read)
+    found += check_files(log, depot, "depot", logs[1], set())
+    last = read_progress(ledger, book.table.version()).microbatch
+    lost = unnamed(book.table, ledger, logs[0], "state=microbatch", last), unnamed(log, depot, logs[1], "")
+    findings = [
+        f"whether the last commits of the {role} are there: no entry of its log names {files[0]}, nor {len(files) - 1} "
+        "other files; either they were not committed, or the entry is gone"
+        for role, files in zip(("ledger", "depot"), lost, strict=True)
+        if files
+    ]
+    return found, findings, logs
 
 
 def _recorded(ledger: Ledger) -> dict[int, str | None]:

@@ -13,8 +13,8 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 NONE = np.iinfo(np.int64).min
-# Arrow cannot group more octets than this in plain columns, and is slower with large ones.
-PLAIN_OCTETS = 1 << 30
+# Arrow cannot group more bytes than this in plain columns, and is slower with large ones.
+PLAIN_BYTES = 1 << 30
 TIME = pa.timestamp("us", tz="UTC")
 MESSAGE = {
     "source": pa.string(),
@@ -58,7 +58,7 @@ def pairwise(values: Ints, compare: Callable[[Ints, Ints], Bools], first: bool) 
 
 
 def as_messages(table: pa.Table) -> pa.Table:
-    """Return the columns of a message in plain types; payloads as octets, so that text and octets compare."""
+    """Return the columns of a message in plain types; payloads as bytes, so that text and bytes compare."""
     columns = {name: _cast(table[name], type_) for name, type_ in MESSAGE.items()}
     return pa.table(columns | {name: table[name] for name in table.column_names if name not in MESSAGE})
 
@@ -80,7 +80,7 @@ def exploded(table: pa.Table, name: str) -> pa.Table:
 
 
 def coded(*columns: pa.ChunkedArray) -> tuple[pa.Array, list[Ints]]:
-    """Number the values of some columns in the order of their octets, from 1; NULL is 0.
+    """Number the values of some columns in the order of their bytes, from 1; NULL is 0.
 
     Returns the values, NULL first, and the numbers column by column.
     """
@@ -140,9 +140,9 @@ def fewer(before: pa.Table, after: pa.Table) -> pa.Table:
 
 
 def wide(table: pa.Table) -> pa.Table:
-    """Return a table with large columns for what is too many octets to be grouped in plain ones."""
+    """Return a table with large columns for what is too many bytes to be grouped in plain ones."""
     for name in ("payload", "content"):
-        if name in table.column_names and table[name].nbytes > PLAIN_OCTETS:
+        if name in table.column_names and table[name].nbytes > PLAIN_BYTES:
             table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.large_binary()))
     return table
 
@@ -150,12 +150,12 @@ def wide(table: pa.Table) -> pa.Table:
 def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if pa.types.is_binary(type_) and not _octets(column.type):
+    if pa.types.is_binary(type_) and not _bytes(column.type):
         column = column.cast(pa.string())
     return column.cast(type_)
 
 
-def _octets(type_: pa.DataType) -> bool:
+def _bytes(type_: pa.DataType) -> bool:
     return pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_)
 
 

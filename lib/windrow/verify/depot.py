@@ -48,9 +48,9 @@ class Depot:
         """Return of the versions up to `version` that have any how many `messages` each has; refused ones count."""
         one = [self.messages.select(["version"]).append_column("messages", _ones(self.messages))]
         if self.formatted:
-            rejected, octets = self.formatted.rejected, self.formatted.octets
+            rejected, byte_count = self.formatted.rejected, self.formatted.byte_count
             one.append(rejected.select(["version"]).append_column("messages", _ones(rejected)))
-            one.append(octets.select(["version"]).append_column("messages", pc.multiply(_ones(octets), 0)))
+            one.append(byte_count.select(["version"]).append_column("messages", pc.multiply(_ones(byte_count), 0)))
         rows = pa.concat_tables(one)
         rows = rows.filter(pc.less_equal(rows["version"], version))
         counted = rows.group_by("version", use_threads=False).aggregate([("messages", "sum")])

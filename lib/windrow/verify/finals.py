@@ -41,7 +41,7 @@ def _finals(snapshot: Snapshot) -> dict[str, pa.Table]:
         "microbatch": history,
     }
     raw = snapshot.raw
-    return finals if raw is None else finals | {"rejected by the format": raw.rejected, "octets": raw.octets}
+    return finals if raw is None else finals | {"rejected by the format": raw.rejected, "bytes": raw.byte_count}
 
 
 def _restored(ledger: DeltaTable, after: int, upto: int) -> bool:

@@ -13,7 +13,7 @@ from windrow.verify.report import Difference, differing
 from windrow.verify.snapshot import Snapshot
 
 REASON = [
-    "id", "reason", "off_by_us", "raised_by_us", "source", "key", "type", "event_time", "received_at",
+    "id", "reason", "missed_by_us", "clock_lead_us", "source", "key", "type", "event_time", "received_at",
     "processing_time", "microbatch",
 ]  # fmt: skip
 PROCESSED = ("too_old", "too_futuristic", "duplicate")
@@ -32,8 +32,8 @@ def _processed(snapshot: Snapshot) -> Iterator[Difference]:
     rejected = snapshot.rejected
     never = ~flags(pc.is_in(rejected["reason"], pa.array(PROCESSED)))
     raised = numbers(rejected["processing_time"]) - numbers(rejected["received_at"])
-    says = (numbers(rejected["raised_by_us"]) == raised) & (raised >= 0)
-    unsaid = pc.is_null(rejected["processing_time"]).to_numpy() & pc.is_null(rejected["raised_by_us"]).to_numpy()
+    says = (numbers(rejected["clock_lead_us"]) == raised) & (raised >= 0)
+    unsaid = pc.is_null(rejected["processing_time"]).to_numpy() & pc.is_null(rejected["clock_lead_us"]).to_numpy()
     right = pc.is_valid(rejected["reason"]).to_numpy() & np.where(never, unsaid, says)
     rows = kept(rejected, ~right, REASON)
     expected = "a reason, and a processing time not before received_at"
@@ -47,11 +47,13 @@ def _off_by(snapshot: Snapshot) -> Iterator[Difference]:
     delay = snapshot.of_microbatch(snapshot.rules("max_delay"), microbatch)
     leap = snapshot.of_microbatch(snapshot.rules("max_leap"), microbatch)
     ahead = numbers(rejected["event_time"]) - numbers(rejected["processing_time"])
-    off_by = numbers(rejected["off_by_us"])
+    off_by = numbers(rejected["missed_by_us"])
     for reason, beyond in (("too_old", -ahead - delay), ("too_futuristic", ahead - leap)):
         concerned = flags(pc.equal(rejected["reason"], reason))
         rows = kept(rejected, concerned & ~((off_by == beyond) & (beyond > 0)), REASON)
-        yield from differing(reason, "off_by_us as times and rules say, above 0", rows, "rejections", snapshot.version)
+        yield from differing(
+            reason, "missed_by_us as times and rules say, above 0", rows, "rejections", snapshot.version
+        )
 
 
 def _duplicates(snapshot: Snapshot) -> Iterator[Difference]:

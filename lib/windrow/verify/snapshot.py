@@ -22,12 +22,12 @@ BATCH = (
     "id, state, source, key, part, window_start, window_end, timeout, opened_by, closed_at, close_reason, "
     "message_count, bytes, oversize, first_event_time, last_event_time, opened_in, closed_in"
 )
-REJECTED = "id, reason, detail, off_by_us, raised_by_us, processing_time, microbatch, " + ", ".join(MESSAGE)
-PROGRESS = ", ".join(Progress.__dataclass_fields__)
+REJECTED = "id, reason, detail, missed_by_us, clock_lead_us, processing_time, microbatch, " + ", ".join(MESSAGE)
+PROGRESS = ", ".join([*Progress.__dataclass_fields__, "token", "commit_fingerprint"])
 SOURCES = "id, source, clock, floor, open_batches, open_messages, open_bytes, next_window_end"
 HISTORY = (
     "id, microbatch, kind, versions, messages_read, accepted, rejected, opened, closed, depot_version, clocks, rules, "
-    "started_at"
+    "started_at, token"
 )
 
 
@@ -41,6 +41,8 @@ class Snapshot:
     version: int
     progress: Progress
     progress_rows: int
+    token: str
+    commit_fingerprint: str | None
     sources: pa.Table
     history: pa.Table
     batches: pa.Table
@@ -92,6 +94,8 @@ def read_snapshot(location: str, version: int) -> Snapshot:
         version=version,
         progress=progress,
         progress_rows=len(controls),
+        token=controls[0]["token"],
+        commit_fingerprint=controls[0]["commit_fingerprint"],
         sources=plain(sources),
         history=plain(history),
         batches=flat,
@@ -129,7 +133,7 @@ def first_version(location: str, progress: Progress) -> tuple[int, list[str]]:
 
 @contextmanager
 def _readable(ledger: Ledger) -> Iterator[None]:
-    """Turn what delta-rs raises for a file that is gone, which has no class of its own, into NotFound."""
+    """MicrobatchInput what delta-rs raises for a file that is gone, which has no class of its own, into NotFound."""
     try:
         yield
     except TableUnreadable as error:
@@ -162,4 +166,6 @@ def _controls(ledger: Ledger) -> list[dict[str, Any]]:
 
 def _progress(controls: list[dict[str, Any]], ledger: Ledger) -> Progress:
     """Return the progress row; of several, which is a difference, the furthest, so that the rest can be checked."""
-    return Progress(**controls[0]) if len(controls) > 1 else ledger.progress()
+    if len(controls) > 1:
+        return Progress(**{name: controls[0][name] for name in Progress.__dataclass_fields__})
+    return ledger.progress()

@@ -113,7 +113,7 @@ def _overdue(snapshot: Snapshot) -> Iterator[Difference]:
 
 
 def _content(snapshot: Snapshot) -> Iterator[Difference]:
-    """Count, octets, first and last event time are those of the messages."""
+    """Count, bytes, first and last event time are those of the messages."""
     batches, messages = snapshot.batches, snapshot.messages
     row, time = numbers(messages["row"]), numbers(messages["event_time"])
     size = batches.num_rows

@@ -70,8 +70,8 @@ def by_history(conditions: Conditions) -> Iterator[Row]:
         with windrow.Producer(str(depot), "history") as producer:
             for number in range(count):
                 producer.send_many(conform(inputs.generated(1, first=number))).result()
-        windrow.run(settings(depot, ledger, max_messages=1, idle_grace="never"))
-        chosen = settings(depot, ledger, spark, idle_grace="never")
+        windrow.run(settings(depot, ledger, max_messages=1, idle_timeout="never"))
+        chosen = settings(depot, ledger, spark, idle_timeout="never")
         taken[count] = microbatches(conditions, chosen, f"behind {count:,}", conform)
     yield from compared(taken[long], f"behind {long:,} versions", taken[short], f"behind {short:,} versions")
 

@@ -50,7 +50,7 @@ def command(conditions: Conditions, name: str, depot: str) -> Iterator[Row]:
     conditions.tell(name)
     done = once(conditions, depot, f"{depot}-embedded", "embedded")
     yield Row(f"{name}, embedded", done.seconds, "s")
-    yield memory(f"{name}, embedded: memory", done.peak_octets)
+    yield memory(f"{name}, embedded: memory", done.peak_bytes)
 
 
 def once(conditions: Conditions, depot: str, ledger: str, engine: str) -> processes.Finished:
@@ -71,7 +71,7 @@ def touched(conditions: Conditions) -> Iterator[Row]:
     runs = {}
     for engine, session in engines.items():
         for count in (many, few):
-            chosen = settings(here / str(count), here / f"{engine}-{count}", session, idle_grace=GRACE)
+            chosen = settings(here / str(count), here / f"{engine}-{count}", session, idle_timeout=GRACE)
             runs[f"{engine} {count}"] = ours(chosen, session)
 
     def touch(number: int) -> None:
@@ -89,4 +89,4 @@ def touched(conditions: Conditions) -> Iterator[Row]:
     for engine in engines:
         conditions.tell(f"one of {many:,} open batches, {engine}: memory")
         done = once(conditions, str(many), f"{engine}-{many}", engine.lower())
-        yield memory(f"one of {many:,} open batches, {engine}: memory", done.peak_octets)
+        yield memory(f"one of {many:,} open batches, {engine}: memory", done.peak_bytes)

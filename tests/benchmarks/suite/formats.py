@@ -1,4 +1,4 @@
-"""Raw octets into typed fields: CSV and JSON, clean and with bad records, next to pyarrow and Spark's reader.
+"""Raw bytes into typed fields: CSV and JSON, clean and with bad records, next to pyarrow and Spark's reader.
 
 Ours is the whole stage of a microbatch on the driver: chunks of 1 MiB, checksums, framing, values, reasons. pyarrow
 reads the clean file in memory with one thread, as it stops at the first bad record; Spark reads the file with the types

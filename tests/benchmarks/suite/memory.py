@@ -29,5 +29,5 @@ def measure(conditions: Conditions) -> Iterator[Row]:
         conditions.tell(name)
         places = ("--depot", depot, "--ledger", conditions.directory / engine)
         done = processes.run(processes.windrow("run", "--once", "--engine", engine, *places))
-        yield held(f"{name}: memory", done.peak_octets, MOST)
+        yield held(f"{name}: memory", done.peak_bytes, MOST)
         yield Row(name, done.seconds, "s")

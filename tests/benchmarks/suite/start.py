@@ -25,7 +25,7 @@ def measure(conditions: Conditions) -> Iterator[Row]:
     """Run each command once a round."""
     depot, ledger = conditions.directory / "depot", conditions.directory / "ledger"
     inputs.write(depot, inputs.generated(1_000), 1)
-    chosen = settings(depot, ledger, idle_grace="never")
+    chosen = settings(depot, ledger, idle_timeout="never")
     windrow.run(chosen)
     tables = ("--depot", depot, "--ledger", ledger)
     commands = {

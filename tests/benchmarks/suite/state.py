@@ -49,7 +49,7 @@ def memory(conditions: Conditions, few: int, many: int) -> Row:
         depot, ledger = (conditions.directory / f"{kind}-{count}" for kind in ("depot", "Spark"))
         ledgers.touch(depot, 0, messages)
         command = processes.windrow("run", "--once", "--engine", "spark", "--depot", depot, "--ledger", ledger)
-        held[count] = processes.run(command, environment).own_peak_octets / 2**30
+        held[count] = processes.run(command, environment).own_peak_bytes / 2**30
     return Row(
         f"{many:,} open batches: memory of the driver",
         held[many],

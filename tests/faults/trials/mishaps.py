@@ -115,7 +115,7 @@ def compact(table: str) -> None:
 
 
 def disk_full(trial: Trial) -> None:
-    """Let the disk be full from a point on, for some octets or all."""
+    """Let the disk be full from a point on, for some bytes or all."""
     trial.half()
     limit = trial.random.choice([0, trial.random.randint(1, 20_000)])
     engine = Filling(trial.world.engine(trial.factory), trial.random.choice(BEFORE), limit)
@@ -153,7 +153,7 @@ def clock_jumps(trial: Trial) -> None:
     for _ in range(3):
         trial.publish(trial.random.randint(1, 2))
         jump()
-        trial.run(once(trial.random.choice(list(Point)), jump), idle_grace="1s")
+        trial.run(once(trial.random.choice(list(Point)), jump), idle_timeout="1s")
     trial.publish()
     trial.world.clock.set(NOW)
 

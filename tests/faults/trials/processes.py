@@ -22,7 +22,7 @@ from windrow.engine import open_engine
 from windrow.errors import WindrowError
 from windrow.runtime.api import batcher_of, batching_runner
 from windrow.runtime.maintenance import maintain
-from windrow.runtime.opening import Inlet, open_ledger
+from windrow.runtime.opening import DepotReader, open_ledger
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
 from windrow.testing.points import Point, Probed, nowhere, probed_runner
@@ -129,7 +129,7 @@ def driver(trial: Trial, kill: tuple[str, int] | None = None, **more: Any) -> Ch
 def values_of(trial: Trial) -> dict[str, Any]:
     """Return the settings of a process."""
     tables = {"depot": trial.world.depot, "ledger": trial.world.ledger, "engine": "embedded"}
-    return tables | {"idle_grace": "never", "max_messages": trial.cut}
+    return tables | {"idle_timeout": "never", "max_messages": trial.cut}
 
 
 def killed_at_random(trial: Trial) -> None:
@@ -228,7 +228,7 @@ def looked_after(trial: Trial) -> None:
     """Let another process maintain, compact and clean up both tables while a driver reads."""
     trial.restored = True
     settings = trial.world.settings(trial.factory)
-    open_ledger([Inlet(None, trial.world.engine(trial.factory), settings)], batcher_of(settings), NOW)
+    open_ledger([DepotReader(None, trial.world.engine(trial.factory), settings)], batcher_of(settings), NOW)
     before = DeltaTable(trial.world.ledger).version()
     with children(Child(look_after, values_of(trial))) as (child,):
         child.go()

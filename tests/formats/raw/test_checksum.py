@@ -33,18 +33,18 @@ def oracle(data):
     first, second, third, fourth, fifth = PRIMES
     length = len(data)
 
-    def mixed(lane, word):
-        return turned((lane + word * second) & MOST, 31) * first & MOST
+    def mixed(queue, word):
+        return turned((queue + word * second) & MOST, 31) * first & MOST
 
     total = fifth
     if length >= 32:
-        lanes = [(first + second) & MOST, second, 0, -first & MOST]
+        queues = [(first + second) & MOST, second, 0, -first & MOST]
         while len(data) >= 32:
-            lanes = [mixed(lane, int.from_bytes(data[8 * n : 8 * n + 8], "little")) for n, lane in enumerate(lanes)]
+            queues = [mixed(queue, int.from_bytes(data[8 * n : 8 * n + 8], "little")) for n, queue in enumerate(queues)]
             data = data[32:]
-        total = sum(turned(lane, by) for lane, by in zip(lanes, (1, 7, 12, 18), strict=True)) & MOST
-        for lane in lanes:
-            total = ((total ^ mixed(0, lane)) * first + fourth) & MOST
+        total = sum(turned(queue, by) for queue, by in zip(queues, (1, 7, 12, 18), strict=True)) & MOST
+        for queue in queues:
+            total = ((total ^ mixed(0, queue)) * first + fourth) & MOST
     total = (total + length) & MOST
     while len(data) >= 8:
         total = (turned(total ^ mixed(0, int.from_bytes(data[:8], "little")), 27) * first + fourth) & MOST
@@ -52,8 +52,8 @@ def oracle(data):
     if len(data) >= 4:
         total = (turned(total ^ int.from_bytes(data[:4], "little") * first & MOST, 23) * second + third) & MOST
         data = data[4:]
-    for octet in data:
-        total = turned(total ^ octet * fifth & MOST, 11) * first & MOST
+    for byte in data:
+        total = turned(total ^ byte * fifth & MOST, 11) * first & MOST
     total = (total ^ total >> 33) * second & MOST
     total = (total ^ total >> 29) * third & MOST
     return total ^ total >> 32
@@ -62,7 +62,7 @@ def oracle(data):
 @given(st.binary(max_size=150), st.integers(0, 9))
 def test_oracle(data, offset):
     """
-    Octets of any length, wherever they are in memory, have the checksum that the specification gives them.
+    Bytes of any length, wherever they are in memory, have the checksum that the specification gives them.
     """
     view = memoryview(bytes(offset) + data)[offset:]
     assert checksum(view) == checksum(data) == oracle(data)

@@ -26,7 +26,7 @@ def test_located(sizes, positions):
 @given(st.binary(max_size=40), st.lists(st.integers(0, 40)), st.sampled_from(["one", "own", "apart", "backwards"]))
 def test_contents(data, cuts, where):
     """
-    The octets of a segment are those of its chunks, wherever these lie in memory.
+    The bytes of a segment are those of its chunks, wherever these lie in memory.
     """
     bounds = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     pairs = list(pairwise(bounds))
@@ -41,6 +41,6 @@ def test_contents(data, cuts, where):
     }[where]
     taken = [Taken(Chunk.of(n, part, False, 0, 1), 1) for n, part in enumerate(parts, 1)]
     source = Source("s")
-    found = [segment.octets.tobytes() for segment in segments(source, taken, FORMAT)]
+    found = [segment.buffer.tobytes() for segment in segments(source, taken, FORMAT)]
     mark = 3 if data.startswith(b"\xef\xbb\xbf") else 0
     assert b"".join(found) + (b"" if source.begun else source.rest) in {data[mark:], data}

@@ -76,10 +76,10 @@ class Ledger:
         assert [one in known for one in ids] == staged.partial["known"].to_pylist()
         kept = self.partial.filter(pc.invert(pc.is_in(self.partial["id"], staged.partial["id"].combine_chunks())))
         new = staged.partial.filter(pc.not_equal(staged.partial["state"], tables.GONE))
-        before, self.partial = octets(self.partial), pa.concat_tables([kept, new])
+        before, self.partial = buffer(self.partial), pa.concat_tables([kept, new])
         volume = staged.volume
         assert volume.read == volume.framed + volume.rejected + volume.repeated + volume.kept
-        assert volume.kept == octets(self.partial) - before
+        assert volume.kept == buffer(self.partial) - before
         held = pc.sum(pc.binary_length(staged.rejects["content"])).as_py() or 0
         assert volume.rejected == held
         self.staged.append(staged)
@@ -101,7 +101,7 @@ class Ledger:
         return sorted(row for column in columns for row in zip(*column, strict=True))
 
 
-def octets(partial: pa.Table) -> int:
+def buffer(partial: pa.Table) -> int:
     return pc.sum(pc.binary_length(partial["content"])).as_py() or 0
 
 
@@ -141,7 +141,7 @@ def test_any_way(data, places, mark, shape):
     """
     Cut anywhere, in any order, with repetitions, over any versions and microbatches: the same records and rejects.
 
-    Where a record begins and when it was complete follows from the cuts; its values, octets and reasons do not.
+    Where a record begins and when it was complete follows from the cuts; its values, bytes and reasons do not.
     """
     data = b"\xef\xbb\xbf" * mark + data
     parts = cut(data, places)
@@ -168,7 +168,7 @@ def test_any_way(data, places, mark, shape):
     assert [row for row in pieces.rejects() if row["reason"] != "format_repeated"] == ordered.rejects()
     assert one.rejects() == pieces.rejects()
     assert one.versions() == pieces.versions()
-    assert octets(pieces.partial) == 0
+    assert buffer(pieces.partial) == 0
     assert len(pieces.rejects("format_repeated")) == len(rows) - given_.num_rows
 
 
@@ -256,7 +256,7 @@ class TestGap:
 @pytest.mark.parametrize("column", ["raw_source", "sequence", "bytes", "received_at"])
 def test_no_chunk(column):
     """
-    A row that lacks what makes it a chunk is rejected with its octets.
+    A row that lacks what makes it a chunk is rejected with its bytes.
     """
     rows = chunks([b"1,a\n"])
     at = rows.column_names.index(column)

@@ -32,13 +32,13 @@ def in_two_passes(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
         parsed, rests = parsed_by(plan, apart, format_)
     records = parsed.filter(pc.and_(pc.is_null(parsed["reject"]), pc.is_null(parsed["rest"])))
     bad = pa.Table.from_struct_array(parsed["reject"].drop_null())
-    refused = pc.sum(bad["octets"]).as_py() or 0
+    refused = pc.sum(bad["bytes"]).as_py() or 0
     others = rows.filter(pc.is_in(rows["raw_source"], pa.array(plan.others, pa.string())))
     bodies = Staged(
         records.select(range(len(columns))).rename_columns(columns.names).append_column(VERSION, records["version"]),
         bad,
         SCHEMA.empty_table(),
-        Volume(plan.octets, plan.octets - refused, refused, 0, 0),
+        Volume(plan.buffer, plan.buffer - refused, refused, 0, 0),
     )
     return bodies + plan.finish(rests.contents, partial, format_) + stage(others, partial, format_)
 
@@ -66,7 +66,7 @@ def same(staged: Staged) -> list[object]:
 )
 def test_same(data, other, places, mark, first, shape):
     """
-    Two microbatches in two passes each have the fields, rejections, partial rows and octets of the stage, whether a
+    Two microbatches in two passes each have the fields, rejections, partial rows and bytes of the stage, whether a
     source is plain or not.
     """
     for format_, text in ((csv(), data), (csv(header=with_header), b"a,b\n" + data), (csv(most=1_000), data)):
@@ -101,7 +101,7 @@ def test_plain_way():
 
 def test_missing_chunk():
     """
-    A chunk that the first pass had and the second has not is an error: its octets would be lost.
+    A chunk that the first pass had and the second has not is an error: its bytes would be lost.
     """
     rows = chunks([b"1,a\n2,b", b"\n3,c\n"])
     plan = Plan.of(summarise(rows, csv()), SCHEMA.empty_table(), csv())

@@ -38,8 +38,8 @@ def check(*files: Path, rejects: Path | None = None, sample: int = 100, **format
     return Check(chosen(**format_)).files([str(file) for file in files], NOW, output, sample)
 
 
-def written(path: Path, octets: bytes) -> Path:
-    path.write_bytes(octets)
+def written(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
     return path
 
 
@@ -52,17 +52,17 @@ LINES = st.lists(
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(octets=LINES, size=st.integers(1, 40), mark=st.booleans())
-def test_as_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, octets: bytes, size: int, mark: bool) -> None:
+@given(content=LINES, size=st.integers(1, 40), mark=st.booleans())
+def test_as_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, size: int, mark: bool) -> None:
     """
-    Read in pieces of any size a file gives what a run makes of it as one chunk: the same records, rejects and octets,
-    each reject with the line and the octet of the file at which it begins; and its rejects are those of their file.
+    Read in pieces of any size a file gives what a run makes of it as one chunk: the same records, rejects and bytes,
+    each reject with the line and the byte of the file at which it begins; and its rejects are those of their file.
     """
-    octets = b"\xef\xbb\xbf" * mark + HEADER + octets
-    file, output = written(tmp_path / "file", octets), tmp_path / "rejects"
+    content = b"\xef\xbb\xbf" * mark + HEADER + content
+    file, output = written(tmp_path / "file", content), tmp_path / "rejects"
     output.unlink(missing_ok=True)
     version = pa.array([1], pa.int64())
-    whole = rows("s", [Chunk(1, octets, last=True)], NOW).append_column("version", version)
+    whole = rows("s", [Chunk(1, content, last=True)], NOW).append_column("version", version)
     staged = stage(whole, SCHEMA.empty_table(), format_of(chosen(max_record_bytes=30).format))
     bad = staged.rejects.sort_by("offset").to_pylist()
     with monkeypatch.context() as patched:
@@ -71,12 +71,12 @@ def test_as_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, octets: bytes
         checked = check(file, rejects=output, max_record_bytes=30)
     assert checked.sample == staged.fields.select(list(FIELDS)).to_pylist()
     assert [(one.offset, one.reason) for one in checked.rejects] == [(one["offset"], one["reason"]) for one in bad]
-    assert [one.line for one in checked.rejects] == [octets[: one["offset"]].count(b"\n") + 1 for one in bad]
+    assert [one.line for one in checked.rejects] == [content[: one["offset"]].count(b"\n") + 1 for one in bad]
     [one] = checked.files
-    assert (one.octets, one.rejected, one.good) == (len(octets), len(bad), staged.fields.num_rows)
+    assert (one.bytes, one.rejected, one.good) == (len(content), len(bad), staged.fields.num_rows)
     assert (checked.good, checked.rejected, sum(checked.reasons.values())) == (one.good, one.rejected, one.rejected)
     contents = b"".join(reject["content"] for reject in bad)
-    assert one.rejected_octets == len(contents)
+    assert one.rejected_bytes == len(contents)
     assert (output.read_bytes() if output.exists() else b"") == (HEADER + contents if bad else b"")
 
 
@@ -103,13 +103,13 @@ def test_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 class TestCodec:
     def test_whole_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """
-        A file of whole frames is read as what they hold, wherever its pieces end; octets are counted behind the codec.
+        A file of whole frames is read as what they hold, wherever its pieces end; bytes are counted behind the codec.
         """
         monkeypatch.setattr(source, "PIECE_BYTES", 7)
-        octets = HEADER + b"a,1\nb,x\n"
-        file = written(tmp_path / "file", gzip.compress(octets[:20]) + gzip.compress(octets[20:]))
+        content = HEADER + b"a,1\nb,x\n"
+        file = written(tmp_path / "file", gzip.compress(content[:20]) + gzip.compress(content[20:]))
         checked = check(file, codec="gzip")
-        assert (checked.good, checked.files[0].octets, checked.rejects[0].line) == (1, len(octets), 3)
+        assert (checked.good, checked.files[0].bytes, checked.rejects[0].line) == (1, len(content), 3)
 
     @pytest.mark.parametrize("keep", [0, 10, 400])
     def test_cut_short(self, tmp_path: Path, keep: int) -> None:
@@ -230,7 +230,7 @@ def test_no_format() -> None:
 class TestShown:
     def test_values(self) -> None:
         """
-        Values are as JSON has them, exactly: octets, times finer than Python's, and what is in lists and structs too.
+        Values are as JSON has them, exactly: bytes, times finer than Python's, and what is in lists and structs too.
         """
         time = pa.timestamp("ns", tz="UTC")
         inner = pa.struct([("at", time), ("list", pa.list_(pa.decimal128(4, 2)))])
@@ -244,7 +244,7 @@ class TestShown:
         assert shown.values(pa.array([b"a\xff", None])) == ["a\\xff", None]
 
     @pytest.mark.parametrize(
-        ("octets", "text", "said"),
+        ("content", "text", "said"),
         [
             (b"a\tb\r\n", True, "a\\tb"),
             (b"a\x1b[31m\n\xff", True, "a\\x1b[31m\\n\\xff"),
@@ -253,8 +253,8 @@ class TestShown:
             (b"\0" * 21, False, "00 " * 20 + "..."),
         ],
     )
-    def test_beginning(self, octets: bytes, text: bool, said: str) -> None:
+    def test_beginning(self, content: bytes, text: bool, said: str) -> None:
         """
         The begin of a record is one line that a terminal shows as it is, cut where it is long.
         """
-        assert shown.beginning(octets, text) == said
+        assert shown.beginning(content, text) == said

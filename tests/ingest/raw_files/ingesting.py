@@ -1,7 +1,7 @@
 """Ingests raw files in a process of its own: `python -m tests.ingest.raw_files.ingesting ORDER`, where ORDER is JSON.
 
-`settings`: those of `ingest`. `stop_at`: say `reached` behind so many octets, and wait for a line. The last line tells
-what became of the files, and the most memory it ever had, in octets.
+`settings`: those of `ingest`. `stop_at`: say `reached` behind so many bytes, and wait for a line. The last line tells
+what became of the files, and the most memory it ever had, in bytes.
 """
 
 from __future__ import annotations

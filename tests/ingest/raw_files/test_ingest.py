@@ -81,7 +81,7 @@ def named(depot: str) -> set[str]:
 class TestContent:
     def test_comes_through(self, into: Ingest, depot: str, tmp_path: Path) -> None:
         """
-        Chunks put together are the file, whatever octets it has; each has the time at which reading began.
+        Chunks put together are the file, whatever bytes it has; each has the time at which reading began.
         """
         content = random.Random(1).randbytes(10_000) + b"\r\n\x00\xff\xfe"
         file = written(tmp_path / "a.bin", content)
@@ -108,7 +108,7 @@ class TestContent:
         An empty file is one empty chunk, which ends its raw source.
         """
         [done] = into(written(tmp_path / "empty", b""))
-        assert (done.octets, done.chunks, done.known) == (0, 1, False)
+        assert (done.bytes, done.chunks, done.known) == (0, 1, False)
         [row] = rows(depot)
         assert (row["sequence"], row["bytes"], row["last"]) == (1, b"", True)
 
@@ -160,7 +160,7 @@ class TestOnce:
         """
         first, copy = written(tmp_path / "first", b"abc"), written(tmp_path / "copy", b"abc")
         assert [one.known for one in into(first, first)] == [False, True]
-        assert [(one.octets, one.chunks, one.known, one.depot_version) for one in into(first, copy)] == [
+        assert [(one.bytes, one.chunks, one.known, one.depot_version) for one in into(first, copy)] == [
             (0, 0, True, 1)
         ] * 2
         assert contents(depot) == {str(first): b"abc"}
@@ -174,7 +174,7 @@ class TestOnce:
         into(grown)
         written(grown, b"abcd")
         read: list[int] = []
-        with pytest.raises(FileRefused, match="has grown or was replaced: 3 octets") as error:
+        with pytest.raises(FileRefused, match="has grown or was replaced: 3 bytes") as error:
             into(other, grown, progress=lambda done, total: read.append(done))
         assert "--raw-source" in error.value.hint
         assert (read, contents(depot)) == ([], {str(grown): b"abc"})

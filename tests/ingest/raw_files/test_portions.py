@@ -31,7 +31,7 @@ def depot(tmp_path: Path) -> str:
 
 @pytest.fixture
 def into(depot: str) -> Into:
-    """Ingest a file into the depot, 100,000 octets a version."""
+    """Ingest a file into the depot, 100,000 bytes a version."""
 
     def run(file: Path, **options: Any) -> RawIngested:
         given = {"chunk_bytes": 10_000, "commit_bytes": 100_000} | options
@@ -65,11 +65,11 @@ def left(depot: str, into: Into, monkeypatch: pytest.MonkeyPatch) -> Callable[[P
 
 
 def versions(depot: str) -> list[int]:
-    """Return how many octets each version added."""
+    """Return how many bytes each version added."""
     feed = DeltaTable(depot).load_cdf(starting_version=1).read_all()
     found: dict[int, int] = {}
-    for version, octets in zip(feed["_commit_version"].to_pylist(), feed["bytes"].to_pylist(), strict=True):
-        found[version] = found.get(version, 0) + len(octets)
+    for version, content in zip(feed["_commit_version"].to_pylist(), feed["bytes"].to_pylist(), strict=True):
+        found[version] = found.get(version, 0) + len(content)
     return [found[version] for version in sorted(found)]
 
 
@@ -84,7 +84,11 @@ class TestVersions:
         assert contents(depot) == {str(file): CONTENT[:size]}
         whole, rest = divmod(size, 100_000)
         assert versions(depot) == [100_000] * whole + [rest] * bool(rest)
-        assert (done.octets, done.versions, done.depot_version) == (size, len(versions(depot)), len(versions(depot)))
+        assert (done.bytes, done.versions, done.depot_version) == (
+            size,
+            len(versions(depot)),
+            len(versions(depot)),
+        )
         assert into(file).known
         assert files_of(depot) == named(depot)
 
@@ -123,14 +127,14 @@ class TestVersions:
     @pytest.mark.parametrize("codec", ["gzip", "zstd"])
     def test_codec(self, into: Into, depot: str, tmp_path: Path, codec: Any) -> None:
         """
-        With a codec octets are counted as they are decoded, also where a file goes on.
+        With a codec bytes are counted as they are decoded, also where a file goes on.
         """
         file = written(tmp_path / "file", encode(CONTENT[:300_000], codec) + encode(CONTENT[300_000:], codec))
         coded = Coded(codec, 1_000_000)
         with pytest.raises(FileRefused, match="was written to"):
             into(file, codec=coded, progress=lambda done, total: file.touch() if done > 300_000 else None)
         done = into(file, codec=coded)
-        assert done.before + done.octets == 500_000
+        assert done.before + done.bytes == 500_000
         assert b"".join(decode(row["bytes"], codec, 10_000) for row in rows(depot)) == CONTENT
 
 
@@ -142,7 +146,13 @@ class TestGoesOn:
         file, told = written(tmp_path / "file", CONTENT), []
         left(file)
         done = into(file, progress=lambda done, total: told.append(done))
-        assert (done.before, done.octets, done.chunks, done.versions, done.known) == (200_000, 300_000, 30, 3, False)
+        assert (done.before, done.bytes, done.chunks, done.versions, done.known) == (
+            200_000,
+            300_000,
+            30,
+            3,
+            False,
+        )
         assert contents(depot) == {str(file): CONTENT}
         assert (told[-1], versions(depot)) == (500_000, [100_000] * 5)
         assert into(file).known
@@ -169,7 +179,7 @@ class TestGoesOn:
         file = written(tmp_path / "file", CONTENT)
         left(file)
         written(file, changed)
-        with pytest.raises(FileRefused, match=r"has grown or was replaced: .*200,000 octets"):
+        with pytest.raises(FileRefused, match=r"has grown or was replaced: .*200,000 bytes"):
             into(file)
         assert files_of(depot) == named(depot)
         assert len(rows(depot)) == 20
@@ -213,7 +223,7 @@ class TestCopies:
         copy = written(tmp_path / "copy", CONTENT)
         for options in ({}, {"chunk_bytes": 7_777, "commit_bytes": 9_999}):
             done = into(copy, **options)
-            assert (done.known, done.octets, done.chunks, done.depot_version) == (True, 0, 0, 5)
+            assert (done.known, done.bytes, done.chunks, done.depot_version) == (True, 0, 0, 5)
         assert files_of(depot) == named(depot)
         assert contents(depot) == {str(tmp_path / "file"): CONTENT}
 
@@ -273,7 +283,7 @@ class TestSomebodyElse:
             if DeltaTable(depot).version() == 0:
                 write_deltalake(depot, other, mode="append", commit_properties=CommitProperties(app_transactions=known))
 
-        with pytest.raises(FileRefused, match="has come to octet 5"):
+        with pytest.raises(FileRefused, match="has come to byte 5"):
             into(file, progress=progress)
         assert len(rows(depot)) == 1
         assert files_of(depot) == named(depot)

@@ -83,7 +83,7 @@ def test_killed_between_commits(tmp_path: Path) -> None:
         assert DeltaTable(depot).version() == (stop_at - 1) // 4
     with ingesting(depot, file, settings=settings) as process:
         [done] = said(process)["files"]
-    assert (done["before"], done["octets"], done["versions"]) == (20 * MEBI, 10 * MEBI + 1, 3)
+    assert (done["before"], done["bytes"], done["versions"]) == (20 * MEBI, 10 * MEBI + 1, 3)
     assert contents(str(depot)) == {str(file): content}
     with ingesting(depot, file, settings=settings) as process:
         assert said(process)["known"] == [True]

@@ -14,6 +14,7 @@ from windrow.operate.doctor.machine import (
     check_machine,
     check_memory,
     check_python,
+    jar_folders,
     total_memory,
     within,
 )
@@ -116,6 +117,17 @@ class TestJava:
         found = check_java("spark")
         assert (found.level, "JAVA_HOME" in found.what, "Install Java 17" in found.todo) == ("error", True, True)
         assert check_java("embedded").level == "ok"
+
+
+class TestJars:
+    def test_other_home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        Jars are looked for in the home that Java knows as well, which HOME does not change.
+        """
+        before = jar_folders()
+        monkeypatch.setenv("HOME", str(tmp_path))
+        assert {folder for folder in before if folder.parent.name.startswith(".ivy2")} <= set(jar_folders())
+        assert tmp_path / ".ivy2" / "jars" in jar_folders()
 
 
 class TestMemory:

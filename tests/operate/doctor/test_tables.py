@@ -34,7 +34,7 @@ def world(tmp_path: Path, clock: ManualClock) -> World:
 
 def seen(world: World, now: int | None = None, **settings: Any) -> list[Finding]:
     """Return all findings; the tables were just written, unless told."""
-    values = {"engine": "embedded", "idle_grace": "never"} | settings
+    values = {"engine": "embedded", "idle_timeout": "never"} | settings
     given = EngineFactory(values.pop("engine")).settings(world.depot, world.ledger, **values)
     return examine(lambda: given, written() if now is None else now)
 
@@ -378,8 +378,8 @@ class TestClocks:
         world.publish([message(source="pump", event_time=NOW + 2 * DAY, received_at=NOW + 2 * DAY)])
         world.runner(EngineFactory("embedded")).once()
         found = of(seen(world), "clock-still")
-        assert "the longest 2d: ''; their last batches stay open (idle_grace is never)" in found.what
-        assert "stay open" not in of(seen(world, idle_grace="10s"), "clock-still").what
+        assert "the longest 2d: ''; their last batches stay open (idle_timeout is never)" in found.what
+        assert "stay open" not in of(seen(world, idle_timeout="10s"), "clock-still").what
 
     def test_one_clock_for_all(self, world: World) -> None:
         """

@@ -20,7 +20,7 @@ ACCEPTED = b"\x20\x03\x00\x00\x00"
 
 
 class Answering:
-    """A broker that answers each packet of a connection with octets, whatever it says, and then hangs up."""
+    """A broker that answers each packet of a connection with bytes, whatever it says, and then hangs up."""
 
     def __init__(self, *connections):
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -125,9 +125,9 @@ class TestMessages:
 class TestDepot:
     def test_full_house(self, start, publisher, depot):
         """
-        When the broker waits for acknowledgements of all that it may send, nobody waits for `hold_ms`.
+        When the broker waits for acknowledgements of all that it may send, nobody waits for `linger_ms`.
         """
-        running = start(receive_maximum=5, producer={"hold_ms": NEVER})
+        running = start(receive_maximum=5, producer={"linger_ms": NEVER})
         running.until(lambda counts: counts.connections == 1, "it is connected")
         publisher.publish_all(*[("plant/a/b", str(number)) for number in range(50)])
         running.until(lambda counts: counts.acknowledged == 50, "all is acknowledged")
@@ -139,7 +139,7 @@ class TestDepot:
         While the depot hangs no more is taken than there is room for, and the connection stays; then all comes.
         """
         faults.before = gate
-        running = start(producer={"total_hold_bytes": 4_000, "max_message_bytes": 1_000, "hold_ms": 0}, keepalive="1s")
+        running = start(producer={"buffer_bytes": 4_000, "max_message_bytes": 1_000, "linger_ms": 0}, keepalive="1s")
         running.until(lambda counts: counts.connections == 1, "it is connected")
         publisher.publish_all(*[("plant/a/b", "x" * (20_000 if number == 30 else 500)) for number in range(50)])
         gate.await_commit()
@@ -210,7 +210,7 @@ class TestConnection:
         the connection that brought it last.
         """
         faults.before = gate
-        running = start(producer={"hold_ms": 0})
+        running = start(producer={"linger_ms": 0})
         running.until(lambda counts: counts.connections == 1, "it is connected")
         publisher.publish_all(*[("plant/a/b", "same") for _ in range(20)])
         running.until(lambda counts: counts.received == 20, "all has come")
@@ -233,7 +233,7 @@ class TestConnection:
         it is acknowledged when the depot has it, and what came before never is.
         """
         faults.before = gate
-        running = start(producer={"hold_ms": 0})
+        running = start(producer={"linger_ms": 0})
         running.until(lambda counts: counts.connections == 1, "it is connected")
         publisher.publish_all(*[("plant/a/b", "same") for _ in range(20)])
         running.until(lambda counts: counts.received == 20, "all has come")

@@ -65,9 +65,9 @@ def test_fault(payload: bytes, kept: str, fault: str) -> None:
     assert fault in found.fault
 
 
-def test_octets() -> None:
+def test_bytes() -> None:
     """
-    A depot of octets takes any payload as it is.
+    A depot of bytes takes any payload as it is.
     """
     found = reader("{key}/{type}", binary=True).read("a/b", b"\xff\x00")
     assert (found.payload, found.fault) == (b"\xff\x00", "")
@@ -89,4 +89,4 @@ def test_producer_takes_it(topic: str, payload: bytes, binary: bool) -> None:
     else:
         assert found.type is not None
         row = form.row(source=found.source, key=found.key, type=found.type, payload=found.payload)
-    assert row.octets == found.octets
+    assert row.byte_count == found.byte_count

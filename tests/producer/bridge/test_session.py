@@ -119,7 +119,7 @@ class Bridging(RuleBasedStateMachine):
     @invariant()
     def held(self) -> None:
         """What is held is what is on its way."""
-        assert self.session.held == self.session.held_octets == len(self.on_the_way)
+        assert self.session.held == self.session.held_bytes == len(self.on_the_way)
 
     @invariant()
     def never_too_early(self) -> None:
@@ -165,6 +165,6 @@ def test_without_id() -> None:
     session = Session()
     session.connected(kept=False)
     entry = session.received(0, b"", 7)
-    assert session.held_octets == 7
+    assert session.held_bytes == 7
     session.settled(entry)
-    assert (session.held_octets, list(session.due())) == (0, [])
+    assert (session.held_bytes, list(session.due())) == (0, [])

@@ -21,7 +21,7 @@ ODD = "</script><b>'; drop {table} \\\"\u2028 ${x} #"
 
 
 def sizes(counts: list[int], reason: str | None = "timeout", opened_by: str = "message") -> pa.Table:
-    """Return a batch for each count of messages, ten octets a message."""
+    """Return a batch for each count of messages, ten bytes a message."""
     return pa.table(
         {
             "source": pa.array(["s"] * len(counts), pa.string()),
@@ -71,7 +71,7 @@ class TestSizes:
         """
         some = pa.concat_tables([sizes([1, 2, 2, 109]), sizes([7], "flush"), sizes([109], None)])
         data = drawn(some, TYPICAL, waits((10, 1)))["datasets"]
-        for name, factor in (("messages", 1), ("octets", 10)):
+        for name, factor in (("messages", 1), ("bytes", 10)):
             assert total(data[name]) == {"timeout": 4, "flush": 1, "still open": 1}
             (flushed,) = (row for row in data[name] if row["name"] == "flush")
             assert flushed["low"] <= 7 * factor < flushed["high"]
@@ -97,7 +97,7 @@ class TestSizes:
         counts = np.maximum(random.lognormal(seed, seed, 10_000), 1).astype(np.int64).tolist()
         data = drawn(sizes(counts), TYPICAL, waits())["datasets"]
         assert total(data["messages"]) == {"timeout": 10_000}
-        assert total(data["octets"]) == {"timeout": 10_000}
+        assert total(data["bytes"]) == {"timeout": 10_000}
         assert sum(len(rows) for rows in data.values()) < 500
 
     def test_facts(self):

@@ -115,7 +115,7 @@ def incomplete(rows: Rows) -> None:
 
 
 def reverse(rows: Rows) -> None:
-    """Turn the messages of a batch around."""
+    """MicrobatchInput the messages of a batch around."""
     first(rows, "closed", many)["messages"].reverse()
 
 
@@ -127,7 +127,7 @@ def plus(column: str, by: Any) -> Callable[[Row], Any]:
 def refusing(**values: Any) -> Damage:
     """Return what takes a rejected message for one that the format refused, with some values otherwise."""
     nothing = dict.fromkeys(("source", "key", "type", "event_time", "sequence", "payload", "processing_time"))
-    others = {"reason": "format_cast", "detail": "it is none", "off_by_us": 0, "raised_by_us": None}
+    others = {"reason": "format_cast", "detail": "it is none", "missed_by_us": 0, "clock_lead_us": None}
     return setting("rejected", **(nothing | others | values))
 
 
@@ -167,10 +167,10 @@ DAMAGES: dict[str, Damage] = {
     "rejected_detail": setting("rejected", because("invalid"), detail=None),
     "rejected_invalid": setting("rejected", because("too_old"), type=None),
     "rejected_processing_time": setting("rejected", because("too_old"), processing_time=None),
-    "rejected_too_old": setting("rejected", because("too_old"), off_by_us=1),
-    "rejected_too_futuristic": setting("rejected", because("too_futuristic"), off_by_us=0),
-    "rejected_off_by": setting("rejected", because("clock_ahead"), off_by_us=0),
-    "rejected_duplicate": setting("rejected", because("too_futuristic"), reason="duplicate", off_by_us=0),
+    "rejected_too_old": setting("rejected", because("too_old"), missed_by_us=1),
+    "rejected_too_futuristic": setting("rejected", because("too_futuristic"), missed_by_us=0),
+    "rejected_off_by": setting("rejected", because("clock_ahead"), missed_by_us=0),
+    "rejected_duplicate": setting("rejected", because("too_futuristic"), reason="duplicate", missed_by_us=0),
     "format_id": refusing(),
     "format_reason": refusing(reason="format_chance"),
     "format_detail": refusing(detail=None),

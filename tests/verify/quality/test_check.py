@@ -206,9 +206,9 @@ class TestWithoutSpark:
         with pytest.raises(EngineUnavailable, match="mine of books is not Windrow's own"):
             quality.check(None, world.ledger, suites=[suite])
 
-    def test_octets(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
+    def test_bytes(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
         """
-        Payloads count by their octets, whether they are text or octets.
+        Payloads count by their bytes, whether they are text or bytes.
         """
         for payload, type_ in (("é\0", pa.string()), (b"\xff\0\\x41", pa.binary())):
             world = World(tmp_path / str(type_), clock, type_)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -15,20 +16,30 @@ from windrow.columnar.arrow import plain
 from windrow.delta.creation import add_columns, create_depot, create_ledger, create_raw_depot
 from windrow.delta.locations import is_name
 from windrow.delta.lock import commit_lock
-from windrow.delta.log import DeltaRsLog, Log, identity, ledger_schema_of, payload_type, require_ledger
-from windrow.delta.maintenance import DeltaRsUpkeep
-from windrow.delta.table import UNTRIMMED, beyond_files, latest_snapshot, latest_table, open_table, reading, writing
-from windrow.engine.arrivals import Arrivals, Arrived, Slice
+from windrow.delta.log import DeltaRsLog, Log, added, identity, ledger_schema_of, payload_type, require_ledger
+from windrow.delta.maintenance import DeltaRsMaintenance
+from windrow.delta.table import (
+    UNTRIMMED,
+    beyond_files,
+    latest_snapshot,
+    latest_table,
+    open_table,
+    reading,
+    scanned,
+    writing,
+)
+from windrow.engine.arrivals import Arrivals, Arrived, Listed, Slice
 from windrow.engine.choice import TRANSACTION
 from windrow.engine.conversion import Conversion
 from windrow.engine.depot_and_ledger import DepotAndLedger
 from windrow.engine.depot_rows import cut_rows, rows_of
 from windrow.engine.embedded.ledger_files import LedgerFiles, Parts
-from windrow.engine.processed import Processed, process_here
-from windrow.engine.protocol import Input, Live, Merged, Upkeep
+from windrow.engine.protocol import Input, Live, Merged, TableMaintenance
+from windrow.engine.result import MicrobatchResult, process_here
 from windrow.engine.slices import cut, messages_of, refuse_changes
 from windrow.errors import (
     BrokenPromise,
+    DepotChanged,
     DepotUnreadable,
     EngineUnavailable,
     FileRefused,
@@ -38,8 +49,8 @@ from windrow.errors import (
     first_line,
 )
 from windrow.expressions import Mapping as ColumnMapping
-from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
-from windrow.model.step import Task, Wanted
+from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION, is_other
+from windrow.model.step import BatchFilter, Task
 from windrow.settings.settings import Settings
 
 
@@ -47,20 +58,22 @@ from windrow.settings.settings import Settings
 class EmbeddedArrivals:
     """New versions of the depot; each slice is one read of its own versions."""
 
+    location: str
     depot: DeltaTable
+    listed: Listed
     counts: Mapping[int, int | None]
-    octets: Mapping[int, int]
-    begin: int
+    byte_count: Mapping[int, int]
     on_depot_delete: str
     conversion: Conversion
 
     def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
         """Return the next slice, or None when all is read."""
         left = {at: count for at, count in self.counts.items() if upto is None or at <= upto}
-        while versions := self.conversion.next_versions(left, self.octets, version, max_messages):
+        while versions := self.conversion.next_versions(left, self.byte_count, version, max_messages):
             if self.on_depot_delete == "ignore" and self.counts[versions[0]] is None:
                 self._require_feed(versions[0])
             feed = self._feed(versions[0], versions[-1])
+            self._require_listed(versions[-1])
             counts = {at: self.counts[at] for at in versions}
             inserted = pc.is_in(feed[CHANGE], pa.array(self.conversion.arriving))
             present = set(feed[VERSION].filter(inserted).unique().to_pylist())
@@ -71,6 +84,16 @@ class EmbeddedArrivals:
                 refuse_changes(feed)
             version = versions[-1]
         return None
+
+    def _require_listed(self, version: int) -> None:
+        """Refuse what was read up to a version if another table took the depot's place since its log was listed."""
+        depot_id = str(latest_table(self.location, "depot").metadata().id)
+        commits, mark = DeltaRsLog(self.location).commits(version, version), self.listed.marks.get(version)
+        if depot_id != self.listed.depot_id or any(is_other(commit.mark, mark) for commit in commits):
+            raise DepotChanged(
+                f"another table took the place of the depot {self.location} while it was read",
+                "Nothing of that was written. Bring the depot back, or begin a new ledger (--ledger).",
+            )
 
     def _require_feed(self, version: int) -> None:
         """Refuse a version that did more than append while the feed was off: rows it kept would look like new ones."""
@@ -162,9 +185,9 @@ class EmbeddedEngine(DepotAndLedger):
         """Return where the files of `depot` or `ledger` lie."""
         return self._depot if table == "depot" else self._ledger
 
-    def upkeep(self, table: str, location: str | None = None) -> Upkeep:
+    def upkeep(self, table: str, location: str | None = None) -> TableMaintenance:
         """Return what looks after the files of `depot` or `ledger`, of the engine's own or of one at another place."""
-        return DeltaRsUpkeep(self.path_of(table) if location is None else _path(location), table)
+        return DeltaRsMaintenance(self.path_of(table) if location is None else _path(location), table)
 
     def open_input(self, file: str, format_: str) -> Input:
         """Open a file or Delta table to ingest."""
@@ -179,7 +202,7 @@ class EmbeddedEngine(DepotAndLedger):
             ) from error
         return Input(file, format_, parquet.schema_arrow, None, parquet)
 
-    def transaction(self, application: str) -> int | None:
+    def transaction(self, application: str, upto: int) -> int | None:
         """Return the version that the depot's log recorded for a transaction id."""
         return latest_table(self._depot, "depot").transaction_version(application)
 
@@ -194,10 +217,10 @@ class EmbeddedEngine(DepotAndLedger):
         """Append the mapped rows of an input to the depot in one commit."""
         table = open_table(self._depot, "depot")
         payload = payload_type(pa.schema(table.schema().to_arrow()))
-        mapped = Counted(mapping.apply(_rows(given, after), payload), given.file, progress)
         application, version = transaction
         noted = CommitProperties(app_transactions=[Transaction(application, version)])
-        with commit_lock(self._depot), writing(self._depot, "depot"):
+        with _rows(given, after) as rows, commit_lock(self._depot), writing(self._depot, "depot"):
+            mapped = Counted(mapping.apply(rows, payload), given.file, progress)
             try:
                 write_deltalake(
                     table,
@@ -226,23 +249,25 @@ class EmbeddedEngine(DepotAndLedger):
         """Give `handle` the versions after `after`, up to `upto`."""
         self._keep_read(after, upto)
         table = latest_table(self._depot, "depot")
-        log = DeltaRsLog(self._depot)
-        added = log.rows_added(after, upto)
-        if any(count != 0 for count in added.values()):
-            conversion = Conversion.of(self._settings, identity(table), self._as_rows)
-            new = {version: count for version, count in conversion.counts(added).items() if count != 0}
-            octets = conversion.octets(log, after, upto)
-            handle(EmbeddedArrivals(table, new, octets, after + 1, self._settings.on_depot_delete, conversion))
+        depot, log = identity(table), DeltaRsLog(self._depot)
+        commits = log.commits(after)
+        counts = added(commits, after, upto)
+        if any(count != 0 for count in counts.values()):
+            conversion = Conversion.of(self._settings, depot, self._as_rows)
+            new = {version: count for version, count in conversion.counts(counts).items() if count != 0}
+            byte_count, listed = conversion.byte_count(log, after, upto), Listed.of(depot.id, after + 1, commits)
+            deleting = self._settings.on_depot_delete
+            handle(EmbeddedArrivals(self._depot, table, listed, new, byte_count, deleting, conversion))
 
-    def process(self, task: Task, arrived: Slice | None, live: Live, wanted: Wanted | None) -> Processed:
+    def process(self, task: Task, arrived: Slice | None, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
         """Run a task over what arrived, if anything did, and the open batches that are wanted (None: all)."""
         return process_here(task, arrived, live, wanted)
 
-    def commit_form(self, processed: Processed) -> str:
+    def commit_form(self, processed: MicrobatchResult) -> str:
         """Return that it is one transaction of delta-rs."""
         return TRANSACTION
 
-    def merge(self, processed: Processed, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
+    def merge(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Replace the files that prime read, as far as their rows changed: Delta's conflict check is the fence."""
         rows, files = processed.rows, live.open
         if not (isinstance(rows, pa.Table) and isinstance(files, LedgerFiles)):
@@ -318,23 +343,31 @@ class Counted:
             raise self.failure from error
 
 
-def _rows(given: Input, after: int | None) -> pa.RecordBatchReader:
-    """Return the rows of an input; of a Delta table that was ingested before only the inserted ones since."""
+@contextmanager
+def _rows(given: Input, after: int | None) -> Iterator[pa.RecordBatchReader]:
+    """Read the rows of an input; of a Delta table that was ingested before only the inserted ones since."""
     opened = given.handle
     if isinstance(opened, ParquetFile):
-        return pa.RecordBatchReader.from_batches(given.schema, opened.iter_batches())
-    if not isinstance(opened, DeltaTable):
+        yield pa.RecordBatchReader.from_batches(given.schema, opened.iter_batches())
+    elif not isinstance(opened, DeltaTable):
         raise BrokenPromise("the embedded engine opens files and Delta tables")
-    if after is None:
-        return opened.to_pyarrow_dataset().scanner().to_reader()
-    try:
-        feed = plain(pa.table(opened.load_cdf(starting_version=after + 1)))
-    except DeltaError as error:
-        raise FileRefused(
-            f"{given.file} has grown since version {after}, and its change feed cannot be read: {first_line(error)}",
-            "Switch the feed on (delta.enableChangeDataFeed = true) before it grows, or ingest into a new depot.",
-        ) from error
-    return added_rows(feed, given.file).to_reader()
+    elif after is None:
+        with scanned(opened) as rows:
+            yield rows
+    else:
+        try:
+            feed = plain(pa.table(opened.load_cdf(starting_version=after + 1, ending_version=opened.version())))
+        except DeltaError as error:
+            raise without_feed(given.file, after, error) from error
+        yield added_rows(feed, given.file).to_reader()
+
+
+def without_feed(file: str, after: int, error: Exception) -> FileRefused:
+    """Return the error for a table that has grown since a version, which nobody can tell by its change feed."""
+    return FileRefused(
+        f"{file} has grown since version {after}, and its change feed cannot be read: {first_line(error)}",
+        "Switch the feed on (delta.enableChangeDataFeed = true) before it grows, or ingest into a new depot.",
+    )
 
 
 def added_rows(feed: pa.Table, file: str) -> pa.Table:

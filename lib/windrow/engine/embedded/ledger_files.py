@@ -38,7 +38,7 @@ from windrow.engine.protocol import Merged, ended_in
 from windrow.errors import LedgerMoved, first_line
 from windrow.model import tables
 from windrow.model.floors import Floors
-from windrow.model.step import Wanted, no_streams
+from windrow.model.step import BatchFilter, no_streams
 
 BY = "state"
 STATE = f"partition.{BY}"  # in what delta-rs says of a file
@@ -63,7 +63,7 @@ class Parts:
     """The rows of live files, kept from one microbatch to the next, as a file never changes; `opened` had them last."""
 
     def __init__(self, most: int = KEPT_BYTES) -> None:
-        """Keep rows of `most` octets at most."""
+        """Keep rows of `most` bytes at most."""
         self._most = most
         self._rows: dict[str, pa.Table] = {}
         self.opened: LedgerFiles | None = None
@@ -99,7 +99,7 @@ class LedgerFiles:
         self._read: dict[str, pa.Table] = {}
         self.rows = self._rows(file for file in self.files if file.state in tables.CONTROL)
 
-    def wanted(self, wanted: Wanted | None) -> pa.Table:
+    def wanted(self, wanted: BatchFilter | None) -> pa.Table:
         """Return the open batches that are wanted, all for None; those that lie beside them come along."""
         files = self._open
         if wanted is not None and len(files) > 1:
@@ -113,7 +113,7 @@ class LedgerFiles:
 
     def ended(self, passed: Floors) -> Floors:
         """Return the last end of a window that a clock has passed, of the sources that have one."""
-        return ended_in(self.wanted(Wanted(no_streams, passed)), passed)
+        return ended_in(self.wanted(BatchFilter(no_streams, passed)), passed)
 
     def replace(self, new: pa.Table, note: Mapping[str, str]) -> Merged:
         """Commit `new` in place of the rows with the same ids that were read; the state `gone` only removes.
@@ -237,9 +237,9 @@ def _apart(rows: pa.Table, states: Sequence[str]) -> Iterator[pa.Table]:
         yield chosen if state in tables.FINAL else chosen.take(pc.sort_indices(chosen["id"]))
 
 
-def _cut(rows: pa.Table, octets: int) -> Iterator[pa.Table]:
-    """Cut rows into equal parts of about so many octets at most."""
-    size = -(-rows.num_rows // max(1, -(-rows.nbytes // octets)))
+def _cut(rows: pa.Table, byte_count: int) -> Iterator[pa.Table]:
+    """Cut rows into equal parts of about so many bytes at most."""
+    size = -(-rows.num_rows // max(1, -(-rows.nbytes // byte_count)))
     for begin in range(0, rows.num_rows, size):
         yield rows.slice(begin, size)
 

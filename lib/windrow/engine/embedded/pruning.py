@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.model import clock, tables
-from windrow.model.step import Wanted
+from windrow.model.step import BatchFilter
 
 SAID = ("num_records", "null_count.source", "min.id", "min.source", "min.window_end", "max.id", "max.source")
 
@@ -56,7 +56,7 @@ class Extent:
 class Reach:
     """How far what is wanted reaches."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: BatchFilter) -> None:
         """Put the streams and the clocks in order."""
         streams = wanted.streams()
         self._everywhere = streams is None

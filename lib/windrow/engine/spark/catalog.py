@@ -16,11 +16,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.delta.locations import is_name, parts, quoted, reference
 from windrow.engine.spark.frames import frame_of
+from windrow.engine.spark.log import detail
 from windrow.errors import TableMissing, TableRefused, first_line
 from windrow.model import tables
 
 FIRST = "windrow_first_rows"
-EXISTS = ("TABLE_OR_VIEW_ALREADY_EXISTS", "DELTA_TABLE_ALREADY_EXISTS", "DELTA_CONCURRENT", "DELTA_PROTOCOL_CHANGED")
 
 
 def create_table(
@@ -35,11 +35,10 @@ def create_table(
             f"COMMENT '{comment}' TBLPROPERTIES ({listed}) AS SELECT * FROM {FIRST}"
         )
     except PySparkException as error:
-        condition = str(error.getCondition() or "")
-        if condition == "SCHEMA_NOT_FOUND":
+        if error.getCondition() == "SCHEMA_NOT_FOUND":
             schema = quoted(*parts(location)[:-1])
             raise TableMissing(f"there is no schema {schema}", f"CREATE SCHEMA {schema}, or name another.") from error
-        if not condition.startswith(EXISTS):
+        if detail(session, reference(location)) is None:  # else somebody else was faster
             raise
     finally:
         session.catalog.dropTempView(FIRST)

@@ -23,8 +23,8 @@ from pyspark.sql import functions as F
 from windrow.delta.locations import reference
 from windrow.engine.choice import OVERWRITE
 from windrow.engine.embedded import encoding
-from windrow.engine.processed import Rows
 from windrow.engine.protocol import Live, Merged
+from windrow.engine.result import Rows
 from windrow.engine.spark.frames import frame_of
 from windrow.engine.spark.open_batches import UNCACHED
 from windrow.engine.spark.session_settings import INTERPRETED, NOTE, SMALL_BYTES, WHOLE_TIMES, configured

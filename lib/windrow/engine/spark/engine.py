@@ -10,6 +10,7 @@ delta-rs, which takes milliseconds; elsewhere Spark is asked.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -20,23 +21,23 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from windrow.columnar.arrow import plain, texts
 from windrow.delta.locations import is_name, reference
-from windrow.delta.log import ledger_schema_of, require_ledger
+from windrow.delta.log import Table, added, ledger_schema_of, require_ledger
 from windrow.delta.table import missing, open_table, unwritable
-from windrow.engine.arrivals import Arrivals, Slice
+from windrow.engine.arrivals import Arrivals, Listed, Slice
 from windrow.engine.choice import LITTLE_BYTES, MERGE, OVERWRITE, fits_driver, reads_all
 from windrow.engine.conversion import Conversion
-from windrow.engine.embedded.engine import added_rows
-from windrow.engine.processed import Processed, Rows, process_here
+from windrow.engine.embedded.engine import added_rows, without_feed
 from windrow.engine.protocol import Input, Live, Merged, no_messages
+from windrow.engine.result import MicrobatchResult, Rows, process_here
 from windrow.engine.spark.commit import BEYOND, SparkCommit
-from windrow.engine.spark.errors import translated
-from windrow.engine.spark.executors import Spread, process_on_executors
+from windrow.engine.spark.errors import BAD_VALUE, translated
+from windrow.engine.spark.executors import ExecutorInput, process_on_executors
 from windrow.engine.spark.frames import frame_of
 from windrow.engine.spark.open_batches import UNCACHED, SparkOpen, brought
 from windrow.engine.spark.session_settings import WHOLE_TIMES, configured, takes
@@ -46,8 +47,9 @@ from windrow.errors import ExpressionError, FileRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model import tables
 from windrow.model.commits import CHANGE, FEED_COLUMNS
-from windrow.model.step import Task, Wanted
+from windrow.model.step import BatchFilter, Task
 
+ASKING = "windrow-asks-whether-delta-skips-this"
 EVERY_FILE = 2_147_483_647  # a rate limit would split commits, and what is read by version would lose the second half
 
 
@@ -59,18 +61,44 @@ class SparkEngine(SparkTables):
     def open_input(self, file: str, format_: str) -> Input:
         """Open a file or Delta table to ingest."""
         try:
-            frame = self._root.read.format(format_).load(_file(file))
             table = self._log(_file(file)).table() if format_ == "delta" else None
+            reader = self._root.read.format(format_)
+            frame = (reader if table is None else reader.option("versionAsOf", table.version)).load(_file(file))
         except Exception as error:  # what the reader of a format raises comes through as it is
             raise FileRefused(
                 f"{file} cannot be read as {format_}: {first_line(error)}", "Check the file and --format."
             ) from error
         return Input(file, format_, plain(frame.limit(0).toArrow()).schema, table, frame)
 
-    def transaction(self, application: str) -> int | None:
-        """Return the version that the depot's log recorded; elsewhere than locally Delta skips what it knows."""
+    def transaction(self, application: str, upto: int) -> int | None:
+        """Return the version that the depot's log recorded for a transaction id; elsewhere than locally `upto` at most.
+
+        There Delta tells which versions it would skip: as many questions as `upto` has binary digits.
+        """
         path = self._path(self._depot)
-        return None if path is None else open_table(str(path), "depot").transaction_version(application)
+        if path is not None:
+            return open_table(str(path), "depot").transaction_version(application)
+        below = bisect_left(range(upto + 1), True, key=lambda version: not self._skips((application, version)))
+        return below - 1 if below else None
+
+    def _skips(self, transaction: tuple[str, int]) -> bool:
+        """Ask Delta whether it skips an append with this transaction id, by one that cannot succeed.
+
+        Delta looks at the id first. Then the driver refuses the codec, before any task; the row would fail as well.
+        """
+        row = self._root.range(1).select(F.raise_error(F.lit(ASKING)).cast("string").alias("source"))
+        try:
+            self._append(row.write.option("compression", ASKING), transaction)
+        except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
+            if ASKING in str(error):
+                return False
+            raise unwritable(self._depot, "depot", error) from error
+        return True
+
+    def _append(self, writer: DataFrameWriter, transaction: tuple[str, int]) -> None:
+        writer = writer.format("delta").mode("append")
+        writer = writer.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
+        writer.saveAsTable(reference(self._depot)) if is_name(self._depot) else writer.save(self._depot)
 
     def append(
         self,
@@ -88,27 +116,30 @@ class SparkEngine(SparkTables):
                 mapped = rows.selectExpr(*mapping.spark_select(depot.payload))
                 texts = [name for name, kind in mapped.dtypes if kind == "string"]
                 mapped = mapped.withColumns({name: F.validate_utf8(name) for name in texts})
-                writer = mapped.write.format("delta").mode("append")
-                writer = writer.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
-                writer.saveAsTable(reference(self._depot)) if is_name(self._depot) else writer.save(self._depot)
+                self._append(mapped.write, transaction)
         except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
-            if isinstance(error, PySparkException) or "INVALID_UTF8_STRING" in str(error):
+            if isinstance(error, PySparkException) or BAD_VALUE in str(error):
                 raise ExpressionError(
                     f"{given.file} cannot be mapped to messages: {first_line(error)}", "See [ingest.columns]."
                 ) from error
             raise unwritable(self._depot, "depot", error) from error
-        log = self._log(self._depot)
-        added = sum(count or 0 for count in log.rows_added(depot.version, self.depot().version).values())
-        progress(added)
-        return added
+        commits = self._log(self._depot).commits(depot.version + 1)
+        appended = sum(commit.rows or 0 for commit in commits if commit.version > depot.version)
+        progress(appended)
+        return appended
 
     def _rows(self, given: Input, after: int | None) -> DataFrame:
         """Return the rows of an input; of a Delta table that was ingested before only the inserted ones since."""
         if after is None:
             return cast("DataFrame", given.handle)
-        reader = self._root.read.format("delta").option("readChangeFeed", "true").option("startingVersion", after + 1)
-        feed = reader.load(_file(given.file))
-        added_rows(plain(feed.where(F.col(CHANGE) != "insert").limit(1).toArrow()), given.file)
+        upto = cast("Table", given.table).version
+        versions = {"startingVersion": after + 1, "endingVersion": upto}
+        try:
+            feed = self._root.read.format("delta").options(readChangeFeed=True, **versions).load(_file(given.file))
+            others = plain(feed.where(F.col(CHANGE) != "insert").limit(1).toArrow())
+        except PySparkException as error:
+            raise without_feed(given.file, after, error) from error
+        added_rows(others, given.file)
         return feed.drop(*FEED_COLUMNS)
 
     def live(self) -> Live:
@@ -137,7 +168,8 @@ class SparkEngine(SparkTables):
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> pa.Table | None:
         """Stream what the depot added after `after`, with a fresh checkpoint: the ledger is the checkpoint."""
         self._keep_read(after, upto)
-        self._log(self._depot).rows_added(after, upto)  # raises before the stream does when a version is gone
+        commits = self._log(self._depot).commits(after)
+        added(commits, after, upto)  # raises before the stream does when a version is gone
         take = Take(self, after + 1, handle)
         feed = (
             self._root.readStream.format("delta")
@@ -160,16 +192,16 @@ class SparkEngine(SparkTables):
         self._session = frame.sparkSession
         try:
             table = self.depot()
-            counts = self._log(self._depot).rows_added(begin - 1, table.version)
+            commits = self._log(self._depot).commits(begin - 1)
+            counts, listed = added(commits, begin - 1, table.version), Listed.of(table.id, begin, commits)
             chosen = self._settings
             with configured(self._session, ALIKE), ExitStack() as kept:
                 conversion = Conversion.of(chosen, table, self._as_rows)
-                octets = conversion.octets(self._log(self._depot), begin - 1, table.version)
+                byte_count = conversion.byte_count(self._log(self._depot), begin - 1, table.version)
                 mapped = conversion.mapped(frame)
                 known = conversion.counts(counts)
-                arrivals = SparkArrivals.of(
-                    mapped, known, octets, begin, chosen.on_depot_delete, chosen.max_driver_messages, conversion, kept
-                )
+                deleting, most = chosen.on_depot_delete, chosen.max_driver_messages
+                arrivals = SparkArrivals.of(mapped, listed, known, byte_count, deleting, most, conversion, kept)
                 if arrivals.last is None:
                     return begin
                 handle(arrivals)
@@ -187,7 +219,7 @@ class SparkEngine(SparkTables):
         )
         return plain(rows.select([name for name, _ in tables.HISTORY]).toArrow())
 
-    def process(self, task: Task, arrived: Slice | None, live: Live, wanted: Wanted | None) -> Processed:
+    def process(self, task: Task, arrived: Slice | None, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
         """Run a task over what arrived, if anything did, and the open batches that are wanted: `choice.py` says where.
 
         `wanted` is None for all of them.
@@ -201,25 +233,25 @@ class SparkEngine(SparkTables):
             fits = fits_driver(messages, opened.counted(asked).total[1], most)
         if here and fits:
             return replace(process_here(task, arrived, live, asked), whole=asked is None)
-        return process_on_executors(task, self.spread(arrived, live.schema, task.microbatch), live, asked)
+        return process_on_executors(task, self.executor_input(arrived, live.schema, task.microbatch), live, asked)
 
-    def spread(self, arrived: Slice | None, schema: pa.Schema, microbatch: int) -> Spread:
+    def executor_input(self, arrived: Slice | None, schema: pa.Schema, microbatch: int) -> ExecutorInput:
         """Return what arrived as frames, for the ledger with some columns."""
         if arrived is not None and arrived.path == "executors":
             there = cast("FramesArrived", arrived)
-            return Spread(there.frame, there.rows, there.frames_beside(microbatch, schema))
+            return ExecutorInput(there.frame, there.rows, there.frames_beside(microbatch, schema))
         messages = no_messages(schema) if arrived is None else arrived.table()
         beside = [] if arrived is None else [rows for rows in arrived.beside(microbatch, schema) if rows.num_rows]
         frames = [frame_of(self._session, rows) for rows in beside]
-        return Spread(frame_of(self._session, messages), messages.num_rows, frames)
+        return ExecutorInput(frame_of(self._session, messages), messages.num_rows, frames)
 
-    def commit_form(self, processed: Processed) -> str:
+    def commit_form(self, processed: MicrobatchResult) -> str:
         """Return how `merge` will commit what was processed: an overwrite writes all that is open, so it was read."""
         if self._takes_settings is None:
             self._takes_settings = takes(self._session, BEYOND)
         return OVERWRITE if processed.whole and self._takes_settings else MERGE
 
-    def merge(self, processed: Processed, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
+    def merge(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Commit what was processed in one transaction of Spark, fenced by the token."""
         self._known = None
         try:

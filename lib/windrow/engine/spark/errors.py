@@ -21,7 +21,7 @@ ABSENT = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 
 
 def translated(error: Exception) -> Exception:
-    """Turn what Spark raised into our own error where it has a meaning for us."""
+    """MicrobatchInput what Spark raised into our own error where it has a meaning for us."""
     text = str(error)
     absent = ABSENT.search(text) if isinstance(error, PythonException) else None
     if absent:

@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.columnar.arrow import plain
-from windrow.engine.processed import Counts, Processed
 from windrow.engine.protocol import Live
+from windrow.engine.result import Counts, MicrobatchResult
 from windrow.engine.slices import require_text
 from windrow.engine.spark.open_batches import SparkOpen
 from windrow.model import messages as message_columns
@@ -26,7 +26,7 @@ from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.open_batches import SCHEMA, OpenBatches
 from windrow.model.soundness import require_batches
-from windrow.model.step import CHANGED, Task, Wanted
+from windrow.model.step import CHANGED, BatchFilter, Task
 
 ROWS_OF_A_PARTITION = 200_000
 IN_ORDER = 2_000_000  # messages and open messages, from which on streams are put in order
@@ -83,7 +83,7 @@ class ExecutorsSlice:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class ExecutorInput:
     """What the executors process: messages, how many, and what comes of a raw depot beside them."""
 
     messages: DataFrame
@@ -91,32 +91,32 @@ class Spread:
     beside: list[DataFrame]
 
 
-def process_on_executors(task: Task, spread: Spread, live: Live, wanted: Wanted | None) -> Processed:
+def process_on_executors(task: Task, given: ExecutorInput, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
     """Run a task over what arrived and the open batches that are wanted (None: all)."""
-    opened = _on_executors(live, spread)
-    streams = spread.messages.select("source", "key")
+    opened = _on_executors(live, given)
+    streams = given.messages.select("source", "key")
     totals = live.totals
     read = totals if wanted is None else opened.counted(wanted, streams)
     if task.flush:
         last = opened.last_event_times(task.step.wanted(task.floors.after).passed)
         task = replace(task, last=last)
     batches = opened.frame(wanted, streams)
-    size = spread.rows + read.total[1]
-    rows = _stepped(task, spread.messages, batches, live.schema, size)
-    for frame in spread.beside:
+    size = given.rows + read.total[1]
+    rows = _stepped(task, given.messages, batches, live.schema, size)
+    for frame in given.beside:
         rows = rows.unionByName(frame.withColumn(CHANGED, F.lit(True)))
     held = kept(rows)
     counts, left = _counted(held)
     passed = Floors.empty() if wanted is None else wanted.passed
     cuts = Floors.empty() if task.last is None else task.step.due(Floors(task.last.source, task.last.floor + 1))
-    return Processed(held, counts, cuts, totals.after(read, left, passed), "executors", whole=wanted is None)
+    return MicrobatchResult(held, counts, cuts, totals.after(read, left, passed), "executors", whole=wanted is None)
 
 
-def _on_executors(live: Live, spread: Spread) -> SparkOpen:
+def _on_executors(live: Live, given: ExecutorInput) -> SparkOpen:
     """Return the open batches for the executors; those of a dry run are in memory."""
     if isinstance(live.open, SparkOpen):
         return live.open
-    return SparkOpen(spread.messages.sparkSession, "", 0, live.schema, live.open.wanted(None))
+    return SparkOpen(given.messages.sparkSession, "", 0, live.schema, live.open.wanted(None))
 
 
 def _stepped(task: Task, messages: DataFrame, batches: DataFrame, schema: pa.Schema, size: int) -> DataFrame:

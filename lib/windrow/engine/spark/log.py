@@ -9,7 +9,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from windrow.columnar.arrow import plain
-from windrow.delta.log import Table, added, commits, payload_type
+from windrow.delta.log import Table, commits, payload_type
 from windrow.errors import TableRefused
 from windrow.model import chunks
 from windrow.model.commits import FEED, Commit
@@ -42,21 +42,15 @@ class SparkLog:
                 return None
             raise
 
-    def rows_added(self, after: int, upto: int) -> dict[int, int | None]:
-        """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say."""
-        latest = self._history("version", limit=1)[0]["version"]
-        new = self._history("version", "operation", "operationMetrics", limit=max(latest - after, 1))
-        return added(new, after, upto)
-
-    def octets_added(self, after: int, upto: int) -> dict[int, int]:
-        """Return for versions of a raw depot how many octets the files have that each added."""
+    def bytes_added(self, after: int, upto: int) -> dict[int, int]:
+        """Return for versions of a raw depot how many bytes the files have that each added."""
         latest = self._history("version", limit=1)[0]["version"]
         new = self._history("version", "operationMetrics", limit=max(latest - after, 1))
         sizes = {commit["version"]: (commit["operationMetrics"] or {}).get("numOutputBytes") for commit in new}
         return {version: int(size) for version, size in sizes.items() if size and after < version <= upto}
 
-    def commits(self, since: int | None = None) -> list[Commit]:
-        """Return what the log says of its commits in order, all of them or those from version `since` on."""
+    def commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
+        """Return what the log says of its commits in order, from version `since` on, up to `upto` or later."""
         columns = ("version", "unix_micros(timestamp) AS timestamp", "operation", "operationMetrics")
         limit = None if since is None else max(self._history("version", limit=1)[0]["version"] - since + 1, 1)
         # Without the time, which for Spark is when the log's file was written, so that a copy of the table has another.

@@ -20,7 +20,7 @@ LATEST = 1_000  # commits; Delta reads each of them from the log
 
 
 @dataclass(frozen=True, slots=True)
-class SparkUpkeep:
+class SparkMaintenance:
     """Looks after a table that Spark knows by `reference`, such as ``delta.`path` ``; `lock` is held meanwhile."""
 
     session: SparkSession

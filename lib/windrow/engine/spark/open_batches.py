@@ -1,8 +1,8 @@
 """The open batches of a ledger as Spark has them: a frame of one table version, of which the driver gets what fits.
 
-A microbatch that needs only some of them says so (`Wanted`): those of its streams, and those whose windows have ended.
-That becomes a join with small frames of streams and clocks, and before it a condition on ids and times of which Delta
-knows for each file whether it can hold.
+A microbatch that needs only some of them says so (`BatchFilter`): those of its streams, and those whose windows have
+ended. That becomes a join with small frames of streams and clocks, and before it a condition on ids and times of which
+Delta knows for each file whether it can hold.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from windrow.model import clock, tables
 from windrow.model.floors import Floors
 from windrow.model.messages import microseconds, times
 from windrow.model.open_batches import SCHEMA, OpenBatches
-from windrow.model.step import Wanted
+from windrow.model.step import BatchFilter
 
 # What somebody has cached of a table answers queries of it, whatever version that was; nobody caches where rows lie.
 UNCACHED = "_metadata.file_path IS NOT NULL"
@@ -43,9 +43,9 @@ class SparkOpen:
     version: int
     schema: pa.Schema
     rows: pa.Table | None = None
-    _counted: tuple[Wanted, OpenBatches] | None = None
+    _counted: tuple[BatchFilter, OpenBatches] | None = None
 
-    def wanted(self, wanted: Wanted | None) -> pa.Table:
+    def wanted(self, wanted: BatchFilter | None) -> pa.Table:
         """Bring what is wanted to the driver, all for None; others may come along."""
         if self.rows is not None:
             return self.rows
@@ -80,7 +80,7 @@ class SparkOpen:
         left = batches.where("passed IS NULL OR window_end > passed")
         return self._floors(left.groupBy("source").agg(F.max("last_event_time")))
 
-    def counted(self, wanted: Wanted, streams: DataFrame | None = None) -> OpenBatches:
+    def counted(self, wanted: BatchFilter, streams: DataFrame | None = None) -> OpenBatches:
         """Count what is wanted, by source."""
         if self._counted is None or self._counted[0] is not wanted:
             frame = self.frame(wanted, streams)
@@ -89,7 +89,7 @@ class SparkOpen:
             self._counted = wanted, OpenBatches.of(found.cast(SCHEMA))
         return self._counted[1]
 
-    def frame(self, wanted: Wanted | None, streams: DataFrame | None = None) -> DataFrame:
+    def frame(self, wanted: BatchFilter | None, streams: DataFrame | None = None) -> DataFrame:
         """Return what is wanted, all for None, in the columns that an open batch fills.
 
         `streams` has `source, key` of what arrived where the driver does not know them.

@@ -78,10 +78,10 @@ class RawExecutorsSlice:
     def _formatted(self, plan: Plan, parsed: DataFrame, staged: Staged) -> FormattedExecutorsSlice:
         """Return what both passes and the driver found."""
         is_bad = F.col("reject").isNotNull()
-        counts = [F.count("*").alias("rows"), F.sum("reject.octets").alias("octets")]
+        counts = [F.count("*").alias("rows"), F.sum("reject.bytes").alias("bytes")]
         groups = _arrow(parsed.where("rest IS NULL").groupBy("version", is_bad.alias("bad")).agg(*counts)).to_pylist()
         bad = [row for row in groups if row["bad"]]
-        body, refused = plan.octets, sum(row["octets"] for row in bad)
+        body, refused = plan.byte_count, sum(row["bytes"] for row in bad)
         records = staged.fields.num_rows + sum(row["rows"] for row in groups if not row["bad"])
         messages = self.conversion.mapped_records(self._records(parsed, staged.fields))
         return FormattedExecutorsSlice(

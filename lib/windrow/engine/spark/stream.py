@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 
 from windrow import errors
 from windrow.columnar.arrow import plain
-from windrow.engine.arrivals import Arrivals, Arrived
+from windrow.engine.arrivals import Arrivals, Arrived, Listed
 from windrow.engine.conversion import Conversion
-from windrow.engine.depot_rows import cut_rows, rows_of
+from windrow.engine.depot_rows import cut_rows, rows_of, version_of
 from windrow.engine.slices import cut, messages_of, refuse_changes
 from windrow.engine.spark.executors import ExecutorsSlice
 from windrow.engine.spark.frames import Kept
@@ -34,9 +34,9 @@ class SparkArrivals:
     """New versions of the depot in the frame of one `foreachBatch` call."""
 
     frame: DataFrame
+    listed: Listed
     counts: Mapping[int, int | None]
-    octets: Mapping[int, int]
-    begin: int
+    byte_count: Mapping[int, int]
     on_depot_delete: str
     max_driver_messages: int
     last: int | None
@@ -48,9 +48,9 @@ class SparkArrivals:
     def of(
         cls,
         frame: DataFrame,
+        listed: Listed,
         counts: Mapping[int, int | None],
-        octets: Mapping[int, int],
-        begin: int,
+        byte_count: Mapping[int, int],
         on_depot_delete: str,
         max_driver_messages: int,
         conversion: Conversion,
@@ -64,7 +64,7 @@ class SparkArrivals:
         """
         known = [count for count in counts.values() if count is not None]
         total = sum(known) if len(known) == len(counts) else frame.count()
-        fits = total <= conversion.most_rows(max_driver_messages) and conversion.fits(octets)
+        fits = total <= conversion.most_rows(max_driver_messages) and conversion.fits(byte_count)
         feed = _collected(frame, conversion) if fits and not conversion.spreads(total, max_driver_messages) else None
         if feed is None:
             kept.enter_context(Kept()).keep(frame)
@@ -72,12 +72,12 @@ class SparkArrivals:
         new = {version: count for version, count in counts.items() if count != 0 and version <= (last or 0)}
         rows = None if feed is None else _rows_of(feed, on_depot_delete, conversion)
         parsed = kept.enter_context(Kept())
-        return cls(frame, new, octets, begin, on_depot_delete, max_driver_messages, last, rows, conversion, parsed)
+        return cls(frame, listed, new, byte_count, on_depot_delete, max_driver_messages, last, rows, conversion, parsed)
 
     def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
         """Return the next slice, or None when all is read."""
         left = {at: count for at, count in self.counts.items() if upto is None or at <= upto}
-        while versions := self.conversion.next_versions(left, self.octets, version, max_messages):
+        while versions := self.conversion.next_versions(left, self.byte_count, version, max_messages):
             counts = {at: self.counts[at] for at in versions}
             arrived = self._slice(counts)
             if arrived is not None:
@@ -88,7 +88,7 @@ class SparkArrivals:
     def _slice(self, counts: Mapping[int, int | None]) -> Arrived | None:
         """Return the versions that have rows; a version whose log says it has rows stays, whatever was read."""
         if self.collected is not None:
-            present = set(self.collected["version"].unique().to_pylist())
+            present = set(version_of(self.collected).unique().to_pylist())
             filled = [at for at in counts if counts[at] or at in present]
             return self._cut(self.collected, counts, filled) if filled else None
         part = self.frame.where(F.col(VERSION).between(min(counts), max(counts)))

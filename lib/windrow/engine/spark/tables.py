@@ -15,12 +15,12 @@ from windrow.delta import creation
 from windrow.delta.locations import for_spark, is_name, local_path, reference
 from windrow.delta.lock import commit_lock
 from windrow.delta.log import DeltaRsLog, Log
-from windrow.delta.maintenance import DeltaRsUpkeep
+from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.engine.depot_and_ledger import DepotAndLedger
-from windrow.engine.protocol import Live, Upkeep
+from windrow.engine.protocol import Live, TableMaintenance
 from windrow.engine.spark import catalog
 from windrow.engine.spark.log import SparkLog, detail
-from windrow.engine.spark.maintenance import SparkUpkeep
+from windrow.engine.spark.maintenance import SparkMaintenance
 from windrow.engine.spark.session import bare_is_local, find_session
 from windrow.engine.spark.session_settings import NOTE, configured
 from windrow.model import chunks, tables
@@ -106,13 +106,13 @@ class SparkTables(DepotAndLedger):
             location = found["location"] if found else ""
         return str(local_path(location) or location) if location else None
 
-    def upkeep(self, table: str, location: str | None = None) -> Upkeep:
+    def upkeep(self, table: str, location: str | None = None) -> TableMaintenance:
         """Return what looks after the files of a table: delta-rs on a disk of this machine, if it can."""
         location = location or (self._depot if table == "depot" else self._ledger)
         path = self._path(location)
-        if path is not None and DeltaRsUpkeep(str(path), table).obstacle() is None:
-            return DeltaRsUpkeep(str(path), table)
-        return SparkUpkeep(self._session, reference(location), table, lambda: self._lock(location))
+        if path is not None and DeltaRsMaintenance(str(path), table).obstacle() is None:
+            return DeltaRsMaintenance(str(path), table)
+        return SparkMaintenance(self._session, reference(location), table, lambda: self._lock(location))
 
     def _create(self, location: str, rows: pa.Table, keep: str, comment: str, by: str = "") -> None:
         """Create a table with its first rows unless it exists. Raises TableRefused where something else lies."""

@@ -1,1 +1,1 @@
-"""Raw depots: octets instead of messages; how they come in, and the stage of a microbatch that reads them."""
+"""Raw depots: bytes instead of messages; how they come in, and the stage of a microbatch that reads them."""

@@ -60,7 +60,7 @@ def _chunk(number: int, content: memoryview, last: bool, received_at: int, versi
 
 
 def _chunks(rows: pa.Table, good: pa.ChunkedArray) -> Iterator[tuple[Any, ...]]:
-    """Yield the values of good rows by version, the octets of each where they are."""
+    """Yield the values of good rows by version, the bytes of each where they are."""
     contents = [content for part in rows["bytes"].chunks for content in _contents(Texts.of(part))]
     others = list(_values(rows.set_column(rows.column_names.index("bytes"), "bytes", pa.nulls(rows.num_rows))))
     chosen = np.flatnonzero(good.to_numpy())
@@ -70,9 +70,9 @@ def _chunks(rows: pa.Table, good: pa.ChunkedArray) -> Iterator[tuple[Any, ...]]:
 
 
 def _contents(texts: Texts) -> Iterator[memoryview]:
-    octets = texts.octets.data
+    buffer = texts.buffer.data
     for begin, end in zip(texts.begin.tolist(), texts.end.tolist(), strict=True):
-        yield octets[begin:end]
+        yield buffer[begin:end]
 
 
 def _values(rows: pa.Table) -> zip[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""How many octets of a raw depot a microbatch read, and where they are."""
+"""How many bytes of a raw depot a microbatch read, and where they are."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """Octets: read = framed + rejected + repeated + kept.
+    """Bytes: read = framed + rejected + repeated + kept.
 
     `framed` are in records with values, in headers and in blank lines; `repeated` came before; `kept` are how many more
     than before are in partial rows.

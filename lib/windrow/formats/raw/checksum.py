@@ -1,6 +1,6 @@
 """The checksum of a chunk: XXH64 (Yann Collet), which takes less time than to read the chunk once more would.
 
-It tells octets from others that came by accident, not from those that somebody makes equal.
+It tells bytes from others that came by accident, not from those that somebody makes equal.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 from windrow.columnar.arrow import read_only
 from windrow.columnar.blocks import eight
 from windrow.columnar.compiled import compiled
-from windrow.formats.records import Octets
+from windrow.formats.records import ByteArray
 
 PRIME_1, PRIME_2, PRIME_3, PRIME_4, PRIME_5 = (
     np.uint64(prime)
@@ -22,20 +22,20 @@ ONE, FOUR, EIGHT, STRIPE, WORD = (np.uint64(number) for number in (1, 4, 8, 32, 
 
 
 def checksum(content: bytes | memoryview) -> int:
-    """Return the checksum of some octets, with the seed 0."""
+    """Return the checksum of some bytes, with the seed 0."""
     return int(_xxh64(read_only(np.frombuffer(content, np.uint8))))
 
 
 @compiled
-def _xxh64(octets: Octets) -> np.uint64:
-    length, at = np.uint64(len(octets)), np.uint64(0)
+def _xxh64(buffer: ByteArray) -> np.uint64:
+    length, at = np.uint64(len(buffer)), np.uint64(0)
     if length >= STRIPE:
         one, two, three, four = PRIME_1 + PRIME_2, PRIME_2, np.uint64(0), np.uint64(0) - PRIME_1
         while at + STRIPE <= length:
-            one += eight(octets, at) * PRIME_2
-            two += eight(octets, at + EIGHT) * PRIME_2
-            three += eight(octets, at + EIGHT + EIGHT) * PRIME_2
-            four += eight(octets, at + EIGHT + EIGHT + EIGHT) * PRIME_2
+            one += eight(buffer, at) * PRIME_2
+            two += eight(buffer, at + EIGHT) * PRIME_2
+            three += eight(buffer, at + EIGHT + EIGHT) * PRIME_2
+            four += eight(buffer, at + EIGHT + EIGHT + EIGHT) * PRIME_2
             one = (one << np.uint64(31) | one >> np.uint64(33)) * PRIME_1
             two = (two << np.uint64(31) | two >> np.uint64(33)) * PRIME_1
             three = (three << np.uint64(31) | three >> np.uint64(33)) * PRIME_1
@@ -45,27 +45,27 @@ def _xxh64(octets: Octets) -> np.uint64:
         total += two << np.uint64(7) | two >> np.uint64(57)
         total += three << np.uint64(12) | three >> np.uint64(52)
         total += four << np.uint64(18) | four >> np.uint64(46)
-        for lane in (one, two, three, four):
-            mixed = lane * PRIME_2
+        for queue in (one, two, three, four):
+            mixed = queue * PRIME_2
             total ^= (mixed << np.uint64(31) | mixed >> np.uint64(33)) * PRIME_1
             total = total * PRIME_1 + PRIME_4
     else:
         total = PRIME_5
     total += length
     while at + EIGHT <= length:
-        mixed = eight(octets, at) * PRIME_2
+        mixed = eight(buffer, at) * PRIME_2
         total ^= (mixed << np.uint64(31) | mixed >> np.uint64(33)) * PRIME_1
         total = (total << np.uint64(27) | total >> np.uint64(37)) * PRIME_1 + PRIME_4
         at += EIGHT
     if at + FOUR <= length:
         mixed = np.uint64(0)
         for place in range(4):
-            mixed |= np.uint64(octets[at + np.uint64(place)]) << np.uint64(8 * place)
+            mixed |= np.uint64(buffer[at + np.uint64(place)]) << np.uint64(8 * place)
         total ^= mixed * PRIME_1
         total = (total << np.uint64(23) | total >> np.uint64(41)) * PRIME_2 + PRIME_3
         at += FOUR
     while at < length:
-        total ^= np.uint64(octets[at]) * PRIME_5
+        total ^= np.uint64(buffer[at]) * PRIME_5
         total = (total << np.uint64(11) | total >> np.uint64(53)) * PRIME_1
         at += ONE
     total = (total ^ total >> np.uint64(33)) * PRIME_2

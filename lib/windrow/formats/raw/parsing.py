@@ -2,7 +2,7 @@
 
 A record over several lines that is bad may hold good ones: a quote was opened in the first line, and another one far
 behind closed it. Such a record is cut off behind its first line, and the others are framed anew. If they come out even
-at its end they are records; if not, it is bad as a whole. So a bad record is told by its own octets, like a good one.
+at its end they are records; if not, it is bad as a whole. So a bad record is told by its own bytes, like a good one.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from windrow.formats.raw.spans import Spans
 from windrow.formats.records import HeaderRefused, Ints, Parsed, Records
 
 CUT = {
-    OVERSIZE: ("format_oversize", "more octets than max_record_bytes"),
+    OVERSIZE: ("format_oversize", "more bytes than max_record_bytes"),
     OPEN: ("format_syntax", "it is not finished where its source ends"),
-    GAP: ("format_gap", "octets before or behind it never came"),
+    GAP: ("format_gap", "bytes before or behind it never came"),
 }
 MISFRAMED = pa.array(["format_columns", "format_syntax"])  # of a record that may be several
 
@@ -85,8 +85,8 @@ def _parsed(spans: Spans, chosen: Ints, header: bytes | None, format_: Format) -
     except HeaderRefused as error:
         refused = _alike(chosen, error.reason, f"the header of its source: {error}")
         return format_.parser.schema.empty_table(), np.empty(0, np.int64), refused
-    begin, end = format_.framing.content(spans.octets, spans.begin[chosen], spans.end[chosen])
-    parsed: Parsed = parser.parse(Records(spans.octets, begin, end))
+    begin, end = format_.framing.content(spans.buffer, spans.begin[chosen], spans.end[chosen])
+    parsed: Parsed = parser.parse(Records(spans.buffer, begin, end))
     return parsed.fields, chosen[parsed.record], _refused(parsed.rejects, chosen)
 
 
@@ -136,18 +136,18 @@ def _of_several_lines(spans: Spans, bad: pa.Table, delimiter: bytes) -> Ints:
     span = bad["span"].filter(pc.is_in(bad["reason"], value_set=MISFRAMED)).to_numpy()
     if not span.size:
         return span
-    ends = np.append(np.flatnonzero(spans.octets == delimiter[0]), len(spans.octets))
+    ends = np.append(np.flatnonzero(spans.buffer == delimiter[0]), len(spans.buffer))
     first = ends[np.searchsorted(ends, spans.begin[span])]
     return span[first + len(delimiter) < spans.end[span]]
 
 
 def _lines(spans: Spans, begin: int, end: int, framing: DelimitedFraming) -> list[int] | None:
     """Return where the first line of a record ends, and each record behind it; None where they come out uneven."""
-    content, delimiter = spans.octets[begin:end].tobytes(), framing.delimiter
+    content, delimiter = spans.buffer[begin:end].tobytes(), framing.delimiter
     first = content.find(delimiter) + len(delimiter)
     if first < len(delimiter) or first >= len(content):
         return None
-    rest = spans.octets[begin + first : end]
+    rest = spans.buffer[begin + first : end]
     framed = framing.frame(rest, 0, 0, last=not content.endswith(delimiter))
     if framed.rest != len(rest) or framed.what.any():
         return None

@@ -1,7 +1,8 @@
 """The two passes as executors run them: tables of chunks in, one table of all that comes of them out.
 
-The first is `spread.summarise`. Each row of what the second gives is a record, a reject or a rest: an executor hands
-out one kind of rows, and a chunk is decoded and framed once. Fields go by their numbers, since they may have any name.
+The first is `two_passes.summarise`. Each row of what the second gives is a record, a reject or a rest: an executor
+hands out one kind of rows, and a chunk is decoded and framed once. Fields go by their numbers, since they may have any
+name.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Chunk(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Return how many octets it has, also where they are not here."""
+        """Return how many bytes it has, also where they are not here."""
         return (int.from_bytes(self.digest[:8], "big") - 1) // 2
 
 

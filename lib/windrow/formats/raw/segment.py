@@ -1,4 +1,4 @@
-"""A segment: octets of a raw source without a gap, framed, and of which chunks they are.
+"""A segment: bytes of a raw source without a gap, framed, and of which chunks they are.
 
 It begins with what an earlier microbatch left, and ends where the chunks end that are there, or before a gap.
 """
@@ -14,7 +14,7 @@ from windrow.formats.format import Format
 from windrow.formats.framing import GAP, LOST, RECORD, Framed
 from windrow.formats.raw.queue import Missing, Taken
 from windrow.formats.raw.source import BEGIN, OFFSET, VERSION, Pieces, Source, located
-from windrow.formats.records import Ints, Octets
+from windrow.formats.records import ByteArray, Ints
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 NO_HEADER = b""  # of a source whose first chunk was given up
@@ -22,14 +22,14 @@ NO_HEADER = b""  # of a source whose first chunk was given up
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Spans of octets (see `Framed`), of which chunks they are, and in which depot version each span was known.
+    """Spans of bytes (see `Framed`), of which chunks they are, and in which depot version each span was known.
 
     `header` is the number of the span that names the columns, -1 where there is none, and `columns` what it says.
-    `mark` are octets of a byte-order mark, which belong to no span.
+    `mark` are bytes of a byte-order mark, which belong to no span.
     """
 
     source: str
-    octets: Octets
+    buffer: ByteArray
     pieces: Pieces
     begin: Ints
     end: Ints
@@ -59,26 +59,26 @@ def segments(source: Source, steps: Iterable[Taken | Missing], format_: Format) 
 
 def _segment(source: Source, taken: list[Taken], format_: Format, gap: int | None = None) -> Segment:
     """Frame the rest of a source and some chunks behind it; before a gap, in a version, nothing of it stays."""
-    octets, pieces = _joined(source, taken, gap)
+    buffer, pieces = _joined(source, taken, gap)
     last, seen = bool(taken) and taken[-1].chunk.last, len(source.rest) if source.begun else 0
-    mark = _mark(source, octets, format_, last or gap is not None)
+    mark = _mark(source, buffer, format_, last or gap is not None)
     if mark < 0:
-        source.rest, source.pieces = octets.tobytes(), pieces
+        source.rest, source.pieces = buffer.tobytes(), pieces
         return _nothing(source)
-    octets, pieces = octets[mark:], _behind(pieces, mark)
+    buffer, pieces = buffer[mark:], _behind(pieces, mark)
     changed = source.fingerprint != format_.fingerprint and source.state >= 0
-    framed = format_.framing.frame(octets, 0 if changed else seen, 0 if changed else source.state, last)
+    framed = format_.framing.frame(buffer, 0 if changed else seen, 0 if changed else source.state, last)
     if gap is not None:
-        framed = _cut_rest(framed, len(octets))
+        framed = _cut_rest(framed, len(buffer))
     source.fingerprint, source.state = format_.fingerprint, framed.state
-    source.rest, source.pieces = octets[framed.rest :].tobytes(), _behind(pieces, framed.rest)
-    header = _header(source, framed, octets, format_)
+    source.rest, source.pieces = buffer[framed.rest :].tobytes(), _behind(pieces, framed.rest)
+    header = _header(source, framed, buffer, format_)
     version = pieces[_piece(pieces, framed.known - 1), VERSION]
     if gap is not None:
-        version[framed.known > len(octets)] = gap
+        version[framed.known > len(buffer)] = gap
     return Segment(
         source=source.name,
-        octets=octets,
+        buffer=buffer,
         pieces=pieces,
         begin=framed.begin,
         end=framed.end,
@@ -90,7 +90,7 @@ def _segment(source: Source, taken: list[Taken], format_: Format, gap: int | Non
     )
 
 
-def _joined(source: Source, taken: list[Taken], gap: int | None) -> tuple[Octets, Pieces]:
+def _joined(source: Source, taken: list[Taken], gap: int | None) -> tuple[ByteArray, Pieces]:
     """Return the rest of a source with chunks behind it, and of which chunks it is; what waited waited until now."""
     contents = [source.rest, *(step.chunk.content for step in taken)]
     begins = np.cumsum([len(content) for content in contents])[:-1]
@@ -104,8 +104,8 @@ def _joined(source: Source, taken: list[Taken], gap: int | None) -> tuple[Octets
     return _run([memoryview(content) for content in contents if content]), pieces
 
 
-def _run(contents: list[memoryview]) -> Octets:
-    """Return octets one behind the other; those that are so in one piece of memory are not copied."""
+def _run(contents: list[memoryview]) -> ByteArray:
+    """Return bytes one behind the other; those that are so in one piece of memory are not copied."""
     parts = [np.frombuffer(content, np.uint8) for content in contents]
     begins = np.array([part.ctypes.data for part in parts], np.int64)
     sizes = np.array([part.size for part in parts], np.int64)
@@ -117,26 +117,26 @@ def _run(contents: list[memoryview]) -> Octets:
     return memory[first : first + sizes.sum()]
 
 
-def _mark(source: Source, octets: Octets, format_: Format, last: bool) -> int:
-    """Return how many octets of a byte-order mark a source begins with, -1 where it cannot be told yet."""
+def _mark(source: Source, buffer: ByteArray, format_: Format, last: bool) -> int:
+    """Return how many bytes of a byte-order mark a source begins with, -1 where it cannot be told yet."""
     if source.begun or not format_.text:
         source.begun = True
         return 0
-    begin = octets[: len(BYTE_ORDER_MARK)].tobytes()
+    begin = buffer[: len(BYTE_ORDER_MARK)].tobytes()
     if len(begin) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(begin) and not last:
         return -1
     source.begun = True
     return len(BYTE_ORDER_MARK) if begin == BYTE_ORDER_MARK else 0
 
 
-def _header(source: Source, framed: Framed, octets: Octets, format_: Format) -> int:
+def _header(source: Source, framed: Framed, buffer: ByteArray, format_: Format) -> int:
     """Return which span is the header, and remember it; -1 where none is."""
     records = np.flatnonzero(framed.what == RECORD)
     if format_.header is None or source.header is not None or not records.size:
         return -1
     first = records[:1]
-    begin, end = format_.framing.content(octets, framed.begin[first], framed.end[first])
-    source.header = octets[begin[0] : end[0]].tobytes()
+    begin, end = format_.framing.content(buffer, framed.begin[first], framed.end[first])
+    source.header = buffer[begin[0] : end[0]].tobytes()
     return int(first[0])
 
 
@@ -149,7 +149,7 @@ def _cut_rest(framed: Framed, length: int) -> Framed:
 
 
 def _behind(pieces: Pieces, at: int) -> Pieces:
-    """Return the pieces of the octets from a position on."""
+    """Return the pieces of the bytes from a position on."""
     if not pieces.size:
         return pieces
     kept = pieces[int(_piece(pieces, np.array([at]))[0]) :].copy()

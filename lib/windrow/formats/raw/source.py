@@ -1,4 +1,4 @@
-"""A raw source between two microbatches: its queue, the octets of the record that is unfinished, the state of framing.
+"""A raw source between two microbatches: its queue, the bytes of the record that is unfinished, the state of framing.
 
 In the ledger it is a row of state `partial` for itself, and one for each chunk that is held back.
 """
@@ -24,8 +24,8 @@ BEGIN, CHUNK, OFFSET, RECEIVED_AT, VERSION = range(5)  # columns of pieces
 class Source:
     """What is known of a source.
 
-    `rest` are the octets of the unfinished record; `pieces` says of which chunks they are, one row each: at which
-    octet of the rest it begins, the chunk's number, the offset in it, when it was received (microseconds), and
+    `rest` are the bytes of the unfinished record; `pieces` says of which chunks they are, one row each: at which
+    byte of the rest it begins, the chunk's number, the offset in it, when it was received (microseconds), and
     the depot version with which it was framed.
     `state` is that of the framing behind them, under the format whose `fingerprint` is given. `header` is the first
     record, where that names the columns.
@@ -41,8 +41,8 @@ class Source:
     fingerprint: str = ""
 
     @property
-    def octets(self) -> int:
-        """Return how many octets are kept of it."""
+    def byte_count(self) -> int:
+        """Return how many bytes are kept of it."""
         return len(self.rest) + sum(len(chunk.content) for chunk in self.queue.held.values())
 
     def rows(self) -> Iterator[dict[str, Any]]:

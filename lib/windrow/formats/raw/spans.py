@@ -1,4 +1,4 @@
-"""Spans of all sources of a microbatch side by side, over one run of octets."""
+"""Spans of all sources of a microbatch side by side, over one run of bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from windrow.columnar.arrow import TIME, read_only
 from windrow.formats.framing import RECORD
 from windrow.formats.raw.segment import Segment
 from windrow.formats.raw.source import BEGIN, Pieces, placed
-from windrow.formats.records import Ints, Octets
+from windrow.formats.records import ByteArray, Ints
 from windrow.formats.texts import Texts
 
 CONTENT_BYTES = 1_073_741_824  # of an array, and at most as much again for one more span
@@ -26,14 +26,14 @@ Number = TypeVar("Number", np.uint8, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Octets from `begin` to `end`, what each is (`framing.RECORD`, ...), in which depot version that was known.
+    """Bytes from `begin` to `end`, what each is (`framing.RECORD`, ...), in which depot version that was known.
 
-    `segment` says of which segment a span is; `pieces` of which chunks the octets are. `headers` are spans that name
+    `segment` says of which segment a span is; `pieces` of which chunks the bytes are. `headers` are spans that name
     the columns.
     """
 
     segments: Sequence[Segment]
-    octets: Octets
+    buffer: ByteArray
     pieces: Pieces
     begin: Ints
     end: Ints
@@ -45,7 +45,7 @@ class Spans:
     @classmethod
     def of(cls, segments: Sequence[Segment]) -> Spans:
         """Return the spans of segments."""
-        base = np.cumsum([0, *(len(segment.octets) for segment in segments)])[:-1]
+        base = np.cumsum([0, *(len(segment.buffer) for segment in segments)])[:-1]
         counts = [len(segment.begin) for segment in segments]
         first = np.cumsum([0, *counts])[:-1]
         shift = np.repeat(base, counts)
@@ -55,7 +55,7 @@ class Spans:
         headers = [at + segment.header for at, segment in zip(first, segments, strict=True) if segment.header >= 0]
         return cls(
             segments=segments,
-            octets=_together([segment.octets for segment in segments], np.uint8),
+            buffer=_together([segment.buffer for segment in segments], np.uint8),
             pieces=np.concatenate([np.empty((0, 5), np.int64), *pieces]),
             begin=_together([segment.begin for segment in segments], np.int64) + shift,
             end=_together([segment.end for segment in segments], np.int64) + shift,
@@ -105,9 +105,9 @@ class Spans:
         }
 
     def contents(self, spans: Ints) -> pa.ChunkedArray:
-        """Return the octets of spans, in arrays that are no longer than Arrow allows."""
-        octets = read_only(self.octets)
-        texts = Texts(octets, self.begin[spans], self.end[spans], np.ones(spans.size, np.bool_))
+        """Return the bytes of spans, in arrays that are no longer than Arrow allows."""
+        buffer = read_only(self.buffer)
+        texts = Texts(buffer, self.begin[spans], self.end[spans], np.ones(spans.size, np.bool_))
         part = np.cumsum(texts.end - texts.begin) // CONTENT_BYTES
         parts = [texts.take(np.flatnonzero(part == one)).array(pa.binary()) for one in np.unique(part)]
         return pa.chunked_array(parts, pa.binary())

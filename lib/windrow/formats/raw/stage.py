@@ -1,7 +1,7 @@
 """The stage before the kernel: chunks of raw sources into the fields of records, and what is refused on the way.
 
 It takes what arrived and what the ledger holds of its sources, and returns both as they are afterwards. It is pure, and
-what it makes of a source depends on the source's octets alone, neither on its chunks nor on the microbatches.
+what it makes of a source depends on the source's bytes alone, neither on its chunks nor on the microbatches.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ REJECTS = pa.schema(
     [
         ("raw_source", pa.string()), ("chunk", pa.int64()), ("offset", pa.int64()), ("received_at", TIME),
         ("version", pa.int64()), ("arrived_in", pa.int64()), ("ordinal", pa.int64()), ("reason", pa.string()),
-        ("detail", pa.string()), ("octets", pa.int64()), ("content", pa.binary()), ("field", pa.string()),
+        ("detail", pa.string()), ("bytes", pa.int64()), ("content", pa.binary()), ("field", pa.string()),
     ]
 )  # fmt: skip
 REPEATED, CODEC, INVALID = "format_repeated", "format_codec", "format_invalid"
@@ -64,7 +64,7 @@ def stage(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
     """Return what rows of a raw depot (`chunks.RAW` and `version`) become, with the partial rows of a ledger."""
     arrived, sources = Arrived.of(rows, format_.decode), sources_of(partial)
     touched = {name: sources.get(name) or Source(name) for name in arrived.chunks}
-    kept = sum(source.octets for source in touched.values())
+    kept = sum(source.byte_count for source in touched.values())
     rejects = [_invalid(one) for one in arrived.invalid]
     framed: list[Segment] = []
     for name, versions in arrived.chunks.items():
@@ -98,23 +98,23 @@ def staged(
     volume = Volume(
         read=read,
         framed=_framed(values, framed),
-        rejected=_octets(refused, repeated=False),
-        repeated=_octets(refused, repeated=True),
-        kept=sum(source.octets for source in touched) - kept_before,
+        rejected=_bytes(refused, repeated=False),
+        repeated=_bytes(refused, repeated=True),
+        kept=sum(source.byte_count for source in touched) - kept_before,
     )
     return Staged(fields_of(values), refused, changes(partial, touched), volume)
 
 
 def _framed(values: Values, framed: list[Segment]) -> int:
-    """Count the octets of records that are not bad, of headers and of byte-order marks."""
+    """Count the bytes of records that are not bad, of headers and of byte-order marks."""
     size = values.spans.end - values.spans.begin
     bad = values.bad["span"].to_numpy()
     return int(size.sum() - size[bad].sum()) + sum(segment.mark for segment in framed)
 
 
-def _octets(rejects: pa.Table, *, repeated: bool) -> int:
+def _bytes(rejects: pa.Table, *, repeated: bool) -> int:
     chosen = rejects.filter(pc.equal(pc.equal(rejects["reason"], REPEATED), repeated))
-    return int(pc.sum(chosen["octets"]).as_py() or 0)
+    return int(pc.sum(chosen["bytes"]).as_py() or 0)
 
 
 def fields_of(values: Values) -> pa.Table:
@@ -139,7 +139,7 @@ def rejects_of(values: Values) -> pa.Table:
         "ordinal": pa.nulls(span.size, pa.int64()),
         "reason": values.bad["reason"],
         "detail": pc.binary_join_element_wise("chunk ", chunk, ", offset ", offset, ": ", why, ""),
-        "octets": spans.end[span] - spans.begin[span],
+        "bytes": spans.end[span] - spans.begin[span],
         "content": spans.contents(span),
         "field": values.bad["field"],
     }
@@ -157,7 +157,7 @@ def _refused(source: str, refused: Refused) -> dict[str, Any]:
         "ordinal": chunk.ordinal,
         "reason": refused.reason,
         "detail": f"chunk {chunk.number}: {refused.detail}",
-        "octets": len(chunk.content),
+        "bytes": len(chunk.content),
         "content": None if refused.reason == REPEATED else chunk.content,
     }
 
@@ -172,7 +172,7 @@ def _invalid(row: Invalid) -> dict[str, Any]:
         "ordinal": row.ordinal,
         "reason": INVALID,
         "detail": row.detail,
-        "octets": len(row.content),
+        "bytes": len(row.content),
         "content": row.content,
     }
 

@@ -1,4 +1,4 @@
-"""The stage in two passes, for chunks that lie apart: parallel within one source, and no octet is framed twice.
+"""The stage in two passes, for chunks that lie apart: parallel within one source, and no byte is framed twice.
 
 The first pass summarises each chunk by itself, wherever it lies: what it does to the framing from every state. With
 the summaries the driver knows in which state each chunk really begins, so the second pass parses in each chunk its
@@ -51,7 +51,7 @@ class Body(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A chunk apart: the records of its body, and the octets before and behind it with where these are in the chunk.
+    """A chunk apart: the records of its body, and the bytes before and behind it with where these are in the chunk.
 
     `oversize` says that a record of the body is too long, so that framing goes another way.
     """
@@ -113,7 +113,7 @@ def _summary(name: str, chunk: Chunk, format_: Format) -> dict[str, Any]:
 
 
 def _mark(chunk: Chunk, format_: Format) -> int | None:
-    """Return how many octets of a byte-order mark a chunk begins with, None where the next one would tell."""
+    """Return how many bytes of a byte-order mark a chunk begins with, None where the next one would tell."""
     if chunk.number != 1 or not format_.text:
         return 0
     begin = bytes(chunk.content[: len(BYTE_ORDER_MARK)])
@@ -178,9 +178,9 @@ def _header(source: Source, steps: list[Mapping[str, Any]], format_: Format) -> 
     head, mark = steps[0]["head"], steps[0]["mark"]
     if not head or source.rest:
         return None
-    octets = np.frombuffer(head, np.uint8)
-    begin, end = format_.framing.content(octets, np.array([mark]), np.array([len(head)]))
-    return octets[begin[0] : end[0]].tobytes()
+    buffer = np.frombuffer(head, np.uint8)
+    begin, end = format_.framing.content(buffer, np.array([mark]), np.array([len(head)]))
+    return buffer[begin[0] : end[0]].tobytes()
 
 
 def _of(row: Mapping[str, Any]) -> Summary:
@@ -203,13 +203,13 @@ def _part(name: str, chunk: Chunk, body: Body | None, format_: Format) -> Part:
     if body is None:
         return Part(name, chunk, None, [(0, bytes(chunk.content))], oversize=False)
     framing = _delimited(format_)
-    octets = np.frombuffer(chunk.content, np.uint8)[body.begin : body.end]
-    found = framing.automaton.follow(octets, 0, 0, 0, framing.max_record_bytes)
+    buffer = np.frombuffer(chunk.content, np.uint8)[body.begin : body.end]
+    found = framing.automaton.follow(buffer, 0, 0, 0, framing.max_record_bytes)
     rests = [(0, bytes(chunk.content[: body.begin])), (body.end, bytes(chunk.content[body.end :]))]
     ends = found.ends
     segment = Segment(
         source=name,
-        octets=octets,
+        buffer=buffer,
         pieces=np.array([[0, chunk.number, body.begin, chunk.received_at, body.version]], np.int64),
         begin=np.append(0, ends)[:-1],
         end=ends,
@@ -219,7 +219,7 @@ def _part(name: str, chunk: Chunk, body: Body | None, format_: Format) -> Part:
         columns=body.header,
         mark=0,
     )
-    return Part(name, chunk, segment, rests, oversize=found.at < len(octets))
+    return Part(name, chunk, segment, rests, oversize=found.at < len(buffer))
 
 
 def rejoined(taken: list[Taken], rests: Mapping[int, list[tuple[int, bytes]]]) -> list[Taken]:
@@ -240,7 +240,7 @@ class Plan:
 
     courses: dict[str, Course]
     others: frozenset[str]
-    kept: int  # octets that the plain sources had kept
+    kept: int  # bytes that the plain sources had kept
 
     @classmethod
     def of(cls, summaries: pa.Table, partial: pa.Table, format_: Format, without: Collection[str] = ()) -> Plan:
@@ -252,7 +252,7 @@ class Plan:
         kept = 0
         for name, own in rows.items():
             source = known.get(name) or Source(name)
-            before = source.octets
+            before = source.byte_count
             found = None if name in without else course(source, own, format_)
             if found is not None:
                 courses[name] = found
@@ -265,8 +265,8 @@ class Plan:
         return {name: found.bodies for name, found in self.courses.items()}
 
     @property
-    def octets(self) -> int:
-        """Return how many octets the bodies have."""
+    def byte_count(self) -> int:
+        """Return how many bytes the bodies have."""
         return sum(body.end - body.begin for bodies in self.bodies.values() for body in bodies.values())
 
     def finish(

@@ -14,20 +14,20 @@ from windrow.errors import FileUnreadable
 from windrow.formats.codecs import CodecError, stream
 
 STANDARD_INPUT = "-"
-PIECE_BYTES = 262_144  # of bad records, which may be tiny, much more is held than their octets
+PIECE_BYTES = 262_144  # of bad records, which may be tiny, much more is held than their bytes
 Codec = Literal["none", "gzip", "zstd"]
 
 
 class Content:
-    """The octets of a file, or of standard input for `-`; `broken` says after them why the codec gave no more."""
+    """The bytes of a file, or of standard input for `-`; `broken` says after them why the codec gave no more."""
 
-    def __init__(self, file: str, codec: Codec, most_octets: int, passed: Callable[[int], None]) -> None:
-        """Tell `passed` of each piece that is read how many octets of the file it has."""
-        self._file, self._codec, self._most_octets, self._passed = file, codec, most_octets, passed
+    def __init__(self, file: str, codec: Codec, most_bytes: int, passed: Callable[[int], None]) -> None:
+        """Tell `passed` of each piece that is read how many bytes of the file it has."""
+        self._file, self._codec, self._most_bytes, self._passed = file, codec, most_bytes, passed
         self.broken: CodecError | None = None
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the octets. Raises FileUnreadable."""
+        """Yield the bytes. Raises FileUnreadable."""
         try:
             with _opened(self._file) as opened:
                 reader = _Reader(opened, self._passed)
@@ -44,13 +44,13 @@ class Content:
 
     def _decoded(self, reader: _Reader, codec: Literal["gzip", "zstd"]) -> Iterator[bytes]:
         try:
-            yield from stream(cast("BinaryIO", reader), codec, self._most_octets)
+            yield from stream(cast("BinaryIO", reader), codec, self._most_bytes)
         except CodecError as error:
             self.broken = error
 
 
 def size_of(file: str) -> int | None:
-    """Return the octets of a file, None where only reading tells. Raises FileUnreadable for what is no file."""
+    """Return the bytes of a file, None where only reading tells. Raises FileUnreadable for what is no file."""
     if file == STANDARD_INPUT:
         if sys.stdin is None:  # its number is that of another file by now
             raise FileUnreadable("standard input is closed", "Name a file, or give it a pipe.")

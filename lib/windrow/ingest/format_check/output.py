@@ -1,4 +1,4 @@
-"""The file of rejects: the octets of bad records as they are, so that they can be mended and come in again."""
+"""The file of rejects: the bytes of bad records as they are, so that they can be mended and come in again."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class Output:
             return None
         return header
 
-    def _write(self, octets: bytes) -> None:
+    def _write(self, content: bytes) -> None:
         try:
             if self._file is None:
                 self._file = self._path.open("xb")
-            self._file.write(octets)
+            self._file.write(content)
         except OSError as error:
             raise OutputRefused(
                 f"{self._path} cannot be written: {error.strerror}", "See that there is space and the right to write."

@@ -1,4 +1,4 @@
-"""Values and octets as people read them."""
+"""Values and bytes as people read them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ LONGEST = 60
 CONTROLS = {number: f"\\x{number:02x}" for number in [*range(32), 127]} | {9: "\\t", 10: "\\n", 13: "\\r"}
 
 
-def beginning(octets: bytes, text: bool) -> str:
+def beginning(content: bytes, text: bool) -> str:
     """Return the begin of a record: as text in one line, or in hexadecimal digits."""
     if not text:
-        shown = octets[: LONGEST // 3].hex(" ")
-        return shown if len(octets) <= LONGEST // 3 else f"{shown} ..."
-    shown = printable(octets[: 4 * LONGEST].rstrip(b"\r\n").decode(errors="backslashreplace"))
+        shown = content[: LONGEST // 3].hex(" ")
+        return shown if len(content) <= LONGEST // 3 else f"{shown} ..."
+    shown = printable(content[: 4 * LONGEST].rstrip(b"\r\n").decode(errors="backslashreplace"))
     return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}..."
 
 

@@ -42,14 +42,14 @@ class Source:
     format: Format
     received_at: int
     most: int
-    octets: int = 0
+    byte_count: int = 0
     begin: int = 0
     line: int = 1
     rest: bytes = b""
     partial: pa.Table = field(default_factory=SCHEMA.empty_table)
 
     def pieces(self, content: Content) -> Iterator[Piece]:
-        """Yield what becomes of the octets of a file, as those of a raw source of one file."""
+        """Yield what becomes of the bytes of a file, as those of a raw source of one file."""
         for chunk in chunks.cut(content.pieces(), PIECE_BYTES):
             if content.broken is None:
                 yield self._take(chunk, self.format)
@@ -64,20 +64,20 @@ class Source:
         rows = chunks.rows(self.name, [chunk], self.received_at).append_column("version", version)
         staged = stage(rows, self.partial, format_)
         self.partial = staged.partial
-        self.octets += len(chunk.octets)
-        octets = np.frombuffer(self.rest + chunk.octets, np.uint8)
-        newlines = np.flatnonzero(octets == NEWLINE)
+        self.byte_count += len(chunk.content)
+        buffer = np.frombuffer(self.rest + chunk.content, np.uint8)
+        newlines = np.flatnonzero(buffer == NEWLINE)
         rejects = staged.rejects.sort_by([("chunk", "ascending"), ("offset", "ascending")])
         first = [self._placed(one, newlines) for one in rejects.slice(0, self.most).to_pylist()]
         left = sources_of(self.partial)[self.name]
-        self.line += int(np.searchsorted(newlines, octets.size - len(left.rest)))
-        self.begin, self.rest = self.octets - len(left.rest), left.rest
+        self.line += int(np.searchsorted(newlines, buffer.size - len(left.rest)))
+        self.begin, self.rest = self.byte_count - len(left.rest), left.rest
         return Piece(staged, rejects, first, left.header)
 
     def _placed(self, reject: dict[str, Any], newlines: npt.NDArray[np.intp]) -> dict[str, Any]:
         """Return a reject with its place in the file; that of a chunk which a codec refused is where it would begin."""
         inside = reject["offset"]
-        offset = self.octets if inside is None else (reject["chunk"] - 1) * PIECE_BYTES + inside
+        offset = self.byte_count if inside is None else (reject["chunk"] - 1) * PIECE_BYTES + inside
         line = self.line + int(np.searchsorted(newlines, offset - self.begin)) if self.format.text else None
         where = f"chunk {reject['chunk']}, offset {inside}: " if inside is not None else f"chunk {reject['chunk']}: "
         name = "" if reject["field"] is None else f"{reject['field']}: "
@@ -86,7 +86,7 @@ class Source:
 
 
 def _failing(error: CodecError) -> Any:
-    def decode(_octets: bytes) -> NoReturn:
+    def decode(_bytes: bytes) -> NoReturn:
         raise error
 
     return decode

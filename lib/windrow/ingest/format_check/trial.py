@@ -29,7 +29,7 @@ Progress = Callable[[int, int | None], None]
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A bad record: where it begins (`line` from 1, None for a format without lines; `offset` in octets), and why.
+    """A bad record: where it begins (`line` from 1, None for a format without lines; `offset` in bytes), and why.
 
     `field` is the one that is bad, None for the record as a whole; `record` is its begin, for people.
     """
@@ -45,13 +45,13 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class CheckedFile:
-    """What became of one file; octets are counted behind its codec."""
+    """What became of one file; bytes are counted behind its codec."""
 
     file: str
-    octets: int
+    bytes: int
     good: int
     rejected: int
-    rejected_octets: int
+    rejected_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Check:
         """Read files, each as a raw source, and return what became of them; `received_at` is in microseconds.
 
         Bad records are written to the file `rejects`. `sample` is how many records are shown, of the good ones and of
-        the bad. `progress` is told how many octets were read, and of how many. Raises FileUnreadable, OutputRefused.
+        the bad. `progress` is told how many bytes were read, and of how many. Raises FileUnreadable, OutputRefused.
         """
         named = list(files)
         passed = _Passed([size_of(file) for file in named], progress)
@@ -131,19 +131,20 @@ class Check:
 
     def _file(self, file: str, content: Content, received_at: int, found: Found, output: Output | None) -> CheckedFile:
         source = Source(os.fsencode(file).decode(errors="replace"), self.format, received_at, found.most)
-        good = rejected = framed = octets = 0
+        good = rejected = framed = refused = 0
         for piece in source.pieces(content):
             found.add(file, piece, self.format.text)
             good += piece.staged.fields.num_rows
             rejected += piece.rejects.num_rows
             framed += piece.staged.volume.framed
-            octets += piece.staged.volume.rejected
+            refused += piece.staged.volume.rejected
             if output is not None:
                 output.add(file, piece.header, piece.rejects["content"].to_pylist())
         require(
-            source.octets == framed + octets, f"{file}: each octet is in a record that is good, or in one that is bad"
+            source.byte_count == framed + refused,
+            f"{file}: each byte is in a record that is good, or in one that is bad",
         )
-        return CheckedFile(file, source.octets, good, rejected, octets)
+        return CheckedFile(file, source.byte_count, good, rejected, refused)
 
     def _checked(self, found: Found) -> Checked:
         names = self.format.parser.schema.names
@@ -192,6 +193,6 @@ class _Passed:
         self._total = sum(known) if len(known) == len(sizes) else None
         self._progress, self._done = progress, 0
 
-    def __call__(self, octets: int) -> None:
-        self._done += octets
+    def __call__(self, byte_count: int) -> None:
+        self._done += byte_count
         self._progress(self._done, self._total)

@@ -17,24 +17,24 @@ PIECE_BYTES = 1_048_576
 
 
 class Content:
-    """The octets of a file, or of standard input for `-`; `octets` counts what has passed."""
+    """The bytes of a file, or of standard input for `-`; `bytes` counts what has passed."""
 
     def __init__(self, file: str, piece_bytes: int, passed: Callable[[int], None]) -> None:
-        """Read at least `piece_bytes` at a time, and tell `passed` of each piece how many octets it has."""
+        """Read at least `piece_bytes` at a time, and tell `passed` of each piece how many bytes it has."""
         self._file, self._size, self._passed = file, max(piece_bytes, PIECE_BYTES), passed
-        self.octets = 0
+        self.byte_count = 0
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the octets. Raises FileRefused for a file that cannot be read, or changes meanwhile."""
+        """Yield the bytes. Raises FileRefused for a file that cannot be read, or changes meanwhile."""
         try:
             with _opened(self._file) as stream:
                 before = _state(stream)
                 while piece := stream.read(self._size):
                     self._require(before == _state(stream))
-                    self.octets += len(piece)
+                    self.byte_count += len(piece)
                     self._passed(len(piece))
                     yield piece
-                self._require(before == _state(stream) and (before is None or before[0] == self.octets))
+                self._require(before == _state(stream) and (before is None or before[0] == self.byte_count))
         except OSError as error:
             raise FileRefused(
                 f"{self._file} cannot be read to its end: {error.strerror}",
@@ -50,7 +50,7 @@ class Content:
 
 
 def size_of(file: str) -> int | None:
-    """Return the octets of a file, None where only reading tells. Raises FileRefused for what is no file."""
+    """Return the bytes of a file, None where only reading tells. Raises FileRefused for what is no file."""
     if file == STANDARD_INPUT:
         return None
     if "://" in file:

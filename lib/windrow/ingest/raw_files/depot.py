@@ -1,7 +1,7 @@
 """A raw depot as files come into it: its log knows each by its content, and each raw source by how long it is.
 
 The last commit of a file has two numbers of applications: `ingest:SHA-256`, so that its content comes in once, and
-`raw:RAW SOURCE` with the octets of the file, because other content would use the numbers of its chunks again. Commits
+`raw:RAW SOURCE` with the bytes of the file, because other content would use the numbers of its chunks again. Commits
 before it say how far the raw source has come and what it was till there, the first one how the file begins.
 """
 
@@ -23,7 +23,7 @@ from windrow.errors import FileRefused, TableRefused
 from windrow.ingest.raw_files import portion as known
 from windrow.ingest.raw_files.parts import discard
 from windrow.ingest.raw_files.portion import Portion
-from windrow.model.commits import FEED, OCTETS
+from windrow.model.commits import BYTES, FEED
 from windrow.producer.writer import application
 
 NOTE = "windrow.ingest"
@@ -43,25 +43,27 @@ class RawDepot:
         self._seen = table.version()  # what was committed by this object came later
 
     def recorded(self, raw_source: str) -> int | None:
-        """Return of how many octets a raw source is, None for one that the depot does not have to its end."""
+        """Return of how many bytes a raw source is, None for one that the depot does not have to its end."""
         return self._open().transaction_version(known.raw_source(raw_source))
 
     def begun(self, raw_source: str) -> int:
-        """Return how many octets of a raw source are there, as long as it is not whole."""
+        """Return how many bytes of a raw source are there, as long as it is not whole."""
         return self._open().transaction_version(known.begun(raw_source)) or 0
 
-    def chunks_of(self, file: str, raw_source: str, octets: int, digest: str) -> int:
+    def chunks_of(self, file: str, raw_source: str, byte_count: int, digest: str) -> int:
         """Return how many chunks of a raw source are there. Raises FileRefused unless they have this digest."""
         chunks = self._open().transaction_version(known.prefix(digest, raw_source))
         if chunks is None:
-            raise refused(file, raw_source, f"it does not begin with the {octets:,} octets of it that are in the depot")
+            raise refused(
+                file, raw_source, f"it does not begin with the {byte_count:,} bytes of it that are in the depot"
+            )
         return chunks
 
-    def require_same(self, file: str, raw_source: str, octets: int | None) -> None:
+    def require_same(self, file: str, raw_source: str, byte_count: int | None) -> None:
         """Raise FileRefused for a file that is longer or shorter than what the depot has of its raw source."""
-        whole = None if octets is None else self.recorded(raw_source)
-        if whole is not None and whole != octets:
-            raise refused(file, raw_source, f"{whole:,} octets of it are in the depot, now it has {octets:,}")
+        whole = None if byte_count is None else self.recorded(raw_source)
+        if whole is not None and whole != byte_count:
+            raise refused(file, raw_source, f"{whole:,} bytes of it are in the depot, now it has {byte_count:,}")
 
     def commit(self, given: Portion, latest: Portion) -> tuple[int, bool] | None:
         """Add the chunks of a portion in one commit; return the depot's version, and whether it had them already.
@@ -109,11 +111,11 @@ class RawDepot:
 
     def _added(self, table: DeltaTable, given: Portion, begin: str | None) -> int:
         metrics = {"num_added_files": len(given.added), "num_removed_files": 0, "num_added_rows": given.rows}
-        said = {NOTE: given.name, OCTETS: str(given.octets - given.start), "operationMetrics": metrics}
+        said = {NOTE: given.name, BYTES: str(given.byte_count - given.start), "operationMetrics": metrics}
         numbers = given.numbers(begin)
         now = time.time_ns() // 1_000_000
         table.create_write_transaction(
-            [AddAction(file.path, file.octets, {}, now, True, file.statistics) for file in given.added],
+            [AddAction(file.path, file.byte_count, {}, now, True, file.statistics) for file in given.added],
             "append",
             table.schema(),
             commit_properties=CommitProperties(
@@ -157,7 +159,7 @@ def _require_next(table: DeltaTable, given: Portion) -> None:
     reached = table.transaction_version(known.begun(given.raw_source)) or 0
     if reached != given.start:
         raise FileRefused(
-            f"{given.file}: while it was read, raw source {given.raw_source} has come to octet {reached:,}",
+            f"{given.file}: while it was read, raw source {given.raw_source} has come to byte {reached:,}",
             "Somebody else ingests it. Ingest it again: it goes on where it is then.",
         )
     sent = table.transaction_version(application(given.raw_source)) or 0

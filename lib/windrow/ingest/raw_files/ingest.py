@@ -27,14 +27,14 @@ COMMIT_BYTES = 268_435_456
 
 @dataclass(frozen=True, slots=True)
 class RawIngested:
-    """What became of one file: the octets and chunks it added, in how many versions, up to which depot version.
+    """What became of one file: the bytes and chunks it added, in how many versions, up to which depot version.
 
-    `before` octets of it were there; a `known` file added none.
+    `before` bytes of it were there; a `known` file added none.
     """
 
     file: str
     raw_source: str
-    octets: int
+    bytes: int
     chunks: int
     depot_version: int
     known: bool
@@ -60,14 +60,14 @@ def ingest(  # noqa: PLR0913 - what may be chosen
     A raw source is the path as given, or `raw_source` for one file; `-` is standard input. `now` is the wall clock in
     microseconds: the chunks of a file have the time at which its reading began. `readers` files are read at a time.
     A commit adds `commit_bytes` of a file at most, or one chunk. With a `codec` a file is one or more frames of it, and
-    so is each chunk; octets are counted as they are decoded.
-    `progress` is told by any of them how many octets were read, and of how many. Raises FileRefused.
+    so is each chunk; bytes are counted as they are decoded.
+    `progress` is told by any of them how many bytes were read, and of how many. Raises FileRefused.
     """
     sources = _sources(files, raw_source)
     create_raw_depot(location, keep)
     depot = RawDepot(location)
     for one in sources:
-        depot.require_same(one.file, one.raw_source, one.octets)
+        depot.require_same(one.file, one.raw_source, one.byte_count)
     reading = Reading(depot, now, chunk_bytes, commit_bytes, codec, Passed(sources, progress))
     with closing(reading.in_order(sources, readers)) as portions:
         for _ in sources:
@@ -97,7 +97,7 @@ def _committed(depot: RawDepot, portions: Iterator[Portion]) -> RawIngested:
     return RawIngested(
         latest.file,
         latest.raw_source,
-        sum(portion.octets - portion.start for portion in added),
+        sum(portion.byte_count - portion.start for portion in added),
         sum(portion.rows for portion in added),
         version,
         known=not added,
@@ -116,9 +116,9 @@ def _sources(files: Sequence[str], raw_source: str | None) -> list[Source]:
 
 def _named(raw_source: str) -> str:
     try:
-        octets = raw_source.encode()
+        encoded = raw_source.encode()
     except UnicodeEncodeError as error:
         raise FileRefused(f"the name of {raw_source!a} is no UTF-8", "Give it one: --raw-source NAME.") from error
-    if not octets:
+    if not encoded:
         raise FileRefused("a raw source has a name", "Say --raw-source NAME.")
     return raw_source

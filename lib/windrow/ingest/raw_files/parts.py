@@ -20,7 +20,7 @@ from windrow.model.chunks import Chunk
 FILE_BYTES = 134_217_728  # on disk, about
 GROUP_BYTES = 8_388_608  # in memory: readers hold a row group at a time as well
 GROUP_ROWS = 65_536
-NAMES = ["raw_source", "sequence", "last", "received_at"]  # nobody looks for octets by their least and greatest value
+NAMES = ["raw_source", "sequence", "last", "received_at"]  # nobody looks for bytes by their least and greatest value
 
 
 class Parts:
@@ -56,7 +56,7 @@ class Parts:
     def add(self, chunk: Chunk) -> None:
         """Take the next chunk."""
         self._group.append(chunk)
-        self._held += len(chunk.octets)
+        self._held += len(chunk.content)
         if self._held >= GROUP_BYTES or len(self._group) >= GROUP_ROWS:
             self._flush()
 
@@ -83,7 +83,7 @@ class Parts:
         if self._writer is None:
             self._open()
         self._writer.write_table(chunks.rows(self._raw_source, group, self._received_at), row_group_size=len(group))
-        self._headers += [replace(chunk, octets=b"") for chunk in group]
+        self._headers += [replace(chunk, content=b"") for chunk in group]
         if self._stream.tell() >= FILE_BYTES:
             self._close()
 

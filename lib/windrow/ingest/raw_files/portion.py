@@ -3,14 +3,14 @@
 A file of more than `commit_bytes` comes in portions. Each commit says what that of a producer says: the number of its
 last chunk, and whether it ends its raw source, so that a file and a producer do not give one number twice. More of
 these numbers say how far the raw source has come, and of which content that was: who goes on later compares the digest
-of as many octets.
+of as many bytes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windrow.producer.lane import ENDED
+from windrow.producer.queue import ENDED
 from windrow.producer.writer import application, marks
 
 
@@ -19,17 +19,17 @@ class Added:
     """A file that a commit adds: its path in the table, its bytes, its rows, what the log says of them."""
 
     path: str
-    octets: int
+    byte_count: int
     rows: int
     statistics: str
 
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """What was read of a file: `start` octets were before it, and with it they are `octets` in `chunks`.
+    """What was read of a file: `start` bytes were before it, and with it they are `bytes` in `chunks`.
 
-    `digest` is of all octets so far, `begin` of the first ones, None while there are too few to tell files apart.
-    `size` are the octets of the file as it lies there, known with the `last` portion. A portion without files was only
+    `digest` is of all bytes so far, `begin` of the first ones, None while there are too few to tell files apart.
+    `size` are the bytes of the file as it lies there, known with the `last` portion. A portion without files was only
     looked at, because the depot has its raw source already.
     """
 
@@ -37,7 +37,7 @@ class Portion:
     file: str
     raw_source: str
     start: int
-    octets: int
+    byte_count: int
     chunks: int
     digest: str
     begin: str | None
@@ -55,7 +55,7 @@ class Portion:
         if self.last:
             reached = {content(self.digest): 0, raw_source(self.raw_source): self.size, marks(self.raw_source): ENDED}
         else:
-            reached = {begun(self.raw_source): self.octets, prefix(self.digest, self.raw_source): self.chunks}
+            reached = {begun(self.raw_source): self.byte_count, prefix(self.digest, self.raw_source): self.chunks}
         reached[application(self.raw_source)] = self.chunks
         return reached if begin is None or self.start else reached | {beginning(begin): 0}
 
@@ -66,7 +66,7 @@ def content(digest: str) -> str:
 
 
 def raw_source(name: str) -> str:
-    """Return the application of a raw source that is whole in the depot; its number are the octets of the file."""
+    """Return the application of a raw source that is whole in the depot; its number are the bytes of the file."""
     return f"raw:{name}"
 
 
@@ -76,10 +76,10 @@ def begun(name: str) -> str:
 
 
 def prefix(digest: str, name: str) -> str:
-    """Return the application of a raw source of which octets with this digest are there, in so many chunks."""
+    """Return the application of a raw source of which bytes with this digest are there, in so many chunks."""
     return f"prefix:{digest}:{name}"
 
 
 def beginning(digest: str) -> str:
-    """Return the application of files that begin with octets of this digest."""
+    """Return the application of files that begin with bytes of this digest."""
     return f"beginning:{digest}"

@@ -22,25 +22,25 @@ from windrow.ingest.raw_files.parts import Parts
 from windrow.ingest.raw_files.portion import Portion
 from windrow.model.chunks import FIRST, cut
 
-BEGIN_BYTES = 65_536  # that files begin alike with so many octets is seldom, unless they are the same
+BEGIN_BYTES = 65_536  # that files begin alike with so many bytes is seldom, unless they are the same
 Progress = Callable[[int, int | None], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Coded:
-    """A codec, and how many octets a frame of it may hold."""
+    """A codec, and how many bytes a frame of it may hold."""
 
     name: Codec
-    most_octets: int
+    most_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file to read, the raw source that it is, and its octets, as far as they are known."""
+    """A file to read, the raw source that it is, and its bytes, as far as they are known."""
 
     file: str
     raw_source: str
-    octets: int | None
+    byte_count: int | None
 
 
 class Passed:
@@ -48,33 +48,33 @@ class Passed:
 
     def __init__(self, sources: Sequence[Source], progress: Progress) -> None:
         """Tell `progress` of what passes, and of how much there is."""
-        sizes = [one.octets for one in sources if one.octets is not None]
+        sizes = [one.byte_count for one in sources if one.byte_count is not None]
         self._total = sum(sizes) if len(sizes) == len(sources) else None
         self._progress, self._lock, self._done = progress, Lock(), 0
         self.stop = Event()
 
-    def __call__(self, octets: int) -> None:
-        """Count octets. Raises CancelledError when it was told to stop."""
+    def __call__(self, byte_count: int) -> None:
+        """Count bytes. Raises CancelledError when it was told to stop."""
         if self.stop.is_set():
             raise CancelledError
         with self._lock:
-            self._done += octets
+            self._done += byte_count
             self._progress(self._done, self._total)
 
 
 class Seen:
-    """What was seen of a content: how many octets, their digest, and that of the first ones."""
+    """What was seen of a content: how many bytes, their digest, and that of the first ones."""
 
     def __init__(self) -> None:
         """Begin with nothing."""
         self._hash, self._first = hashlib.sha256(), bytearray()
         self._begin: str | None = None
-        self.octets = 0
+        self.byte_count = 0
 
     def add(self, piece: bytes) -> None:
-        """Take the next octets."""
+        """Take the next bytes."""
         self._hash.update(piece)
-        self.octets += len(piece)
+        self.byte_count += len(piece)
         if self._begin is None:
             self._first += piece[: BEGIN_BYTES - len(self._first)]
             if len(self._first) == BEGIN_BYTES:
@@ -133,7 +133,7 @@ class Reading:
         if self.depot.recorded(source.raw_source) is not None:
             for piece in pieces:
                 seen.add(piece)
-            yield _portion(source, 0, FIRST - 1, seen, content.octets)
+            yield _portion(source, 0, FIRST - 1, seen, content.byte_count)
             return
         start = self.depot.begun(source.raw_source)
         rest = _passed_over(pieces, start, seen)
@@ -142,19 +142,21 @@ class Reading:
         written = Parts(self.depot.store, uuid4().hex, source.raw_source, self.now())
         with writing(self.depot.location, "depot"), written as parts:
             for chunk in cut(pieces, self.chunk_bytes, chunks + 1):
-                if seen.octets > start and seen.octets - start + len(chunk.octets) > self.commit_bytes:
+                if seen.byte_count > start and seen.byte_count - start + len(chunk.content) > self.commit_bytes:
                     yield replace(_portion(source, start, chunk.sequence - 1, seen), added=parts.take())
-                    start = seen.octets
-                seen.add(chunk.octets)
-                parts.add(chunk if self.codec is None else replace(chunk, octets=encode(chunk.octets, self.codec.name)))
+                    start = seen.byte_count
+                seen.add(chunk.content)
+                parts.add(
+                    chunk if self.codec is None else replace(chunk, content=encode(chunk.content, self.codec.name))
+                )
                 chunks = chunk.sequence
-            yield replace(_portion(source, start, chunks, seen, content.octets), added=parts.take())
+            yield replace(_portion(source, start, chunks, seen, content.byte_count), added=parts.take())
 
     def _chunks_before(self, source: Source, start: int, seen: Seen, more: bool) -> int:
         """Return how many chunks the depot has of a source. Raises FileRefused for a file that is another one."""
-        if seen.octets == start and more:
+        if seen.byte_count == start and more:
             return self.depot.chunks_of(source.file, source.raw_source, start, seen.digest)
-        raise refused(source.file, source.raw_source, f"{start:,} octets of it are in the depot, and more were to come")
+        raise refused(source.file, source.raw_source, f"{start:,} bytes of it are in the depot, and more were to come")
 
     def _decoded(self, file: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
         """Yield what a file holds. Raises FileRefused for what is none of the codec."""
@@ -162,7 +164,7 @@ class Reading:
             yield from pieces
             return
         try:
-            yield from decoded(pieces, self.codec.name, self.codec.most_octets)
+            yield from decoded(pieces, self.codec.name, self.codec.most_bytes)
         except CodecError as error:
             raise FileRefused(
                 f"{file}: {error}", "It is not whole in the depot. See [format] codec and max_decoded_bytes."
@@ -200,10 +202,10 @@ class _Ahead:
         self._future.add_done_callback(left)
 
 
-def _passed_over(pieces: Iterator[bytes], octets: int, seen: Seen) -> bytes:
-    """Take so many octets from the pieces; return the next ones, none at the end."""
+def _passed_over(pieces: Iterator[bytes], byte_count: int, seen: Seen) -> bytes:
+    """Take so many bytes from the pieces; return the next ones, none at the end."""
     while piece := next(pieces, b""):
-        within = octets - seen.octets
+        within = byte_count - seen.byte_count
         seen.add(piece[:within])
         if rest := piece[within:]:
             return rest
@@ -217,7 +219,7 @@ def _portion(source: Source, start: int, chunks: int, seen: Seen, size: int | No
         file=source.file,
         raw_source=source.raw_source,
         start=start,
-        octets=seen.octets,
+        byte_count=seen.byte_count,
         chunks=chunks,
         digest=seen.digest,
         begin=seen.begin,

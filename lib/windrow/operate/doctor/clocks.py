@@ -71,7 +71,7 @@ def check_still(ledger: OpenLedger) -> Iterator[Finding]:
         return
     names = ", ".join(repr(name) for name in rows["source"].slice(0, NAMED).to_pylist())
     more = f" and {rows.num_rows - NAMED:,} more" if rows.num_rows > NAMED else ""
-    stay = "; their last batches stay open (idle_grace is never)" if ledger.settings.idle_grace is None else ""
+    stay = "; their last batches stay open (idle_timeout is never)" if ledger.settings.idle_timeout is None else ""
     longest = _text(rows["silent"][0].as_py())
     yield warning(
         "clock-still",
@@ -86,7 +86,7 @@ def check_shared(ledger: OpenLedger) -> Iterator[Finding]:
     sources = ledger.book.rows("progress", "source", "source IS NOT NULL", "LIMIT 2")["source"].to_pylist()
     if sources != [""]:
         return
-    counted = "count(*) AS messages, count(*) FILTER (WHERE raised_by_us > 0) AS raised"
+    counted = "count(*) AS messages, count(*) FILTER (WHERE clock_lead_us > 0) AS raised"
     found = ledger.book.rows("rejected", counted, "reason = 'too_old'").to_pylist()[0]
     if 2 * found["raised"] <= found["messages"]:
         yield ok("clock-shared", "one clock for all messages (source is ''), and it harms none")

@@ -145,12 +145,22 @@ def check_jars(engine: str) -> Finding:
 def jar_folders() -> list[Path]:
     """Return the folders in which jars may lie: the resolver's caches, Spark's own."""
     home = os.environ.get("SPARK_HOME")
-    folders = [Path.home() / ivy / "jars" for ivy in IVY] + ([Path(home) / "jars"] if home else [])
+    folders = [place / ivy / "jars" for place in _homes() for ivy in IVY] + ([Path(home) / "jars"] if home else [])
     try:
         import pyspark
     except ImportError:
         return folders
     return [*folders, *(Path(place) / "jars" for place in pyspark.__path__)]
+
+
+def _homes() -> list[Path]:
+    """Return the home directory, and that of the user, which is Java's whatever HOME says."""
+    try:
+        import pwd
+
+        return [Path.home(), Path(pwd.getpwuid(os.getuid()).pw_dir)]
+    except (ImportError, KeyError):  # no Unix, or a user that is in no list
+        return [Path.home()]
 
 
 def check_spark() -> Finding:
@@ -180,7 +190,7 @@ def check_memory(engine: str, total: int | None) -> Iterator[Finding]:
 
 
 def total_memory() -> int | None:
-    """Return the memory of the machine, or the less that its container may use, in octets; None where nobody says."""
+    """Return the memory of the machine, or the less that its container may use, in bytes; None where nobody says."""
     try:
         whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):

@@ -51,7 +51,7 @@ class Bridge:
         self._connection = Connection(chosen, self._filters, self._heard)
         self._producer = _producer(settings)
         limits = settings.producer
-        self._room, self._largest = limits.total_hold_bytes, limits.max_message_bytes
+        self._room, self._largest = limits.buffer_bytes, limits.max_message_bytes
         self._reader = Reader(topics, event_time, self._producer.producer_id, self._producer.binary, self._largest)
         self._depot = settings.depot
         self._session, self._settled = Session(), deque[tuple[Entry, Future[Ack]]]()
@@ -159,7 +159,7 @@ class Bridge:
 
     def _has_room(self) -> bool:
         """Tell whether the producer takes another message at once, whatever its size."""
-        return self._session.held_octets + self._largest <= self._room
+        return self._session.held_bytes + self._largest <= self._room
 
     def _drain(self) -> None:
         """Take nothing new, and go on until all that came is in the depot, or is known not to be."""
@@ -221,7 +221,7 @@ class Bridge:
         self._pause = self._chosen.pause / SECOND
         name = topic.decode(errors="backslashreplace")
         reading = self._reader.read(name, payload)
-        entry = self._session.received(id_, content, min(reading.octets, self._largest))
+        entry = self._session.received(id_, content, min(reading.byte_count, self._largest))
         self._counts.received += 1
         if reading.fault:
             self._counts.invalid += 1

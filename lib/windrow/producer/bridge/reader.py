@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from windrow.producer.bridge.times import Time, TimeUnread
 from windrow.producer.bridge.topics import Columns, Topics
-from windrow.producer.row import ROW_OCTETS
+from windrow.producer.row import ROW_BYTES
 
 BASE64 = "data:;base64,"
 
@@ -27,21 +27,21 @@ class Reading:
     fault: str = ""
 
     @property
-    def octets(self) -> int:
+    def byte_count(self) -> int:
         """Return what it takes of a producer's buffer."""
         texts = (self.source, self.key, self.type or "", self.payload)
-        return ROW_OCTETS + sum(len(one if isinstance(one, bytes) else one.encode()) for one in texts)
+        return ROW_BYTES + sum(len(one if isinstance(one, bytes) else one.encode()) for one in texts)
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """How topics and payloads are read; `source` where a topic names none, `binary` where the depot holds octets."""
+    """How topics and payloads are read; `source` where a topic names none, `binary` where the depot holds bytes."""
 
     topics: Topics
     time: Time
     source: str
     binary: bool
-    most_octets: int
+    most_bytes: int
 
     def read(self, topic: str, payload: bytes) -> Reading:
         """Return what a message is."""
@@ -52,7 +52,7 @@ class Reader:
         whole = self._whole(found, topic, kept)
         if not is_text:
             return replace(whole, fault="its payload is no text")
-        if whole.octets > self.most_octets:
+        if whole.byte_count > self.most_bytes:
             return replace(whole, fault="it is larger than max_message_bytes")
         try:
             return replace(whole, event_time=self.time(payload))

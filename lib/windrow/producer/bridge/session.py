@@ -20,7 +20,7 @@ class Entry:
 
     id: int
     content: bytes
-    octets: int
+    byte_count: int
     settled: bool = False
     connection: int = 0
 
@@ -30,7 +30,7 @@ class Session:
 
     def __init__(self) -> None:
         self.held = 0
-        self.held_octets = 0
+        self.held_bytes = 0
         self._connection = 0
         self._known: dict[int, Entry] = {}
         self._receipt: deque[Entry] = deque()
@@ -61,11 +61,11 @@ class Session:
             self._receipt.append(entry)
         return True
 
-    def received(self, id_: int, content: bytes, octets: int) -> Entry:
+    def received(self, id_: int, content: bytes, byte_count: int) -> Entry:
         """Take a new message, id 0 when the broker does not wait for its acknowledgement."""
-        entry = Entry(id_, content, octets, connection=self._connection)
+        entry = Entry(id_, content, byte_count, connection=self._connection)
         self.held += 1
-        self.held_octets += octets
+        self.held_bytes += byte_count
         if id_:
             self._known[id_] = entry
             self._receipt.append(entry)
@@ -75,7 +75,7 @@ class Session:
         """Note that the depot has a message."""
         entry.settled = True
         self.held -= 1
-        self.held_octets -= entry.octets
+        self.held_bytes -= entry.byte_count
 
     def due(self) -> Iterator[int]:
         """Give the ids that may be acknowledged now, each once."""

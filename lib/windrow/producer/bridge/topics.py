@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from windrow.errors import SettingsError
 
 NAMES = ("source", "key", "type")
-LONGEST = 65_535  # octets of a topic
+LONGEST = 65_535  # bytes of a topic
 HINT = "A pattern is like plant/{key}/{type...}; the names are source, key and type."
 ONE, REST = "+", "#"
 

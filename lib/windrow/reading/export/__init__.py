@@ -58,7 +58,7 @@ def export(
     """
     kind = format_of(out, format_)
     book = open_ledger(ledger)
-    chosen = _octets(choice or Choice(), book) if kind == "raw" else choice or Choice()
+    chosen = _bytes(choice or Choice(), book) if kind == "raw" else choice or Choice()
     part = span(book, chosen.state, chosen.since)
     part.require_whole(book.rows(chosen.state, "count(*) AS rows", part.where)["rows"][0].as_py())
     written = 0
@@ -70,15 +70,15 @@ def export(
     return Exported(out, kind, chosen.what, written, part.upto)
 
 
-def _octets(choice: Choice, book: Ledger) -> Choice:
-    """Return the choice of the octets that a format refused, in place of their rejections. Raises OutputRefused."""
-    if choice.what not in ("rejected", "octets"):
-        raise OutputRefused("raw are the octets that a format refused", "Say --rejected with --format raw.")
+def _bytes(choice: Choice, book: Ledger) -> Choice:
+    """Return the choice of the bytes that a format refused, in place of their rejections. Raises OutputRefused."""
+    if choice.what not in ("rejected", "bytes"):
+        raise OutputRefused("raw are the bytes that a format refused", "Say --rejected with --format raw.")
     if not book.raw:
         raise OutputRefused("the ledger is of no raw depot, so no format refused anything", "Take csv or json.")
     if (choice.key, choice.begin, choice.end) != (None, None, None):
         raise OutputRefused("what a format refused has no key and no time", "Leave out --key, --from and --to.")
-    return replace(choice, what="octets")
+    return replace(choice, what="bytes")
 
 
 def format_of(out: str, given: str | None) -> Format:

@@ -14,7 +14,7 @@ from windrow.model.chunks import REFUSED
 from windrow.reading.closed import Final, Span
 from windrow.reading.delta import Ledger, quoted
 
-What = Literal["batches", "messages", "rejected", "octets"]
+What = Literal["batches", "messages", "rejected", "bytes"]
 
 # What each message of closed_messages says of its batch.
 OF_BATCH = ("id", "source", "key", "part", "window_start", "window_end")
@@ -22,7 +22,7 @@ OF_BATCH = ("id", "source", "key", "part", "window_start", "window_end")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which rows: of batches, their messages, rejections, or the octets of records that a format refused.
+    """Which rows: of batches, their messages, rejections, or the bytes of records that a format refused.
 
     Of one key, from `begin` to before `end` (microseconds), written after the position `since`.
 
@@ -38,7 +38,7 @@ class Choice:
     @property
     def state(self) -> Final:
         """Return the state of the ledger rows that hold them."""
-        return "rejected" if self.what in ("rejected", "octets") else "closed"
+        return "rejected" if self.what in ("rejected", "bytes") else "closed"
 
     @property
     def where(self) -> str:
@@ -48,15 +48,15 @@ class Choice:
             f"key = {quoted(self.key)}" if self.key is not None else "",
             f"{time} >= {self.begin}" if self.begin is not None else "",
             f"{time} < {self.end}" if self.end is not None else "",
-            f"starts_with(reason, {quoted(REFUSED)}) AND content IS NOT NULL" if self.what == "octets" else "",
+            f"starts_with(reason, {quoted(REFUSED)}) AND content IS NOT NULL" if self.what == "bytes" else "",
         ]
         return " AND ".join(condition for condition in conditions if condition) or "true"
 
     @property
     def order(self) -> str:
-        """Return the order of the rows as SQL: octets come as they stood in their sources, all else as it comes."""
+        """Return the order of the rows as SQL: bytes come as they stood in their sources, all else as it comes."""
         by = 'raw_source, chunk, "offset", id'
-        return f"ORDER BY {by}" if self.what == "octets" else ""
+        return f"ORDER BY {by}" if self.what == "bytes" else ""
 
 
 def schema_of(book: Ledger, what: What) -> pa.Schema:
@@ -81,7 +81,7 @@ def rows_of(book: Ledger, choice: Choice, part: Span) -> Iterator[tuple[int, pa.
 
 def _read(book: Ledger, what: What) -> pa.Schema:
     """Return the columns of the ledger that an export reads."""
-    if what == "octets":
+    if what == "bytes":
         return pa.schema([("content", pa.binary())])
     if what == "rejected":
         raw = [field for field in tables.RAW_FIELDS if field[0] in tables.RAW_REJECTED] if book.raw else []

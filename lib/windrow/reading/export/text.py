@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 TEXT = pa.large_string()  # a piece may hold more than the 2 GiB that plain strings can
-OCTETS = pa.large_binary()
+BYTES = pa.large_binary()
 NOTHING = pa.scalar(None, TEXT)
 SPECIAL = r'[\x00-\x1f"\\]'
 ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -24,13 +24,13 @@ def json_lines(rows: pa.RecordBatch) -> pa.Buffer:
 
 
 def csv_text(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows in types that csv can write: lists as JSON, times as ISO 8601 text, octets as base64."""
+    """Return rows in types that csv can write: lists as JSON, times as ISO 8601 text, bytes as base64."""
     columns = [_flat(column) for column in rows.columns]
     return pa.RecordBatch.from_arrays(columns, rows.schema.names)
 
 
 def json_text(column: pa.Array) -> pa.Array:
-    """Return the JSON text of each value: NULL as `null`, times as ISO 8601 text in UTC, octets as base64 text."""
+    """Return the JSON text of each value: NULL as `null`, times as ISO 8601 text in UTC, bytes as base64 text."""
     type_ = column.type
     if pa.types.is_struct(type_):
         text = _objects(column)
@@ -50,19 +50,19 @@ def time_text(column: pa.Array) -> pa.Array:
 
 
 def base64_text(column: pa.Array) -> pa.Array:
-    """Return octets as base64 text.
+    """Return bytes as base64 text.
 
-    Each value is filled up to a multiple of three octets, which makes the codes of all values together the codes of
+    Each value is filled up to a multiple of three bytes, which makes the codes of all values together the codes of
     each, one after the other; what was filled up becomes the `=` at their ends.
     """
-    values = pc.fill_null(column.cast(OCTETS), b"")
+    values = pc.fill_null(column.cast(BYTES), b"")
     begins = np.frombuffer(values.buffers()[1], np.int64)[values.offset : values.offset + len(values) + 1]
     sizes = np.diff(begins)
     ends = np.concatenate([[0], np.cumsum(-(-sizes // 3) * 3)])
     filled = np.zeros(ends[-1], np.uint8)
     if sizes.sum():
-        octets = np.frombuffer(values.buffers()[2], np.uint8)[begins[0] : begins[-1]]
-        filled[np.repeat(ends[:-1] - (begins[:-1] - begins[0]), sizes) + np.arange(octets.size)] = octets
+        buffer = np.frombuffer(values.buffers()[2], np.uint8)[begins[0] : begins[-1]]
+        filled[np.repeat(ends[:-1] - (begins[:-1] - begins[0]), sizes) + np.arange(buffer.size)] = buffer
     codes = np.frombuffer(base64.b64encode(filled.data), np.uint8).copy()
     code_ends = ends // 3 * 4
     codes[code_ends[1:][sizes % 3 != 0] - 1] = ord("=")

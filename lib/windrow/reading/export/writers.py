@@ -47,9 +47,9 @@ def _json(sink: BinaryIO, _: pa.Schema) -> Iterator[Write]:
 
 @contextmanager
 def _raw(sink: BinaryIO, _: pa.Schema) -> Iterator[Write]:
-    """Write octets one behind the other, as they are."""
+    """Write bytes one behind the other, as they are."""
 
     def write(rows: pa.RecordBatch) -> None:
-        sink.writelines(octets.as_buffer() for octets in rows["content"])
+        sink.writelines(content.as_buffer() for content in rows["content"])
 
     yield write

@@ -56,7 +56,7 @@ def batches(
     max_delay: int | None = None,
     max_leap: int | None = None,
 ) -> alt.VConcatChart:
-    """Return the picture of what `reading.spread` counted; `max_delay` and `max_leap` (microseconds) are marked.
+    """Return the picture of what `reading.distribution` counted; `max_delay` and `max_leap` (microseconds) are marked.
 
     Raises MissingExtra, or NotFound when there is neither a batch nor a delay.
     """
@@ -81,13 +81,13 @@ def batches(
 
 
 def _sizes(sizes: pa.Table, data: Data) -> list[Spec]:
-    """Draw how many messages and how many octets batches hold, coloured by what closed them."""
+    """Draw how many messages and how many bytes batches hold, coloured by what closed them."""
     if not sizes.num_rows:
         return []
     how = pc.fill_null(sizes["close_reason"], STILL_OPEN).to_numpy(zero_copy_only=False)
     order = sorted(set(how), key=list(CLOSINGS).index)
     panels = []
-    for column, what, text in (("message_count", "messages", "Messages"), ("bytes", "octets", "Octets")):
+    for column, what, text in (("message_count", "messages", "Messages"), ("bytes", "bytes", "Bytes")):
         values = sizes[column].to_numpy()
         edges = bins.counts(values)
         data[what] = _rows(bins.stacked(values, how, order, np.ones(len(values)), edges))

@@ -36,7 +36,7 @@ FEW, ROW_HEIGHT, ONLY_ROW_HEIGHT = 200, 210, 330
 
 
 def frame(rows: int, begin: int, end: int, batches: str) -> Spec:
-    """Return the two time lines of each stream and the scales that all marks share; `batches` names the lane below."""
+    """Return the two time lines of each stream and the scales that all marks share; `batches` names the queue below."""
     days = " to ".join(sorted({day[:10] for day in times(np.array([begin, end])).cast(pa.string()).to_pylist()}))
     time = {"datum": begin / 1e3, "type": "temporal", "scale": {"type": "utc", "domain": [begin / 1e3, end / 1e3]}}
     height = {"type": "quantitative", "axis": None, "scale": {"domain": [0, rows]}}
@@ -141,16 +141,16 @@ def bands(messages: pa.Table) -> Spec:
     size = {"field": "messages", "type": "quantitative", "scale": {"type": "sqrt", "range": [0.4, 4]}, "legend": None}
     way = _span("event_time_middle", "box_bottom", "processing_time_middle", "below") | {"size": size}
     marks = [_mark("rule", way | {"tooltip": _tips(*COUNT, *LANES)}, strokeOpacity=0.45) | {"name": "ways"}]
-    for lane, bottom, top in ((LANES[0], "box_bottom", "above"), (LANES[1], "below", "bars")):
-        place = ["stream", bottom, top, lane, f"{lane}_text", "step"]
+    for queue, bottom, top in ((LANES[0], "box_bottom", "above"), (LANES[1], "below", "bars")):
+        place = ["stream", bottom, top, queue, f"{queue}_text", "step"]
         level = f"datum.{bottom} + 0.8 * (datum.{top} - datum.{bottom}) / datum.tallest * datum"
         total = {"op": "sum", "field": "messages", "as": "messages"}
-        bar = _mark("rect", _span(lane, "low", "until", "high") | {"tooltip": _tips(*COUNT, lane)})
+        bar = _mark("rect", _span(queue, "low", "until", "high") | {"tooltip": _tips(*COUNT, queue)})
         bar["transform"] = [
             {"aggregate": [total], "groupby": [*place, "outcome", "rejected"]},
             {"stack": "messages", "as": ["less", "more"], "groupby": place, "sort": [{"field": "rejected"}]},
             {"joinaggregate": [{"op": "max", "field": "more", "as": "tallest"}], "groupby": ["stream"]},
-            *_calculated({"low": f"{level}.less", "high": f"{level}.more", "until": f"datum.{lane} + datum.step"}),
+            *_calculated({"low": f"{level}.less", "high": f"{level}.more", "until": f"datum.{queue} + datum.step"}),
         ]
         marks.append(bar)
     return _group("bands", marks, middles, color=_colour(messages))

@@ -34,7 +34,7 @@ class Streams:
 class Arrived:
     """Messages, one element each: those of the depot, in microbatches that can be followed.
 
-    `kind` numbers the types in the order of their octets.
+    `kind` numbers the types in the order of their bytes.
     """
 
     messages: pa.Table
@@ -97,7 +97,7 @@ def ahead_from(snapshot: Snapshot, course: Course) -> Ints:
     latest = np.full(course.last + 1, NOBODY)
     microbatch = numbers(rejected["microbatch"])
     known = (microbatch > 0) & (microbatch <= course.last)
-    bound = numbers(rejected["received_at"]) - numbers(rejected["off_by_us"])
+    bound = numbers(rejected["received_at"]) - numbers(rejected["missed_by_us"])
     np.minimum.at(latest, microbatch[known], bound[known])
     return latest
 

@@ -23,7 +23,7 @@ from windrow.verify.report import EXAMPLES, Difference
 from windrow.verify.snapshot import Snapshot
 
 RULES, LEDGER = "by the rules", "in the ledger"
-VERDICT = ["reason", "detail", "off_by_us", "raised_by_us", "processing_time", "microbatch"]
+VERDICT = ["reason", "detail", "missed_by_us", "clock_lead_us", "processing_time", "microbatch"]
 WINDOW = ["source", "key", "part", "window_start"]
 DECIDED = [
     "window_end", "timeout", "opened_by", "opened_in", "closed_at", "close_reason", "closed_in", "oversize",
@@ -132,8 +132,8 @@ def _refused(arrived: Arrived, fates: Fates, rows: Ints) -> pa.Table:
         "depot_version": pa.array(arrived.version[rows]),
         "reason": pa.array(REASONS[fates.fate[rows]], pa.string()),
         "detail": fates.detail.take(pa.array(rows)),
-        "off_by_us": pa.array(fates.off_by[rows]),
-        "raised_by_us": pa.array(now - arrived.received_at[rows], mask=~processed),
+        "missed_by_us": pa.array(fates.off_by[rows]),
+        "clock_lead_us": pa.array(now - arrived.received_at[rows], mask=~processed),
         "processing_time": times(now, ~processed),
         "microbatch": pa.array(arrived.microbatch[rows]),
     }

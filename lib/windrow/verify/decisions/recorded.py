@@ -82,7 +82,7 @@ def check_ahead(snapshot: Snapshot, course: Course, ahead_from: Ints) -> Iterato
     In a replay that is the bound of the run that is replayed, so when the microbatch began says nothing of it.
     """
     rejected = kept(snapshot.rejected, flags(pc.equal(snapshot.rejected["reason"], "clock_ahead")))
-    bound = numbers(rejected["received_at"]) - numbers(rejected["off_by_us"])
+    bound = numbers(rejected["received_at"]) - numbers(rejected["missed_by_us"])
     microbatch = np.clip(numbers(rejected["microbatch"]), 0, course.last)
     rows = kept(rejected, bound != ahead_from[microbatch], REASON)
     expects = "ahead of one time in a microbatch"

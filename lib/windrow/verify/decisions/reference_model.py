@@ -24,12 +24,12 @@ class Messages:
     event_time: list[int]
     processing_time: list[int]
     kind: list[int]
-    octets: list[int]
+    byte_count: list[int]
     microbatch: list[int]
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class MicrobatchInput:
     """A microbatch that changed the rules or flushed, for one source: its floor before it and its `now` in it.
 
     A flush ends windows at `cut`, or before.
@@ -53,7 +53,7 @@ class Past:
     raised: Sequence[int]
     heights: list[int]
     reached_in: list[int]
-    turns: list[Turn]
+    turns: list[MicrobatchInput]
     floor: int
 
 
@@ -66,7 +66,7 @@ class Window:
     opened_by: str
     opened_in: int
     changed_in: int
-    octets: int = 0
+    byte_count: int = 0
     held: dict[int, int] = field(default_factory=dict)
 
 
@@ -127,9 +127,9 @@ class Stream:
                 right = self._split(window, split_at, "conflict", microbatch)
                 window = right if time >= split_at else window
         window.held[kind] = row
-        window.octets += messages.octets[row]
+        window.byte_count += messages.byte_count[row]
         window.changed_in = microbatch
-        if rules.max_batch_bytes and window.octets > rules.max_batch_bytes:
+        if rules.max_batch_bytes and window.byte_count > rules.max_batch_bytes:
             self._split_by_size(window, time, microbatch)
 
     def _open(self, at: int, time: int, now: int, microbatch: int) -> Window:
@@ -151,15 +151,15 @@ class Stream:
 
     def _split(self, window: Window, time: int, cause: str, microbatch: int) -> Window:
         """Divide a window at a time and return the right half, a fresh window."""
-        active, times, octets = self._active, self._messages.event_time, self._messages.octets
+        active, times, byte_count = self._active, self._messages.event_time, self._messages.byte_count
         at = self._place(window.start)
         end = max(time + self._rules.window, window.end)
         if at + 1 < len(active):
             end = min(end, active[at + 1].start)
         held = {kind: row for kind, row in window.held.items() if times[row] >= time}
-        right = Window(time, end, cause, microbatch, microbatch, sum(octets[row] for row in held.values()), held)
+        right = Window(time, end, cause, microbatch, microbatch, sum(byte_count[row] for row in held.values()), held)
         window.held = {kind: row for kind, row in window.held.items() if times[row] < time}
-        window.octets -= right.octets
+        window.byte_count -= right.byte_count
         window.end = time
         window.changed_in = microbatch
         active.insert(at + 1, right)
@@ -171,7 +171,7 @@ class Stream:
         if any(times[row] < time for row in window.held.values()):
             window = self._split(window, time, "size", microbatch)
         later = [times[row] for row in window.held.values() if times[row] > time]
-        if window.octets > self._rules.max_batch_bytes and later:
+        if window.byte_count > self._rules.max_batch_bytes and later:
             self._split(window, min(later), "size", microbatch)
 
     def _place(self, time: int) -> int:
@@ -209,7 +209,7 @@ class Stream:
         self._next = turns
         self._since = self._turns[turns - 1].microbatch if turns else 0
 
-    def _flush(self, turn: Turn) -> None:
+    def _flush(self, turn: MicrobatchInput) -> None:
         """Close everything now; windows end where their source's messages do."""
         for window in self._active:
             window.end = min(window.end, turn.cut)
@@ -218,11 +218,11 @@ class Stream:
 
     def _close(self, window: Window, closed_at: int, reason: str, closed_in: int) -> None:
         """Note a closed window, in parts where it is larger than the maximum."""
-        limit, octets = self._rules.max_batch_bytes, self._messages.octets
+        limit, byte_count = self._rules.max_batch_bytes, self._messages.byte_count
         rows = list(window.held.values())
-        large = 0 < limit < window.octets
+        large = 0 < limit < window.byte_count
         for part, inside in enumerate(self._parts(rows, limit) if large else [rows]):
-            oversize = large and any(octets[row] > limit for row in inside)
+            oversize = large and any(byte_count[row] > limit for row in inside)
             self._note(window, part, inside, window.end + self._rules.max_delay, oversize)
             self._told.closed_at.append(closed_at)
             self._told.close_reason.append(reason)
@@ -232,20 +232,20 @@ class Stream:
         """Cut messages, in the order of time and type, wherever one more would exceed the maximum."""
         messages = self._messages
         parts: list[list[int]] = [[]]
-        octets = 0
+        byte_count = 0
         for row in sorted(rows, key=lambda row: (messages.event_time[row], messages.kind[row])):
-            if parts[-1] and octets + messages.octets[row] > limit:
+            if parts[-1] and byte_count + messages.byte_count[row] > limit:
                 parts.append([])
-                octets = 0
+                byte_count = 0
             parts[-1].append(row)
-            octets += messages.octets[row]
+            byte_count += messages.byte_count[row]
         return parts
 
     def _leave(self, window: Window) -> None:
         """Note a window that stays open: as its last change wrote it, under the rules of then."""
         rules, rows = self._past.rules[window.changed_in], list(window.held.values())
         limit = rules.max_batch_bytes
-        oversize = 0 < limit < window.octets and any(self._messages.octets[row] > limit for row in rows)
+        oversize = 0 < limit < window.byte_count and any(self._messages.byte_count[row] > limit for row in rows)
         self._note(window, 0, rows, window.end + rules.max_delay, oversize)
         self._told.closed_at.append(NONE)
         self._told.close_reason.append(None)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from windrow.verify.columns import NONE, Ints, flags, numbers
 from windrow.verify.decisions.arrived import NOBODY, Held
 from windrow.verify.decisions.clocks import Clocks
-from windrow.verify.decisions.reference_model import Past, Turn
+from windrow.verify.decisions.reference_model import MicrobatchInput, Past
 from windrow.verify.snapshot import Snapshot
 
 
@@ -38,7 +38,7 @@ class Pasts:
             floor=int(heights[-1]) + self._raised[-1] if heights.size else int(NONE),
         )
 
-    def _lived(self, source: int, reached_in: Ints, heights: Ints) -> list[Turn]:
+    def _lived(self, source: int, reached_in: Ints, heights: Ints) -> list[MicrobatchInput]:
         """Return the turns as a source lived through them; -1 stands for a height that it had not reached yet."""
         before, after = (
             heights[np.searchsorted(reached_in, at, side="right") - 1] + self._course.raised[at]
@@ -49,7 +49,7 @@ class Pasts:
             place, flush = (microbatch, source), self._course.kinds[microbatch] == "flush"
             floor = int(before[at])
             now = max(floor, self._flushed.get(place, NONE)) if flush else int(after[at])
-            turns.append(Turn(microbatch, floor, now, flush, self._cuts.get(place, NOBODY)))
+            turns.append(MicrobatchInput(microbatch, floor, now, flush, self._cuts.get(place, NOBODY)))
         return turns
 
 

@@ -93,11 +93,11 @@ def _ordered(arrived: Arrived, fates: Fates, chosen: Chosen) -> Ints:
 
 def _plain(arrived: Arrived, fates: Fates, rows: Ints) -> Messages:
     content = arrived.messages.select(["type", "payload"]).take(pa.array(rows))
-    octets = [numbers(pc.fill_null(pc.binary_length(column), 0)) for column in content.columns]
+    byte_count = [numbers(pc.fill_null(pc.binary_length(column), 0)) for column in content.columns]
     return Messages(
         event_time=arrived.event_time[rows].tolist(),
         processing_time=fates.processing_time[rows].tolist(),
         kind=arrived.kind[rows].tolist(),
-        octets=(octets[0] + octets[1]).tolist(),
+        byte_count=(byte_count[0] + byte_count[1]).tolist(),
         microbatch=arrived.microbatch[rows].tolist(),
     )

@@ -114,7 +114,10 @@ BATCHES = (
         "message_count = found AND found > 0",
     ),
     _batch(
-        "bytes", "bytes are the octets of types and payloads.", "id, state, bytes, octets AS found", "bytes = octets"
+        "bytes",
+        "bytes are the content_bytes of types and payloads.",
+        "id, state, bytes, content_bytes AS found",
+        "bytes = content_bytes",
     ),
     _batch(
         "first_event_time",

@@ -9,7 +9,7 @@ from windrow.verify.invariants.invariant import Invariant, Severity
 from windrow.verify.invariants.relations import FORMAT_REJECTION, REJECTION, STANDING
 
 MESSAGE = "id, reason, source, key, type, event_time, received_at"
-TIMES = f"{MESSAGE}, processing_time, off_by_us, raised_by_us, microbatch"
+TIMES = f"{MESSAGE}, processing_time, missed_by_us, clock_lead_us, microbatch"
 FORMAT = "id, reason, detail, received_at, microbatch"
 IN_RANGE = f"unix_micros({{0}}) >= {EARLIEST} AND unix_micros({{0}}) < {LATEST}"
 
@@ -68,27 +68,27 @@ REJECTIONS = (
         "Who was refused by a rule has a processing time, not before it was received; no other has one.",
         TIMES,
         "CASE WHEN reason IN ('too_old', 'too_futuristic', 'duplicate') "
-        "THEN raised_by_us = raised_us AND raised_us >= 0 "
-        "ELSE processing_time IS NULL AND raised_by_us IS NULL END",
+        "THEN clock_lead_us = raised_us AND raised_us >= 0 "
+        "ELSE processing_time IS NULL AND clock_lead_us IS NULL END",
     ),
     _rejection(
         "too_old",
         "A message is too old by what it lacks to its processing time - max_delay.",
         f"{TIMES}, delay",
-        "reason IS DISTINCT FROM 'too_old' OR (off_by_us = -ahead_us - delay AND off_by_us > 0)",
+        "reason IS DISTINCT FROM 'too_old' OR (missed_by_us = -ahead_us - delay AND missed_by_us > 0)",
     ),
     _rejection(
         "too_futuristic",
         "A message is too futuristic by what it is beyond its processing time + max_leap.",
         f"{TIMES}, leap",
-        "reason IS DISTINCT FROM 'too_futuristic' OR (off_by_us = ahead_us - leap AND off_by_us > 0)",
+        "reason IS DISTINCT FROM 'too_futuristic' OR (missed_by_us = ahead_us - leap AND missed_by_us > 0)",
     ),
     _rejection(
         "off_by",
         "A stamp that is ahead of the clock says by how much; a duplicate and an invalid message miss nothing.",
         TIMES,
-        "CASE WHEN reason = 'clock_ahead' THEN off_by_us > 0 "
-        "WHEN reason IN ('duplicate', 'invalid') THEN off_by_us = 0 ELSE true END",
+        "CASE WHEN reason = 'clock_ahead' THEN missed_by_us > 0 "
+        "WHEN reason IN ('duplicate', 'invalid') THEN missed_by_us = 0 ELSE true END",
     ),
     _rejection(
         "duplicate",
@@ -132,9 +132,9 @@ REJECTIONS = (
     _refused(
         "no_message",
         "What the format refused has no column of a message but received_at, and missed nothing.",
-        f"{FORMAT}, source, key, type, event_time, sequence, processing_time, off_by_us, raised_by_us",
+        f"{FORMAT}, source, key, type, event_time, sequence, processing_time, missed_by_us, clock_lead_us",
         "source IS NULL AND key IS NULL AND type IS NULL AND event_time IS NULL AND sequence IS NULL AND "
-        "processing_time IS NULL AND raised_by_us IS NULL AND off_by_us = 0",
+        "processing_time IS NULL AND clock_lead_us IS NULL AND missed_by_us = 0",
     ),
     _refused("nothing", "The format refuses nothing.", FORMAT, "id IS NULL", "info"),
 )

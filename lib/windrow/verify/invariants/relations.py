@@ -25,7 +25,7 @@ EVER = f"""
     FROM ({RULES})"""
 
 INSIDE = """
-    SELECT batch, count(*) AS found, sum(octets) AS octets,
+    SELECT batch, count(*) AS found, sum(content_bytes) AS content_bytes,
         min(event_time) AS first_inside, max(event_time) AS last_inside,
         count(CASE WHEN (event_time >= window_start AND event_time < window_end) IS NOT TRUE THEN 1 END) AS outside,
         count(CASE WHEN type IS NULL OR received_at IS NULL THEN 1 END) AS incomplete,
@@ -37,7 +37,7 @@ BATCH = Relation(
     f"""
     SELECT b.*, unix_micros(b.window_end) - unix_micros(b.window_start) AS length_us,
         unix_micros(b.timeout) - unix_micros(b.window_end) AS delay_us,
-        found, octets, first_inside, last_inside, outside, incomplete, unsorted,
+        found, content_bytes, first_inside, last_inside, outside, incomplete, unsorted,
         r.microbatch AS closing_microbatch, delay, most_bytes, reached, delay_now, source_floor,
         greatest(longest_now, longest_ever) AS longest, least(delay_now, least_delay) AS least_delay,
         greatest(delay_now, greatest_delay) AS greatest_delay,
@@ -70,7 +70,8 @@ MESSAGE = Relation(
     """,
 )
 
-# A rejection of the format is of no message: it has octets, a place in a raw source, and a reason that begins so.
+# A rejection of the format is of no message: it has content_bytes, a place in a raw source, and a reason that begins
+# so.
 OF_FORMAT = f"coalesce(substr(j.reason, 1, {len(REFUSED)}), '') = '{REFUSED}'"
 
 REJECTION = Relation(
@@ -96,8 +97,8 @@ REJECTION = Relation(
 FORMAT_REJECTION = Relation(
     "format_rejection",
     f"""
-    SELECT j.id, j.reason, j.detail, j.off_by_us, j.raised_by_us, j.source, j.key, j.type, j.event_time, j.received_at,
-        j.sequence, j.processing_time, j.microbatch, r.microbatch AS rejecting_microbatch
+    SELECT j.id, j.reason, j.detail, j.missed_by_us, j.clock_lead_us, j.source, j.key, j.type, j.event_time,
+        j.received_at, j.sequence, j.processing_time, j.microbatch, r.microbatch AS rejecting_microbatch
     FROM {{rejected}} AS j
     LEFT JOIN ({RULES}) AS r ON r.microbatch = j.microbatch
     WHERE {OF_FORMAT}
@@ -219,12 +220,12 @@ def views(ledger: str) -> dict[str, str]:
     }
 
 
-# Each message knows the one before it, so that nobody needs to sort, and its octets instead of its payload.
+# Each message knows the one before it, so that nobody needs to sort, and its content_bytes instead of its payload.
 _MESSAGES = """
 SELECT id AS batch, state, source, key, window_start, window_end, inside.*
     FROM {ledger} LATERAL VIEW explode(transform(messages, (one, at) -> named_struct(
         'type', one.type, 'event_time', one.event_time, 'received_at', one.received_at,
-        'octets', coalesce(octet_length(one.type), 0) + coalesce(octet_length(one.payload), 0),
+        'content_bytes', coalesce(octet_length(one.type), 0) + coalesce(octet_length(one.payload), 0),
         'previous_event_time', get(messages, at - 1).event_time))) AS inside
     WHERE state IN ('open', 'closed')
 """

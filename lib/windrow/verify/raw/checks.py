@@ -1,4 +1,4 @@
-"""What must hold for a ledger over a raw depot: where its octets are, what the format refused, what is unfinished."""
+"""What must hold for a ledger over a raw depot: where its bytes are, what the format refused, what is unfinished."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from windrow.verify.depot import Depot
 from windrow.verify.history import versions_read
 from windrow.verify.ids import as_expected, identifier
 from windrow.verify.raw.formatted import Formatted
-from windrow.verify.raw.held import OCTETS, HeldRaw, octets_of
+from windrow.verify.raw.held import BYTES, HeldRaw, bytes_of
 from windrow.verify.report import Difference, differing, unequal
 from windrow.verify.snapshot import Snapshot
 
 PLACE = ["id", "reason", "raw_source", "chunk", "offset", "received_at"]
 UNFINISHED = ["id", "raw_source", "chunk", "last"]
-PROCESSED = ("processing_time", "raised_by_us")
+PROCESSED = ("processing_time", "clock_lead_us")
 
 
 def check_raw(snapshot: Snapshot, depot: Depot) -> Iterator[Difference]:
@@ -32,25 +32,25 @@ def check_raw(snapshot: Snapshot, depot: Depot) -> Iterator[Difference]:
     yield from _ids(raw, snapshot)
     if depot.formatted is None:
         return
-    yield from _octets(snapshot, raw, depot.formatted)
+    yield from _bytes(snapshot, raw, depot.formatted)
     yield from _refused(snapshot, raw, depot.formatted)
     if snapshot.progress.depot_version == depot.last:
         yield from _unfinished(raw, depot.formatted, version)
 
 
 def _balance(raw: HeldRaw, version: int) -> Iterator[Difference]:
-    """Octets read = in records + rejected + repeated + unfinished; those rejected are there."""
-    read, framed, rejected, repeated = (int(pc.sum(raw.octets[name]).as_py() or 0) for name in OCTETS)
-    found = framed + rejected + repeated + octets_of(raw.partial)
-    yield from unequal("octets", read, found, "octets in records, rejected, repeated and unfinished", version)
-    yield from unequal("rejected octets", rejected, octets_of(raw.rejected), "octets in rejections", version)
+    """Bytes read = in records + rejected + repeated + unfinished; those rejected are there."""
+    read, framed, rejected, repeated = (int(pc.sum(raw.byte_count[name]).as_py() or 0) for name in BYTES)
+    found = framed + rejected + repeated + bytes_of(raw.partial)
+    yield from unequal("bytes", read, found, "bytes in records, rejected, repeated and unfinished", version)
+    yield from unequal("rejected bytes", rejected, bytes_of(raw.rejected), "bytes in rejections", version)
 
 
 def _rejections(raw: HeldRaw, version: int) -> Iterator[Difference]:
     """What the format refused has a known reason and says more, and nothing of a message."""
     rows = raw.rejected
     right = flags(pc.is_in(rows["reason"], pa.array(REASONS))) & rows["detail"].is_valid().to_numpy()
-    right &= numbers(rows["off_by_us"]) == 0
+    right &= numbers(rows["missed_by_us"]) == 0
     for name in (*MESSAGE, *PROCESSED):
         right &= rows[name].is_null().to_numpy() | (name == "received_at")
     expected = "a known reason, a detail, and nothing of a message"
@@ -72,19 +72,19 @@ def _ids(raw: HeldRaw, snapshot: Snapshot) -> Iterator[Difference]:
     yield from as_expected(partial, pc.if_else(is_source, source, held), snapshot)
 
 
-def _octets(snapshot: Snapshot, raw: HeldRaw, formatted: Formatted) -> Iterator[Difference]:
-    """Each microbatch read as many octets as its versions have in the depot, unless a codec decodes them."""
-    read = versions_read(snapshot).select(["version", "microbatch"]).join(formatted.octets, "version")
+def _bytes(snapshot: Snapshot, raw: HeldRaw, formatted: Formatted) -> Iterator[Difference]:
+    """Each microbatch read as many bytes as its versions have in the depot, unless a codec decodes them."""
+    read = versions_read(snapshot).select(["version", "microbatch"]).join(formatted.byte_count, "version")
     there = read.group_by("microbatch", use_threads=False).aggregate(
-        [("octets", "sum"), ("octets", "count"), ([], "count_all")]
+        [("bytes", "sum"), ("bytes", "count"), ([], "count_all")]
     )
-    there = there.filter(pc.equal(there["octets_count"], there["count_all"]))
-    both = there.join(raw.octets, "microbatch", join_type="inner").sort_by("microbatch")
-    wrong = numbers(both["octets_sum"]) != numbers(both["octets_read"])
-    rows = kept(both, wrong, ["microbatch", "octets_sum", "octets_read"])
+    there = there.filter(pc.equal(there["bytes_count"], there["count_all"]))
+    both = there.join(raw.byte_count, "microbatch", join_type="inner").sort_by("microbatch")
+    wrong = numbers(both["bytes_sum"]) != numbers(both["bytes_read"])
+    rows = kept(both, wrong, ["microbatch", "bytes_sum", "bytes_read"])
     rows = rows.rename_columns(["microbatch", "in the depot", "in the history"])
-    expected = "as many octets as the depot has in the versions read"
-    yield from differing("octets read", expected, rows, "microbatches", snapshot.version)
+    expected = "as many bytes as the depot has in the versions read"
+    yield from differing("bytes read", expected, rows, "microbatches", snapshot.version)
 
 
 def _refused(snapshot: Snapshot, raw: HeldRaw, formatted: Formatted) -> Iterator[Difference]:
@@ -115,6 +115,6 @@ def _unfinished(raw: HeldRaw, formatted: Formatted, version: int) -> Iterator[Di
 
 
 def _shown(rows: pa.Table) -> pa.Table:
-    """Return rows as examples: how many octets each has instead of the octets, which may be many."""
+    """Return rows as examples: how many bytes each has instead of the bytes, which may be many."""
     names = [name for name in (*PLACE, "last", "detail", "microbatch") if name in rows.column_names]
-    return rows.select(names).append_column("octets", pc.binary_length(rows["content"]))
+    return rows.select(names).append_column("bytes", pc.binary_length(rows["content"]))

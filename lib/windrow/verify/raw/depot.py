@@ -40,7 +40,7 @@ REJECTED = pa.schema(
         ("offset", pa.int64()), ("received_at", TIME), ("content", pa.binary()), ("version", pa.int64()),
     ]
 )  # fmt: skip
-OCTETS = pa.schema([("version", pa.int64()), ("octets", pa.int64())])
+BYTES = pa.schema([("version", pa.int64()), ("bytes", pa.int64())])
 
 
 class Way(NamedTuple):
@@ -62,7 +62,7 @@ def read_raw_depot(table: DeltaTable, first: int, last: int, ledger: Ledger) -> 
         rows = _chunks(table, first, last)
     except UNREADABLE:
         return unread
-    messages, rejected, octets = [unread.messages], [REJECTED.empty_table()], [OCTETS.empty_table()]
+    messages, rejected, byte_count = [unread.messages], [REJECTED.empty_table()], [BYTES.empty_table()]
     partial = SCHEMA.empty_table()
     for way, versions in _legs(rows, ledger):
         format_ = _format(way)
@@ -71,8 +71,8 @@ def read_raw_depot(table: DeltaTable, first: int, last: int, ledger: Ledger) -> 
         partial = _after(partial, staged.partial)
         messages.append(_messages(staged.fields, format_, way))
         rejected.append(_rejected(staged.rejects))
-        octets.append(_octets(own, decoded=format_.decode is not None))
-    formatted = Formatted(pa.concat_tables(rejected), partial.select(list(PARTIAL)), pa.concat_tables(octets))
+        byte_count.append(_bytes(own, decoded=format_.decode is not None))
+    formatted = Formatted(pa.concat_tables(rejected), partial.select(list(PARTIAL)), pa.concat_tables(byte_count))
     return Depot(pa.concat_tables(messages), first, first, last, formatted=formatted)
 
 
@@ -134,11 +134,11 @@ def _rejected(rejects: pa.Table) -> pa.Table:
     return rejects.append_column("id", ids).select(REJECTED.names).cast(REJECTED)
 
 
-def _octets(rows: pa.Table, *, decoded: bool) -> pa.Table:
-    """Count the octets of versions; NULL where they are decoded before they are counted."""
+def _bytes(rows: pa.Table, *, decoded: bool) -> pa.Table:
+    """Count the bytes of versions; NULL where they are decoded before they are counted."""
     size = pc.fill_null(pc.binary_length(rows["bytes"]), 0).cast(pa.int64())
     if decoded:
         size = pa.nulls(rows.num_rows, pa.int64())
-    counted = rows.select(["version"]).append_column("octets", size)
-    summed = counted.group_by("version", use_threads=False).aggregate([("octets", "sum")])
-    return summed.rename_columns(OCTETS.names).cast(OCTETS)
+    counted = rows.select(["version"]).append_column("bytes", size)
+    summed = counted.group_by("version", use_threads=False).aggregate([("bytes", "sum")])
+    return summed.rename_columns(BYTES.names).cast(BYTES)

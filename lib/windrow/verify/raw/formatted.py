@@ -11,9 +11,9 @@ import pyarrow as pa
 class Formatted:
     """Rejections of the format, as the ledger has them, with the `version` in which each was known; partial rows.
 
-    `octets` has of each version that has chunks how many octets those are, NULL where a codec decodes them.
+    `bytes` has of each version that has chunks how many bytes those are, NULL where a codec decodes them.
     """
 
     rejected: pa.Table
     partial: pa.Table
-    octets: pa.Table
+    byte_count: pa.Table

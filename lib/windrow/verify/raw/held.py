@@ -1,4 +1,4 @@
-"""What only the ledger of a raw depot has: rejections that are no messages, partial rows, and how many octets."""
+"""What only the ledger of a raw depot has: rejections that are no messages, partial rows, and how many bytes."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from windrow.reading.delta import Ledger
 from windrow.verify.columns import plain
 
 PARTIAL = ("id", "raw_source", "chunk", "last", "content", "digests")
-OCTETS = ("octets_read", "octets_framed", "octets_rejected", "octets_repeated")
+BYTES = ("bytes_read", "bytes_framed", "bytes_rejected", "bytes_repeated")
 
 
 @dataclass(frozen=True, slots=True)
 class HeldRaw:
-    """`rejected` are rejections of the format, `partial` the rows of that state, `octets` the counts by microbatch."""
+    """`rejected` are rejections of the format, `partial` the rows of that state, `bytes` the counts by microbatch."""
 
     rejected: pa.Table
     partial: pa.Table
-    octets: pa.Table
+    byte_count: pa.Table
 
 
 def read_raw(ledger: Ledger, rejected: pa.Table) -> HeldRaw:
     """Return what a ledger over a raw depot has; `rejected` are all of its rejections."""
-    counts = ", ".join(f"COALESCE({name}, 0) AS {name}" for name in OCTETS)
+    counts = ", ".join(f"COALESCE({name}, 0) AS {name}" for name in BYTES)
     return HeldRaw(
         rejected=rejected.filter(of_format(rejected)),
         partial=plain(ledger.rows("partial", ", ".join(PARTIAL))),
-        octets=plain(ledger.rows("microbatch", f"microbatch, {counts}", rest="ORDER BY microbatch")),
+        byte_count=plain(ledger.rows("microbatch", f"microbatch, {counts}", rest="ORDER BY microbatch")),
     )
 
 
@@ -46,6 +46,6 @@ def of_format(rejected: pa.Table) -> pa.ChunkedArray:
     return pc.fill_null(pc.starts_with(rejected["reason"], REFUSED), False)
 
 
-def octets_of(table: pa.Table) -> int:
-    """Return how many octets the rows of a table hold."""
+def bytes_of(table: pa.Table) -> int:
+    """Return how many bytes the rows of a table hold."""
     return int(pc.sum(pc.binary_length(table["content"])).as_py() or 0)

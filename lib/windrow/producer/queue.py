@@ -1,8 +1,8 @@
-"""A lane: what is sent under one id and not committed yet, in its order, within its bounds.
+"""A queue: what is sent under one id and not committed yet, in its order, within its bounds.
 
 All of it happens under the lock of the committer. A batch is *due* when it is sealed (full, a table, or flushed), when
-its first message has waited for `hold_ms`, when somebody waits for each of its messages, or when senders wait for room.
-Only the first batch can be due, and one is in flight at most, so the order of messages is that of their sending.
+its first message has waited for `linger_ms`, when somebody waits for each of its messages, or when senders wait for
+room. Only the first batch can be due, and one is in flight at most, so the order of messages is that of their sending.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Bell:
         return cls(lock, work, room, ended, deadlines, now)
 
 
-class Lane:
+class ProducerQueue:
     """The messages of one id on their way."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Lane:
     ) -> None:
         """Begin after message number `sequence`, the last that is in the depot.
 
-        In an `ordered` lane nothing may come behind what is missing; one that has `ended` takes nothing.
+        In an `ordered` queue nothing may come behind what is missing; one that has `ended` takes nothing.
         """
         self.name, self.chosen, self.sequence = name, chosen, sequence
         self.ordered, self._ended = ordered, ended
@@ -77,35 +77,35 @@ class Lane:
 
         What is larger than a message may be takes the room of the largest.
         """
-        octets = self._room_of(row)
+        byte_count = self._room_of(row)
         with self._bell.lock:
-            self._await_room(octets, may_wait)
-            return self._hold(row, octets)
+            self._await_room(byte_count, may_wait)
+            return self._hold(row, byte_count)
 
     def send_at_once(self, row: Sent) -> Delivery | None:
         """Take a message, or return None when there is no room for it now. Raises ProducerClosed, ProducerFenced."""
-        octets = self._room_of(row)
+        byte_count = self._room_of(row)
         with self._bell.lock:
             self._require_open()
-            if self._tickets or not self._fits(octets):
+            if self._tickets or not self._fits(byte_count):
                 return None
-            return self._hold(row, octets)
+            return self._hold(row, byte_count)
 
     def send_many(self, table: pa.Table, mark: int | None = None, may_wait: bool = True) -> Delivery:
         """Take a table as a batch of its own, behind all that was sent before. Raises as `send`.
 
         One that is larger than the buffer goes when nothing else is held.
         """
-        octets = min(table.nbytes, self.chosen.total_hold_bytes)
+        byte_count = min(table.nbytes, self.chosen.buffer_bytes)
         with self._bell.lock:
-            self._await_room(octets, may_wait)
+            self._await_room(byte_count, may_wait)
             self._seal()
             now = self._bell.now()
             batch = self._new(now, table)
             batch.mark = mark
-            delivery = batch.hold(octets, now, self._awaited)
+            delivery = batch.hold(byte_count, now, self._awaited)
             batch.sealed = True
-            self._took(batch, octets)
+            self._took(batch, byte_count)
             self._tell(self._batches[0])
             return delivery
 
@@ -143,7 +143,7 @@ class Lane:
     def metrics(self) -> Metrics:
         """Return the figures of this moment."""
         with self._bell.lock:
-            total = self.chosen.total_hold_bytes
+            total = self.chosen.buffer_bytes
             return self.counters.snapshot(self._bell.now(), total, total - self._reserved)
 
     # What the committer does; it holds the lock.
@@ -151,14 +151,14 @@ class Lane:
     def due_at(self) -> float | None:
         """Return when the next batch is due (monotonic seconds), None when there is none.
 
-        One that need not wait is due since it was begun: of several lanes none comes before those that wait longer.
+        One that need not wait is due since it was begun: of several queues none comes before those that wait longer.
         """
         if not self._batches or self._in_flight is not None:
             return None
         first = self._batches[0]
         if first.sealed or first.all_wait or self._tickets:
             return first.begun
-        return first.begun + self.chosen.hold_ms * MILLISECOND / SECOND
+        return first.begun + self.chosen.linger_ms * MILLISECOND / SECOND
 
     def take(self) -> Batch:
         """Take the first batch for its commit."""
@@ -258,16 +258,16 @@ class Lane:
     # Parts.
 
     def _room_of(self, row: Sent) -> int:
-        return min(row.octets, self.chosen.max_message_bytes)
+        return min(row.byte_count, self.chosen.max_message_bytes)
 
-    def _hold(self, row: Sent, octets: int) -> Delivery:
+    def _hold(self, row: Sent, byte_count: int) -> Delivery:
         now = self._bell.now()
         batch = self._open(now)
-        delivery = batch.add(row, octets, now, self._awaited)
-        self._took(batch, octets)
+        delivery = batch.add(row, byte_count, now, self._awaited)
+        self._took(batch, byte_count)
         if row.ends:
             batch.mark, batch.sealed, self._ended = ENDED, True, True
-        if batch.messages >= self.chosen.hold_rows or batch.reserved >= self.chosen.hold_bytes:
+        if batch.messages >= self.chosen.batch_rows or batch.reserved >= self.chosen.batch_bytes:
             batch.sealed = True
         self._tell(batch)
         return delivery
@@ -277,10 +277,10 @@ class Lane:
         for condition in (self._bell.work, self._bell.room, self._bell.ended):
             condition.notify_all()
 
-    def _await_room(self, octets: int, may_wait: bool) -> None:
+    def _await_room(self, byte_count: int, may_wait: bool) -> None:
         """Wait for room in the order of coming, if one may. Raises ProducerClosed, ProducerFenced, ProducerFull."""
         self._require_open()
-        if not self._tickets and self._fits(octets):
+        if not self._tickets and self._fits(byte_count):
             return
         if self.chosen.when_full == "raise":
             raise self._full()
@@ -292,7 +292,7 @@ class Lane:
         self._bell.work.notify()
         try:
             mine = self._bell.room.wait_for(
-                lambda: self.state is not State.OPEN or (self._tickets[0] is ticket and self._fits(octets)),
+                lambda: self.state is not State.OPEN or (self._tickets[0] is ticket and self._fits(byte_count)),
                 self.chosen.max_block / SECOND,
             )
         finally:
@@ -304,13 +304,13 @@ class Lane:
         if not mine:
             raise self._full()
 
-    def _fits(self, octets: int) -> bool:
-        return self._reserved + octets <= self.chosen.total_hold_bytes
+    def _fits(self, byte_count: int) -> bool:
+        return self._reserved + byte_count <= self.chosen.buffer_bytes
 
     def _full(self) -> ProducerFull:
         return ProducerFull(
-            f"producer {self.name!r} holds {self._reserved:,} octets, and there is no room for more",
-            "The depot takes less than is sent. Send less, or raise total_hold_bytes or max_block.",
+            f"producer {self.name!r} holds {self._reserved:,} bytes, and there is no room for more",
+            "The depot takes less than is sent. Send less, or raise buffer_bytes or max_block.",
         )
 
     def _require_open(self) -> None:
@@ -332,9 +332,9 @@ class Lane:
     def _new(self, now: float, table: pa.Table | None) -> Batch:
         return Batch(now, now + self.chosen.delivery_timeout / SECOND, table)
 
-    def _took(self, batch: Batch, octets: int) -> None:
+    def _took(self, batch: Batch, byte_count: int) -> None:
         """Count what a batch has taken. Only now, when nothing can fail any more, it is held and takes room."""
-        self._reserved += octets
+        self._reserved += byte_count
         if batch in self._unsettled:
             return
         if not self._unsettled:

@@ -14,7 +14,7 @@ from windrow.engine.protocol import Live, no_messages
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.open_batches import OpenBatches, summarise
-from windrow.model.step import Task, Wanted
+from windrow.model.step import BatchFilter, Task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -65,7 +65,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Processed:
+class MicrobatchResult:
     """The ledger rows of a microbatch, and what is in them.
 
     `open` has the totals of the sources whose open batches changed, `path` says where it was processed. With `whole`
@@ -82,13 +82,13 @@ class Processed:
     history: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
-    def nothing(cls, schema: pa.Schema) -> Processed:
+    def nothing(cls, schema: pa.Schema) -> MicrobatchResult:
         """Return that nothing changes, in the columns of a ledger."""
         rows = schema.append(pa.field("known", pa.bool_())).empty_table()
         return cls(rows, Counts.of(rows), Floors.empty())
 
 
-def process_here(task: Task, arrived: Slice | None, live: Live, wanted: Wanted | None) -> Processed:
+def process_here(task: Task, arrived: Slice | None, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
     """Run a task over what arrived, if anything did, and the open batches that are wanted (None: all)."""
     messages = no_messages(live.schema) if arrived is None else arrived.table()
     batches, totals = live.wanted(wanted), live.totals
@@ -97,7 +97,7 @@ def process_here(task: Task, arrived: Slice | None, live: Live, wanted: Wanted |
     read, left = OpenBatches.of(summarise(batches)), OpenBatches.of(summarise(_left(batches, rows)))
     opened = totals.after(read, left, Floors.empty() if wanted is None else wanted.passed)
     rows = pa.concat_tables([rows, *beside])
-    return Processed(rows, Counts.of(rows), cuts, opened)
+    return MicrobatchResult(rows, Counts.of(rows), cuts, opened)
 
 
 def _left(live: pa.Table, rows: pa.Table) -> pa.Table:

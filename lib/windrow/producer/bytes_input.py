@@ -1,4 +1,4 @@
-"""The input of `windrow produce --raw-source`: octets from a file or a pipe, sent as they come."""
+"""The input of `windrow produce --raw-source`: bytes from a file or a pipe, sent as they come."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from dataclasses import dataclass
 
 from windrow.errors import FileRefused
 from windrow.producer.delivery import Ack
-from windrow.producer.input import BLOCK_OCTETS, Stop
+from windrow.producer.input import BLOCK_BYTES, Stop
 from windrow.producer.raw import RawProducer
 
 
 @dataclass(frozen=True, slots=True)
 class RawProduced:
-    """What was sent: octets, in how many chunks, the number of the last one, 0 for none; `stopped` before the end."""
+    """What was sent: bytes, in how many chunks, the number of the last one, 0 for none; `stopped` before the end."""
 
-    octets: int
+    bytes: int
     chunks: int
     sequence: int
     ended: bool
     stopped: bool
 
 
-class Octets:
-    """The octets of a file descriptor, in pieces of at most `most` or of what came within some seconds."""
+class BytesInput:
+    """The bytes of a file descriptor, in pieces of at most `most` or of what came within some seconds."""
 
     def __init__(self, descriptor: int, stop: Stop, most: int, seconds: float) -> None:
         """Read until the end or a stop."""
@@ -57,22 +57,22 @@ class Octets:
         if self._ended or not ready:
             return b""
         try:
-            block = os.read(self._descriptor, min(most, BLOCK_OCTETS))
+            block = os.read(self._descriptor, min(most, BLOCK_BYTES))
         except OSError as error:
             raise FileRefused(f"the input cannot be read: {error.strerror}", "See what is wrong with it.") from error
         self._ended = not block
         return block
 
 
-def send_octets(
-    producer: RawProducer, input_: Octets, last: bool, committed: Callable[[int], None] = lambda octets: None
+def send_bytes(
+    producer: RawProducer, input_: BytesInput, last: bool, committed: Callable[[int], None] = lambda byte_count: None
 ) -> RawProduced:
     """Send what an input holds, and wait until it is in the depot; `last` ends the source where the input ends.
 
-    `committed` is told of octets that are there. Raises what becomes of a chunk.
+    `committed` is told of bytes that are there. Raises what becomes of a chunk.
     """
     sent: deque[tuple[Future[Ack], int]] = deque()
-    octets = chunks = sequence = 0
+    byte_count = chunks = sequence = 0
 
     def settle(least: int) -> None:
         nonlocal sequence
@@ -83,7 +83,7 @@ def send_octets(
 
     for piece in input_.pieces():
         sent.append((producer.send(piece), len(piece)))
-        octets, chunks = octets + len(piece), chunks + 1
+        byte_count, chunks = byte_count + len(piece), chunks + 1
         while sent and sent[0][0].done():
             settle(len(sent) - 1)
     ended = last and not input_.stopped
@@ -92,4 +92,4 @@ def send_octets(
         chunks += 1
     producer.flush()
     settle(0)
-    return RawProduced(octets, chunks, sequence, ended, input_.stopped)
+    return RawProduced(byte_count, chunks, sequence, ended, input_.stopped)

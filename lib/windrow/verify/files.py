@@ -1,0 +1,125 @@
+"""The files of a table against its log: each column of each live file is read once, and its log entry holds for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from pyarrow.fs import FileSelector, FileSystem
+
+from windrow.delta.table import FAULTS, reading, table_files
+from windrow.errors import first_line
+from windrow.model import tables
+from windrow.verify.log import Log
+from windrow.verify.report import Difference, differing
+
+OF_A_VERSION = re.compile(r"_delta_log/\.?(\d{20})\..*")
+STATES = (tables.OPEN, tables.PROGRESS, "partial", *tables.FINAL)
+MILLISECOND = 1_000  # to which Spark cuts the times that the log says of a file
+
+
+def check_files(table: DeltaTable, location: str, role: str, log: Log, read: set[str]) -> Iterator[Difference]:
+    """Check the live files of a table at the version of its handle, but for those that were `read` before.
+
+    Raises TableUnreadable with the first file that is there and cannot be read in full.
+    """
+    with reading(location, role):
+        said = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all().to_pylist()
+    store, wrong = table_files(location, table), []
+    for file in said:
+        path = unquote(file["path"])
+        if path not in read and ":" not in path.split("/")[0]:  # one of another table, that this one is a clone of
+            read.add(path)
+            with reading(location, role):
+                why = _why_wrong(store, path, file, log.rows.get(path))
+            wrong += [{"table": role, "file": path, "why": why}] if why else []
+    foreign = [file for file in said if role == "ledger" and file["partition.state"] not in STATES]
+    rows = pa.Table.from_pylist([{"state": str(file["partition.state"]), "file": file["path"]} for file in foreign])
+    yield from differing("states", f"only rows of {', '.join(STATES)}", rows, "files of other states", table.version())
+    expected = f"each file of the {role} can be read in full and holds what the log says of it"
+    yield from differing("files", expected, pa.Table.from_pylist(wrong), "files", table.version())
+
+
+def check_end(table: DeltaTable, location: str, role: str) -> Iterator[Difference]:
+    """Nothing beside a log is of a later version than its last entry. The handle is at the latest version."""
+    latest, store = table.version(), table_files(location, table)
+    names = [info.path for info in store.get_file_info(FileSelector("_delta_log"))]
+    later = {name: int(found[1]) for name in names if (found := OF_A_VERSION.fullmatch(name))}
+    committed = max([latest, *(version for name, version in later.items() if name.endswith(".json"))])
+    rows = [{"table": role, "file": name, "of version": at} for name, at in sorted(later.items()) if at > committed]
+    expected = f"version {latest} is the last one of the {role}"
+    yield from differing("log", expected, pa.Table.from_pylist(rows), "files of later versions", latest)
+
+
+def unnamed(table: DeltaTable, location: str, log: Log, begin: str, microbatch: int | None = None) -> list[str]:
+    """Return the data files whose names begin with `begin` that the log may have lost: no entry of it names them.
+
+    Of a ledger these are those of a microbatch after `microbatch`; else those that are newer than the last entry.
+    """
+    store = table_files(location, table)
+    found = {info.path: info for info in store.get_file_info(FileSelector(begin, recursive=True, allow_not_found=True))}
+    named = log.rows.keys() | {unquote(path) for path in _paths(table)}
+    last = store.get_file_info(f"_delta_log/{table.version():020}.json").mtime_ns or 0
+    others = [path for path in found if path.endswith(".parquet") and not path.startswith("_") and path not in named]
+    if microbatch is None:
+        return sorted(path for path in others if (found[path].mtime_ns or 0) >= last)
+    return sorted(path for path in others if _reaches(store, path, microbatch))
+
+
+def _paths(table: DeltaTable) -> list[str]:
+    return list(pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()["path"].to_pylist())
+
+
+def _reaches(store: FileSystem, path: str, microbatch: int) -> bool:
+    """Tell whether a file of the history has a microbatch after another one; what is not whole was not committed."""
+    try:
+        with store.open_input_file(path) as opened:
+            return bool((pc.max(pq.read_table(opened, columns=["microbatch"])["microbatch"]).as_py() or 0) > microbatch)
+    except (*FAULTS, KeyError):
+        return False
+
+
+def _why_wrong(store: FileSystem, path: str, said: Mapping[str, Any], rows: int | None) -> str | None:
+    """Return what is wrong with a file, None for nothing; `rows` is how many its entry in the log says."""
+    counted = 0
+    try:
+        with store.open_input_file(path) as opened:
+            file = pq.ParquetFile(opened)
+            if opened.size() != said["size_bytes"]:
+                return f"it has {opened.size()} bytes, the log says {said['size_bytes']}"
+            for group in range(file.num_row_groups):
+                part = file.read_row_group(group)
+                part.validate(full=True)
+                counted += part.num_rows
+                for name in part.column_names:
+                    if _is_outside(part[name], said.get(f"min.{name}"), said.get(f"max.{name}")):
+                        return f"{name} has values beyond those that the log says"
+    except FileNotFoundError:
+        return None  # who reads the rows says so, or that the version can no longer be read
+    except FAULTS as error:
+        raise OSError(f"{path}: {first_line(error)}") from error
+    other = next((count for count in (said["num_records"], rows) if count not in (None, counted)), None)
+    return None if other is None else f"it has {counted} rows, the log says {other}"
+
+
+def _is_outside(column: pa.ChunkedArray, least: Any, greatest: Any) -> bool:
+    """Tell whether a column has values beyond what the log says; long texts it cuts off, and says of them as much."""
+    type_ = column.type
+    if least is None or greatest is None or column.null_count == len(column):
+        return False
+    if pa.types.is_integer(type_) or pa.types.is_timestamp(type_):
+        if pa.types.is_timestamp(type_):
+            unit = pa.timestamp("us", type_.tz)
+            least, greatest = (pa.scalar(end, unit).cast(pa.int64()).as_py() for end in (least, greatest))
+            column, greatest = column.cast(unit).cast(pa.int64()), greatest + MILLISECOND - 1
+    elif not pa.types.is_string(type_):
+        return False
+    found = pc.min_max(column)
+    low, high = found["min"].as_py(), found["max"].as_py()
+    return bool(low < least or (high[: len(greatest)] if isinstance(high, str) else high) > greatest)

@@ -1,0 +1,152 @@
+"""What the log of a table says of its commits: a second witness for the history, the progress and the depot's commits.
+
+Windrow notes beside each commit of a ledger which microbatch it is, and under which token. A commit without a note,
+such as an UPDATE by hand, may change no history and no progress: the version before it tells what was there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from windrow.delta.table import history, reading
+from windrow.errors import NotFound, TableUnreadable
+from windrow.model import tables
+from windrow.model.commits import WITHOUT_ROWS, fingerprint
+from windrow.reading.delta import open_ledger
+from windrow.verify.columns import fewer, plain
+from windrow.verify.report import Difference, differing
+from windrow.verify.snapshot import Snapshot
+
+NOTED = {
+    "microbatch": "microbatch", "token": "token", "kind": "kind", "depot_version": "depot_version",
+    "messages_read": "messages", "rejected": "rejected", "closed": "closed",
+}  # fmt: skip
+RESTORED = "RESTORE"
+CHECKS = ("notes", "by hand")  # that find changes of what nothing else contradicts
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What the log says: by version the mark and the note of each commit, those that nobody noted, what RESTORE undid.
+
+    `rows` has how many rows each file has by the entry that added it.
+    """
+
+    marks: dict[int, str]
+    notes: dict[int, dict[str, Any]]
+    foreign: list[int]
+    restored: dict[int, int]
+    rows: dict[str, int | None]
+
+    def lasting(self, upto: int) -> list[int]:
+        """Return the commits up to a version that are not of Windrow, and that no RESTORE has undone."""
+        undone = [(at, to) for at, to in self.restored.items() if at <= upto]
+        return [one for one in self.foreign if one <= upto and not any(to < one < at for at, to in undone)]
+
+
+def read_log(table: DeltaTable, location: str, role: str) -> Log:
+    """Read the log of a table as far as it goes back from the version of the handle. Raises TableUnreadable."""
+    log = Log({}, {}, [], {}, {})
+    with reading(location, role):
+        for commit in history(table, files=True):
+            version, operation = int(commit["version"]), commit.get("operation")
+            log.rows.update({unquote(add["path"]): _records(add) for add in commit.pop("added")})
+            log.marks[version] = fingerprint(commit)
+            note = _note(commit)
+            if note is not None:
+                log.notes[version] = note
+            elif operation == RESTORED:
+                to = str((commit.get("operationParameters") or {}).get("version"))
+                log.restored[version] = int(to) if to.isdigit() else 0
+            elif version and operation not in WITHOUT_ROWS:
+                log.foreign.append(version)
+    return log
+
+
+def check_commits(location: str, snapshot: Snapshot, log: Log, depot: Log) -> tuple[list[Difference], list[str]]:
+    """Compare the history with the notes of its commits, and the progress with the history and the depot's log.
+
+    Returns the differences, and what could not be checked.
+    """
+    found, differences = [], [*_noted(snapshot, log), *_progress(snapshot, depot)]
+    for version in log.lasting(snapshot.version):
+        try:
+            differences += _changed_by(location, version, snapshot.version)
+        except (NotFound, TableUnreadable):
+            found.append(f"ledger version {version}, which no microbatch committed: the one before cannot be read")
+    return differences, found
+
+
+def _noted(snapshot: Snapshot, log: Log) -> Iterator[Difference]:
+    """Each row of the history is as one of the commits of its number noted it, where the log still has one."""
+    rows = snapshot.history.select(list(NOTED))
+    said = [note for version, note in log.notes.items() if version <= snapshot.version and "token" in note]
+    noted = pa.Table.from_pylist([{name: note.get(key) for name, key in NOTED.items()} for note in said], rows.schema)
+    known = rows.filter(pc.is_in(rows["microbatch"], noted["microbatch"].combine_chunks()))
+    expected = "the history as the log noted it beside each commit"
+    yield from differing("notes", expected, fewer(known, noted), "microbatches", snapshot.version)
+
+
+def _progress(snapshot: Snapshot, depot: Log) -> Iterator[Difference]:
+    """Token, pause and the mark of the depot's commit are those of the microbatches that set them."""
+    rows, progress, right = snapshot.history.select(["kind", "depot_version", "token"]), snapshot.progress, {}
+    if rows.num_rows:
+        right["token"] = rows["token"][-1].as_py()
+    switches = rows.filter(pc.is_in(rows["kind"], pa.array(["pause", "resume"])))["kind"].to_pylist()
+    right["paused"] = bool(switches) and switches[-1] == "pause"
+    read = rows.filter(pc.and_(pc.equal(rows["kind"], "data"), pc.equal(rows["depot_version"], progress.depot_version)))
+    mark, by_spark = depot.marks.get(progress.depot_version), str(snapshot.commit_fingerprint).startswith("spark:")
+    if mark is not None and not by_spark and (read.num_rows or snapshot.commit_fingerprint is not None):
+        right["commit_fingerprint"] = mark
+    held = {"token": snapshot.token, "paused": progress.paused, "commit_fingerprint": snapshot.commit_fingerprint}
+    wrong = [
+        {"column": name, "expected": str(value), "found": str(held[name])}
+        for name, value in right.items()
+        if held[name] != value
+    ]
+    expected = "token and pause of the last microbatches, and the mark of the depot's commit"
+    yield from differing("progress row", expected, pa.Table.from_pylist(wrong), "columns", snapshot.version)
+
+
+def _changed_by(location: str, version: int, seen: int) -> Iterator[Difference]:
+    """Compare history and progress before and after a commit that nobody noted.
+
+    One that was a microbatch after all, as Spark commits where it takes no notes, changes the progress.
+    """
+    before, after = (_controls(location, one) for one in (version - 1, version))
+    count_before, count_after = (pc.max(one["microbatch"]).as_py() or 0 for one in (before[1], after[1]))
+    if count_after == count_before + 1:
+        return
+    expected = f"history and progress as in version {version - 1}, before a commit that is no microbatch"
+    for earlier, later in zip(before, after, strict=True):
+        yield from differing("by hand", expected, fewer(earlier, later), f"rows that version {version} changed", seen)
+
+
+def _controls(location: str, version: int) -> tuple[pa.Table, pa.Table]:
+    """Return history and progress of a ledger at a version, without columns that are lists."""
+    ledger = open_ledger(location, version)
+    fields = tables.HISTORY + tables.PROGRESS_FIELDS + tables.RAW_FIELDS
+    kept = {"id", *(name for name, type_ in fields if not pa.types.is_nested(type_))}
+    names = ", ".join(f'"{field.name}"' for field in ledger.table.schema().fields if field.name in kept)
+    return plain(ledger.rows("microbatch", names)), plain(ledger.rows("progress", names))
+
+
+def _note(commit: Mapping[str, Any]) -> dict[str, Any] | None:
+    try:
+        found = json.loads(commit["userMetadata"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    return found if isinstance(found, dict) and "windrow" in found else None
+
+
+def _records(add: Mapping[str, Any]) -> int | None:
+    found = json.loads(add.get("stats") or "{}").get("numRecords")
+    return found if isinstance(found, int) else None
