@@ -65,7 +65,7 @@ def test_failure(tmp_path: Path) -> None:
     assert not (tmp_path / ".venv" / ".installed").exists()
 
 
-@pytest.mark.parametrize("engine", ["spark", "embedded"])
+@pytest.mark.parametrize("engine", [pytest.param("spark", marks=pytest.mark.spark), "embedded"])
 def test_demo_says_at_once_what_it_does(tmp_path: Path, engine: str) -> None:
     """
     Before it installs anything the demo says what is ahead.
