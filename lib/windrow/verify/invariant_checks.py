@@ -16,7 +16,7 @@ from windrow.verify.invariants import SUITES, Invariant, counting, for_duckdb, v
 from windrow.verify.report import Difference, differing
 from windrow.verify.snapshot import Snapshot
 
-UNCHECKED = "the invariants were not checked: that needs duckdb, pip install 'windrow[embedded]'"
+UNCHECKED = "the invariants were not checked: that needs duckdb, pip install 'windrow-delta[embedded]'"
 CRITICAL = tuple(one for suite in SUITES.values() for one in suite if one.severity == "critical")
 NAMES = {name: name for name in views("")}
 CONTROL = pa.schema([("microbatch", pa.int64()), ("depot_version", pa.int64()), ("rules", pa.string())])
