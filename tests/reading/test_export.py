@@ -119,7 +119,7 @@ def as_csv(row: Row) -> Row:
 
 @pytest.mark.parametrize("what", WHATS)
 class TestRoundTrip:
-    @pytest.mark.parametrize("kind", ["hostile", "bytes"])
+    @pytest.mark.parametrize("kind", ["hostile", "binary"])
     def test_parquet(self, request, tmp_path, what, kind):
         """
         A parquet file holds the ledger's rows as they are.
@@ -132,7 +132,7 @@ class TestRoundTrip:
         assert found.num_rows == done.rows > 0
         assert (done.format, done.what, done.file) == ("parquet", what, file)
 
-    @pytest.mark.parametrize("kind", ["hostile", "bytes"])
+    @pytest.mark.parametrize("kind", ["hostile", "binary"])
     def test_json(self, request, tmp_path, what, kind):
         """
         A json file holds an object a line, times as ISO 8601 text and bytes as base64, NULL as null.
@@ -143,7 +143,7 @@ class TestRoundTrip:
         assert in_order([json.loads(line) for line in lines]) == in_order(as_json(expected(world, what)))
         assert len(lines) == done.rows
 
-    @pytest.mark.parametrize("kind", ["hostile", "bytes"])
+    @pytest.mark.parametrize("kind", ["hostile", "binary"])
     def test_csv(self, request, tmp_path, what, kind):
         """
         A csv file holds the same; the messages of a batch are JSON text, NULL is empty and the empty string quoted.

@@ -11,13 +11,13 @@ from windrow.model.timestamps import time_text
 from windrow.reading.delta import Ledger, open_ledger, quoted
 from windrow.reading.values import records
 
-IDLE_GRACE = 10_000_000
+IDLE_TIMEOUT = 10_000_000
 ID = re.compile(r"batch/[^/]*/[^/]*/(?P<start>-?\d+)/\d+")
 
 START = "CAST(window_start AS BIGINT)"
 
 
-def batch(ledger: str, id: str, idle_timeout: int | None = IDLE_GRACE) -> dict[str, Any]:  # noqa: A002 - the column
+def batch(ledger: str, id: str, idle_timeout: int | None = IDLE_TIMEOUT) -> dict[str, Any]:  # noqa: A002 - the column
     """Return a batch with its messages; an open one has `closing`: what it waits for.
 
     `idle_timeout` is the setting, in microseconds (None: never). Raises NotFound, TableMissing, TableRefused.
@@ -37,7 +37,7 @@ def batches(
     key: str | None = None,
     source: str | None = None,
     limit: int = 20,
-    idle_timeout: int | None = IDLE_GRACE,
+    idle_timeout: int | None = IDLE_TIMEOUT,
 ) -> list[dict[str, Any]]:
     """Return batches with their messages: of the open ones those that began first, of the closed ones last.
 

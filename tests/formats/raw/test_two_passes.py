@@ -38,7 +38,7 @@ def in_two_passes(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
         records.select(range(len(columns))).rename_columns(columns.names).append_column(VERSION, records["version"]),
         bad,
         SCHEMA.empty_table(),
-        Volume(plan.buffer, plan.buffer - refused, refused, 0, 0),
+        Volume(plan.byte_count, plan.byte_count - refused, refused, 0, 0),
     )
     return bodies + plan.finish(rests.contents, partial, format_) + stage(others, partial, format_)
 

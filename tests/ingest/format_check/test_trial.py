@@ -52,17 +52,17 @@ LINES = st.lists(
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(content=LINES, size=st.integers(1, 40), mark=st.booleans())
-def test_as_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, size: int, mark: bool) -> None:
+@given(lines=LINES, size=st.integers(1, 40), mark=st.booleans())
+def test_as_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: bytes, size: int, mark: bool) -> None:
     """
     Read in pieces of any size a file gives what a run makes of it as one chunk: the same records, rejects and bytes,
     each reject with the line and the byte of the file at which it begins; and its rejects are those of their file.
     """
-    content = b"\xef\xbb\xbf" * mark + HEADER + content
-    file, output = written(tmp_path / "file", content), tmp_path / "rejects"
+    lines = b"\xef\xbb\xbf" * mark + HEADER + lines
+    file, output = written(tmp_path / "file", lines), tmp_path / "rejects"
     output.unlink(missing_ok=True)
     version = pa.array([1], pa.int64())
-    whole = rows("s", [Chunk(1, content, last=True)], NOW).append_column("version", version)
+    whole = rows("s", [Chunk(1, lines, last=True)], NOW).append_column("version", version)
     staged = stage(whole, SCHEMA.empty_table(), format_of(chosen(max_record_bytes=30).format))
     bad = staged.rejects.sort_by("offset").to_pylist()
     with monkeypatch.context() as patched:
@@ -71,13 +71,13 @@ def test_as_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: byte
         checked = check(file, rejects=output, max_record_bytes=30)
     assert checked.sample == staged.fields.select(list(FIELDS)).to_pylist()
     assert [(one.offset, one.reason) for one in checked.rejects] == [(one["offset"], one["reason"]) for one in bad]
-    assert [one.line for one in checked.rejects] == [content[: one["offset"]].count(b"\n") + 1 for one in bad]
+    assert [one.line for one in checked.rejects] == [lines[: one["offset"]].count(b"\n") + 1 for one in bad]
     [one] = checked.files
-    assert (one.bytes, one.rejected, one.good) == (len(content), len(bad), staged.fields.num_rows)
+    assert (one.bytes, one.rejected, one.good) == (len(lines), len(bad), staged.fields.num_rows)
     assert (checked.good, checked.rejected, sum(checked.reasons.values())) == (one.good, one.rejected, one.rejected)
-    contents = b"".join(reject["content"] for reject in bad)
-    assert one.rejected_bytes == len(contents)
-    assert (output.read_bytes() if output.exists() else b"") == (HEADER + contents if bad else b"")
+    liness = b"".join(reject["lines"] for reject in bad)
+    assert one.rejected_bytes == len(liness)
+    assert (output.read_bytes() if output.exists() else b"") == (HEADER + liness if bad else b"")
 
 
 def test_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
