@@ -75,9 +75,9 @@ def test_as_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: bytes,
     [one] = checked.files
     assert (one.bytes, one.rejected, one.good) == (len(lines), len(bad), staged.fields.num_rows)
     assert (checked.good, checked.rejected, sum(checked.reasons.values())) == (one.good, one.rejected, one.rejected)
-    liness = b"".join(reject["lines"] for reject in bad)
-    assert one.rejected_bytes == len(liness)
-    assert (output.read_bytes() if output.exists() else b"") == (HEADER + liness if bad else b"")
+    refused = b"".join(reject["content"] for reject in bad)
+    assert one.rejected_bytes == len(refused)
+    assert (output.read_bytes() if output.exists() else b"") == (HEADER + refused if bad else b"")
 
 
 def test_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
