@@ -236,7 +236,7 @@ def _has_its_files(root: Path, said: Iterable[Mapping[str, Any]], removed: set[s
     """
     added = added_files(root, said, removed)
     there = [(file, size) for file, size in added if file.exists() and file.stat().st_mtime <= by]
-    return all(_is_of(file, size) and _has_its_checksums(file) for file, size in there)
+    return all(_has_size(file, size) and _has_its_checksums(file) for file, size in there)
 
 
 def _torn_hints(root: Path, since: int) -> tuple[str, ...]:
@@ -250,8 +250,8 @@ def _torn_hints(root: Path, since: int) -> tuple[str, ...]:
     hint = hinted(root)
     if HINT in found and not any(int(name[:20]) == hint for name in checkpoints if name not in torn):
         torn.append(HINT)
-    beside = checksums(Path(HINT)).name
-    return (*torn, *([beside] if beside in found and not _has_its_checksums(log / HINT) else []))
+    of_hint = checksums(Path(HINT)).name
+    return (*torn, *([of_hint] if of_hint in found and not _has_its_checksums(log / HINT) else []))
 
 
 def _is_whole(file: Path) -> bool:
@@ -270,17 +270,17 @@ def _is_whole(file: Path) -> bool:
         return opened.read() == b"PAR1"
 
 
-def _is_of(file: Path, size: int | None) -> bool:
+def _has_size(file: Path, size: int | None) -> bool:
     return size is None or file.stat().st_size == size
 
 
 def _has_its_checksums(file: Path) -> bool:
     """Tell whether the checksums beside a file are as many as its length needs; their head says for how many bytes."""
-    beside = checksums(file)
-    if not (file.exists() and beside.exists()):
+    sums = checksums(file)
+    if not (file.exists() and sums.exists()):
         return True
-    of = int.from_bytes(beside.read_bytes()[4:8])
-    return of > 0 and _is_of(beside, 8 + 4 * -(-file.stat().st_size // of))
+    block = int.from_bytes(sums.read_bytes()[4:8])
+    return block > 0 and _has_size(sums, 8 + 4 * -(-file.stat().st_size // block))
 
 
 def _moved(

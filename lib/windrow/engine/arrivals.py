@@ -19,7 +19,7 @@ class Arrived(Protocol):
     def expected(self) -> Mapping[int, int | None]:
         """Return the versions with rows, and how many each added by the depot's log (None: not said, or known)."""
 
-    def formatted(self, partial: pa.Table) -> Slice:
+    def parse(self, partial: pa.Table) -> Slice:
         """Make messages of what a raw depot holds, with what is left of it in the ledger (`partial`); else itself.
 
         Raises ShortRead when chunks are missing that the depot's log says it has.
@@ -46,7 +46,7 @@ class Slice(Arrived, Protocol):
     def table(self) -> pa.Table:
         """Return all its messages with `version` as one Arrow table."""
 
-    def beside(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
+    def extra_rows(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
         """Return the ledger rows that come of a raw depot beside messages, with `known`: rejects, partial rows."""
 
 
@@ -56,12 +56,12 @@ class Listed:
 
     depot_id: str
     begin: int
-    marks: Mapping[int, str]
+    fingerprints: Mapping[int, str]
 
     @classmethod
     def of(cls, depot_id: str, begin: int, commits: Iterable[Commit]) -> Listed:
         """Return what the log has of versions."""
-        return cls(depot_id, begin, {commit.version: commit.mark for commit in commits})
+        return cls(depot_id, begin, {commit.version: commit.fingerprint for commit in commits})
 
 
 class Arrivals(Protocol):

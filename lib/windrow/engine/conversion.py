@@ -65,7 +65,7 @@ class Conversion:
         from windrow.formats.raw.columns import columns_of
         from windrow.formats.settings import format_of
 
-        with settings.telling_where("format", named="fields"):
+        with settings.locating_errors("format", named="fields"):
             format_ = format_of(settings.format)
         columns = columns_of(format_.parser.schema)
         mapping = mapping_of(settings.depot_columns, columns)
@@ -113,7 +113,7 @@ class Conversion:
         columns = mapping.spark_select(self.payload) if mapping else [name for name in COLUMNS if name in frame.columns]
         return frame.selectExpr(*columns, f"{VERSION} AS version")
 
-    def spreads(self, rows: int, max_driver_messages: int) -> bool:
+    def needs_executors(self, rows: int, max_driver_messages: int) -> bool:
         """Tell whether Spark's executors process so many rows of the depot."""
         if self.verbatim:
             return False

@@ -191,8 +191,8 @@ class Engine(Protocol):
         Where `handle` had to run in another process, returns the history of what it committed (`tables.HISTORY`).
         """
 
-    def process(self, task: Task, arrived: Slice | None, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
-        """Run a task over what arrived, if anything did, and the open batches that are wanted (None: all)."""
+    def process(self, task: Task, arrived: Slice | None, live: Live) -> MicrobatchResult:
+        """Run a task over the messages that arrived (None: a tick) and the open batches that it needs."""
 
     def commit_form(self, processed: MicrobatchResult) -> str:
         """Return how `merge` will commit what was processed, as the history records it."""
@@ -286,5 +286,5 @@ class TableMaintenance(Protocol):
 class WholeEngine(Engine, Intake, Protocol):
     """What Spark and the embedded engine are: all that microbatches, ingest and maintenance need."""
 
-    def upkeep(self, table: str, location: str | None = None) -> TableMaintenance:
+    def table_maintenance(self, table: str, location: str | None = None) -> TableMaintenance:
         """Return what looks after the files of `depot` or `ledger`, of the engine's own or of one at another place."""

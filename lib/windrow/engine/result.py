@@ -14,7 +14,7 @@ from windrow.engine.protocol import Live, no_messages
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.open_batches import OpenBatches, summarise
-from windrow.model.step import BatchFilter, Task
+from windrow.model.step import BatchFilter, Task, no_streams
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -88,15 +88,20 @@ class MicrobatchResult:
         return cls(rows, Counts.of(rows), Floors.empty())
 
 
-def process_here(task: Task, arrived: Slice | None, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
+def needed(task: Task, arrived: Slice | None) -> BatchFilter | None:
+    """Return which open batches a task needs for the messages that arrived, None for all."""
+    return task.needed(no_streams if arrived is None else arrived.streams)
+
+
+def process_on_driver(task: Task, arrived: Slice | None, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
     """Run a task over what arrived, if anything did, and the open batches that are wanted (None: all)."""
     messages = no_messages(live.schema) if arrived is None else arrived.table()
     batches, totals = live.wanted(wanted), live.totals
     rows, cuts = task(messages, batches)
-    beside = [] if arrived is None else arrived.beside(task.microbatch, live.schema)
+    extra = [] if arrived is None else arrived.extra_rows(task.microbatch, live.schema)
     read, left = OpenBatches.of(summarise(batches)), OpenBatches.of(summarise(_left(batches, rows)))
     opened = totals.after(read, left, Floors.empty() if wanted is None else wanted.passed)
-    rows = pa.concat_tables([rows, *beside])
+    rows = pa.concat_tables([rows, *extra])
     return MicrobatchResult(rows, Counts.of(rows), cuts, opened)
 
 

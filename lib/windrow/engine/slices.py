@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +14,9 @@ from windrow.errors import DepotChanged, DepotUnreadable, ExpressionError, first
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model import messages as message_columns
 from windrow.model.commits import FEED_COLUMNS, VERSION
+
+if TYPE_CHECKING:
+    from windrow.formats.raw.byte_counts import Volume
 
 TIMES = ("event_time", "received_at")
 
@@ -24,9 +28,14 @@ class ArrowSlice:
     messages: pa.Table
     expected: Mapping[int, int | None]
     path: str = "driver"
-    volume: None = None
+    volume: Volume | None = None
 
-    def formatted(self, partial: pa.Table) -> ArrowSlice:
+    @classmethod
+    def cut(cls, rows: pa.Table, counts: Mapping[int, int | None], versions: list[int]) -> Self:
+        """Return the slice of the given versions; `counts` has the rows of each version as the depot's log says."""
+        return cls(rows_of_versions(rows, versions), {version: counts[version] for version in versions})
+
+    def parse(self, partial: pa.Table) -> Self:
         """Return itself: these are messages."""
         return self
 
@@ -34,7 +43,7 @@ class ArrowSlice:
         """Return `messages.summarise` of all rows."""
         return message_columns.summarise(self.messages, latest)
 
-    def streams(self) -> pa.Table:
+    def streams(self) -> pa.Table | None:
         """Return the streams of its rows."""
         return self.messages.group_by(["source", "key"]).aggregate([])
 
@@ -42,9 +51,19 @@ class ArrowSlice:
         """Return the messages."""
         return self.messages
 
-    def beside(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
-        """Return nothing: all there is are messages."""
+    def extra_rows(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
+        """Return nothing: only a raw depot has other rows."""
         return []
+
+
+def rows_of_versions(rows: pa.Table, versions: list[int]) -> pa.Table:
+    """Return the rows, messages or chunks of the given depot versions."""
+    return where(rows, pc.is_in(version_of(rows), pa.array(versions, pa.int64())))
+
+
+def version_of(rows: pa.Table) -> pa.ChunkedArray:
+    """Return the depot version of each row, message or chunk."""
+    return rows[VERSION if VERSION in rows.column_names else "version"]
 
 
 def messages_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str) -> pa.Table:
@@ -97,9 +116,3 @@ def refuse_changes(changes: pa.Table) -> None:
             f"depot version {first} deletes or updates rows; a depot only grows",
             'Nothing of it was read. If a retention job does this, set on_depot_delete = "ignore".',
         )
-
-
-def cut(messages: pa.Table, counts: Mapping[int, int | None], versions: list[int]) -> ArrowSlice:
-    """Return the slice of the given versions."""
-    mask = pc.is_in(messages["version"], pa.array(versions, pa.int64()))
-    return ArrowSlice(where(messages, mask), {version: counts[version] for version in versions})

@@ -29,7 +29,7 @@ class Commit:
     version: int
     committed_at: int
     rows: int | None
-    mark: str = ""
+    fingerprint: str = ""
 
 
 def is_other(found: str | None, known: str | None) -> bool:

@@ -82,6 +82,10 @@ class Task:
     flush: bool = False
     last: Floors | None = None
 
+    def needed(self, streams: Callable[[], pa.Table | None]) -> BatchFilter | None:
+        """Return which open batches the step needs with messages of these streams; None for all, as in a flush."""
+        return None if self.flush else self.step.wanted(self.floors.after, streams)
+
     def with_unchanged(self, arrived: pa.Table, live: pa.Table) -> pa.Table:
         """Return the ledger rows that change and those of `live` that stay, which `changed` tells apart."""
         rows, _ = self(arrived, live)

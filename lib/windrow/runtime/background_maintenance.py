@@ -69,7 +69,7 @@ class BackgroundMaintenance:
         """
         now = self._clock.now()
         try:
-            last = self._engine.upkeep("ledger").compacted_at(now - every)
+            last = self._engine.table_maintenance("ledger").compacted_at(now - every)
         except Exception:  # noqa: BLE001 - the maintenance itself will say what is wrong with the table
             return 0
         return 0 if last is None else min(last + every - now, every)

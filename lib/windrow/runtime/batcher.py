@@ -15,7 +15,7 @@ from windrow.errors import MessagesError, TableRefused, UsageError
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.soundness import DAMAGED
-from windrow.model.step import Step, Task, no_streams
+from windrow.model.step import Step, Task
 from windrow.runtime.algorithm import MicrobatchInput, Options
 from windrow.runtime.progress import LedgerState
 
@@ -61,9 +61,7 @@ class Batcher:
     def process(self, turn: MicrobatchInput) -> MicrobatchResult:
         """Batch what arrived together with the open batches that it can change."""
         task = Task(self.step, turn.floors, turn.latest, turn.microbatch, turn.flush)
-        streams = no_streams if turn.arrived is None else turn.arrived.streams
-        wanted = None if turn.flush else self.step.wanted(turn.floors.after, streams)
-        return turn.engine.process(task, turn.arrived, turn.primed.fence, wanted)
+        return turn.engine.process(task, turn.arrived, turn.primed.fence)
 
     def due(self, primed: LedgerState, now: int) -> Floors | None:
         """Return for each source the greatest timeout of an open batch that its idle clock has passed."""

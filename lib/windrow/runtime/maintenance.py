@@ -54,7 +54,9 @@ def maintain(
         engine.mend()
     chosen: tuple[Role, ...] = ROLES if only is None else (only,)
     return [
-        _maintained(engine, _Table(role, engine.upkeep(role), settings, dry_run, partial(progress, role)), now, asked)
+        _maintained(
+            engine, _Table(role, engine.table_maintenance(role), settings, dry_run, partial(progress, role)), now, asked
+        )
         for role in chosen
     ]
 
@@ -65,7 +67,7 @@ def tidy(engine: WholeEngine, settings: Settings, progress: Progress = lambda ta
     A compaction writes the last file that is not full once more, and what it replaced stays for `keep`. With files of
     any size that is, done every hour, soon more than all rows together. `progress` and errors are those of `maintain`.
     """
-    table = _Table("ledger", engine.upkeep("ledger"), settings, False, partial(progress, "ledger"))
+    table = _Table("ledger", engine.table_maintenance("ledger"), settings, False, partial(progress, "ledger"))
     why = table.upkeep.obstacle()
     if why is not None:
         return Maintained(table.role, table.location, left_alone=why)
@@ -181,9 +183,9 @@ def _still_needed(engine: WholeEngine, table: _Table, now: int) -> str | None:
 def _least_reached(engine: WholeEngine, settings: Settings, before: int) -> tuple[int, str]:
     """Return which of the ledgers that read the depot had come least far at a time, and up to which version."""
     depot = engine.depot().id
-    own = engine.upkeep("ledger").reached(before, depot) if engine.ledger() else -1
+    own = engine.table_maintenance("ledger").reached(before, depot) if engine.ledger() else -1
     others = [
-        (engine.upkeep("ledger", other).reached(before, depot), f"the ledger at {other}")
+        (engine.table_maintenance("ledger", other).reached(before, depot), f"the ledger at {other}")
         for other in settings.maintain.other_ledgers
     ]
     return min([(own, "the ledger"), *others], key=lambda one: one[0])

@@ -71,14 +71,14 @@ class Microbatch:
         self._timeout = algorithm.options(self.primed).phase_timeout
         self._phase("prime_ms")
 
-    def run_messages(self, read: Arrived, latest: int, marks: Mapping[int, str]) -> Committed:
+    def run_messages(self, read: Arrived, latest: int, fingerprints: Mapping[int, str]) -> Committed:
         """Process the messages of the next depot versions; those stamped after `latest` are ahead of the clock.
 
         The ledger remembers the last version by its commit's mark.
         """
         self._begin()
-        arrived = read.formatted(self.primed.partial)
-        plan = _plan(arrived, latest, self.primed, marks.get(max(arrived.expected)))
+        arrived = read.parse(self.primed.partial)
+        plan = _plan(arrived, latest, self.primed, fingerprints.get(max(arrived.expected)))
         self._phase("plan_ms")
         processed = self._process(plan, arrived, latest)
         moved = plan.summary.filter(pc.is_valid(plan.summary["stamp"]))["source"].combine_chunks().unique()
@@ -105,7 +105,7 @@ class Microbatch:
         sources = self.primed.sources
         plan = self._nothing_read(kind, sources.floors)
         if reached is not None:
-            plan = replace(plan, depot_version=reached.version, commit_fingerprint=reached.mark)
+            plan = replace(plan, depot_version=reached.version, commit_fingerprint=reached.fingerprint)
         self._phase("process_ms")
         return self._commit(plan, processed, sources.ticked(sources.floors))
 
@@ -144,7 +144,7 @@ class Microbatch:
             "paused": plan.kind == "pause" or (self.primed.paused and plan.kind != "resume"),
             "rules": self._rules(plan),
         }
-        reached = replace(self.primed.reached, version=plan.depot_version, mark=plan.commit_fingerprint)
+        reached = replace(self.primed.reached, version=plan.depot_version, fingerprint=plan.commit_fingerprint)
         control = control_rows(self.primed, moved, processed.open, advanced, reached)
         form = self._engine.commit_form(processed)
         history = self._history(plan, processed, form, moved, flushed_at, token)
@@ -226,7 +226,7 @@ class Microbatch:
             raise PhaseTimeout(f"{phase} took {took:,.0f} ms", "Raise the option phase_timeout, or lower max_messages.")
 
 
-def _plan(arrived: Slice, latest: int, primed: LedgerState, mark: str | None) -> Plan:
+def _plan(arrived: Slice, latest: int, primed: LedgerState, fingerprint: str | None) -> Plan:
     """Count the messages, check that the feed gave every row that the depot says it added, compute the floors."""
     summary = arrived.summarise(latest)
     counted = {row["version"]: row["messages"] for row in _per_version(summary).to_pylist()}
@@ -237,7 +237,7 @@ def _plan(arrived: Slice, latest: int, primed: LedgerState, mark: str | None) ->
                 "Nothing was written. If it stays so, the depot's files do not match its log.",
             )
     floors = FloorsByVersion.plan(summary, primed.sources.floors)
-    return Plan("data", summary, floors, max(arrived.expected), mark, arrived.volume)
+    return Plan("data", summary, floors, max(arrived.expected), fingerprint, arrived.volume)
 
 
 def _bytes(volume: Volume | None) -> dict[str, object]:

@@ -34,32 +34,34 @@ class DepotReader:
     priority: int = 0
 
 
-def open_ledger(inlets: Sequence[DepotReader], algorithm: Algorithm, now: int) -> list[LedgerState]:
-    """Return the ledger's state for each inlet, creating it on first use; `now` is the wall clock, in microseconds.
+def open_ledger(readers: Sequence[DepotReader], algorithm: Algorithm, now: int) -> list[LedgerState]:
+    """Return the ledger's state for each reader, creating it on first use; `now` is the wall clock, in microseconds.
 
     While nothing was read of a depot, its `start_from` may change. Raises TableMissing without a depot, OtherDepot for
     the ledger of another one, StartFromChanged when the ledger began elsewhere than `start_from` says, DepotUnreadable
     when `start_from` reaches beyond the depot's log or the depot has no change data feed, and what the algorithm
     requires.
     """
-    engine, settings = inlets[0].engine, inlets[0].settings
-    for inlet in inlets:
-        inlet.engine.mend()
+    engine, settings = readers[0].engine, readers[0].settings
+    for reader in readers:
+        reader.engine.mend()
     if engine.ledger() is None:
-        positions = {inlet.name: _begin(inlet, now) for inlet in inlets}
-        first = first_rows(algorithm.schema([inlet.engine.depot() for inlet in inlets]), positions, algorithm.settings)
+        positions = {reader.name: _begin(reader, now) for reader in readers}
+        first = first_rows(
+            algorithm.schema([reader.engine.depot() for reader in readers]), positions, algorithm.settings
+        )
         engine.create_ledger(first, settings.keep)
-    return [_opened(inlet, algorithm, now) for inlet in inlets]
+    return [_opened(reader, algorithm, now) for reader in readers]
 
 
-def _opened(inlet: DepotReader, algorithm: Algorithm, now: int) -> LedgerState:
-    """Return the ledger's state for an inlet, with a position in its depot."""
-    settings = inlet.settings
-    primed = prime(inlet.engine, inlet.name)
+def _opened(reader: DepotReader, algorithm: Algorithm, now: int) -> LedgerState:
+    """Return the ledger's state for an reader, with a position in its depot."""
+    settings = reader.settings
+    primed = prime(reader.engine, reader.name)
     if not primed.begun:
-        _move_start(inlet, primed, now)
-        return _opened(inlet, algorithm, now)
-    algorithm.require(primed, require_depot(inlet.engine, primed.reached, settings))
+        _move_start(reader, primed, now)
+        return _opened(reader, algorithm, now)
+    algorithm.require(primed, require_depot(reader.engine, primed.reached, settings))
     if "start_from" not in settings.model_fields_set or settings.start_from == primed.start_from:
         return primed
     if primed.microbatch:
@@ -67,29 +69,29 @@ def _opened(inlet: DepotReader, algorithm: Algorithm, now: int) -> LedgerState:
             f"the ledger began from {primed.start_from!r}, start_from now says {settings.start_from!r}",
             f"Set start_from = {primed.start_from!r}, or begin a new ledger (--ledger).",
         )
-    _move_start(inlet, primed, now)
-    return _opened(inlet, algorithm, now)
+    _move_start(reader, primed, now)
+    return _opened(reader, algorithm, now)
 
 
-def _begin(inlet: DepotReader, now: int) -> Reached:
+def _begin(reader: DepotReader, now: int) -> Reached:
     """Return where `start_from` says that reading begins."""
-    depot, start_from = inlet.engine.depot(), inlet.settings.start_from
-    _require_feed(depot, inlet.settings)
-    before = Start.parse(start_from).version_before(depot.version, now, inlet.engine.depot_commits)
+    depot, start_from = reader.engine.depot(), reader.settings.start_from
+    _require_feed(depot, reader.settings)
+    before = Start.parse(start_from).version_before(depot.version, now, reader.engine.depot_commits)
     return Reached(depot.id, start_from, before, None)
 
 
-def _move_start(inlet: DepotReader, primed: LedgerState, now: int) -> None:
+def _move_start(reader: DepotReader, primed: LedgerState, now: int) -> None:
     """Begin elsewhere: nothing was read yet, so nothing of an earlier choice is left.
 
     When another driver committed first, nothing is done: the ledger has to be looked at again.
     """
-    reached = _begin(inlet, now)
+    reached = _begin(reader, now)
     control = control_rows(primed, primed.sources, OpenBatches.none(), {"token": uuid4().hex}, reached)
     nothing = MicrobatchResult.nothing(control.schema)
-    note = {"depot": inlet.name, "start_from": reached.start_from}
+    note = {"depot": reader.name, "start_from": reached.start_from}
     with suppress(LedgerMoved):
-        inlet.engine.merge(nothing, control, primed.fence, primed.token, json.dumps(note))
+        reader.engine.merge(nothing, control, primed.fence, primed.token, json.dumps(note))
 
 
 def _require_feed(depot: Table, settings: Settings) -> None:
@@ -108,7 +110,7 @@ def require_depot(engine: Engine, reached: Reached, settings: Settings) -> Table
     by its end, or, when it has grown since, by the commit in the place of the last one that was read.
     """
     depot, at = engine.depot(), reached.version
-    commits = engine.depot_commits(at, at) if reached.mark else ()
+    commits = engine.depot_commits(at, at) if reached.fingerprint else ()
     require_listed(Listed.of(depot.id, at + 1, commits), reached, settings)
     if depot.version < reached.version and reached.start_from != f"version:{reached.version + 1}":
         raise DepotChanged(
@@ -126,7 +128,7 @@ def require_listed(listed: Listed, reached: Reached, settings: Settings) -> None
             f"the ledger {settings.ledger} belongs to depot {reached.depot_id}, {settings.depot} is {listed.depot_id}",
             "Give this depot a ledger of its own (--ledger); if the depot was made anew, its history is another one.",
         )
-    if is_other(listed.marks.get(reached.version), reached.mark):
+    if is_other(listed.fingerprints.get(reached.version), reached.fingerprint):
         raise DepotChanged(
             f"version {reached.version} of the depot {settings.depot} is another commit than the one that was read",
             "It was set back and has grown since. Bring its versions back, or begin a new ledger (--ledger): what took "
@@ -136,13 +138,13 @@ def require_listed(listed: Listed, reached: Reached, settings: Settings) -> None
 
 @dataclass(slots=True)
 class DepotCursor:
-    """How far a run knows an inlet to be read, and up to where it has looked at the depot without finding more.
+    """How far a run knows an reader to be read, and up to where it has looked at the depot without finding more.
 
     `ahead` has the version behind which it looked, and the time of what comes next (microseconds). `turn` says when it
     was read last: whoever waited longest is next, so that a depot which never ends keeps no other one waiting.
     """
 
-    inlet: DepotReader
+    reader: DepotReader
     known: Reached
     covered: int = -1
     ahead: tuple[int, int] | None = None
@@ -150,5 +152,5 @@ class DepotCursor:
 
     def behind(self) -> bool:
         """Tell whether the depot has versions that were not read yet. Raises as `require_depot` does."""
-        depot = require_depot(self.inlet.engine, self.known, self.inlet.settings)
+        depot = require_depot(self.reader.engine, self.known, self.reader.settings)
         return depot.version > max(self.known.version, self.covered)

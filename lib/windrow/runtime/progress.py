@@ -74,7 +74,7 @@ class Reached:
     depot_id: str
     start_from: str
     version: int
-    mark: str | None
+    fingerprint: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ def _position(reached: Reached) -> dict[str, object]:
         "depot_id": reached.depot_id,
         "start_from": reached.start_from,
         "depot_version": reached.version,
-        "commit_fingerprint": reached.mark,
+        "commit_fingerprint": reached.fingerprint,
     }
 
 

@@ -1,6 +1,6 @@
 """The runner: what is new, microbatch by microbatch, ticks when the log is read to its end, retries with backoff.
 
-The runner reads the depots of a ledger one after the other, each through its inlet. It keeps nothing between two
+The runner reads the depots of a ledger one after the other, each through its reader. It keeps nothing between two
 microbatches but the count of failed attempts: all else is read from the ledger, so it may die at any point.
 """
 
@@ -63,7 +63,7 @@ class Runner:
 
     def __init__(
         self,
-        inlets: Sequence[DepotReader],
+        readers: Sequence[DepotReader],
         algorithm: Algorithm,
         settings: Settings,
         clock: Clock,
@@ -80,9 +80,9 @@ class Runner:
         self._report, self._retrying, self._maintain = report, retrying, maintain
         self._attempt, self._planned, self._in_step = 1, (0, 0), in_step
         self._primed_at = self._refused_at = NOWHERE
-        self.summary = Summary(inlets[0].engine.name)
-        primed = open_ledger(inlets, algorithm, clock.now())
-        self._readings = [DepotCursor(inlet, state.reached) for inlet, state in zip(inlets, primed, strict=True)]
+        self.summary = Summary(readers[0].engine.name)
+        primed = open_ledger(readers, algorithm, clock.now())
+        self._cursors = [DepotCursor(reader, state.reached) for reader, state in zip(readers, primed, strict=True)]
         self._number, self._options = primed[-1].microbatch, algorithm.options(primed[-1])
 
     def once(self) -> Summary:
@@ -112,8 +112,8 @@ class Runner:
         self._persist(self._follow_rules)
         if self.summary.paused:
             return self.summary
-        while not self._stopped() and (reading := self._next()):
-            self._persist(partial(self._read, reading))
+        while not self._stopped() and (cursor := self._next()):
+            self._persist(partial(self._read, cursor))
             between()
         if not self._stopped() and self._settings.idle_timeout is not None:
             with suppress(Paused):
@@ -156,25 +156,25 @@ class Runner:
     def _alone(
         self, kind: Kind, work: Callable[[LedgerState, list[DepotReader]], tuple[MicrobatchResult, Reached | None]]
     ) -> None:
-        microbatch = self._microbatch(self._readings[0])
-        processed, reached = work(microbatch.primed, [reading.inlet for reading in self._readings])
-        self._done(self._readings[0], microbatch.run_alone(kind, processed, reached))
-        for reading in self._readings:
-            self._microbatch(reading)
-            reading.covered = -1
+        microbatch = self._microbatch(self._cursors[0])
+        processed, reached = work(microbatch.primed, [cursor.reader for cursor in self._cursors])
+        self._done(self._cursors[0], microbatch.run_alone(kind, processed, reached))
+        for cursor in self._cursors:
+            self._microbatch(cursor)
+            cursor.covered = -1
 
     def _set_paused(self, paused: bool) -> None:
-        microbatch = self._microbatch(self._readings[0])
+        microbatch = self._microbatch(self._cursors[0])
         if microbatch.primed.paused != paused:
-            self._done(self._readings[0], microbatch.run_switch(paused))
+            self._done(self._cursors[0], microbatch.run_switch(paused))
         self.summary.paused = paused
 
-    def _running(self, reading: DepotCursor, wanted: str) -> Microbatch:
+    def _running(self, cursor: DepotCursor, wanted: str) -> Microbatch:
         """Prime a microbatch under the settings of the algorithm. Raises Paused."""
-        microbatch = self._microbatch(reading)
+        microbatch = self._microbatch(cursor)
         if microbatch.primed.paused:
             raise Paused(f"the ledger is paused: no {wanted} until it goes on", "`windrow resume` first.")
-        return self._running(reading, wanted) if self._followed(reading, microbatch) else microbatch
+        return self._running(cursor, wanted) if self._followed(cursor, microbatch) else microbatch
 
     def __getstate__(self) -> dict[str, object]:
         """Leave behind what belongs to this process: on Spark Connect a copy handles what arrives."""
@@ -185,90 +185,90 @@ class Runner:
         return self.summary.paused or self._clock.wait(0)
 
     def _next(self) -> DepotCursor | None:
-        """Return the inlet to read next, None when all depots are read to their ends."""
-        behind = [reading for reading in self._readings if reading.behind()]
+        """Return the reader to read next, None when all depots are read to their ends."""
+        behind = [cursor for cursor in self._cursors if cursor.behind()]
         if not self._in_step:
-            return min(behind, key=lambda reading: (reading.turn, reading.inlet.priority), default=None)
-        ahead = {id(reading): self._time_ahead(reading) for reading in behind}
-        behind = [reading for reading in behind if reading.behind()]  # without those whose new versions have no rows
+            return min(behind, key=lambda cursor: (cursor.turn, cursor.reader.priority), default=None)
+        ahead = {id(cursor): self._time_ahead(cursor) for cursor in behind}
+        behind = [cursor for cursor in behind if cursor.behind()]  # without those whose new versions have no rows
         if not behind:
             return None
-        first = min(behind, key=lambda reading: (ahead[id(reading)], reading.inlet.priority))
-        idle = [self._idle_time(reading) for reading in self._readings if reading not in behind]
+        first = min(behind, key=lambda cursor: (ahead[id(cursor)], cursor.reader.priority))
+        idle = [self._idle_time(cursor) for cursor in self._cursors if cursor not in behind]
         return first if ahead[id(first)] <= min(idle, default=FAR) else None
 
-    def _time_ahead(self, reading: DepotCursor) -> int:
+    def _time_ahead(self, cursor: DepotCursor) -> int:
         """Return the greatest clock after the next version of a depot (microseconds), UNKNOWN if it moves none."""
-        known, engine = reading.known.version, reading.inlet.engine
-        if reading.ahead is None or reading.ahead[0] != known:
-            reading.ahead, reading.covered = None, engine.depot().version
-            engine.read(known, reading.covered, partial(self._look_ahead, reading))
-        return reading.ahead[1] if reading.ahead else clock.UNKNOWN
+        known, engine = cursor.known.version, cursor.reader.engine
+        if cursor.ahead is None or cursor.ahead[0] != known:
+            cursor.ahead, cursor.covered = None, engine.depot().version
+            engine.read(known, cursor.covered, partial(self._look_ahead, cursor))
+        return cursor.ahead[1] if cursor.ahead else clock.UNKNOWN
 
-    def _look_ahead(self, reading: DepotCursor, arrivals: Arrivals) -> None:
-        known = reading.known.version
+    def _look_ahead(self, cursor: DepotCursor, arrivals: Arrivals) -> None:
+        known = cursor.known.version
         arrived = arrivals.after(known, 1)
         if arrived is None:
             return
-        reading.covered = -1
-        microbatch = self._microbatch(reading)
+        cursor.covered = -1
+        microbatch = self._microbatch(cursor)
         latest = microbatch.started_at + self._settings.max_clock_skew
-        summary = arrived.formatted(microbatch.primed.partial).summarise(latest)
+        summary = arrived.parse(microbatch.primed.partial).summarise(latest)
         after = FloorsByVersion.plan(summary, microbatch.primed.sources.floors).after
         moved = summary["source"].drop_null().combine_chunks().unique()
-        reading.ahead = (known, int(np.max(after.of(moved), initial=clock.UNKNOWN)))
+        cursor.ahead = (known, int(np.max(after.of(moved), initial=clock.UNKNOWN)))
 
-    def _idle_time(self, reading: DepotCursor) -> int:
+    def _idle_time(self, cursor: DepotCursor) -> int:
         """Return the least idle clock of a depot that is read to its end (microseconds), FAR where it has none."""
-        microbatch = self._microbatch(reading)
+        microbatch = self._microbatch(cursor)
         return int(np.min(microbatch.primed.sources.idle(microbatch.started_at).floor, initial=FAR))
 
-    def _read(self, reading: DepotCursor) -> None:
-        reading.turn = 1 + max(other.turn for other in self._readings)
-        engine = reading.inlet.engine
+    def _read(self, cursor: DepotCursor) -> None:
+        cursor.turn = 1 + max(other.turn for other in self._cursors)
+        engine = cursor.reader.engine
         upto = engine.depot().version
-        if upto > reading.known.version:
+        if upto > cursor.known.version:
             try:
-                elsewhere = engine.read(reading.known.version, upto, partial(self._process, reading))
+                elsewhere = engine.read(cursor.known.version, upto, partial(self._process, cursor))
             except LedgerBehind:
-                self._microbatch(reading)  # where another process found it, this one has yet to learn where it stands
+                self._microbatch(cursor)  # where another process found it, this one has yet to learn where it stands
                 raise
             if elsewhere is not None:
-                self._learn(reading, elsewhere)
+                self._learn(cursor, elsewhere)
         if not (self._stopped() or self._in_step):
-            reading.covered = upto
+            cursor.covered = upto
 
-    def _learn(self, reading: DepotCursor, elsewhere: pa.Table) -> None:
+    def _learn(self, cursor: DepotCursor, elsewhere: pa.Table) -> None:
         """Report what another process committed, and see whether the ledger was paused meanwhile."""
         for committed in committed_in(elsewhere):
-            self._done(reading, committed)
-        self._microbatch(reading)
+            self._done(cursor, committed)
+        self._microbatch(cursor)
 
-    def _process(self, reading: DepotCursor, arrivals: Arrivals) -> None:
+    def _process(self, cursor: DepotCursor, arrivals: Arrivals) -> None:
         """Run a microbatch for each slice of what arrived, starting each from what the ledger says."""
         while not self._clock.wait(0):
-            known = reading.known.version
+            known = cursor.known.version
             arrived = arrivals.after(known, self._most_messages(), self._upto())
             if arrived is None:
                 return
-            microbatch = self._microbatch(reading)
+            microbatch = self._microbatch(cursor)
             if microbatch.primed.paused:
                 return
-            if reading.known.version + 1 < arrivals.listed.begin:
+            if cursor.known.version + 1 < arrivals.listed.begin:
                 raise LedgerBehind(
-                    f"the ledger has read depot version {reading.known.version}, this stream begins at "
+                    f"the ledger has read depot version {cursor.known.version}, this stream begins at "
                     f"{arrivals.listed.begin}",
                     "The ledger was restored while it was running; the stream starts afresh.",
                 )
-            if reading.known.version != known:
+            if cursor.known.version != known:
                 continue
             try:
-                if self._followed(reading, microbatch):
+                if self._followed(cursor, microbatch):
                     continue
-                require_listed(arrivals.listed, microbatch.primed.reached, reading.inlet.settings)
+                require_listed(arrivals.listed, microbatch.primed.reached, cursor.reader.settings)
                 latest = microbatch.started_at + self._settings.max_clock_skew
                 self._planned = microbatch.primed.microbatch + 1, max(arrived.expected)
-                self._done(reading, microbatch.run_messages(arrived, latest, arrivals.listed.marks))
+                self._done(cursor, microbatch.run_messages(arrived, latest, arrivals.listed.fingerprints))
                 if self._in_step:
                     return
             except LedgerMoved:
@@ -283,34 +283,34 @@ class Runner:
         """Return how many messages a microbatch takes at most: in step it is one version."""
         return 1 if self._in_step else self._options.max_messages or self._settings.max_messages
 
-    def _tick_idle(self, reading: DepotCursor) -> None:
-        microbatch = self._running(reading, "tick")
+    def _tick_idle(self, cursor: DepotCursor) -> None:
+        microbatch = self._running(cursor, "tick")
         due = self._algorithm.due(microbatch.primed, microbatch.started_at)
         if due is not None:
-            self._done(reading, microbatch.run_tick(due))
+            self._done(cursor, microbatch.run_tick(due))
 
-    def _tick_to(self, to: int, reading: DepotCursor) -> None:
-        microbatch = self._running(reading, "tick")
+    def _tick_to(self, to: int, cursor: DepotCursor) -> None:
+        microbatch = self._running(cursor, "tick")
         floors = microbatch.primed.sources.floors
         if np.any(floors.floor < to):
-            self._done(reading, microbatch.run_tick(floors.at_least(to)))
+            self._done(cursor, microbatch.run_tick(floors.at_least(to)))
 
-    def _flush(self, reading: DepotCursor) -> None:
-        microbatch = self._running(reading, "flush")
+    def _flush(self, cursor: DepotCursor) -> None:
+        microbatch = self._running(cursor, "flush")
         primed = microbatch.primed
         idle = primed.sources.idle(microbatch.started_at)
         now = primed.sources.floors.raised(idle.source, idle.floor)
         if primed.open.total[0]:
-            self._done(reading, microbatch.run_tick(now, kind="flush", flush=True))
+            self._done(cursor, microbatch.run_tick(now, kind="flush", flush=True))
 
     def _follow_rules(self) -> None:
         """Bring the settings of the algorithm in force, unless the ledger is paused."""
-        for reading in self._readings:
-            microbatch = self._microbatch(reading)
+        for cursor in self._cursors:
+            microbatch = self._microbatch(cursor)
             if not microbatch.primed.paused:
-                self._followed(reading, microbatch)
+                self._followed(cursor, microbatch)
 
-    def _followed(self, reading: DepotCursor, microbatch: Microbatch) -> bool:
+    def _followed(self, cursor: DepotCursor, microbatch: Microbatch) -> bool:
         """Record a change of the settings, with the floors that go with it.
 
         Returns False when there is none. Every microbatch asks: another driver may have other settings.
@@ -318,20 +318,20 @@ class Runner:
         primed = microbatch.primed
         if primed.rules == self._algorithm.settings:
             return False
-        self._done(reading, microbatch.run_tick(self._algorithm.follow(primed), kind="rules"))
+        self._done(cursor, microbatch.run_tick(self._algorithm.follow(primed), kind="rules"))
         return True
 
-    def _microbatch(self, reading: DepotCursor) -> Microbatch:
+    def _microbatch(self, cursor: DepotCursor) -> Microbatch:
         """Prime a microbatch, and learn from it what somebody else, or a commit without an answer, did meanwhile."""
-        inlet = reading.inlet
-        microbatch = Microbatch(inlet.engine, self._algorithm, self._clock, self._attempt, inlet.name)
+        reader = cursor.reader
+        microbatch = Microbatch(reader.engine, self._algorithm, self._clock, self._attempt, reader.name)
         primed = microbatch.primed
         self._require_moved(primed)
-        if primed.depot_version < reading.known.version:
-            reading.covered = -1
+        if primed.depot_version < cursor.known.version:
+            cursor.covered = -1
         if primed.microbatch != self._number:
             self._attempt = microbatch.attempt = 1
-        reading.known, self._number = primed.reached, primed.microbatch
+        cursor.known, self._number = primed.reached, primed.microbatch
         self._options = self._algorithm.options(primed)
         self.summary.paused = primed.paused
         return microbatch
@@ -346,16 +346,16 @@ class Runner:
                 "Nothing of it counts. See whether Spark looks at another state of it than the driver.",
             )
 
-    def _done(self, reading: DepotCursor, committed: Committed) -> None:
+    def _done(self, cursor: DepotCursor, committed: Committed) -> None:
         self._attempt = 1
-        reading.known = replace(reading.known, version=committed.depot_version, mark=None)
+        cursor.known = replace(cursor.known, version=committed.depot_version, fingerprint=None)
         self._number = committed.microbatch
         self.summary.microbatches.append(committed)
         self._report(committed)
 
     def _persist_each(self, work: Callable[[DepotCursor], None]) -> None:
-        for reading in self._readings:
-            self._persist(partial(work, reading))
+        for cursor in self._cursors:
+            self._persist(partial(work, cursor))
 
     def _persist(self, work: Callable[[], None]) -> None:
         """Do `work`, again after a failure that may pass, with backoff, up to the limit.
@@ -367,8 +367,8 @@ class Runner:
                 return work()
             except (LedgerMoved, LedgerBehind) as error:
                 self._refused_at = self._primed_at if isinstance(error, LedgerMoved) else NOWHERE
-                for reading in self._readings:
-                    reading.covered = -1
+                for cursor in self._cursors:
+                    cursor.covered = -1
             except Exception as error:
                 if isinstance(error, WindrowError) and not error.retryable:
                     raise

@@ -46,9 +46,9 @@ class PathBook:
             return
         self.file.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(known | {location: path}, indent=2, ensure_ascii=False, sort_keys=True)
-        beside = self.file.with_suffix(".new")
-        beside.write_text(text + "\n", encoding="utf-8")
-        beside.replace(self.file)
+        new = self.file.with_suffix(".new")
+        new.write_text(text + "\n", encoding="utf-8")
+        new.replace(self.file)
 
     def _read(self) -> dict[str, str]:
         try:

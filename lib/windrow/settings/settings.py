@@ -231,7 +231,7 @@ class Settings(BaseSettings):
         return settings
 
     @contextmanager
-    def telling_where(self, table: str, named: str) -> Iterator[None]:
+    def locating_errors(self, table: str, named: str) -> Iterator[None]:
         """Say of a SettingsError about a table of settings, or a key of a table `named` in it, in which line it is."""
         try:
             yield

@@ -15,17 +15,17 @@ ELEMENT = "messages.list.element."
 PLAIN = ("event_time", "received_at", "sequence")
 
 
-def plain(rows: pa.Table | None) -> list[str]:
+def without_dictionary(rows: pa.Table | None) -> list[str]:
     """Return the columns of messages to write without a dictionary; None for rows that are not here."""
     if rows is not None and _has_messages(rows.schema) and _differ(rows):
         return [ELEMENT + name for name in (*PLAIN, "payload")]
     return [ELEMENT + name for name in PLAIN]
 
 
-def repeating(rows: pa.Table) -> list[str]:
+def with_dictionary(rows: pa.Table) -> list[str]:
     """Return the columns to write with a dictionary: the flat ones, and of messages those that repeat."""
     flat = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
-    without = plain(rows)
+    without = without_dictionary(rows)
     return flat + [name for name in (ELEMENT + "type", ELEMENT + "payload") if name not in without]
 
 

@@ -32,11 +32,11 @@ from windrow.engine.arrivals import Arrivals, Arrived, Listed, Slice
 from windrow.engine.choice import TRANSACTION
 from windrow.engine.conversion import Conversion
 from windrow.engine.depot_and_ledger import DepotAndLedger
-from windrow.engine.depot_rows import cut_rows, rows_of
-from windrow.engine.embedded.ledger_files import LedgerFiles, Parts
+from windrow.engine.depot_rows import RowsSlice, rows_of
+from windrow.engine.embedded.ledger_files import FileCache, LedgerFiles
 from windrow.engine.protocol import Input, Live, Merged, TableMaintenance
-from windrow.engine.result import MicrobatchResult, process_here
-from windrow.engine.slices import cut, messages_of, refuse_changes
+from windrow.engine.result import MicrobatchResult, needed, process_on_driver
+from windrow.engine.slices import ArrowSlice, messages_of, refuse_changes
 from windrow.errors import (
     BrokenPromise,
     DepotChanged,
@@ -50,7 +50,7 @@ from windrow.errors import (
 )
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION, is_other
-from windrow.model.step import BatchFilter, Task
+from windrow.model.step import Task
 from windrow.settings.settings import Settings
 
 
@@ -88,8 +88,8 @@ class EmbeddedArrivals:
     def _require_listed(self, version: int) -> None:
         """Refuse what was read up to a version if another table took the depot's place since its log was listed."""
         depot_id = str(latest_table(self.location, "depot").metadata().id)
-        commits, mark = DeltaRsLog(self.location).commits(version, version), self.listed.marks.get(version)
-        if depot_id != self.listed.depot_id or any(is_other(commit.mark, mark) for commit in commits):
+        commits, known = DeltaRsLog(self.location).commits(version, version), self.listed.fingerprints.get(version)
+        if depot_id != self.listed.depot_id or any(is_other(commit.fingerprint, known) for commit in commits):
             raise DepotChanged(
                 f"another table took the place of the depot {self.location} while it was read",
                 "Nothing of that was written. Bring the depot back, or begin a new ledger (--ledger).",
@@ -109,14 +109,14 @@ class EmbeddedArrivals:
         self, feed: pa.Table, inserted: pa.ChunkedArray, counts: Mapping[int, int | None], filled: list[int]
     ) -> Arrived:
         if self.conversion.verbatim:
-            return cut_rows(rows_of(feed, inserted, self.on_depot_delete), counts, filled)
+            return RowsSlice.cut(rows_of(feed, inserted, self.on_depot_delete), counts, filled)
         format_ = self.conversion.format
         if format_ is None:
-            return cut(messages_of(self._mapped(feed), inserted, self.on_depot_delete), counts, filled)
-        from windrow.engine.raw_slices import chunks_of, cut_chunks
+            return ArrowSlice.cut(messages_of(self._mapped(feed), inserted, self.on_depot_delete), counts, filled)
+        from windrow.engine.raw_slices import RawSlice, chunks_of
 
         rows = chunks_of(feed, inserted, self.on_depot_delete)
-        return cut_chunks(rows, counts, filled, format_, self.conversion.apply)
+        return RawSlice.cut(rows, counts, filled, format_, self.conversion.apply)
 
     def _feed(self, first: int, last: int) -> pa.Table:
         try:
@@ -151,7 +151,7 @@ class EmbeddedEngine(DepotAndLedger):
         """
         super().__init__(settings, rows)
         self._depot, self._ledger = _path(settings.depot), _path(settings.ledger)
-        self._parts = Parts()
+        self._cache = FileCache()
 
     def _log(self, location: str) -> Log:
         return DeltaRsLog(location)
@@ -185,7 +185,7 @@ class EmbeddedEngine(DepotAndLedger):
         """Return where the files of `depot` or `ledger` lie."""
         return self._depot if table == "depot" else self._ledger
 
-    def upkeep(self, table: str, location: str | None = None) -> TableMaintenance:
+    def table_maintenance(self, table: str, location: str | None = None) -> TableMaintenance:
         """Return what looks after the files of `depot` or `ledger`, of the engine's own or of one at another place."""
         return DeltaRsMaintenance(self.path_of(table) if location is None else _path(location), table)
 
@@ -239,10 +239,10 @@ class EmbeddedEngine(DepotAndLedger):
 
     def live(self) -> Live:
         """Read the live rows, by the files they lie in."""
-        files, location = self._parts.opened, self._ledger
+        files, location = self._cache.opened, self._ledger
         snapshot = latest_snapshot(location, "ledger", None if files is None else files.snapshot)
         if files is None or files.snapshot is not snapshot:
-            files = self._parts.opened = LedgerFiles(snapshot, embedded_schema(location, snapshot.table), self._parts)
+            files = self._cache.opened = LedgerFiles(snapshot, embedded_schema(location, snapshot.table), self._cache)
         return Live(files.rows, files, snapshot.version)
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
@@ -259,9 +259,9 @@ class EmbeddedEngine(DepotAndLedger):
             deleting = self._settings.on_depot_delete
             handle(EmbeddedArrivals(self._depot, table, listed, new, byte_count, deleting, conversion))
 
-    def process(self, task: Task, arrived: Slice | None, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
-        """Run a task over what arrived, if anything did, and the open batches that are wanted (None: all)."""
-        return process_here(task, arrived, live, wanted)
+    def process(self, task: Task, arrived: Slice | None, live: Live) -> MicrobatchResult:
+        """Run a task over the messages that arrived (None: a tick) and the open batches that it needs."""
+        return process_on_driver(task, arrived, live, needed(task, arrived))
 
     def commit_form(self, processed: MicrobatchResult) -> str:
         """Return that it is one transaction of delta-rs."""

@@ -32,8 +32,8 @@ from deltalake.transaction import AddAction, RemoveAction
 from windrow.columnar.arrow import counted, no_rows, plain, where
 from windrow.delta.statistics import statistics
 from windrow.delta.table import UNTRIMMED, Snapshot, reading, table_files
-from windrow.engine.embedded.encoding import repeating
-from windrow.engine.embedded.pruning import SAID, Extent, Reach
+from windrow.engine.embedded.encoding import with_dictionary
+from windrow.engine.embedded.pruning import STATISTICS, Extent, FilePruner
 from windrow.engine.protocol import Merged, ended_in
 from windrow.errors import LedgerMoved, first_line
 from windrow.model import tables
@@ -59,7 +59,7 @@ class File:
     extent: Extent
 
 
-class Parts:
+class FileCache:
     """The rows of live files, kept from one microbatch to the next, as a file never changes; `opened` had them last."""
 
     def __init__(self, most: int = KEPT_BYTES) -> None:
@@ -68,9 +68,9 @@ class Parts:
         self._rows: dict[str, pa.Table] = {}
         self.opened: LedgerFiles | None = None
 
-    def __reduce__(self) -> tuple[type[Parts], tuple[int]]:
+    def __reduce__(self) -> tuple[type[FileCache], tuple[int]]:
         """Leave everything behind: another process reads for itself."""
-        return Parts, (self._most,)
+        return FileCache, (self._most,)
 
     def __getitem__(self, path: str) -> pa.Table | None:
         return self._rows.get(path)
@@ -88,14 +88,14 @@ class LedgerFiles:
     """The live rows of a ledger at one version, in the files they lie in; what was read of them can be replaced."""
 
     def __init__(
-        self, snapshot: Snapshot, schema: pa.Schema, parts: Parts, files: Sequence[File] | None = None
+        self, snapshot: Snapshot, schema: pa.Schema, cache: FileCache, files: Sequence[File] | None = None
     ) -> None:
         """Read all but the open batches, from `files` if it is known which these are. Raises TableUnreadable."""
-        self._location, self.snapshot, self._schema, self._parts = snapshot.location, snapshot, schema, parts
+        self._location, self.snapshot, self._schema, self._cache = snapshot.location, snapshot, schema, cache
         self._store = table_files(self._location, snapshot.table)
         self.files = list(live_files(snapshot.table, schema.names) if files is None else files)
         self._open = [file for file in self.files if file.state not in tables.CONTROL]
-        parts.only(file.path for file in self.files)
+        cache.only(file.path for file in self.files)
         self._read: dict[str, pa.Table] = {}
         self.rows = self._rows(file for file in self.files if file.state in tables.CONTROL)
 
@@ -103,8 +103,8 @@ class LedgerFiles:
         """Return the open batches that are wanted, all for None; those that lie beside them come along."""
         files = self._open
         if wanted is not None and len(files) > 1:
-            reach = Reach(wanted)
-            files = [file for file in files if file.size < SMALL_BYTES or reach.into(file.extent)]
+            reach = FilePruner(wanted)
+            files = [file for file in files if file.size < SMALL_BYTES or reach.may_hold(file.extent)]
         return self._rows(files)
 
     def of_state(self, state: str) -> pa.Table:
@@ -161,7 +161,7 @@ class LedgerFiles:
         snapshot = self.snapshot.latest()
         if snapshot.table is self.snapshot.table and snapshot.version == self.snapshot.version + 1:
             left = [file for file in self.files if file not in removed]
-            self._parts.opened = LedgerFiles(snapshot, self._schema, self._parts, [*left, *added])
+            self._cache.opened = LedgerFiles(snapshot, self._schema, self._cache, [*left, *added])
 
     def _rows(self, files: Iterable[File]) -> pa.Table:
         parts = [self._part(file) for file in files]
@@ -169,12 +169,12 @@ class LedgerFiles:
 
     def _part(self, file: File) -> pa.Table:
         """Return the rows of a file in the ledger's columns; those it does not have are NULL."""
-        part = self._parts[file.path]
+        part = self._cache[file.path]
         if part is None:
             found = self._content(file.path)
             columns: dict[str, object] = {name: found[name] for name in found.column_names}
             part = tables.rows(self._schema, columns | {BY: file.state}, found.num_rows)
-            self._parts[file.path] = part
+            self._cache[file.path] = part
         self._read[file.path] = part
         return part
 
@@ -207,11 +207,11 @@ class LedgerFiles:
         path = f"{directory}/part-{uuid4()}.snappy.parquet"
         self._store.create_dir(directory)
         with self._store.open_output_stream(path) as opened:
-            pq.write_table(held, opened, use_dictionary=repeating(held))
+            pq.write_table(held, opened, use_dictionary=with_dictionary(held))
             size = opened.tell()
         live = None
         if state not in tables.FINAL:
-            self._parts[path] = rows
+            self._cache[path] = rows
             live = File(path, state, size, Extent.held(rows))
         return AddAction(path, size, {BY: state}, _now(), True, statistics(held)), live
 
@@ -220,7 +220,7 @@ def live_files(table: DeltaTable, columns: Sequence[str]) -> Iterator[File]:
     """Yield the files of live rows; `columns` are those of the ledger, which say what is live in it."""
     added = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
     live = added.filter(tables.are_live(added[STATE], columns))
-    wanted = [name for name in ("path", STATE, "size_bytes", *SAID) if name in live.column_names]
+    wanted = [name for name in ("path", STATE, "size_bytes", *STATISTICS) if name in live.column_names]
     for said in counted(live.select(wanted)).to_pylist():
         yield File(said["path"], said[STATE], said["size_bytes"], Extent.of(said))
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from windrow.model import clock, tables
 from windrow.model.step import BatchFilter
 
-SAID = ("num_records", "null_count.source", "min.id", "min.source", "min.window_end", "max.id", "max.source")
+STATISTICS = ("num_records", "null_count.source", "min.id", "min.source", "min.window_end", "max.id", "max.source")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Extent:
         return cls.of(said)
 
 
-class Reach:
+class FilePruner:
     """How far what is wanted reaches."""
 
     def __init__(self, wanted: BatchFilter) -> None:
@@ -72,7 +72,7 @@ class Reach:
         self._passed = wanted.passed.of(known.take(order))
         self._latest = int(np.max(wanted.passed.floor, initial=clock.UNKNOWN))
 
-    def into(self, file: Extent) -> bool:
+    def may_hold(self, file: Extent) -> bool:
         """Tell whether a file may hold something that is wanted."""
         return self._everywhere or self._touches(file) or self._passes(file)
 

@@ -120,9 +120,9 @@ class SparkCommit:
     def _on_executors(self, rows: DataFrame, control: pa.Table) -> DataFrame:
         """Return what is live afterwards, and final rows; the open batches that do not change are among `rows`."""
         written = pa.chunked_array([*control["id"].chunks, *self._partial(rows).chunks])
-        beside = pa.concat_tables([_without(self.live.rows, written), control])
+        on_driver = pa.concat_tables([_without(self.live.rows, written), control])
         left = rows.where(F.col("state") != tables.GONE).select(control.schema.names)
-        return left.unionByName(frame_of(self.session, beside))
+        return left.unionByName(frame_of(self.session, on_driver))
 
     def _partial(self, rows: DataFrame) -> pa.ChunkedArray:
         """Return the ids of the partial rows among `rows`: in the ledger of messages there are none."""
@@ -134,7 +134,7 @@ class SparkCommit:
 
 def _encodings(rows: Rows) -> dict[str, str]:
     """Return the settings that write columns of messages without a dictionary."""
-    names = encoding.plain(rows if isinstance(rows, pa.Table) else None)
+    names = encoding.without_dictionary(rows if isinstance(rows, pa.Table) else None)
     return {f"parquet.enable.dictionary#{name}": "false" for name in names}
 
 

@@ -34,7 +34,7 @@ from windrow.engine.choice import LITTLE_BYTES, MERGE, OVERWRITE, fits_driver, r
 from windrow.engine.conversion import Conversion
 from windrow.engine.embedded.engine import added_rows, without_feed
 from windrow.engine.protocol import Input, Live, Merged, no_messages
-from windrow.engine.result import MicrobatchResult, Rows, process_here
+from windrow.engine.result import MicrobatchResult, Rows, needed, process_on_driver
 from windrow.engine.spark.commit import BEYOND, SparkCommit
 from windrow.engine.spark.errors import BAD_VALUE, translated
 from windrow.engine.spark.executors import ExecutorInput, process_on_executors
@@ -47,7 +47,7 @@ from windrow.errors import ExpressionError, FileRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model import tables
 from windrow.model.commits import CHANGE, FEED_COLUMNS
-from windrow.model.step import BatchFilter, Task
+from windrow.model.step import Task
 
 ASKING = "windrow-asks-whether-delta-skips-this"
 EVERY_FILE = 2_147_483_647  # a rate limit would split commits, and what is read by version would lose the second half
@@ -219,11 +219,12 @@ class SparkEngine(SparkTables):
         )
         return plain(rows.select([name for name, _ in tables.HISTORY]).toArrow())
 
-    def process(self, task: Task, arrived: Slice | None, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
-        """Run a task over what arrived, if anything did, and the open batches that are wanted: `choice.py` says where.
+    def process(self, task: Task, arrived: Slice | None, live: Live) -> MicrobatchResult:
+        """Run a task over the messages that arrived (None: a tick) and the open batches that it needs.
 
-        `wanted` is None for all of them.
+        `choice.py` says whether the driver runs it or the executors.
         """
+        wanted = needed(task, arrived)
         here = arrived is None or arrived.path == "driver"
         messages, totals, opened = _rows(arrived), live.totals, live.open
         asked = None if wanted is None or reads_all(totals, messages) else wanted
@@ -232,17 +233,17 @@ class SparkEngine(SparkTables):
         if here and not fits and asked is not None and isinstance(opened, SparkOpen):
             fits = fits_driver(messages, opened.counted(asked).total[1], most)
         if here and fits:
-            return replace(process_here(task, arrived, live, asked), whole=asked is None)
+            return replace(process_on_driver(task, arrived, live, asked), whole=asked is None)
         return process_on_executors(task, self.executor_input(arrived, live.schema, task.microbatch), live, asked)
 
     def executor_input(self, arrived: Slice | None, schema: pa.Schema, microbatch: int) -> ExecutorInput:
         """Return what arrived as frames, for the ledger with some columns."""
         if arrived is not None and arrived.path == "executors":
             there = cast("FramesArrived", arrived)
-            return ExecutorInput(there.frame, there.rows, there.frames_beside(microbatch, schema))
+            return ExecutorInput(there.frame, there.rows, there.extra_frames(microbatch, schema))
         messages = no_messages(schema) if arrived is None else arrived.table()
-        beside = [] if arrived is None else [rows for rows in arrived.beside(microbatch, schema) if rows.num_rows]
-        frames = [frame_of(self._session, rows) for rows in beside]
+        extra = [] if arrived is None else arrived.extra_rows(microbatch, schema)
+        frames = [frame_of(self._session, rows) for rows in extra if rows.num_rows]
         return ExecutorInput(frame_of(self._session, messages), messages.num_rows, frames)
 
     def commit_form(self, processed: MicrobatchResult) -> str:
@@ -279,7 +280,7 @@ class FramesArrived(Slice, Protocol):
     def rows(self) -> int:
         """Return how many there are."""
 
-    def frames_beside(self, microbatch: int, schema: pa.Schema) -> list[DataFrame]:
+    def extra_frames(self, microbatch: int, schema: pa.Schema) -> list[DataFrame]:
         """Return the ledger rows that come of a raw depot beside messages, with `known`."""
 
 

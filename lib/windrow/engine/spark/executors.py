@@ -50,7 +50,7 @@ class ExecutorsSlice:
         known = messages if "source" in messages.columns else messages.withColumn("source", F.lit(source))
         return cls(known, expected, rows)
 
-    def formatted(self, partial: pa.Table) -> ExecutorsSlice:
+    def parse(self, partial: pa.Table) -> ExecutorsSlice:
         """Return itself: these are messages."""
         return self
 
@@ -68,7 +68,7 @@ class ExecutorsSlice:
         require_text(arrived)
         return arrived
 
-    def beside(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
+    def extra_rows(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
         """Return nothing: all there is are messages."""
         return []
 
@@ -77,18 +77,18 @@ class ExecutorsSlice:
         """Return the messages."""
         return self.messages
 
-    def frames_beside(self, microbatch: int, schema: pa.Schema) -> list[DataFrame]:
+    def extra_frames(self, microbatch: int, schema: pa.Schema) -> list[DataFrame]:
         """Return nothing: all there is are messages."""
         return []
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorInput:
-    """What the executors process: messages, how many, and what comes of a raw depot beside them."""
+    """What the executors process: the messages, their number, and the other ledger rows that a raw depot gives."""
 
     messages: DataFrame
     rows: int
-    beside: list[DataFrame]
+    extra: list[DataFrame]
 
 
 def process_on_executors(task: Task, given: ExecutorInput, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
@@ -103,7 +103,7 @@ def process_on_executors(task: Task, given: ExecutorInput, live: Live, wanted: B
     batches = opened.frame(wanted, streams)
     size = given.rows + read.total[1]
     rows = _stepped(task, given.messages, batches, live.schema, size)
-    for frame in given.beside:
+    for frame in given.extra:
         rows = rows.unionByName(frame.withColumn(CHANGED, F.lit(True)))
     held = kept(rows)
     counts, left = _counted(held)
@@ -195,9 +195,9 @@ def _processing(task: Task, schema: pa.Schema) -> Batches:
 
 def _batches(both: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the open batches of `_together`, with all columns of the ledger."""
-    batch, beside = plain(_unpacked(both, "batch")), plain(both.filter(pc.is_valid(both["batch"])))
-    told = {"messages": beside["messages"]} | {name: batch[name] for name in batch.column_names}
-    columns: dict[str, object] = {name: column.cast(schema.field(name).type) for name, column in told.items()}
+    batch, rows = plain(_unpacked(both, "batch")), plain(both.filter(pc.is_valid(both["batch"])))
+    found = {"messages": rows["messages"]} | {name: batch[name] for name in batch.column_names}
+    columns: dict[str, object] = {name: column.cast(schema.field(name).type) for name, column in found.items()}
     return tables.rows(schema, columns, batch.num_rows)
 
 

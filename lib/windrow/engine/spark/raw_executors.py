@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.columnar.arrow import plain
 from windrow.engine.conversion import Conversion
-from windrow.engine.raw_slices import FormattedSlice, RawSlice, beside, refused_rows, require_whole, with_rejected
+from windrow.engine.raw_slices import FormattedSlice, RawSlice, refused_rows, require_whole, staged_rows, with_rejected
 from windrow.engine.spark.executors import Batches, ExecutorsSlice
 from windrow.engine.spark.frames import Kept, frame_of
 from windrow.engine.spark.session_settings import configured
@@ -45,14 +45,14 @@ class RawExecutorsSlice:
     conversion: Conversion
     kept: Kept
 
-    def formatted(self, partial: pa.Table) -> FormattedExecutorsSlice | FormattedSlice:
+    def parse(self, partial: pa.Table) -> FormattedExecutorsSlice | FormattedSlice:
         """Return the messages, on the driver where no source is plain. Raises ShortRead."""
         with configured(self.rows.sparkSession, FEW_ROWS):
             counted = _arrow(self.rows.groupBy("version").count()).to_pylist()
             require_whole({row["version"]: row["count"] for row in counted}, self.expected)
             passes = self._passes(partial)
             if passes is None:
-                return self._on_driver().formatted(partial)
+                return self._on_driver().parse(partial)
             plan, parsed, rests = passes
             rows = _chunks(_arrow(self.rows.where(_for_driver(plan))))
         staged = plan.finish(rests.contents, partial, self.format) + stage(rows, partial, self.format)
@@ -119,7 +119,7 @@ class FormattedExecutorsSlice:
     volume: Volume
     path: str = "executors"
 
-    def formatted(self, partial: pa.Table) -> FormattedExecutorsSlice:
+    def parse(self, partial: pa.Table) -> FormattedExecutorsSlice:
         """Return itself."""
         return self
 
@@ -135,16 +135,16 @@ class FormattedExecutorsSlice:
         """Bring the messages to the driver."""
         return self.messages.table()
 
-    def beside(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
+    def extra_rows(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
         """Bring rejects to the driver, and return them with what came of the rest there."""
         known = schema.append(pa.field("known", pa.bool_()))
         refused = _arrow(_mapped(self.rejects, _refusing(microbatch, schema), known)).cast(known)
-        return [refused, *beside(self.staged, microbatch, schema)]
+        return [refused, *staged_rows(self.staged, microbatch, schema)]
 
-    def frames_beside(self, microbatch: int, schema: pa.Schema) -> list[DataFrame]:
+    def extra_frames(self, microbatch: int, schema: pa.Schema) -> list[DataFrame]:
         """Return the same as frames: rejects stay on the executors."""
         known = schema.append(pa.field("known", pa.bool_()))
-        here = (table for table in beside(self.staged, microbatch, schema) if table.num_rows)
+        here = (table for table in staged_rows(self.staged, microbatch, schema) if table.num_rows)
         session = self.rejects.sparkSession
         return [
             _mapped(self.rejects, _refusing(microbatch, schema), known),

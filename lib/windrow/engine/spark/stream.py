@@ -18,8 +18,8 @@ from windrow import errors
 from windrow.columnar.arrow import plain
 from windrow.engine.arrivals import Arrivals, Arrived, Listed
 from windrow.engine.conversion import Conversion
-from windrow.engine.depot_rows import cut_rows, rows_of, version_of
-from windrow.engine.slices import cut, messages_of, refuse_changes
+from windrow.engine.depot_rows import RowsSlice, rows_of
+from windrow.engine.slices import ArrowSlice, messages_of, refuse_changes, version_of
 from windrow.engine.spark.executors import ExecutorsSlice
 from windrow.engine.spark.frames import Kept
 from windrow.errors import WindrowError, first_line
@@ -65,7 +65,11 @@ class SparkArrivals:
         known = [count for count in counts.values() if count is not None]
         total = sum(known) if len(known) == len(counts) else frame.count()
         fits = total <= conversion.most_rows(max_driver_messages) and conversion.fits(byte_count)
-        feed = _collected(frame, conversion) if fits and not conversion.spreads(total, max_driver_messages) else None
+        feed = (
+            _collected(frame, conversion)
+            if fits and not conversion.needs_executors(total, max_driver_messages)
+            else None
+        )
         if feed is None:
             kept.enter_context(Kept()).keep(frame)
         last = frame.agg(F.max(VERSION)).collect()[0][0] if feed is None else pc.max(feed[VERSION]).as_py()
@@ -96,7 +100,7 @@ class SparkArrivals:
         rows = part.count() if unknown else sum(count or 0 for count in counts.values())
         if rows == 0:
             return None
-        if not self.conversion.spreads(rows, self.max_driver_messages):
+        if not self.conversion.needs_executors(rows, self.max_driver_messages):
             collected = _rows_of(_collected(part, self.conversion), self.on_depot_delete, self.conversion)
             return self._cut(collected, counts, list(counts))
         if self.on_depot_delete == "error":
@@ -113,12 +117,12 @@ class SparkArrivals:
         """Return the slice of the given versions of what was brought here."""
         conversion = self.conversion
         if conversion.verbatim:
-            return cut_rows(rows, counts, versions)
+            return RowsSlice.cut(rows, counts, versions)
         if conversion.format is None:
-            return cut(rows, counts, versions)
-        from windrow.engine.raw_slices import cut_chunks
+            return ArrowSlice.cut(rows, counts, versions)
+        from windrow.engine.raw_slices import RawSlice
 
-        return cut_chunks(rows, counts, versions, conversion.format, conversion.apply_on(self.frame.sparkSession))
+        return RawSlice.cut(rows, counts, versions, conversion.format, conversion.apply_on(self.frame.sparkSession))
 
 
 def _rows_of(feed: pa.Table, on_depot_delete: str, conversion: Conversion) -> pa.Table:

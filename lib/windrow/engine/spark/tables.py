@@ -106,7 +106,7 @@ class SparkTables(DepotAndLedger):
             location = found["location"] if found else ""
         return str(local_path(location) or location) if location else None
 
-    def upkeep(self, table: str, location: str | None = None) -> TableMaintenance:
+    def table_maintenance(self, table: str, location: str | None = None) -> TableMaintenance:
         """Return what looks after the files of a table: delta-rs on a disk of this machine, if it can."""
         location = location or (self._depot if table == "depot" else self._ledger)
         path = self._path(location)
