@@ -156,7 +156,7 @@ class TestMend:
             status(worked.depot, worked.ledger, NOW)
         worked.runner(engine).once()
         assert set(names) <= set(aside(worked.ledger))
-        assert f"the ledger at {worked.ledger} goes on from version" in caplog.text
+        assert f"the ledger at {worked.ledger} continues from version" in caplog.text
         assert_sound(worked)
         assert worked.canonical() == worked.expected()
 

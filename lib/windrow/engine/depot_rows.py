@@ -1,6 +1,7 @@
-"""Rows of a depot that holds no messages, as they are: what topologies read beside messages.
+"""Read the unchanged rows of a depot without messages, which topologies can use as input.
 
-Of the ledger of a batcher these are its closed batches, each in the version that closed it. They move no clock.
+If the depot is the ledger of a batcher, its rows are the closed batches, each in the version that closed it. Such rows
+move no clock.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ def is_ledger(columns: pa.Schema) -> bool:
 
 
 def rows_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str) -> pa.Table:
-    """Return those rows of a change feed that came, of a ledger its closed batches, each with its depot `version`.
+    """Return the new rows of a change feed (of a ledger, its closed batches), each with its depot `version`.
 
-    Of a table with a column `version` of its own that one stays, and the depot's keeps the name of the feed.
-    Raises DepotChanged for deletions and updates of other tables, unless `on_depot_delete` is `ignore`.
+    If the table has a column `version`, the depot version keeps the feed's column name instead.
+    Raises DepotChanged for deletions and updates in other tables, unless `on_depot_delete` is `ignore`.
     """
     ledger = is_ledger(feed.schema)
     if on_depot_delete == "error" and not ledger:
@@ -52,5 +53,5 @@ def rows_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str) -> 
     version = kept[VERSION].cast(pa.int64())
     rows = kept.drop_columns([name for name in FEED_COLUMNS if name in kept.column_names])
     rows = rows.select(tables.BATCH) if ledger else rows
-    taken = "version" in map(str.lower, rows.column_names)  # as Spark tells names apart
+    taken = "version" in map(str.lower, rows.column_names)  # Spark ignores the case of names
     return rows.append_column(VERSION if taken else "version", version)

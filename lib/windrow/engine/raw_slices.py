@@ -1,4 +1,4 @@
-"""Slices of a raw depot: chunks as they were read, and the messages, rejects and partial rows that they become."""
+"""Slices of a raw depot: the chunks, and the messages, rejects and partial rows that they become."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from windrow.model.messages import SUMMARY
 
 @dataclass(frozen=True, slots=True)
 class RawSlice:
-    """Whole versions of a raw depot: its rows (`chunks.RAW` and `version`), and what makes messages of records."""
+    """Whole versions of a raw depot: its chunks (`chunks.RAW` and `version`), and the mapping to messages."""
 
     rows: pa.Table
     expected: Mapping[int, int | None]
@@ -70,12 +70,12 @@ def require_whole(counted: Mapping[int, int], expected: Mapping[int, int | None]
         if wanted is not None and counted.get(version, 0) != wanted:
             raise ShortRead(
                 f"depot version {version} gave {counted.get(version, 0)} rows, its commit added {wanted}",
-                "Nothing was written. If it stays so, the depot's files do not match its log.",
+                "Nothing was written. If this happens again, the depot's files do not match its log.",
             )
 
 
 def with_rejected(summary: pa.Table, rejected: Mapping[int, int], versions: Iterable[int]) -> pa.Table:
-    """Return a summary of messages in which what was rejected counts as read, and every version does."""
+    """Return a summary of messages in which rejected records count as read and every version appears."""
     read = dict.fromkeys(versions, 0) | dict(rejected)
     nothing = {name: pa.nulls(len(read), SUMMARY.field(name).type) for name in ("source", "earliest", "stamp")}
     rest = {"version": list(read), "messages": list(read.values())} | nothing
@@ -106,7 +106,7 @@ def _own(schema: pa.Schema) -> pa.Schema:
 
 
 def _ids(rejects: pa.Table) -> pa.Array:
-    """Name a record by its place, a chunk by the version that brought it, its number, and which of several it is."""
+    """Identify a record by its place, and a chunk by its depot version, its number and its ordinal."""
     column = {name: rejects[name].combine_chunks() for name in rejects.column_names}
     record = tables.identifier("record", column["raw_source"], column["chunk"], column["offset"])
     chunk = tables.identifier(
@@ -116,7 +116,7 @@ def _ids(rejects: pa.Table) -> pa.Array:
 
 
 def chunks_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str) -> pa.Table:
-    """Return the chunks in those rows of a change feed that were inserted, with the version that added each.
+    """Return the inserted chunks of a change feed, each with the depot version that added it.
 
     Raises DepotChanged for deletions and updates, unless `on_depot_delete` is `ignore`.
     """

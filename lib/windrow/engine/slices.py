@@ -1,4 +1,4 @@
-"""A slice of the depot held on the driver as Arrow: what the embedded engine always has, and Spark when it is small."""
+"""A slice of the depot in memory on the driver, as Arrow; the Spark engine uses it for small slices."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def version_of(rows: pa.Table) -> pa.ChunkedArray:
 
 
 def messages_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str) -> pa.Table:
-    """Return the messages in those rows of a change feed that were inserted, each with the depot version that added it.
+    """Return the inserted messages of a change feed, each with the depot version that added it.
 
     Raises DepotChanged for deletions and updates, unless `on_depot_delete` is `ignore`; DepotUnreadable.
     """
@@ -82,37 +82,37 @@ def messages_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str)
 
 
 def require_text(messages: pa.Table) -> None:
-    """Raise DepotUnreadable for text that is no UTF-8: Spark reads it, and the ledger could not be read with it."""
+    """Raise DepotUnreadable for text that is not UTF-8: Spark accepts it, but the ledger could not be read then."""
     try:
         messages.validate(full=True)
     except pa.ArrowInvalid as error:
         extremes = pc.min_max(messages["version"]).as_py()
         raise DepotUnreadable(
-            f"text in depot versions {extremes['min']} to {extremes['max']} is none: {first_line(error)}",
-            'Begin a new ledger (--ledger) behind it: start_from = "version:N".',
+            f"depot versions {extremes['min']} to {extremes['max']} have text that is not UTF-8: {first_line(error)}",
+            'Begin a new ledger (--ledger) after them: start_from = "version:N".',
         ) from error
 
 
 def mapping_of(columns: Mapping[str, str], schema: pa.Schema) -> ColumnMapping | None:
-    """Return how the columns of a depot become those of a message; None when it has them as they are.
+    """Return the mapping of a depot's columns to those of a message; None if the depot has message columns.
 
-    Raises ExpressionError when a column is missing and nothing is mapped to it, or when a time is a bare number.
+    Raises ExpressionError if a column is missing and not mapped, or if a time is a number without a unit.
     """
     mapping = ColumnMapping.of_depot(dict(columns), schema.names)
     for name in TIMES if mapping is None else ():
         if pa.types.is_integer(schema.field(name).type):
             raise ExpressionError(
-                f"[depot.columns] {name}: the depot has it as a number, and nothing says of what",
+                f"[depot.columns] {name}: the column holds numbers without a unit",
                 f'Map it: {name} = "timestamp_seconds({name})", timestamp_millis or timestamp_micros.',
             )
     return mapping
 
 
 def refuse_changes(changes: pa.Table) -> None:
-    """Raise DepotChanged when rows of a change feed are anything but insertions."""
+    """Raise DepotChanged if a change feed has rows other than insertions."""
     if changes.num_rows:
         first = changes[VERSION][0].as_py()
         raise DepotChanged(
-            f"depot version {first} deletes or updates rows; a depot only grows",
-            'Nothing of it was read. If a retention job does this, set on_depot_delete = "ignore".',
+            f"depot version {first} deletes or updates rows, but a depot may only grow",
+            'The version was not read. If a retention job does this, set on_depot_delete = "ignore".',
         )

@@ -1,4 +1,4 @@
-"""The embedded engine: delta-rs, no JVM. Small, fast to start, and the same tables as Spark's."""
+"""The embedded engine: reads and commits with delta-rs, without a JVM, and writes the same tables as Spark."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from windrow.settings.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedArrivals:
-    """New versions of the depot; each slice is one read of its own versions."""
+    """New versions of the depot; each slice is a separate read of its versions."""
 
     location: str
     depot: DeltaTable
@@ -67,7 +67,7 @@ class EmbeddedArrivals:
     conversion: Conversion
 
     def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
-        """Return the next slice, or None when all is read."""
+        """Return the next slice, None at the end."""
         left = {at: count for at, count in self.counts.items() if upto is None or at <= upto}
         while versions := self.conversion.next_versions(left, self.byte_count, version, max_messages):
             if self.on_depot_delete == "ignore" and self.counts[versions[0]] is None:
@@ -86,23 +86,23 @@ class EmbeddedArrivals:
         return None
 
     def _require_listed(self, version: int) -> None:
-        """Refuse what was read up to a version if another table took the depot's place since its log was listed."""
+        """Raise DepotChanged if another table has replaced the depot since its log was listed."""
         depot_id = str(latest_table(self.location, "depot").metadata().id)
         commits, known = DeltaRsLog(self.location).commits(version, version), self.listed.fingerprints.get(version)
         if depot_id != self.listed.depot_id or any(is_other(commit.fingerprint, known) for commit in commits):
             raise DepotChanged(
-                f"another table took the place of the depot {self.location} while it was read",
-                "Nothing of that was written. Bring the depot back, or begin a new ledger (--ledger).",
+                f"the depot {self.location} was replaced by another table while it was read",
+                "Nothing was written. Bring the depot back, or begin a new ledger (--ledger).",
             )
 
     def _require_feed(self, version: int) -> None:
-        """Refuse a version that did more than append while the feed was off: rows it kept would look like new ones."""
+        """Raise DepotUnreadable for a version that changed rows while the feed was off: old rows would look new."""
         with reading(self.depot.table_uri, "depot"):
             properties = DeltaTable(self.depot.table_uri, version=version).metadata().configuration
         if properties.get("delta.enableChangeDataFeed") != "true":
             raise DepotUnreadable(
-                f"depot version {version} changed rows while its change feed was off: what it added cannot be told",
-                f'Begin a new ledger (--ledger) behind it: start_from = "version:{version + 1}".',
+                f"depot version {version} changed rows while the change data feed was off, so its new rows are unknown",
+                f'Begin a new ledger (--ledger) after it: start_from = "version:{version + 1}".',
             )
 
     def _slice(
@@ -124,12 +124,12 @@ class EmbeddedArrivals:
         except (DeltaError, pa.ArrowException, OSError) as error:
             raise DepotUnreadable(
                 f"the change feed of depot versions {first} to {last} cannot be read: {first_line(error)}",
-                'Bring their log and files back; or begin a new ledger (--ledger) with start_from = "version:N", where '
-                "`windrow doctor` says from which version on the depot can be read.",
+                'Bring back their log and files; or begin a new ledger (--ledger) with start_from = "version:N". '
+                "`windrow doctor` shows the first version that can be read.",
             ) from error
 
     def _mapped(self, feed: pa.Table) -> pa.Table:
-        """Return the feed with the columns of a message, if the depot has others."""
+        """Return the feed with its depot columns mapped to those of a message."""
         if self.conversion.mapping is None:
             return feed
         mapped = self.conversion.apply(feed.drop_columns([name for name in FEED_COLUMNS if name in feed.column_names]))
@@ -139,7 +139,7 @@ class EmbeddedArrivals:
 
 
 class EmbeddedEngine(DepotAndLedger):
-    """Reads and commits with delta-rs, which knows tables by their paths."""
+    """Reads and commits with delta-rs; tables are paths."""
 
     name = "embedded"
     session_at_work = None
@@ -147,7 +147,7 @@ class EmbeddedEngine(DepotAndLedger):
     def __init__(self, settings: Settings, rows: bool = False) -> None:
         """Remember where the tables are; nothing is opened yet. Raises EngineUnavailable for catalog names.
 
-        With `rows` a depot that holds no messages is read as its rows are.
+        With `rows`, the rows of a depot without messages are read unchanged.
         """
         super().__init__(settings, rows)
         self._depot, self._ledger = _path(settings.depot), _path(settings.ledger)
@@ -167,7 +167,7 @@ class EmbeddedEngine(DepotAndLedger):
     def create_ledger(self, first: pa.Table, keep: str) -> None:
         """Create the ledger with its first rows in one commit, unless it exists.
 
-        Raises ExpressionError for a mapping that only Spark can run, before anything is made.
+        Raises ExpressionError for a mapping that only Spark can run, before anything is created.
         """
         Conversion.of(self._settings, self.depot(), self._as_rows).require_embedded()
         create_ledger(self._ledger, first, keep)
@@ -186,7 +186,7 @@ class EmbeddedEngine(DepotAndLedger):
         return self._depot if table == "depot" else self._ledger
 
     def table_maintenance(self, table: str, location: str | None = None) -> TableMaintenance:
-        """Return what looks after the files of `depot` or `ledger`, of the engine's own or of one at another place."""
+        """Return the maintenance of the engine's `depot` or `ledger`, or of such a table at another `location`."""
         return DeltaRsMaintenance(self.path_of(table) if location is None else _path(location), table)
 
     def open_input(self, file: str, format_: str) -> Input:
@@ -238,7 +238,7 @@ class EmbeddedEngine(DepotAndLedger):
         return mapped.rows
 
     def live(self) -> Live:
-        """Read the live rows, by the files they lie in."""
+        """Read the live rows, file by file."""
         files, location = self._cache.opened, self._ledger
         snapshot = latest_snapshot(location, "ledger", None if files is None else files.snapshot)
         if files is None or files.snapshot is not snapshot:
@@ -264,11 +264,11 @@ class EmbeddedEngine(DepotAndLedger):
         return process_on_driver(task, arrived, live, needed(task, arrived))
 
     def commit_form(self, processed: MicrobatchResult) -> str:
-        """Return that it is one transaction of delta-rs."""
+        """Return the form: one transaction of delta-rs."""
         return TRANSACTION
 
     def merge(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
-        """Replace the files that prime read, as far as their rows changed: Delta's conflict check is the fence."""
+        """Replace the files whose rows changed; the fence is Delta's check that nobody else removed them."""
         rows, files = processed.rows, live.open
         if not (isinstance(rows, pa.Table) and isinstance(files, LedgerFiles)):
             raise BrokenPromise("the live rows were read by their files, and processed here")
@@ -289,14 +289,14 @@ def embedded_schema(location: str, table: DeltaTable) -> pa.Schema:
     """Return the columns of a ledger. Raises TableRefused for another table, and for one that only Spark can read."""
     partitions: list[str] = table.metadata().partition_columns
     if "state" not in partitions:
-        raise TableRefused(f"{location} is a Delta table, but no ledger", "Give the path of a ledger.")
+        raise TableRefused(f"{location} is a Delta table, but not a ledger", "Give the path of a ledger.")
     columns = pa.schema(table.schema().to_arrow())
     schema = ledger_schema_of(columns)
     require_ledger(location, columns.names, schema)
     if beyond := beyond_files(table):
         raise TableRefused(
-            f"the ledger at {location} has {beyond}, with which its files alone do not say what its rows are",
-            "Run it with --engine spark; a ledger as Windrow makes it has no such feature.",
+            f"the ledger at {location} has {beyond}, which the embedded engine cannot read",
+            "Run it with --engine spark. Windrow does not enable such a feature itself.",
         )
     return schema
 
@@ -312,9 +312,9 @@ def _path(location: str) -> str:
 
 
 class Counted:
-    """A stream of rows that counts what passes, and lets no text pass that no reader of the depot could read.
+    """A stream of rows that counts them and refuses text that is not UTF-8, which readers of the depot cannot read.
 
-    What it raises goes through the writer, which makes another error of it: `failure` keeps it.
+    The writer turns an error of the stream into another one, so `failure` keeps the original.
     """
 
     def __init__(self, source: pa.RecordBatchReader, file: str, progress: Callable[[int], None]) -> None:
@@ -338,14 +338,14 @@ class Counted:
             raise
         except (pa.ArrowException, OSError) as error:
             self.failure = FileRefused(
-                f"{self._file} cannot be read to its end: {first_line(error)}", "Nothing of it is in the depot."
+                f"{self._file} cannot be read to its end: {first_line(error)}", "Nothing of it was added to the depot."
             )
             raise self.failure from error
 
 
 @contextmanager
 def _rows(given: Input, after: int | None) -> Iterator[pa.RecordBatchReader]:
-    """Read the rows of an input; of a Delta table that was ingested before only the inserted ones since."""
+    """Read the rows of an input; with `after`, only the rows that a Delta table added after this version."""
     opened = given.handle
     if isinstance(opened, ParquetFile):
         yield pa.RecordBatchReader.from_batches(given.schema, opened.iter_batches())
@@ -363,7 +363,7 @@ def _rows(given: Input, after: int | None) -> Iterator[pa.RecordBatchReader]:
 
 
 def without_feed(file: str, after: int, error: Exception) -> FileRefused:
-    """Return the error for a table that has grown since a version, which nobody can tell by its change feed."""
+    """Return the error for a table that has grown since a version but has no readable change feed."""
     return FileRefused(
         f"{file} has grown since version {after}, and its change feed cannot be read: {first_line(error)}",
         "Switch the feed on (delta.enableChangeDataFeed = true) before it grows, or ingest into a new depot.",
@@ -375,6 +375,6 @@ def added_rows(feed: pa.Table, file: str) -> pa.Table:
     inserted = pc.equal(feed[CHANGE], "insert")
     if not pc.all(inserted).as_py() and feed.num_rows:
         raise FileRefused(
-            f"{file} has deleted or updated rows since it was ingested", "Only what a table adds can be ingested."
+            f"{file} has deleted or updated rows since it was ingested", "Only added rows can be ingested."
         )
     return feed.filter(inserted).drop_columns(list(FEED_COLUMNS))

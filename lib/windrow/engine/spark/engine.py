@@ -1,11 +1,11 @@
-"""The Spark engine: the depot's change feed as a stream, and commits by Spark. Public APIs only.
+"""The Spark engine: it streams the depot's change feed and commits with Spark, through public APIs only.
 
-Inside `foreachBatch` everything happens on the session of the batch, which is a clone of the one that started the
-stream: a MERGE through the parent would not see its settings. On Spark Connect `foreachBatch` runs in a process of the
-server; what it did is read from the ledger's history.
+Inside `foreachBatch` everything uses the session of the batch, which is a clone of the one that started the stream: a
+MERGE through the parent would not see its settings. On Spark Connect `foreachBatch` runs in a process of the server, so
+its results are read from the ledger's history.
 
-Tables are paths or catalog names, and Spark writes all of them. The log of one on a disk of this machine is read with
-delta-rs, which takes milliseconds; elsewhere Spark is asked.
+Tables are paths or catalog names, and Spark writes all of them. The log of a table on a local disk is read with
+delta-rs, which takes milliseconds; other logs are read with Spark.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from windrow.model.commits import CHANGE, FEED_COLUMNS
 from windrow.model.step import Task
 
 ASKING = "windrow-asks-whether-delta-skips-this"
-EVERY_FILE = 2_147_483_647  # a rate limit would split commits, and what is read by version would lose the second half
+EVERY_FILE = 2_147_483_647  # a rate limit would split commits, and reading by version would lose the second half
 
 
 class SparkEngine(SparkTables):
@@ -64,16 +64,16 @@ class SparkEngine(SparkTables):
             table = self._log(_file(file)).table() if format_ == "delta" else None
             reader = self._root.read.format(format_)
             frame = (reader if table is None else reader.option("versionAsOf", table.version)).load(_file(file))
-        except Exception as error:  # what the reader of a format raises comes through as it is
+        except Exception as error:  # the reader of a format may raise anything
             raise FileRefused(
                 f"{file} cannot be read as {format_}: {first_line(error)}", "Check the file and --format."
             ) from error
         return Input(file, format_, plain(frame.limit(0).toArrow()).schema, table, frame)
 
     def transaction(self, application: str, upto: int) -> int | None:
-        """Return the version that the depot's log recorded for a transaction id; elsewhere than locally `upto` at most.
+        """Return the last version recorded in the depot's log for a transaction id; not locally, at most `upto`.
 
-        There Delta tells which versions it would skip: as many questions as `upto` has binary digits.
+        There a binary search asks Delta which versions it would skip.
         """
         path = self._path(self._depot)
         if path is not None:
@@ -82,9 +82,9 @@ class SparkEngine(SparkTables):
         return below - 1 if below else None
 
     def _skips(self, transaction: tuple[str, int]) -> bool:
-        """Ask Delta whether it skips an append with this transaction id, by one that cannot succeed.
+        """Find out whether Delta skips an append with this transaction id, by an append that cannot succeed.
 
-        Delta looks at the id first. Then the driver refuses the codec, before any task; the row would fail as well.
+        Delta checks the id first. Then the driver refuses the codec before any task starts; the row would fail too.
         """
         row = self._root.range(1).select(F.raise_error(F.lit(ASKING)).cast("string").alias("source"))
         try:
@@ -129,7 +129,7 @@ class SparkEngine(SparkTables):
         return appended
 
     def _rows(self, given: Input, after: int | None) -> DataFrame:
-        """Return the rows of an input; of a Delta table that was ingested before only the inserted ones since."""
+        """Return the rows of an input; with `after`, only the rows that a Delta table added after this version."""
         if after is None:
             return cast("DataFrame", given.handle)
         upto = cast("Table", given.table).version
@@ -143,9 +143,9 @@ class SparkEngine(SparkTables):
         return feed.drop(*FEED_COLUMNS)
 
     def live(self) -> Live:
-        """Read the control rows of the latest version; what is open is read when it is asked for.
+        """Read the control rows of the latest version; the open rows are read later, on demand.
 
-        They are known after a commit of this engine, and once they were read, as long as nobody made another one.
+        After a commit of this engine, and after a read, they are known until somebody else commits.
         """
         latest = self._log(self._ledger).latest()
         if latest is None:
@@ -166,10 +166,10 @@ class SparkEngine(SparkTables):
         return live
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> pa.Table | None:
-        """Stream what the depot added after `after`, with a fresh checkpoint: the ledger is the checkpoint."""
+        """Stream the versions after `after` with a fresh checkpoint, because the ledger is the real checkpoint."""
         self._keep_read(after, upto)
         commits = self._log(self._depot).commits(after)
-        added(commits, after, upto)  # raises before the stream does when a version is gone
+        added(commits, after, upto)  # raises before the stream does if a version is gone
         take = Take(self, after + 1, handle)
         feed = (
             self._root.readStream.format("delta")
@@ -188,7 +188,7 @@ class SparkEngine(SparkTables):
         return self._history(after) if self.remote else None
 
     def take(self, frame: DataFrame, begin: int, handle: Callable[[Arrivals], None]) -> int:
-        """Handle one frame of the stream on its own session; return where the next frame begins."""
+        """Handle one frame of the stream on the frame's session; return the version at which the next one begins."""
         self._session = frame.sparkSession
         try:
             table = self.depot()
@@ -212,7 +212,7 @@ class SparkEngine(SparkTables):
         return arrivals.last + 1
 
     def _history(self, after: int) -> pa.Table:
-        """Return the history of the microbatches that read the depot beyond `after`."""
+        """Return the history of the microbatches that read depot versions after `after`."""
         rows = self._session.sql(
             f"SELECT * FROM {reference(self._ledger)} "
             f"WHERE state = 'microbatch' AND kind = 'data' AND depot_version > {after:d} ORDER BY microbatch"
@@ -237,7 +237,7 @@ class SparkEngine(SparkTables):
         return process_on_executors(task, self.executor_input(arrived, live.schema, task.microbatch), live, asked)
 
     def executor_input(self, arrived: Slice | None, schema: pa.Schema, microbatch: int) -> ExecutorInput:
-        """Return what arrived as frames, for the ledger with some columns."""
+        """Return the arrived messages and other rows as frames, for a ledger with columns `schema`."""
         if arrived is not None and arrived.path == "executors":
             there = cast("FramesArrived", arrived)
             return ExecutorInput(there.frame, there.rows, there.extra_frames(microbatch, schema))
@@ -247,13 +247,13 @@ class SparkEngine(SparkTables):
         return ExecutorInput(frame_of(self._session, messages), messages.num_rows, frames)
 
     def commit_form(self, processed: MicrobatchResult) -> str:
-        """Return how `merge` will commit what was processed: an overwrite writes all that is open, so it was read."""
+        """Return how `merge` will commit: an overwrite rewrites all open batches, so they must have been read."""
         if self._takes_settings is None:
             self._takes_settings = takes(self._session, BEYOND)
         return OVERWRITE if processed.whole and self._takes_settings else MERGE
 
     def merge(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
-        """Commit what was processed in one transaction of Spark, fenced by the token."""
+        """Commit the result in one Spark transaction, fenced by the token."""
         self._known = None
         try:
             with self._lock(self._ledger, self._settings.durable):
@@ -265,12 +265,12 @@ class SparkEngine(SparkTables):
         return merged
 
     def commit(self, live: Live, token: str, note: str, form: str) -> SparkCommit:
-        """Return how to commit what follows from the live rows."""
+        """Return the commit that replaces these live rows."""
         return SparkCommit(self._session, self._ledger, live, token, note, form)
 
 
 class FramesArrived(Slice, Protocol):
-    """A slice whose messages the executors have."""
+    """A slice whose messages are on the executors."""
 
     @property
     def frame(self) -> DataFrame:
@@ -278,10 +278,10 @@ class FramesArrived(Slice, Protocol):
 
     @property
     def rows(self) -> int:
-        """Return how many there are."""
+        """Return the number of messages."""
 
     def extra_frames(self, microbatch: int, schema: pa.Schema) -> list[DataFrame]:
-        """Return the ledger rows that come of a raw depot beside messages, with `known`."""
+        """Return the other ledger rows that a raw depot gives, with `known`."""
 
 
 def _rows(arrived: Slice | None) -> int:
@@ -294,7 +294,7 @@ def _rows(arrived: Slice | None) -> int:
 
 
 def _after(live: Live, rows: Rows, control: pa.Table) -> Live | None:
-    """Return the live rows after a commit, None where the driver does not know them."""
+    """Return the live rows after a commit, None if the driver does not know them."""
     here, opened, names = isinstance(rows, pa.Table), live.open, control.schema.names
     if not isinstance(opened, SparkOpen) or tables.is_of_topology(names) or (tables.is_over_raw(names) and not here):
         return None
@@ -314,10 +314,10 @@ def _after(live: Live, rows: Rows, control: pa.Table) -> Live | None:
     return Live(pa.concat_tables([stay(live.rows), new.filter(is_control)]).combine_chunks(), next_open, version)
 
 
-# Expressions give the same values whatever the session is set to: what they read without a zone is UTC.
+# Expressions give the same values whatever the session's settings; times without a zone are UTC.
 ALIKE = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
 
 
 def _file(path: str) -> str:
-    """Return a path of an input as Spark wants it: its own working directory may be another one."""
+    """Return the absolute path of an input, because Spark may have another working directory."""
     return path if "://" in path else str(Path(path).resolve())
