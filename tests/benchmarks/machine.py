@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-PACKAGES = ("windrow", "pyspark", "delta-spark", "deltalake", "pyarrow", "numpy", "numba")
+PACKAGES = ("windrow-delta", "pyspark", "delta-spark", "deltalake", "pyarrow", "numpy", "numba")
 
 
 def facts() -> dict[str, object]:
