@@ -25,7 +25,7 @@ FILES = {
     "blank path": (b'ledger = " "', "ledger = ' '"),
     "NUL in a path": (b'ledger = "a\\u0000"', "ledger = "),
     "one place": (b'depot = "a"\nledger = "a/"', "overlap"),
-    "one in the other": (b'depot = "a"\nledger = "a/b"', "in one place"),
+    "one in the other": (b'depot = "a"\nledger = "a/b"', "overlap"),
     "no messages": (b"max_messages = 0", "max_messages = 0"),
     "half a message": (b"max_messages = 1.5", "max_messages = 1.5"),
     "many messages": (b'max_messages = "many"', "max_messages = 'many'"),
