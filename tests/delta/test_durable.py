@@ -400,7 +400,7 @@ class TestRecover:
         """
         A table that is no ledger is refused.
         """
-        with pytest.raises(TableRefused, match="no ledger"):
+        with pytest.raises(TableRefused, match="not a ledger"):
             recover(Settings(depot=worked.ledger, ledger=worked.depot, engine="embedded"))
         assert aside(worked.depot) == []
 
