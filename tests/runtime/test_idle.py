@@ -53,7 +53,7 @@ class Java:
         tables = ("--depot", world.depot, "--ledger", world.ledger, "--engine", "spark")
         return subprocess.run(
             [sys.executable, "-m", "windrow", "run", *options, *tables],
-            env=without | {"PATH": path, "WINDROW_IDLE_GRACE": "never"} | environment,
+            env=without | {"PATH": path, "WINDROW_IDLE_TIMEOUT": "never"} | environment,
             capture_output=True,
             text=True,
             check=False,
@@ -107,7 +107,7 @@ class TestCommand:
         That there is no Java at all is an error also where a run would find nothing to do.
         """
         environment = {"PATH": str(tmp_path / "empty"), "HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "lib")}
-        environment["WINDROW_IDLE_GRACE"] = "never"
+        environment["WINDROW_IDLE_TIMEOUT"] = "never"
         command = [sys.executable, "-m", "windrow", "run", "--once", "--engine", "spark", "--depot", world.depot]
         done = subprocess.run(
             [*command, "--ledger", world.ledger], cwd=tmp_path, env=environment, capture_output=True, check=False

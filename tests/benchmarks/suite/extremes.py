@@ -57,7 +57,7 @@ def once(conditions: Conditions, depot: str, ledger: str, engine: str) -> proces
     """Run the command that batches what is new."""
     places = ("--depot", conditions.directory / depot, "--ledger", conditions.directory / ledger)
     asked = processes.windrow("run", "--once", "--engine", engine, *places)
-    return processes.run(asked, {"WINDROW_IDLE_GRACE": GRACE})
+    return processes.run(asked, {"WINDROW_IDLE_TIMEOUT": GRACE})
 
 
 def touched(conditions: Conditions) -> Iterator[Row]:

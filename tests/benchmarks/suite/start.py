@@ -40,7 +40,7 @@ def measure(conditions: Conditions) -> Iterator[Row]:
 
     def command(name: str) -> Run:
         def run() -> float:
-            done = processes.run(commands[name], {"WINDROW_IDLE_GRACE": "never"})
+            done = processes.run(commands[name], {"WINDROW_IDLE_TIMEOUT": "never"})
             if name == NOTHING_TO_DO:
                 programs.update(done.programs)
             return done.seconds

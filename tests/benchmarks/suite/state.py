@@ -40,7 +40,7 @@ def memory(conditions: Conditions, few: int, many: int) -> Row:
     messages, most = conditions.size(MESSAGES, 100), conditions.size(MOST, 10)
     environment = {
         "WINDROW_MAX_DRIVER_MESSAGES": str(most),
-        "WINDROW_IDLE_GRACE": "never",
+        "WINDROW_IDLE_TIMEOUT": "never",
         "WINDROW_RULES": json.dumps(ledgers.RULES),
     }
     held = {}
