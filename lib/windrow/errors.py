@@ -1,9 +1,9 @@
-"""Every error Windrow raises on purpose, as one tree.
+"""Windrow's errors and their codes, as one tree.
 
 ::
 
     WindrowError
-    ├── UsageError                 the caller can mend it (exit status 2)
+    ├── UsageError                 the caller can fix it (exit status 2)
     │   ├── SettingsError          WINDROW-SETTINGS
     │   ├── RulesError             WINDROW-RULES
     │   ├── ExpressionError        WINDROW-EXPRESSION
@@ -43,7 +43,7 @@
         ├── ExpectationBroken      WINDROW-EXPECTATION-BROKEN
         └── BrokenPromise          WINDROW-BROKEN-PROMISE
 
-An error carries what happened and what to do next; it is put into words once, at the edge.
+An error carries a message and a hint that says what to do. Only the command line and programs print it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class WindrowError(Exception):
     retryable: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
-        """Take the code from the class's name, unless it has its own: what is below a branch; kinds of it share it."""
+        """Derive the code from the class name, unless the class sets one; subclasses of an error share its code."""
         if "code" not in vars(cls) and cls.__mro__[2] is WindrowError:
             words = re.findall("[A-Z][a-z]+", cls.__name__.removesuffix("Error"))
             cls.code = "-".join(["WINDROW", *words]).upper()
@@ -74,13 +74,13 @@ class WindrowError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        """Give code, message and hint on one or two lines."""
+        """Return code, message and hint on one or two lines."""
         first = f"{self.code}: {self.message}"
         return f"{first}\n{self.hint}" if self.hint else first
 
 
 class UsageError(WindrowError):
-    """The caller asked for something that cannot be done; asking again changes nothing."""
+    """The caller asked for something that cannot be done; trying again does not help."""
 
 
 class OutsideError(WindrowError):
@@ -88,29 +88,29 @@ class OutsideError(WindrowError):
 
 
 class SettingsError(UsageError):
-    """A setting has no meaning, or nobody knows its name: `setting` is that name, part by part, where it is known."""
+    """A setting is unknown or has an invalid value; `setting` is its name, part by part, if it is known."""
 
     setting: tuple[str, ...] = ()
 
 
 class RulesError(UsageError):
-    """A rule of batching is out of its range."""
+    """A batching rule is out of range."""
 
 
 class ExpressionError(UsageError):
-    """A column expression cannot be read, or not on this engine."""
+    """A column expression cannot be parsed, or is not supported on this engine."""
 
 
 class MessagesError(UsageError):
-    """A table of messages lacks a column or holds it in another type."""
+    """A table of messages lacks a column, or a column has the wrong type."""
 
 
 class MissingExtra(UsageError):
-    """A feature needs packages of an extra that is not installed."""
+    """A feature needs an extra that is not installed."""
 
 
 class EngineUnavailable(UsageError):
-    """The engine asked for cannot run here."""
+    """The requested engine cannot run here."""
 
     code = "WINDROW-ENGINE"
 
@@ -122,11 +122,11 @@ class FileRefused(UsageError):
 
 
 class NotFound(UsageError):
-    """No batch, message or version answers to what was asked for."""
+    """There is no such batch, message or version."""
 
 
 class OutputRefused(UsageError):
-    """A file cannot be written there, or not in this format."""
+    """An output file cannot be written, or not in this format."""
 
     code = "WINDROW-OUTPUT"
 
@@ -138,29 +138,29 @@ class StartFromChanged(UsageError):
 
 
 class Paused(UsageError):
-    """The ledger was paused, and this would change it."""
+    """The ledger is paused, and the command would change it."""
 
 
 class MessageRefused(UsageError):
-    """A message that was to be sent is none, or is too large. Nothing of it was sent."""
+    """A message to send is invalid or too large. It was not sent."""
 
     code = "WINDROW-MESSAGE"
 
 
 class ProducerClosed(UsageError):
-    """A producer is closed, or was when a message of it could still not be committed."""
+    """A producer is closed, or was closed before a message could be committed."""
 
 
 class ProducerInUse(UsageError):
-    """In this process a producer of this id is open with other settings, or this one is a copy in a forked process."""
+    """A producer with this id is already open with other settings, or this one is a copy in a forked process."""
 
 
 class OtherInput(UsageError):
-    """The input of `windrow produce` is not the one from which its producer has sent so far."""
+    """The input of `windrow produce` differs from the input that its producer has sent so far."""
 
 
 class TopologyRefused(UsageError):
-    """A topology is declared as none can be, or one of its functions returned what its state cannot take."""
+    """A topology is declared wrongly, or one of its functions returned rows that do not fit its state."""
 
     code = "WINDROW-TOPOLOGY"
 
@@ -170,23 +170,23 @@ class TableMissing(OutsideError):
 
 
 class TableRefused(OutsideError):
-    """A Delta table is there, but it is none of ours or of another schema version."""
+    """A Delta table exists, but Windrow did not create it, or it has another schema version."""
 
 
 class TableUnreadable(OutsideError):
-    """A Delta table is there, but its log or a file of it is damaged, gone, or not ours to read."""
+    """A Delta table exists, but its log or one of its files is damaged, missing or not readable."""
 
     retryable = True
 
 
 class TableUnwritable(OutsideError):
-    """Nothing can be written to a table: the disk is full or read-only, or the rights are missing."""
+    """A table cannot be written: the disk is full or read-only, or permissions are missing."""
 
     retryable = True
 
 
 class NotKept(TableUnwritable):
-    """The disk failed to keep a commit that stands in the log: a power cut may take it."""
+    """A commit is in the log, but syncing it to disk failed: a power cut may remove it."""
 
     retryable = False
 
@@ -196,21 +196,21 @@ class OtherDepot(OutsideError):
 
 
 class DepotChanged(OutsideError):
-    """Somebody deleted from, updated or set back a depot, which must only grow."""
+    """Rows of the depot were deleted or updated, or it was restored to an older version; a depot must only grow."""
 
 
 class DepotUnreadable(OutsideError):
-    """A version that must be read next is no longer, or not yet, in the depot's change feed."""
+    """The next version to read is no longer, or not yet, in the depot's change data feed."""
 
 
 class ShortRead(OutsideError):
-    """The change feed gave another number of rows than the depot's own commit says it added."""
+    """The change data feed gave another number of rows than the depot's commit added."""
 
     retryable = True
 
 
 class LedgerMoved(OutsideError):
-    """Somebody else committed to the ledger between our prime and our commit."""
+    """Another driver committed to the ledger between prime and commit."""
 
     retryable = True
 
@@ -222,31 +222,31 @@ class PhaseTimeout(OutsideError):
 
 
 class LedgerBehind(OutsideError):
-    """The ledger stands before the begin of the stream that is read: it was restored or made anew."""
+    """The ledger is behind the start of the stream, because it was restored or created again during the run."""
 
     retryable = True
 
 
 class LedgerRestored(OutsideError):
-    """Closed batches that were handed out were taken back: RESTORE, a new ledger at the place, rows deleted."""
+    """Closed batches that a reader received are gone: a RESTORE, a new ledger at the same place, deleted rows."""
 
 
 class TableLocked(OutsideError):
-    """Another process kept the lock of a local table for too long."""
+    """Another process held the lock of a local table for too long."""
 
     retryable = True
 
 
 class MicrobatchFailed(OutsideError):
-    """A microbatch failed as often as `retries` allows."""
+    """A microbatch failed more often than `retries` allows."""
 
 
 class ProducerFenced(OutsideError):
-    """Another process writes under the id of this producer, which therefore stopped."""
+    """Another process writes with the id of this producer, so this producer stopped."""
 
 
 class ProducerFull(OutsideError):
-    """The buffer of a producer had no room for a message: the depot takes less than is sent."""
+    """The buffer of a producer is full: messages are sent faster than the depot accepts them."""
 
 
 class DeliveryTimeout(OutsideError):
@@ -254,42 +254,44 @@ class DeliveryTimeout(OutsideError):
 
 
 class BrokerRefused(OutsideError):
-    """A broker refuses the bridge, or the bridge the broker: credentials, certificates, rights, the client's id."""
+    """The broker rejected the bridge, or the bridge the broker: credentials, certificates, permissions, client id."""
 
 
 class FileUnreadable(OutsideError):
-    """A file to check cannot be read, or not to its end."""
+    """A file to check cannot be read completely."""
 
 
 class ExpectationBroken(OutsideError):
-    """An expectation could not be run, so that nobody knows whether it holds."""
+    """An expectation could not be checked."""
 
 
 class BrokenPromise(OutsideError):
-    """A check of our own failed, before or after a commit. This is a bug."""
+    """An internal check failed, before or after a commit. This is a bug."""
 
 
 def require(holds: bool, promise: str) -> None:
-    """Raise BrokenPromise unless `holds`: used in pairs, before something is written and after it was."""
+    """Raise BrokenPromise unless `holds`. Checks come in pairs: before something is written, and after."""
     if not holds:
         raise BrokenPromise(promise, "Please report this. `windrow verify` says whether the ledger is sound.")
 
 
 def first_line(error: BaseException) -> str:
-    """Return what an error of another library says, in one line of at most 400 characters.
+    """Return the message of another library's error, in one line of at most 400 characters.
 
-    A bridge to Java says it in its second line, or further down where a cause has an error class of Spark's; delta-rs
-    puts each cause on a line of its own, in colours.
+    The bridge to Java has it in the second line, or further down in a cause with an error class of Spark. delta-rs puts
+    each cause on a separate line, in colours.
     """
     lines = [line.strip() for line in COLOUR.sub("", str(error)).splitlines() if line.strip()]
-    said = [line for line in lines if not line.startswith("An error occurred while calling")]
-    classified = [line for line in said if line.startswith("Caused by: ") and ": [" in line]
-    ours = [line[line.index("WINDROW-") :] for line in said if "WINDROW-" in line]  # from a Python worker of Spark
-    if said and "awaitResult" in said[0]:  # another thread failed, and PySpark keeps its error, or has it in the text
+    messages = [line for line in lines if not line.startswith("An error occurred while calling")]
+    classified = [line for line in messages if line.startswith("Caused by: ") and ": [" in line]
+    ours = [line[line.index("WINDROW-") :] for line in messages if "WINDROW-" in line]  # from a Python worker of Spark
+    if (
+        messages and "awaitResult" in messages[0]
+    ):  # another thread failed: PySpark has its error as the cause, or in the text
         if isinstance(cause := getattr(error, "_cause", None), BaseException):
             return first_line(cause)
-        said = [line for line in said if line.startswith("Caused by: ")] or said
-    first = (ours or classified or said or [type(error).__name__])[0].removeprefix("Caused by: ").removeprefix(": ")
-    causes = [line.removeprefix(CAUSE) for line in said[1:] if line.startswith(CAUSE)]
+        messages = [line for line in messages if line.startswith("Caused by: ")] or messages
+    first = (ours or classified or messages or [type(error).__name__])[0].removeprefix("Caused by: ").removeprefix(": ")
+    causes = [line.removeprefix(CAUSE) for line in messages[1:] if line.startswith(CAUSE)]
     whole = ": ".join([first, *causes])
     return whole if len(whole) <= LONGEST_LINE else f"{whole[:LONGEST_LINE]}..."

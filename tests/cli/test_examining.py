@@ -48,7 +48,7 @@ class TestDoctor:
         (tmp_path / "windrow.toml").write_text("retires = 3\n")
         said = windrow("doctor")
         assert said.status == 1
-        assert "WINDROW-SETTINGS: windrow.toml, line 1: nobody knows the setting 'retires'" in said.out
+        assert "WINDROW-SETTINGS: windrow.toml, line 1: unknown setting 'retires'" in said.out
         assert "Python 3" in said.out
 
     def test_starts_no_jvm(self, filled: Command, tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ class TestCheck:
             (SETTINGS.replace("int64", "integer"), "windrow.toml, line 12: [format] field 'value': there is no type"),
             (SETTINGS.replace("int64", 'integer" # "'), "Did you mean 'int32'?"),
             (SETTINGS.replace("csv", "tsv"), "windrow.toml, line 8: format.type = 'tsv'"),
-            (SETTINGS.replace('type = "csv"', "delimeter = ';'"), "windrow.toml, line 8: nobody knows the setting"),
+            (SETTINGS.replace('type = "csv"', "delimeter = ';'"), "windrow.toml, line 8: unknown setting"),
             (SETTINGS.replace('"csv"', '"csv"\nquote = ","'), "windrow.toml, line"),
             (SETTINGS.replace('"name"', '"nmae"'), "[depot.columns] key"),
             ("", "[format] says no type"),

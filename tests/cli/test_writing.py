@@ -129,7 +129,7 @@ class TestRawFiles:
         assert (said.status, "does not hold raw chunks" in said.err) == (3, True)
         assert windrow("ingest", "a", "--format", "csv").status == 0
         said = windrow("ingest", "messages.parquet")
-        assert (said.status, "holds raw chunks, no messages" in said.err) == (3, True)
+        assert (said.status, "holds raw chunks, not messages" in said.err) == (3, True)
         assert windrow("ingest", "messages.parquet", "--raw-source", "a").status == 2
         assert "length-prefixed" in windrow("ingest", "a", "--format", "xml").err
         (tmp_path / "a").write_bytes(b"1,2\n3,4\n")

@@ -158,7 +158,7 @@ class TestMend:
             status(worked.depot, worked.ledger, NOW)
         worked.runner(engine).once()
         assert set(names) <= set(aside(worked.ledger))
-        assert f"the ledger at {worked.ledger} goes on from version" in caplog.text
+        assert f"the ledger at {worked.ledger} continues from version" in caplog.text
         assert_sound(worked)
         assert worked.canonical() == worked.expected()
 
@@ -402,7 +402,7 @@ class TestRecover:
         """
         A table that is no ledger is refused.
         """
-        with pytest.raises(TableRefused, match="no ledger"):
+        with pytest.raises(TableRefused, match="not a ledger"):
             recover(Settings(depot=worked.ledger, ledger=worked.depot, engine="embedded"))
         assert aside(worked.depot) == []
 

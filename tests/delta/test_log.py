@@ -72,7 +72,7 @@ class TestMarks:
         DeltaTable(world.depot).optimize.compact()
         for log_ in (DeltaRsLog(world.depot), SparkLog(spark, f"delta.`{world.depot}`")):
             commits = log_.commits()
-            assert len({commit.mark for commit in commits}) == 4
+            assert len({commit.fingerprint for commit in commits}) == 4
             assert log_.commits(2) == commits[2:]
             assert [(commit.version, commit.rows) for commit in commits] == [(0, 0), (1, 1), (2, 1), (3, 0)]
 
@@ -85,7 +85,7 @@ class TestMarks:
         for file in (tmp_path / "copy" / "_delta_log").iterdir():
             os.utime(file, (1, 1))
         ours, theirs = (DeltaRsLog(str(place)).commits() for place in (world.depot, tmp_path / "copy"))
-        assert [commit.mark for commit in ours] == [commit.mark for commit in theirs]
+        assert [commit.fingerprint for commit in ours] == [commit.fingerprint for commit in theirs]
 
     @pytest.mark.parametrize(
         ("found", "known", "other"),

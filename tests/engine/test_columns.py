@@ -142,7 +142,7 @@ class TestRefused:
             rows.set_column(at, "event_time", seconds),
             configuration={"delta.enableChangeDataFeed": "true"},
         )
-        with pytest.raises(ExpressionError, match=r"event_time: the depot has it as a number"):
+        with pytest.raises(ExpressionError, match=r"event_time: the column holds numbers"):
             world.runner(embedded)
         world.runner(embedded, depot_columns={"event_time": "timestamp_seconds(event_time)"}).once()
         assert world.history()[0]["messages_read"] == 30
@@ -275,7 +275,7 @@ class TestBytes:
         """
         binary_rows(world, "Body")
         world.runner(embedded, depot_columns={"payload": first}).once()
-        with pytest.raises(MessagesError, match="the ledger holds them as"):
+        with pytest.raises(MessagesError, match="the ledger stores"):
             world.runner(embedded, depot_columns={"payload": then})
         assert world.runner(embedded, depot_columns={"payload": first}).once().microbatches == []
 

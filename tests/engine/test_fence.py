@@ -220,7 +220,7 @@ class TestRunner:
                 raise LedgerMoved("so it looks", "It did not.")
 
         runner = world.probed(embedded, refuse, retries=1)
-        with pytest.raises(MicrobatchFailed, match="stands as it was primed"):
+        with pytest.raises(MicrobatchFailed, match="as if it had changed"):
             runner.once() if published else runner.tick(to=NOW + HOUR)
         assert next(commits) == 2
 

@@ -10,7 +10,7 @@ from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import NOW, message
 from windrow.engine.embedded import ledger_files as files
-from windrow.engine.embedded.ledger_files import Parts
+from windrow.engine.embedded.ledger_files import FileCache
 from windrow.errors import TableRefused
 from windrow.runtime.progress import prime
 
@@ -100,7 +100,7 @@ class TestParts:
         """
         Rows of files that the table no longer has are forgotten, and all of them when they are too large together.
         """
-        parts, rows = Parts(1_000), pa.table({"n": [1, 2]})
+        parts, rows = FileCache(1_000), pa.table({"n": [1, 2]})
         parts["a"] = parts["b"] = rows
         parts.only(["b", "c"])
         assert (parts["a"], parts["b"], parts["c"]) == (None, rows, None)
@@ -144,7 +144,7 @@ class TestKept:
         world.publish([message(key="open", event_time=LATER, received_at=LATER)])
         engine = world.engine(embedded, idle_timeout="never")
         world.runner(embedded, engine).once()
-        parts = engine._parts._rows.values()
+        parts = engine._cache._rows.values()
         held = {buffer.address: buffer.size for part in parts for column in part.columns for buffer in buffers(column)}
         assert sum(part.num_rows for part in parts) >= 3
         assert sum(held.values()) < 1_000_000

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.columnar.arrow import counted
-from windrow.engine.embedded.pruning import Extent, Reach
+from windrow.engine.embedded.pruning import Extent, FilePruner
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.step import BatchFilter
@@ -54,7 +54,7 @@ class TestReach:
         """
         Each file is read that holds a batch of a stream with messages, or one whose window a clock has passed.
         """
-        reach, table = Reach(wanted(streams, clocks)), rows(batches)
+        reach, table = FilePruner(wanted(streams, clocks)), rows(batches)
         for begin in range(0, table.num_rows, size):
             part = table.slice(begin, size)
             needed = any(
@@ -62,22 +62,22 @@ class TestReach:
                 or clocks.get(row["source"], -1) >= row["window_end"].timestamp() * 1e6 - 0.5
                 for row in part.to_pylist()
             )
-            assert reach.into(extent(part)) or not needed
+            assert reach.may_hold(extent(part)) or not needed
 
     def test_other_files_are_passed_over(self) -> None:
         """
         A file that ends before the stream, or begins behind it, is not read when no clock has come to its windows.
         """
         table = rows([("s", f"key{number}", 10) for number in range(9)])
-        reach = Reach(wanted([("s", "key4")], {"s": 9, "t": 99}))
-        assert [reach.into(extent(table.slice(begin, 3))) for begin in (0, 3, 6)] == [False, True, False]
-        assert Reach(wanted([], {"s": 10})).into(extent(table))
+        reach = FilePruner(wanted([("s", "key4")], {"s": 9, "t": 99}))
+        assert [reach.may_hold(extent(table.slice(begin, 3))) for begin in (0, 3, 6)] == [False, True, False]
+        assert FilePruner(wanted([], {"s": 10})).may_hold(extent(table))
 
     def test_streams_that_are_not_known(self) -> None:
         """
         Where only the executors know the streams, every file is read; so is one of which the log says nothing.
         """
         part = extent(rows([("s", "key", 10)]))
-        assert Reach(BatchFilter(lambda: None, Floors.empty())).into(part)
-        assert Reach(wanted([], {})).into(Extent.of({}))
-        assert not Reach(wanted([], {})).into(part)
+        assert FilePruner(BatchFilter(lambda: None, Floors.empty())).may_hold(part)
+        assert FilePruner(wanted([], {})).may_hold(Extent.of({}))
+        assert not FilePruner(wanted([], {})).may_hold(part)

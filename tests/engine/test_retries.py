@@ -205,6 +205,6 @@ class TestRequirements:
         """
         runner = full.runner(embedded)
         runner._algorithm = Batcher(Inventing(Rules()))
-        with pytest.raises(BrokenPromise, match="were rejected of 90 read"):
+        with pytest.raises(BrokenPromise, match="of 90 messages were rejected"):
             runner.once()
         assert full.version() == 0

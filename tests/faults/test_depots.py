@@ -237,7 +237,7 @@ class TestSetBack:
         """
         copy = log_file(read.depot, 3).read_bytes()
         log_file(read.depot, 3).unlink()
-        with pytest.raises(DepotChanged, match=r"has read depot version 3, the depot .* ends at 2"):
+        with pytest.raises(DepotChanged, match=r"ends at version 2, but the ledger has read version 3"):
             run(read, embedded)
         log_file(read.depot, 3).write_bytes(copy)
         read.publish(NEW)
@@ -262,7 +262,7 @@ class TestSetBack:
         """
         log_file(read.depot, 3).unlink()
         read.publish(NEW)
-        with pytest.raises(DepotChanged, match=r"version 3 of the depot .* is another commit"):
+        with pytest.raises(DepotChanged, match=r"version 3 of the depot .* is not the commit"):
             run(read, engine)
         report = verify(read.depot, read.ledger)
         assert (report.ok, report.books[-1].lost > 0, report.books[-1].unexpected > 0) == (False, True, True)
@@ -300,7 +300,7 @@ class TestCleanedUp:
         clean_up(read.depot)
         read.publish(NEW)
         read.ledger += "-behind"
-        with pytest.raises(DepotUnreadable, match="`windrow doctor` says"):
+        with pytest.raises(DepotUnreadable, match="`windrow doctor` shows"):
             run(read, embedded)
         settings = embedded.settings(read.depot, read.ledger)
         said = next(found.todo for found in examine(lambda: settings, NOW) if found.code == "depot-reach")

@@ -276,7 +276,10 @@ class TestSaid:
         said = windrow(*command, "--depot", "depot", "--ledger", "ledger", "--json")
         lines = error_lines(said.err)
         assert (said.status, said.out, len(lines)) == (3, "", 2)
-        assert "WINDROW-MICROBATCH-FAILED: failed 1 times, at last with: WINDROW-TABLE-UNWRITABLE" in lines[0]
+        assert (
+            "WINDROW-MICROBATCH-FAILED: the microbatch failed 1 times, the last time with: WINDROW-TABLE-UNWRITABLE"
+            in lines[0]
+        )
 
 
 class Once(Probed):

@@ -41,7 +41,7 @@ class TestOtherDepot:
         other.publish(NEW)
         other.ledger = half.ledger
         version = half.version()
-        with pytest.raises(OtherDepot, match="belongs to depot"):
+        with pytest.raises(OtherDepot, match="belongs to the depot"):
             run(other, embedded)
         assert half.version() == version
         run(half, embedded)
@@ -54,7 +54,7 @@ class TestWrongWayRound:
         A ledger that is named as depot is refused before another ledger is made: its rows are no messages.
         """
         half.depot, half.ledger = half.ledger, str(tmp_path / "another")
-        with pytest.raises(TableRefused, match="is a ledger, no depot"):
+        with pytest.raises(TableRefused, match="is a ledger, not a depot"):
             run(half, embedded)
         assert not Path(half.ledger).exists()
 

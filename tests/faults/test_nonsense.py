@@ -14,18 +14,18 @@ FILES = {
     "line": (b'depot = "d"\nledger = oops', "line 2"),
     "twice": (b"retries = 1\nretries = 2", "windrow.toml is not TOML"),
     "unknown": (b"retires = 3", "Did you mean retries?"),
-    "unknown part": (b'[rule]\nwindow = "1s"', "nobody knows the setting 'rule'"),
+    "unknown part": (b'[rule]\nwindow = "1s"', "unknown setting 'rule'"),
     "unknown in a part": (b'[rules]\nwindwo = "1s"', "Did you mean rules.window?"),
     "capitals": (b'DEPOT = "x"', "'DEPOT'"),
     "no part": (b"rules = 3", "rules = 3"),
     "a list of parts": (b'[[rules]]\nwindow = "1s"', "rules = "),
     "number for a path": (b"depot = 3", "depot = 3"),
-    "table for a path": (b"[depot]\nx = 1", "nobody knows the setting 'depot.x'"),
+    "table for a path": (b"[depot]\nx = 1", "unknown setting 'depot.x'"),
     "no path": (b'depot = ""', "depot = ''"),
     "blank path": (b'ledger = " "', "ledger = ' '"),
     "NUL in a path": (b'ledger = "a\\u0000"', "ledger = "),
-    "one place": (b'depot = "a"\nledger = "a/"', "in one place"),
-    "one in the other": (b'depot = "a"\nledger = "a/b"', "in one place"),
+    "one place": (b'depot = "a"\nledger = "a/"', "overlap"),
+    "one in the other": (b'depot = "a"\nledger = "a/b"', "overlap"),
     "no messages": (b"max_messages = 0", "max_messages = 0"),
     "half a message": (b"max_messages = 1.5", "max_messages = 1.5"),
     "many messages": (b'max_messages = "many"', "max_messages = 'many'"),
@@ -55,8 +55,8 @@ FILES = {
 VARIABLES = {
     "WINDROW_LEGDER": ("x", "Did you mean WINDROW_LEDGER?"),
     "WINDROW_RULES__WINDO": ("1s", "Did you mean WINDROW_RULES__WINDOW?"),
-    "WINDROW_RULES__WINDOW__X": ("1s", "nobody knows the variable"),
-    "WINDROW_": ("x", "nobody knows the variable"),
+    "WINDROW_RULES__WINDOW__X": ("1s", "unknown variable"),
+    "WINDROW_": ("x", "unknown variable"),
     "WINDROW_RULES": ("nonsense", "the environment"),
     "WINDROW_RULES__WINDOW": ("", "rules.window = ''"),
     "WINDROW_MAX_MESSAGES": ("x", "max_messages = 'x'"),
@@ -90,7 +90,7 @@ def test_start(windrow: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setenv("WINDROW_START_FROM", start)
     said = windrow("init")
     assert (said.status, said.out) == (2, "")
-    assert f"start_from = {start!r} has no meaning" in said.err
+    assert f"start_from = {start!r} is invalid" in said.err
     assert not (tmp_path / "data" / "ledger").exists()
 
 

@@ -188,7 +188,7 @@ class TestCharacters:
         """
         What Delta's readers would take for something else than a path, and so for another table, is refused.
         """
-        with pytest.raises(SettingsError, match="take characters of this path"):
+        with pytest.raises(SettingsError, match="readers misread"):
             embedded.settings(str(tmp_path / name / "depot"), str(tmp_path / "ledger"))
         with pytest.raises(SettingsError, match="ledger"):
             embedded.settings(str(tmp_path / "depot"), str(tmp_path / name))

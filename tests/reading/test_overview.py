@@ -476,7 +476,7 @@ class TestTables:
         foreign = str(tmp_path / "foreign")
         write_deltalake(foreign, pa.table({"id": ["a"], "state": ["open"]}), partition_by=["state"])
         for location in (world.depot, foreign):
-            with pytest.raises(TableRefused, match="no ledger"):
+            with pytest.raises(TableRefused, match="not a ledger"):
                 status(world.depot, location, NOW)
 
     def test_other_depot(self, world, embedded, tmp_path, clock):

@@ -303,9 +303,9 @@ class Counting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
-    def upkeep(self, table: str, location: str | None = None) -> Any:
+    def table_maintenance(self, table: str, location: str | None = None) -> Any:
         """Return what looks after a table, counted."""
-        return Counted(self._engine.upkeep(table, location), self)
+        return Counted(self._engine.table_maintenance(table, location), self)
 
     def step(self) -> None:
         """Count a step."""

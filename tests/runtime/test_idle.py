@@ -121,7 +121,7 @@ class TestCommand:
         """
         done = java.run(world, JAVA_HOME="/nowhere")
         assert (done.returncode, java.called) == (2, False)
-        assert "there is no java in JAVA_HOME (/nowhere)" in done.stderr
+        assert "found none in JAVA_HOME (/nowhere)" in done.stderr
 
     def test_document(self, world: World, java: Java) -> None:
         """

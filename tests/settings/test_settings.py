@@ -158,11 +158,11 @@ class TestMistakes:
         file = tmp_path / "windrow.toml"
         file.write_text("[format]\ndelimiter = ';'\n[format.fields]\na = 'string'\nb = 'x'\n")
         settings = Settings.load(file).model_copy(update={"retries": 1})
-        with pytest.raises(SettingsError) as caught, settings.telling_where("format", named="fields"):
+        with pytest.raises(SettingsError) as caught, settings.locating_errors("format", named="fields"):
             raise SettingsError(message, "hint")
         told = message.removeprefix("[format] ")
         assert (caught.value.message, caught.value.hint) == (f"{file}, line {line}: [format] {told}", "hint")
-        with pytest.raises(SettingsError) as caught, Settings().telling_where("format", named="fields"):
+        with pytest.raises(SettingsError) as caught, Settings().locating_errors("format", named="fields"):
             raise SettingsError(message)
         assert caught.value.message == f"[format] {told}"
 

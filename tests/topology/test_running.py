@@ -140,7 +140,7 @@ class TestDepots:
                 (tmp_path / "copy").rename(tmp_path / "a")
 
         runner._report = exchange
-        with pytest.raises(DepotChanged, match="took the place of the depot"):
+        with pytest.raises(DepotChanged, match="was replaced by another table"):
             runner.once()
         assert counted(harness) == {"a": 2}
         shutil.rmtree(tmp_path / "a")

@@ -618,7 +618,7 @@ class TestTables:
             verify(world.depot, str(tmp_path / "nowhere"))
         with pytest.raises(TableMissing, match="no depot"):
             verify(str(tmp_path / "nowhere"), world.ledger)
-        with pytest.raises(TableRefused, match="no ledger"):
+        with pytest.raises(TableRefused, match="not a ledger"):
             verify(world.depot, world.depot)
         other = World(tmp_path / "other", clock)
         with pytest.raises(OtherDepot):

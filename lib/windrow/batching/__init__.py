@@ -1,6 +1,6 @@
 """Batching: the rules, and the pure kernel that applies them.
 
-The kernel's compiler takes half a second to load, so the names are loaded when they are first used.
+Loading the kernel's compiler takes half a second, so names are imported on first use.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from windrow.model.timestamps import microseconds_of
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What one call hands to the next: the open batches, and how far the clock of each source has come."""
+    """The state between two calls: the open batches and the clock of each source."""
 
     open: pa.Table
     floors: Floors
@@ -31,7 +31,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Batched:
-    """The outcome of `batch`: `batches` open and closed, `rejected` one row a message, `state` for the next call."""
+    """The result of `batch`: open and closed `batches`, `rejected` messages, the `state` for the next call."""
 
     batches: pa.Table
     rejected: pa.Table
@@ -48,11 +48,11 @@ def batch(
     """Group messages into batches by the rules, each message in exactly one batch or rejected with its reason.
 
     `messages` has the columns `key, type, event_time, received_at` and may have `source, sequence, payload` and
-    `version` (rows that came together; the rows of a version come in one call; default: each row its own).
+    `version` (rows that arrived together must be in one call; by default each row has a separate version).
     `now` is a tick after the messages, a time or microseconds: the floor of every source becomes at least `now`.
-    `flush` closes what is open then. Cutting a log into several calls gives the same batches as one.
+    `flush` closes all open batches. Cutting a log into several calls gives the same batches as one.
 
-    Raises MessagesError when a column is missing or of another type.
+    Raises MessagesError if a column is missing or has another type.
     """
     conforming = message_columns.with_room(message_columns.conform(messages))
     given = message_columns.with_dictionaries(by_version(conforming))
@@ -78,7 +78,7 @@ def batch(
 
 
 def by_version(messages: pa.Table) -> pa.Table:
-    """Return the messages in the order of their versions; without versions each row is one of its own."""
+    """Return the messages in the order of their versions; without versions each row gets a separate one."""
     if "version" not in messages.column_names:
         return messages.append_column("version", pa.array(np.arange(messages.num_rows)))
     return messages.take(pc.array_sort_indices(messages["version"]))

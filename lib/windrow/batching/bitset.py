@@ -1,8 +1,8 @@
-"""An ordered set of small integers: bits in words of 64, and above them bits that say which words are not empty.
+"""An ordered set of small integers: 64-bit words, with levels of bits above that mark the non-empty words.
 
-Insert, remove, predecessor and successor touch at most one word a level, so a set over n positions costs
+Insert, remove, predecessor and successor touch at most one word per level, so a set over n positions costs
 log64(n) steps. A set lies in one stretch of a uint64 array; `begins[k]` is where its level k starts. The functions
-are inlined into the kernel because passing arrays to a compiled function costs more than what these do.
+are inlined into the kernel, because passing arrays to a compiled function costs more than the functions themselves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ALL = uint64(0xFFFFFFFFFFFFFFFF)
 
 
 def levels_of(positions: int) -> npt.NDArray[np.int64]:
-    """Return where in an array the levels of a set of so many positions begin, and where the last one ends."""
+    """Return where the levels of a set begin in an array, and where the last level ends."""
     lengths = [(positions >> (6 * level + 6)) + 1 for level in range(LEVELS)]
     return np.cumsum([0, *lengths])
 
@@ -34,7 +34,7 @@ def contains(words, begins, position):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def insert(words, begins, position):  # type: ignore[no-untyped-def]
-    """Add `position`; a level above needs a change only where the word was empty."""
+    """Add `position`; a level above changes only if the word was empty."""
     rest = position
     for level in range(LEVELS):
         at = uint64(begins[level] + (rest >> 6))
@@ -47,7 +47,7 @@ def insert(words, begins, position):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def remove(words, begins, position):  # type: ignore[no-untyped-def]
-    """Take `position` out; a level above needs a change only where the word became empty."""
+    """Remove `position`; a level above changes only if the word became empty."""
     rest = position
     for level in range(LEVELS):
         at = uint64(begins[level] + (rest >> 6))

@@ -1,8 +1,8 @@
-"""From Arrow to the kernel's arrays: streams, types and times as numbers, rows in the order of processing.
+"""Convert Arrow tables to the kernel's arrays: streams, types and times as numbers, rows in the order of processing.
 
-What needs all rows is done once and gives `Rows`, stream by stream. The rest is done in *shares*, runs of streams with
-about a hundred thousand rows: streams are independent, so several threads can take them, and what is made of a share is
-still in the caches of a processor when it is used next.
+Work over all rows is done once and gives `Rows`, stream by stream. The rest is done in *shares*, runs of streams with
+about a hundred thousand rows. Streams are independent, so several threads can process shares, and a share fits into the
+processor's caches between two steps.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHARE = 100_000  # rows
 
 
 class Values(NamedTuple):
-    """What is to be known of messages, per row, and of their types, per entry of a dictionary."""
+    """Columns of the messages, per row, and of their types, per entry of the dictionary."""
 
     event_time: Ints
     processing_time: Ints  # 0 for those of open batches
@@ -42,7 +42,7 @@ class Values(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Messages as rows, those of open batches first, then the new ones; and which of them are of which stream."""
+    """All messages as rows, those of open batches first, then the new ones, and the rows of each stream."""
 
     batches: pa.Table  # the open batches, sorted by stream and window start
     content: pa.Table  # per row: type, event_time, received_at, sequence, payload
@@ -68,7 +68,7 @@ class Rows:
         return int(self.held_begin[-1])
 
     def shares(self, size: int) -> list[tuple[int, int]]:
-        """Cut the streams into runs of about so many rows: the first stream of each, and the one behind its last."""
+        """Cut the streams into runs of about `size` rows; return the first of each and the end of the last."""
         begin = self.new_begin + self.held_begin
         count = max(1, round(begin[-1] / size))
         cuts = np.searchsorted(begin, begin[-1] * np.arange(1, count) // count, side="right") - 1
@@ -78,10 +78,10 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The rows of some streams and their *slots*, as `kernel.decide` wants them.
+    """The rows of some streams and their *slots*, the input of `kernel.decide`.
 
     The slots list the rows stream by stream: those of its open batches by window, then its new messages in the order
-    of processing. So what the kernel takes one after the other lies one behind the other.
+    of processing. So the kernel reads memory in order.
     """
 
     rows: Rows
@@ -110,7 +110,7 @@ class Columns:
 
 
 def streams(sources: pa.DictionaryArray, keys: pa.DictionaryArray) -> tuple[Numbers, int]:
-    """Number the streams (source, key) of the rows from 0, in no order that means anything."""
+    """Number the streams (source, key) of the rows from 0, in any order."""
     return order.pairs(
         sources.indices.to_numpy(), keys.indices.to_numpy(), len(sources.dictionary), len(keys.dictionary)
     )
@@ -147,7 +147,7 @@ def by_stream(messages: pa.Table, processing_time: Ints, version: Ints, batches:
 
 
 def columns(rows: Rows, first: int, last: int) -> Columns:
-    """Return what the kernel wants of the streams from `first` on, before `last`."""
+    """Return the kernel's input for the streams from `first` on, before `last`."""
     row_of, begin, new_begin = _slots(rows, first, last)
     event_time, processing_time, byte_count = np.empty((3, row_of.size), np.int64)
     kind = np.empty(row_of.size, np.int32)
@@ -204,7 +204,7 @@ def _content(messages: pa.Table, batches: pa.Table) -> tuple[pa.Table, Ints]:
 
 
 def _after(open_rows: int, values: Ints) -> Ints:
-    """Return what is known of new messages per row."""
+    """Return the columns of new messages per row."""
     return read_only(np.append(np.zeros(open_rows, np.int64), values) if open_rows else values)
 
 

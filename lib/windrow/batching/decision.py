@@ -1,4 +1,4 @@
-"""One decision: new messages and open batches in, the windows of all streams and the fate of each message out."""
+"""Decide for new messages and open batches: the windows of all streams, and the fate of each message."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Now = Callable[[pa.Array], Ints]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What became of the messages, share by share of the streams; `listing` makes rows of it.
+    """The fate of the messages, by shares of the streams; `listing` turns it into rows.
 
-    `refused` says which messages are in no batch. `cuts` says how high a flush raises the floor of its sources.
+    `refused` are the messages in no batch. `cuts` are the floors to which a flush raises its sources.
     """
 
     rows: Rows
@@ -48,9 +48,9 @@ def decide(
 ) -> Decision:
     """Apply the rules of batching to `messages` (conforming and valid) and the open `batches`.
 
-    `processing_time` and `version` are per message; `now` gives for sources the clock that sweeps their batches at
-    the end (microseconds). With `flush` what is open after that sweep is cut and closed at `now`. Who has only some
-    streams of a source says what the `last` event time in all its open batches is after that sweep.
+    `processing_time` and `version` are per message. `now` returns the clocks of sources after all messages, at which
+    overdue batches close (microseconds). With `flush`, batches that are open after that are cut and closed at `now`. A
+    caller with only some streams of a source passes the `last` event time in all its batches that are still open.
     """
     rows = by_stream(messages, processing_time, version, batches)
     sweep = now(rows.source)
@@ -64,7 +64,7 @@ def decide(
 
 
 def refused(decision: Decision, row: Ints, processing_time: Ints) -> Refusals:
-    """Return the messages that the rules refused; `row` says where each message stands in the table it came from."""
+    """Return the messages that the rules refused; `row` is the row of each message in its table."""
     message, fate, off_by = decision.refused
     return Refusals(
         row=row[message],

@@ -1,4 +1,4 @@
-"""A listing: the batches of a decision as rows of the ledger, by stream and window."""
+"""List the batches of a decision as rows of the ledger, by stream and window."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CLOSED_BY = texts(["timeout", "flush"])
 
 
 class Listing(NamedTuple):
-    """Batches with the ledger's columns, and for each of them whether it changed and whether it was there before."""
+    """Batches with the ledger's columns, and for each whether it changed and whether it existed before."""
 
     batches: pa.Table
     changed: Bools
@@ -33,7 +33,7 @@ class Listing(NamedTuple):
 
 
 class Described(NamedTuple):
-    """What is said of each batch beside its messages."""
+    """The columns of each batch without its messages."""
 
     messages: Ints  # how many
     first_event_time: Ints
@@ -52,7 +52,7 @@ class Described(NamedTuple):
 
 
 def listed(decision: Decision, microbatch: int | None = None) -> Listing:
-    """List the batches, those that did not change too; `microbatch` opened and closed what had not been before."""
+    """List all batches, also unchanged ones; `microbatch` is the number for newly opened and closed batches."""
     rows, rules = decision.rows, decision.rules
     emitted = at_once([partial(share.emitted, rules) for share in decision.shares], rows.count)
     described = joined(_described(rows, *each) for each in zip(decision.shares, emitted, strict=True))
@@ -64,7 +64,7 @@ def listed(decision: Decision, microbatch: int | None = None) -> Listing:
 
 
 def _described(rows: Rows, share: Share, emitted: Emitted) -> Described:
-    """Return what is said of the batches of a share."""
+    """Return the columns of the batches of a share."""
     windows, window = share.windows, emitted.window
     known = share.known.start + window
     event_time = rows.values.event_time
@@ -104,7 +104,7 @@ def _messages(rows: Rows, emitted: Sequence[Emitted]) -> pa.ChunkedArray:
 
 
 def _parts(emitted: Emitted) -> Iterator[tuple[Numbers, Ints]]:
-    """Yield rows and where each batch begins among them, as many batches at a time as one array holds."""
+    """Yield rows and where each batch begins in them, as many batches at a time as fit one array."""
     for first, last in pieces(emitted.byte_count):
         begin = emitted.begin[first : last + 1]
         yield emitted.members[begin[0] : begin[-1]], begin - begin[0]

@@ -1,4 +1,4 @@
-"""Positions, lists and places: the numbers under which the kernel knows the messages of a stream.
+"""Positions, lists and places: the numbers that the kernel uses for the messages of a stream.
 
 A *position* stands for a distinct event time of a stream, a *list* for a type of a stream, a *place* for a distinct
 event time in a list. Each of them is numbered through, stream by stream: the positions and the lists of a stream are
@@ -21,7 +21,7 @@ ONE = np.uint64(1)
 
 
 class Numbered(NamedTuple):
-    """The numbers of slots, and what they stand for."""
+    """The numbers of slots, and their meaning."""
 
     position: Numbers  # per slot
     list_of: Numbers  # per slot

@@ -1,4 +1,4 @@
-"""The rules of batching: five numbers and a choice, checked once."""
+"""The rules of batching, checked once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ShortWindowWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Rules:
-    """When messages of a stream belong to one batch. All durations are held in microseconds.
+    """Rules for which messages of a stream belong to one batch. All durations are in microseconds.
 
     `window` is the longest span of a batch, `max_delay` how old a message may be when it arrives, `max_leap` how
     far in the future it may claim to be, `max_batch_bytes` the most bytes of types and payloads in a batch

@@ -1,4 +1,4 @@
-"""A share of the streams, decided: which windows they have now, and what became of each message."""
+"""Decide a share of the streams: their windows, and the fate of each message."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Several = TypeVar("Several", bound=NamedTuple)
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The windows of some streams as the kernel left them; the first ones are the open batches that were given."""
+    """The windows of some streams after the kernel; the first ones are the given open batches."""
 
     stream: Ints
     start: Ints
@@ -46,7 +46,7 @@ class Windows:
 
 
 class Emitted(NamedTuple):
-    """The accepted rows batch by batch, and of each batch its window, part, bytes and whether it is oversize."""
+    """The accepted rows by batch, and the window, part, bytes and oversize flag of each batch."""
 
     members: Numbers  # rows
     begin: Ints  # per batch, and at the end: where its rows begin among them
@@ -57,7 +57,7 @@ class Emitted(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The new messages that the rules refused: their places among all that were given, why, and off by how much."""
+    """The refused new messages: their index among all new messages, the reason, and by how much they missed."""
 
     message: Numbers
     fate: Fates
@@ -66,7 +66,7 @@ class Refused(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What the kernel made of some streams, and as much of their columns as is needed to list their batches."""
+    """The kernel's result for some streams, with the columns that are needed to list their batches."""
 
     row_of: Numbers  # this and what follows per slot, see `Columns`
     ranked: Numbers
@@ -96,7 +96,7 @@ class Share:
 
 
 def joined(parts: Iterable[Several]) -> Several:
-    """Return columns of several shares as such of one."""
+    """Concatenate the columns of several shares."""
     each = list(parts)
     return each[0]._make(map(np.concatenate, zip(*each, strict=True)))
 
@@ -150,7 +150,7 @@ def decided(columns: Columns, rules: Rules, sweep: Ints) -> Share:
 
 
 def _room(windows: int, positions: int) -> kernel.Windows:
-    """Return room for as many windows as there can be: one for each open batch, and one for each position."""
+    """Allocate the greatest possible number of windows: one per open batch and one per position."""
     start, end, first, last, weight, opened_by, closed_at = np.empty((7, windows), np.int64)
     weighed, changed = np.empty((2, windows), np.bool_)
     at = np.full(positions, kernel.NONE, np.int32)
@@ -158,7 +158,7 @@ def _room(windows: int, positions: int) -> kernel.Windows:
 
 
 def _found(columns: Columns, windows: kernel.Windows, count: int) -> Windows:
-    """Return the windows that there are, without the room for others."""
+    """Return the windows that exist, without unused space."""
     return Windows(
         stream=np.searchsorted(columns.position_begin, windows.first[:count], side="right") - 1 + columns.first,
         start=windows.start[:count].copy(),

@@ -1,6 +1,6 @@
-"""Batching as the step of a microbatch: open batches are the live rows, a tick closes what is overdue.
+"""Batching as the step of a microbatch: it adds messages to the open batches and closes overdue ones.
 
-What decides is loaded when there is something to decide, because the compiler takes longer than to see that nothing is.
+The kernel is imported only when there is something to decide, because loading its compiler is slow.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Batching:
         return Floors(ended.source, ended.floor + self.rules.max_delay)
 
     def _concerned(self, batches: pa.Table, messages: pa.Table, floors: Floors) -> Bools:
-        """Tell which open batches can change: their stream has messages, or the clock of their source passed them."""
+        """Tell which open batches can change: their stream has messages, or their timeout has passed."""
         timeout = microseconds(batches["window_end"]) + self.rules.max_delay
         overdue: Bools = timeout <= floors.of(batches["source"].combine_chunks())
         source, key = (encoded(batches[name], messages[name]) for name in ("source", "key"))

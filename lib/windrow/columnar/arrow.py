@@ -1,11 +1,11 @@
-"""Arrow as Windrow uses it: plain types, and values in and out without pandas.
+"""Convert Arrow tables to plain types, and move values in and out of Arrow without loading pandas.
 
-Readers hand out views, large types and dictionaries; the rooms know plain ones.
+Readers return views, large types and dictionaries; the rest of Windrow uses plain types.
 
-Where pandas is installed pyarrow loads it before it makes an array or a scalar of anything, numpy's arrays and the
-arguments of `pyarrow.compute` included, and before it gives numpy an array or Python a time: pandas might have to do
-with it. That takes as long as all else of a run with nothing to do, and nothing switches it off. What such a run comes
-by therefore goes in and out here, where Arrow's memory is filled and read as it is.
+If pandas is installed, pyarrow imports it before it converts numpy arrays or Python values, also for arguments of
+`pyarrow.compute`, and before it converts an array to numpy or a time to Python. This doubles the time of a run that has
+nothing to do, and cannot be switched off. So code on that path uses the functions here, which read and fill Arrow's
+memory directly.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from windrow.errors import require
 
 TIME = pa.timestamp("us", tz="UTC")
 MANY = 100_000  # rows from which threads pay
-MOST_BYTES = 2**30  # of texts in one array, whose places have 32 bits; half of what they reach
+MOST_BYTES = 2**30  # of texts in one array: half of what 32-bit offsets can address
 
 T = TypeVar("T")
 Number = TypeVar("Number", bound=np.generic)
@@ -91,7 +91,7 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def encoded(*columns: pa.ChunkedArray) -> pa.DictionaryArray:
-    """Return columns of strings, with dictionaries or without, one behind the other with one dictionary."""
+    """Concatenate columns of strings, with or without dictionaries, into one with one dictionary."""
     chunks = [_with_dictionary(chunk) for column in columns for chunk in column.chunks if len(chunk)]
     if len(chunks) == 1:
         return chunks[0]
@@ -99,12 +99,12 @@ def encoded(*columns: pa.ChunkedArray) -> pa.DictionaryArray:
 
 
 def _with_dictionary(texts: pa.Array) -> pa.DictionaryArray:
-    """Return texts with a dictionary; of few ones it is Arrow's, for which no compiler has to be loaded."""
+    """Return texts with a dictionary; for few texts Arrow makes it, so that no compiler is loaded."""
     return texts.dictionary_encode() if len(texts) < MANY or texts.type != pa.string() else dictionary_encode(texts)
 
 
 def where(table: pa.Table, mask: pa.Array | pa.ChunkedArray) -> pa.Table:
-    """Return the rows for which a mask holds; all of them, or none, without a copy."""
+    """Return the rows for which a mask is true; all or none of them without a copy."""
     count = pc.sum(mask).as_py() or 0
     return table.slice(0, count) if count in (0, table.num_rows) else table.filter(mask)
 
@@ -121,7 +121,7 @@ def without(table: pa.Table, rows: npt.NDArray[np.int64]) -> tuple[pa.Table, npt
 def at_once(calls: Iterable[Callable[[], T]], rows: int) -> list[T]:
     """Return what the calls return; with many rows they run at the same time, as far as they leave Python to itself.
 
-    They take as many threads as Arrow does (`pyarrow.set_cpu_count`).
+    They use as many threads as Arrow does (`pyarrow.set_cpu_count`).
     """
     if rows < MANY:
         return [call() for call in calls]
@@ -150,7 +150,7 @@ def take(column: pa.ChunkedArray, at: pa.Array) -> pa.ChunkedArray:
 
 
 def pieces(buffer: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Cut values of so many bytes into runs that one array holds, and return where each begins and ends."""
+    """Cut values of these sizes in bytes into runs that fit one array, and return where each begins and ends."""
     begins = np.unique(np.cumsum(buffer) // MOST_BYTES, return_index=True)[1].tolist() or [0]
     return list(pairwise([*begins, buffer.size]))
 

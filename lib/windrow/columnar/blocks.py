@@ -1,7 +1,7 @@
-"""Blocks: 64 bytes at once, looked at with the instructions of the processor for that.
+"""Compare blocks of 64 bytes at once with vector instructions of the processor.
 
-What is told of a block is a word with a bit for each byte, the lowest for the first. All of a block must be there:
-nobody looks whether the array ends before. Processors are those that have the lowest byte of a number first.
+A result is a 64-bit word with one bit for each byte, the lowest bit for the first. The caller ensures that the block
+lies within the array. Only little-endian processors are supported.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compile a function with numba, and keep the machine code for the next process where there is a place for it."""
+"""Compile functions with numba, and cache the machine code for the next process if a directory is writable."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _ONE_AT_A_TIME = RLock()
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function when it is first called, and load numba no earlier: that takes as long as all else of a look.
+    """Compile a function on its first call, and import numba no earlier: that doubles the time of read-only commands.
 
-    The code is kept in NUMBA_CACHE_DIR, beside the source, or in the user's home. An executor may have none of them: a
-    service user has no home and may not write to what is installed. It then compiles in every process. What is compiled
-    can call by name what is `inlined`, `always_inlined` or `emitted`; of such a file, where it is another one, numba
-    sees no change. It leaves Python to other threads while it runs. An index is unsigned where that pays: a signed
-    one is asked at each use whether it counts from the end.
+    The code is cached in NUMBA_CACHE_DIR, next to the source, or in the user's home. An executor may have none of them,
+    because a service user has no home and no write permission; it then compiles in every process. Compiled functions
+    can call functions that are `inlined`, `always_inlined` or `emitted`; numba does not notice a change in those of
+    another file. They release the GIL. Hot loops use unsigned indexes, because a signed one is checked at each use for
+    counting from the end.
     """
     return _compiled(function)
 
@@ -26,7 +26,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 def compiled_in_place(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function that fills the arrays it is given and makes none, as `compiled` does.
 
-    It need not count who holds an array, which in a loop over tuples of arrays takes ten times what the loop does.
+    It counts no references to arrays, which in a loop over tuples of arrays would take ten times as long as the loop.
     """
     return _compiled(function, _nrt=False)
 
@@ -39,12 +39,12 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any
         source = _knowing(function)
         try:
             return njit(cache=True, nogil=True, **options)(source)
-        except RuntimeError:  # numba finds no place that it can write to
+        except RuntimeError:  # numba finds no writable directory
             return njit(nogil=True, **options)(source)
 
     @wraps(function)
     def call(*values: Any) -> Any:
-        with _ONE_AT_A_TIME:  # or two threads would compile the same
+        with _ONE_AT_A_TIME:  # so that two threads do not compile the same function
             ready = machine_code()
         return ready(*values)
 
@@ -52,17 +52,17 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a function to what is `compiled`. It makes no arrays, so it need not count who holds them.
+    """Make a function callable from `compiled` functions. It creates no arrays, so it counts no references to them.
 
-    To count takes longer than what such a function does. Whether it is worth a call is left to the compiler.
+    Counting would take longer than the function itself. The compiler decides whether to inline it.
     """
     return _inlined(function)
 
 
 def always_inlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a function to what is `compiled`, as `inlined` does, in place of each call.
+    """Make a function callable from `compiled` functions, and inline every call.
 
-    That is for what is called once for a row and too long for the compiler to do so by itself.
+    Use it for a function that is called once per row and too long for the compiler to inline.
     """
     return _inlined(function, forceinline=True)
 

@@ -1,8 +1,8 @@
-"""A dictionary: texts as numbers, counted in the order in which they first come.
+"""Encode texts with a dictionary, numbered in the order of first appearance, faster than Arrow.
 
-Arrow hashes every text. What devices send comes in the same order again and again: a burst of one device, its sensors
-one after the other. So a text is first compared with the one that followed the same text the last time, and looked up
-by its hash only where it is another one. Compared are the first and the last eight bytes, which is all of most keys.
+Arrow hashes every text. Devices send in the same order again and again: one device's sensors, then the next device's.
+So a text is first compared with the one that followed the same text last time, and looked up by its hash only if it
+differs. The first and last eight bytes are compared first, which covers most keys completely.
 """
 
 from __future__ import annotations

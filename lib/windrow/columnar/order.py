@@ -1,7 +1,7 @@
-"""Orders over columns: grouping by a small id, sorting and numbering inside the groups; linear for data in order.
+"""Group rows by a small id, and sort and number rows inside the groups; linear for sorted data.
 
-What is as long as the columns is made by numpy, which asks the system for large pages, and filled by what is compiled:
-memory that compiled code asks for comes in pages of 4 KiB, and to get them takes longer than to fill them.
+numpy allocates the long arrays, because it asks the system for large pages, and compiled code fills them. Compiled code
+would get memory in pages of 4 KiB, and getting them takes longer than filling them.
 """
 
 from __future__ import annotations

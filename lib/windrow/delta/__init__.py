@@ -1,1 +1,1 @@
-"""A Delta table without Spark: opened, its log, made, locked, synced to disk, mended, compacted and cleaned."""
+"""Delta tables without Spark: open, create, lock, sync, mend, compact and clean them, and read their logs."""

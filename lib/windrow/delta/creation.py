@@ -1,4 +1,4 @@
-"""Tables made with delta-rs at a path: depot, raw depot and ledger, each unless it exists."""
+"""Create a depot, raw depot or ledger at a path with delta-rs, unless it exists."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ FIRST = CommitProperties(max_commit_retries=0)  # a second try would commit on t
 
 
 def create_depot(location: str, payload: pa.DataType, keep: str = "90d") -> None:
-    """Create an empty depot at a path unless it exists. Raises TableRefused for a raw one."""
+    """Create an empty depot at a path unless it exists. Raises TableRefused if it is a raw depot."""
     _create_depot(location, tables.depot_schema(payload), tables.DEPOT_COMMENT, keep)
     require_messages(pa.schema(latest_table(location, "depot").schema().to_arrow()), location)
 
 
 def create_raw_depot(location: str, keep: str = "90d") -> None:
-    """Create an empty raw depot at a path unless it exists. Raises TableRefused for a depot of something else."""
+    """Create an empty raw depot at a path unless it exists. Raises TableRefused if the depot is not raw."""
     _create_depot(location, chunks.RAW, chunks.COMMENT, keep)
     require_raw(pa.schema(latest_table(location, "depot").schema().to_arrow()), location)
 
@@ -46,8 +46,8 @@ def require_messages(columns: pa.Schema, location: str) -> None:
     """Raise TableRefused for the columns of a raw depot."""
     if chunks.is_raw(columns):
         raise TableRefused(
-            f"the depot at {location} holds raw chunks, no messages",
-            "Say of which format its files are (--format csv, ...), or name a depot of messages (--depot).",
+            f"the depot at {location} holds raw chunks, not messages",
+            "Give the format of the files (--format csv, ...), or use a depot of messages (--depot).",
         )
 
 
@@ -56,7 +56,7 @@ def require_raw(columns: pa.Schema, location: str) -> None:
     if not chunks.is_raw(columns):
         raise TableRefused(
             f"the depot at {location} does not hold raw chunks",
-            "Give raw files a depot of their own (--depot); it is made when there is none.",
+            "Use a separate depot for raw files (--depot); it is created if it does not exist.",
         )
 
 
@@ -80,7 +80,7 @@ def create_ledger(location: str, first: pa.Table | pa.RecordBatchReader, keep: s
 
 @contextmanager
 def _race(location: str) -> Iterator[None]:
-    """Create a table, or leave it to who was faster: where there is no lock the first commit decides."""
+    """Create a table, or accept that of a faster process: without a lock, the first commit decides."""
     try:
         yield
     except DeltaError:
@@ -89,7 +89,7 @@ def _race(location: str) -> Iterator[None]:
 
 
 def add_columns(location: str, columns: pa.Schema) -> None:
-    """Add columns to the table at a path, NULL in all rows that there are, unless it has them."""
+    """Add columns to the table at a path unless it has them; they are NULL in all existing rows."""
     with writing(location, "ledger"):
         table = DeltaTable(location)
         known = set(pa.schema(table.schema().to_arrow()).names)
@@ -99,10 +99,10 @@ def add_columns(location: str, columns: pa.Schema) -> None:
 
 
 def require_empty(location: str, role: str) -> None:
-    """Refuse to make a table among files that are not its own, which a clean-up of the table would remove.
+    """Raise TableRefused for a directory with other files, which a VACUUM of the table would remove.
 
-    What a creation leaves that was interrupted is none. A table that lost its log is refused as well: to begin anew
-    over its files would pass in silence over what it held.
+    Files of an interrupted creation are accepted. A table that lost its log is refused too: a new table over its files
+    would silently ignore its content.
     """
     ours = ("_delta_log", ASIDE, *([f"state={tables.PROGRESS}"] if role == "ledger" else []))
     path = local_path(location)
@@ -112,6 +112,6 @@ def require_empty(location: str, role: str) -> None:
     # guard: no-table-over-files
     if others:
         raise TableRefused(
-            f"{location} is no Delta table, and not empty: it holds {others[0]}",
-            f"Give the {role} a directory of its own; if it was there before, bring back its _delta_log.",
+            f"{location} is not a Delta table, and not empty: it holds {others[0]}",
+            f"Use an empty directory for the {role}; if the table was there before, bring back its _delta_log.",
         )

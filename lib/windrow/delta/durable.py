@@ -1,9 +1,8 @@
-"""A commit to a local table counts when the disk keeps it: fsync of the files, then of the log entry that names them.
+"""Sync commits of local tables to disk: fsync the data files, then the log entry that names them.
 
-The operating system writes files to the device when it finds time; Linux waits half a minute by default. So a commit
-is reported after `keep` has returned: the data files that an entry names, the entry, and their directories have reached
-the device. A power cut in the middle then leaves at most one entry, of which nobody was told. Object stores keep what
-they have accepted.
+The operating system writes files to the device later; Linux waits half a minute by default. So a commit is reported
+only after `keep` has returned, when the data files of the entry, the entry and their directories are on the device. A
+power cut during a commit then leaves at most one entry, which was not reported. Object stores are durable by design.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ WRITTEN_AFTER = 120.0  # seconds; Linux waits for 35 unless told otherwise
 
 
 def keep(root: Path, after: int, upto: int | None = None) -> int:
-    """Sync the commits of a table behind version `after`, up to `upto`; return the last of them. Raises OSError."""
+    """Sync the commits of a table after version `after`, up to `upto`; return the last version. Raises OSError."""
     found = list(entries(root, after, upto))
     if not found:
         return after
-    said = list(chain.from_iterable(actions(entry) or [] for entry in found))
-    data = [file for file, _ in added_files(root, said)]
-    if any("deletionVector" in action.get("add", {}) for action in said):
+    logged = list(chain.from_iterable(actions(entry) or [] for entry in found))
+    data = [file for file, _ in added_files(root, logged)]
+    if any("deletionVector" in action.get("add", {}) for action in logged):
         data += root.rglob("deletion_vector_*.bin")
     inside = {above for file in data for above in file.parents if above.is_relative_to(root)}
     made = {root, *root.parents} if after < 0 else set()
@@ -51,7 +50,7 @@ def keep(root: Path, after: int, upto: int | None = None) -> int:
 
 
 def keep_checkpoint(root: Path, version: int) -> None:
-    """Sync the checkpoint of a version, before the entries behind it are deleted. Raises OSError."""
+    """Sync the checkpoint of a version, before the entries that it replaces are deleted. Raises OSError."""
     log = root / LOG
     files = [log / name for name in names(log) if name.startswith(f"{version:020}.checkpoint.")]
     fsync([*_with_checksums([*files, log / HINT]), log])
@@ -60,7 +59,7 @@ def keep_checkpoint(root: Path, version: int) -> None:
 def unwritten(root: Path, upto: int, kept: int) -> int:
     """Return the version up to which a table's commits are on the device; this process has synced those up to `kept`.
 
-    The system itself has written what is older than `WRITTEN_AFTER`. Raises OSError.
+    Files older than `WRITTEN_AFTER` count as written by the operating system. Raises OSError.
     """
     since = time.time() - WRITTEN_AFTER
     for version in range(upto, min(kept, upto), -1):
@@ -75,7 +74,7 @@ def fsync(paths: Iterable[Path]) -> None:
     for path in dict.fromkeys(paths):
         try:
             descriptor = os.open(path, os.O_RDONLY)
-        except (FileNotFoundError, PermissionError):  # it was removed, or is another's: the reader says so
+        except (FileNotFoundError, PermissionError):  # removed or not ours: the reader reports it
             continue
         try:
             os.fsync(descriptor)

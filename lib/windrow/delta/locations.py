@@ -1,7 +1,7 @@
 """Locations of tables: a path, or the name of a table in a catalog.
 
-A name has two or three parts, `schema.table` or `catalog.schema.table`, each a word or anything in backticks. All else
-is a path; `./readings.v2` says path where `readings.v2` would read as a name.
+A name has two or three parts, `schema.table` or `catalog.schema.table`, each a word or anything in backticks. Anything
+else is a path. `readings.v2` is a name, `./readings.v2` is a path.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ def quoted(*names: str) -> str:
 
 
 def reference(location: str) -> str:
-    """Return what stands for a table in SQL: its quoted name, or ``delta.`path` ``."""
+    """Return the SQL reference of a table: its quoted name, or ``delta.`path` ``."""
     return quoted(*parts(location)) if is_name(location) else f"delta.{quoted(location)}"
 
 
 def local_path(location: str) -> Path | None:
-    """Return the path of a table on a local file system; None for a table elsewhere, or known by its name."""
+    """Return the path of a table on a local file system; None for other storage and for catalog names."""
     if location.startswith("file:"):
         return Path(location.removeprefix("file:"))
     return None if _SCHEME.match(location) or is_name(location) else Path(location)
 
 
 def absolute(location: str) -> str:
-    """Return a local path as one that means the same in another directory and in SQL; others as they are."""
+    """Return a local path as an absolute path; other locations are unchanged."""
     path = local_path(location)
     return location if path is None else str(path.resolve())
 
 
 def for_spark(location: str) -> str:
-    """Return a location as `absolute` does, but with `file:` where it had it: Spark may take other paths elsewhere."""
+    """Return a location as `absolute` does, but keep `file:`, without which Spark may use another file system."""
     return f"file:{absolute(location)}" if location.startswith("file:") else absolute(location)

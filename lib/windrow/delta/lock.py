@@ -1,8 +1,8 @@
-"""Commits to a local table: one writer at a time, and a commit counts when the disk keeps it.
+"""Lock a local table around each commit, and sync the commit to disk.
 
-On a local file system two writers, of Spark or of delta-rs, can both publish the same version: each checks that the
-version is free before it renames its entry, not while it does. So Windrow's writers hold an advisory lock beside the
-table around each commit. The lock belongs to the process and ends with it, however that ends.
+On a local file system two writers (Spark or delta-rs) can both publish the same version, because each checks that the
+version is free before it renames its entry, not atomically. So Windrow's writers hold an advisory lock, a file next to
+the table, around each commit. The lock belongs to the process and is released when the process ends, even by a crash.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ KEPT: dict[Path, int] = {}  # the last version of each table that this process h
 
 @contextmanager
 def commit_lock(location: str, keep: bool = True) -> Iterator[None]:
-    """Hold the lock of a local table, and `keep` what is committed inside; a table elsewhere has no lock.
+    """Hold the lock of a local table, and sync (`keep`) the commits made inside; other tables have no lock.
 
-    A symbolic link takes the lock of the table that it leads to. Raises TableLocked, TableUnwritable, and NotKept for a
-    commit that the disk does not keep.
+    A symbolic link uses the lock of its target. Raises TableLocked, TableUnwritable, and NotKept if the disk does not
+    keep a commit.
     """
     path = local_path(location)
     if path is None:
@@ -44,7 +44,7 @@ def commit_lock(location: str, keep: bool = True) -> Iterator[None]:
     except Timeout as error:
         raise TableLocked(
             f"another process has held {file} for {PATIENCE_SECONDS:.0f} s",
-            "See which process writes to this table; the lock is free as soon as it ends.",
+            "Find the process that writes to this table; the lock is free when that process ends.",
         ) from error
     except OSError as error:
         raise unwritable(location, "table", error) from error
@@ -58,9 +58,9 @@ def commit_lock(location: str, keep: bool = True) -> Iterator[None]:
 
 @contextmanager
 def _keeping(path: Path) -> Iterator[None]:
-    """Keep what is committed inside, also when something fails after the commit: then that error is raised."""
+    """Sync the commits made inside, even if something fails after the commit; then that error is raised."""
     before = None
-    with suppress(OSError):  # the writer says what is wrong with the table
+    with suppress(OSError):  # the writer reports what is wrong with the table
         before = newest(path)
     try:
         yield
@@ -74,10 +74,10 @@ def _keeping(path: Path) -> Iterator[None]:
 
 
 def keep_read(location: str, after: int, upto: int) -> None:
-    """Have a local depot keep the versions after `after` up to `upto`, whoever wrote them, before a ledger counts them.
+    """Sync the versions of a local depot after `after` up to `upto`, whoever wrote them, before a ledger reads them.
 
-    Otherwise a power cut could take a version that the ledger has read, and another commit would get its number. Raises
-    NotKept.
+    Otherwise a power cut could remove a version that the ledger has read, and another commit would get its number.
+    Raises NotKept.
     """
     path = local_path(location)
     if path is not None:
@@ -86,7 +86,7 @@ def keep_read(location: str, after: int, upto: int) -> None:
 
 
 def keep_recent(location: str) -> None:
-    """Have the disk keep what a local depot has, whoever wrote it. Raises NotKept, TableUnwritable."""
+    """Sync all commits of a local depot, whoever wrote them. Raises NotKept, TableUnwritable."""
     path = local_path(location)
     if path is not None:
         path = path.resolve()
@@ -96,9 +96,10 @@ def keep_recent(location: str) -> None:
 
 
 def _keep_new(path: Path, before: int) -> None:
-    """Keep the versions behind `before`, and the earlier ones that nobody may have kept.
+    """Sync the versions after `before`, and earlier ones that may not be on the disk yet.
 
-    A process that was killed, or told not to wait, left those; a commit on top of them would be lost with them.
+    A process that was killed, or runs with `durable = false`, may have left such versions. If a power cut removed them,
+    the commits after them would be lost too.
     """
     with _refusals(path):
         # guard: predecessor-durable
@@ -112,5 +113,5 @@ def _refusals(path: Path) -> Iterator[None]:
     except OSError as error:
         raise NotKept(
             f"the disk does not keep what was written to the table at {path}: {error}",
-            "A power cut may take it. Check the disk, then run `windrow verify`.",
+            "A power cut may remove the commit. Check the disk, then run `windrow verify`.",
         ) from error

@@ -1,7 +1,7 @@
-"""What Delta's own log says of a table: its identity, latest version, and how many rows each commit added.
+"""Read Delta's log of a table: its identity, its latest version, and how many rows each commit added.
 
-A local table's log is read with delta-rs, in milliseconds; elsewhere, where only Spark may have the credentials, Spark
-is asked (`engine/spark_log.py`), which takes a few hundred. Both give the same answers.
+The log of a local table is read with delta-rs in milliseconds. On other storage only Spark may have the credentials, so
+Spark reads it (`engine/spark/log.py`) in a few hundred milliseconds. Both give the same answers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from windrow.model.commits import BYTES, FEED, SAID, Commit, fingerprint, rows_a
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A Delta table: identity, latest version, columns, the type its payload has as a message, its change feed.
+    """A Delta table: id, latest version, columns, the payload type of its messages, whether its change feed is on.
 
     A `raw` depot holds chunks of bytes.
     """
@@ -45,7 +45,7 @@ class Log(Protocol):
         """Return the table's latest version and the note (user metadata) of its commit, None when there is no table."""
 
     def bytes_added(self, after: int, upto: int) -> dict[int, int]:
-        """Return for versions of a raw depot how many bytes of chunks each added, where that can be told."""
+        """Return how many bytes of chunks each version of a raw depot added, if known."""
 
     def commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
         """Return what the log says of its commits in order, from version `since` on, up to `upto` or later."""
@@ -75,7 +75,7 @@ class DeltaRsLog:
             return version, next((one.get("userMetadata") for one in history(table, version)), None)
 
     def bytes_added(self, after: int, upto: int) -> dict[int, int]:
-        """Return for versions of a raw depot how many bytes each added: as its writer says, or as its files have."""
+        """Return how many bytes each version of a raw depot added: as its writer recorded, or else its file sizes."""
         table = latest_table(self.location, "depot")
         with reading(self.location, "depot"):
             return {
@@ -91,14 +91,14 @@ class DeltaRsLog:
 
 
 def require_ledger(location: str, columns: Iterable[str], schema: pa.Schema) -> None:
-    """Raise TableRefused for a table without the columns of a ledger, all or some."""
+    """Raise TableRefused for a table that lacks columns of a ledger."""
     absent = [name for name in schema.names if name not in set(columns)]
     if {"id", "state", "token"} & set(absent):
-        raise TableRefused(f"{location} is a Delta table, but no ledger", "Give the path of a ledger.")
+        raise TableRefused(f"{location} is a Delta table, but not a ledger", "Give the path of a ledger.")
     if absent:
         raise TableRefused(
-            f"the ledger at {location} has no column {absent[0]}: it was made by another version of Windrow",
-            "Use the Windrow that wrote it, or replay the depot into a new ledger.",
+            f"the ledger at {location} has no column {absent[0]}: it was created by another version of Windrow",
+            "Use the version of Windrow that wrote it, or replay the depot into a new ledger.",
         )
 
 
@@ -117,9 +117,9 @@ def identity(table: DeltaTable) -> Table:
 
 
 def ledger_schema_of(columns: pa.Schema) -> pa.Schema:
-    """Return the columns that a ledger with some of them must have: its payload's type, and those of a raw one.
+    """Return the expected columns of a ledger, given its actual ones, which tell its payload type and kind.
 
-    Those of a topology are what its states declare.
+    For a topology they are the actual columns, because its states declare them.
     """
     if tables.is_of_topology(columns.names):
         return pa.schema([pa.field(field.name, plain_type(field.type)) for field in columns])
@@ -127,23 +127,23 @@ def ledger_schema_of(columns: pa.Schema) -> pa.Schema:
 
 
 def payload_type(schema: pa.Schema) -> pa.DataType:
-    """Return the payload's type as a message has it: binary where the table says so, else text of what there is."""
+    """Return the payload type of messages: binary if the table has binary payloads, else string."""
     binary = "payload" in schema.names and plain_type(schema.field("payload").type) == pa.binary()
     return pa.binary() if binary else pa.string()
 
 
 def added(commits: Iterable[Commit], after: int, upto: int) -> dict[int, int | None]:
-    """Return for the versions after `after` up to `upto` how many rows each added; None where it does not say.
+    """Return how many rows each version after `after` up to `upto` added; None if its commit does not say.
 
-    Raises DepotUnreadable when one of these versions is not in the log any more: to pass it over would lose data.
+    Raises DepotUnreadable if a version is no longer in the log, because skipping it would lose data.
     """
     by_version = {commit.version: commit.rows for commit in commits}
     gone = set(range(after + 1, upto + 1)) - by_version.keys()
     # guard: version-in-log
     if gone:
         raise DepotUnreadable(
-            f"depot version {min(gone)} must be read next, and is no longer in the depot's log",
-            f'What is left can go into a new ledger: start_from = "version:{max(gone) + 1}".',
+            f"depot version {min(gone)} must be read next, but is no longer in the depot's log",
+            f'A new ledger can read the versions that are left: start_from = "version:{max(gone) + 1}".',
         )
     return {version: count for version, count in by_version.items() if after < version <= upto}
 
@@ -153,7 +153,7 @@ def commits(
 ) -> list[Commit]:
     """Return commits (`version, timestamp, operation, operationMetrics`) in order.
 
-    A commit's mark begins with the reader that found it (`by`) and is a digest of what that reader was told (`said`).
+    The fingerprint of a commit is the name of its reader (`by`) and a digest of the fields that it read (`said`).
     """
     found = [
         Commit(int(one["version"]), microseconds(one["timestamp"]), rows_added(one), fingerprint(one, said, by))

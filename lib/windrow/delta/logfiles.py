@@ -1,7 +1,7 @@
-"""The log of a local Delta table, file by file. Nothing here changes a file.
+"""Read the log files of a local Delta table. Nothing here changes a file.
 
-An entry, `00000000000000000007.json`, is one commit: an action a line. A checkpoint sums up the entries before it, and
-`_last_checkpoint` names the newest one. Hadoop keeps checksums of a file beside it, in `.NAME.crc`.
+An entry, `00000000000000000007.json`, is one commit, with one action per line. A checkpoint sums up the entries before
+it, and `_last_checkpoint` (the hint) names the newest one. Hadoop keeps the checksums of a file in `.NAME.crc`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def entry_path(version: int) -> str:
 
 
 def entries(root: Path, after: int, upto: int | None = None) -> Iterator[Path]:
-    """Yield the log entries behind version `after`, up to `upto` or the first that is missing."""
+    """Yield the log entries after version `after`, up to `upto` or the first missing one."""
     version = after + 1
     while (upto is None or version <= upto) and (entry := root / entry_path(version)).exists():
         yield entry
@@ -42,7 +42,7 @@ def versions_in(directory: Path) -> list[int]:
 
 
 def newest(root: Path) -> int:
-    """Return the newest version of a table, -1 without one. It counts from the last checkpoint; it lists nothing."""
+    """Return the newest version of a table, -1 if there is none, counting from the last checkpoint on."""
     begin = hinted(root) or 0
     if not (root / entry_path(begin)).exists():
         return max(versions(root), default=-1)
@@ -50,14 +50,14 @@ def newest(root: Path) -> int:
 
 
 def names(directory: Path) -> list[str]:
-    """Return the names of the files in a directory, in order; none where there is no directory."""
+    """Return the names of the files in a directory, sorted; an empty list if it does not exist."""
     return sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
 
 
 def actions(entry: Path) -> list[dict[str, Any]] | None:
     """Return the actions of an entry, None for a torn one: empty, cut off, or zeros from some byte on.
 
-    A file that does not begin as an entry is not torn, and has no actions: the table's reader says what is wrong.
+    A file that does not begin like an entry is not torn but has no actions: the table's reader reports it.
     """
     content = entry.read_bytes().rstrip(b"\0")
     lines = [line for line in content.splitlines() if line.strip()]
@@ -66,13 +66,13 @@ def actions(entry: Path) -> list[dict[str, Any]] | None:
     except ValueError:
         return None if content.startswith(b"{") else []
     objects = [action for action in found if isinstance(action, dict)]
-    return [{kind: said for kind, said in one.items() if isinstance(said, dict)} for one in objects] if found else None
+    return [{kind: of for kind, of in one.items() if isinstance(of, dict)} for one in objects] if found else None
 
 
 def added_files(
     root: Path, actions: Iterable[Mapping[str, Any]], removed: Iterable[str] = ()
 ) -> Iterator[tuple[Path, int | None]]:
-    """Yield the local files that an entry adds, and their sizes in bytes; not those that `removed` has."""
+    """Yield the local files that an entry adds, with their sizes in bytes, except those in `removed`."""
     for action in actions:
         for kind in ("add", "cdc"):
             path = action.get(kind, {}).get("path")
@@ -84,7 +84,7 @@ def added_files(
 
 
 def note(root: Path, version: int) -> dict[str, Any]:
-    """Return what Windrow noted beside a commit of a ledger; nothing where it did not, or the entry is torn."""
+    """Return the note (user metadata) of a ledger's commit; empty if there is none or the entry is torn."""
     for action in actions(root / entry_path(version)) or ():
         with suppress(ValueError, TypeError):
             found = json.loads(action.get("commitInfo", {}).get("userMetadata"))
@@ -93,13 +93,13 @@ def note(root: Path, version: int) -> dict[str, Any]:
 
 
 def hinted(root: Path) -> int | None:
-    """Return the version of the checkpoint that `_last_checkpoint` names, None where it names none."""
+    """Return the checkpoint version that `_last_checkpoint` names, None if there is none."""
     found = (json_object(root / LOG / HINT) or {}).get("version")
     return found if isinstance(found, int) else None
 
 
 def json_object(file: Path) -> dict[str, Any] | None:
-    """Return the JSON object in a file, None where there is none."""
+    """Return the JSON object in a file, None if there is none."""
     try:
         found = json.loads(file.read_bytes())
     except (ValueError, FileNotFoundError):
@@ -108,5 +108,5 @@ def json_object(file: Path) -> dict[str, Any] | None:
 
 
 def checksums(file: Path) -> Path:
-    """Return the file in which Hadoop keeps the checksums of another one."""
+    """Return the file in which Hadoop keeps the checksums of a file."""
     return file.with_name(f".{file.name}.crc")

@@ -1,4 +1,4 @@
-"""Looking after a table at a path with delta-rs: small files made large, old ones removed."""
+"""Maintain a table at a path with delta-rs: compact small files, delete old ones, trim the log."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ATTEMPTS = 5
 Done = TypeVar("Done")
 
 
-# Features of Delta with which delta-rs compacts and cleans up as Spark would.
+# Features of Delta for which delta-rs compacts and cleans up as Spark does.
 KNOWN_FEATURES = {"appendOnly", "changeDataFeed", "checkConstraints", "invariants", "timestampNtz", "v2Checkpoint"}
 
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """How many files a compaction replaced by how many (None: only done will tell)."""
+    """How many files a compaction removed and added (None: unknown in a dry run)."""
 
     removed: int
     added: int | None
@@ -40,15 +40,15 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True)
 class DeltaRsMaintenance:
-    """Looks after a table at a path, without a JVM."""
+    """Maintains a table at a path, without a JVM."""
 
     location: str
     role: str
 
     def obstacle(self) -> str | None:
-        """Say why delta-rs must keep its hands off the table: what it does not know there, it would harm.
+        """Return why delta-rs must not maintain the table, None if it can.
 
-        It takes the files of deletion vectors for strangers, and times in 96 bits beyond 1677 to 2262 for others.
+        It would delete the files of deletion vectors, and change INT96 times outside 1677 to 2262.
         """
         table = open_table(self.location, self.role)
         protocol, properties = table.protocol(), table.metadata().configuration
@@ -56,9 +56,9 @@ class DeltaRsMaintenance:
         if properties.get("delta.columnMapping.mode", "none") != "none":
             features.add("columnMapping")
         if features:
-            return f"only Spark can look after a table with {', '.join(sorted(features))}"
+            return f"only Spark can maintain a table with {', '.join(sorted(features))}"
         if self._has_long_times(table):
-            return "it has files with times in 96 bits (INT96), which only Spark puts together as they are"
+            return "it has files with INT96 times, which only Spark compacts without changing them"
         return None
 
     def description(self) -> str:
@@ -71,23 +71,23 @@ class DeltaRsMaintenance:
         return configuration
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Set properties in a commit of its own."""
+        """Set properties in a separate commit."""
         self._commit(lambda table: table.alter.set_table_properties(dict(properties)))
 
     def compact(self, state: str | None, dry_run: bool, below: int | None = None) -> Compacted:
-        """Make large files of small ones.
+        """Merge small files.
 
-        A microbatch that commits meanwhile would make it fail: on this disk it waits for the lock, elsewhere the
-        compaction tries again.
+        A microbatch that commits meanwhile would make this fail. On a local disk the microbatch waits for the lock;
+        elsewhere the compaction is tried again.
         """
         if dry_run:
             return Compacted(self._small_files(state, below or TARGET_SIZE), None)
-        chosen = None if state is None else [("state", "=", state)]
-        metrics = self._commit(lambda table: table.optimize.compact(chosen, target_size=below))
+        partition = None if state is None else [("state", "=", state)]
+        metrics = self._commit(lambda table: table.optimize.compact(partition, target_size=below))
         return Compacted(int(metrics["numFilesRemoved"]), int(metrics["numFilesAdded"]))
 
     def compacted_at(self, since: int) -> int | None:
-        """Return when files were last put together, None when not since then (microseconds)."""
+        """Return the time of the last compaction (microseconds), None if there was none since `since`."""
         with reading(self.location, self.role):
             for commit in history(open_table(self.location, self.role)):
                 committed_at = int(commit["timestamp"]) * 1_000
@@ -100,17 +100,17 @@ class DeltaRsMaintenance:
     def vacuum(self, dry_run: bool) -> int:
         """Delete files that no version within the table's retention needs, and return how many.
 
-        All files that are there are looked at. To go by the log alone would leave those of the change feed, those of
-        commits that failed, and for ever those of which a checkpoint has forgotten that they were removed.
+        It lists all files in the directory. The log alone does not know the files of the change feed, of failed
+        commits, and of removals that a checkpoint has dropped.
         """
         with reading(self.location, self.role):
             found = open_table(self.location, self.role).vacuum(dry_run=True, full=True)
         if dry_run or not found:
-            return len(found)  # with nothing to delete there would be two commits that say so
+            return len(found)  # without files to delete it would only make two commits
         return len(self._commit(lambda table: table.vacuum(dry_run=False, full=True)))
 
     def reached(self, before: int, depot_id: str) -> int:
-        """Return up to which version of a depot a ledger had read it at a time (microseconds), -1 for not at all."""
+        """Return the depot version up to which this ledger had read at time `before` (microseconds), -1 for none."""
         table = open_table(self.location, self.role)
         columns = pa.schema(table.schema().to_arrow()).names
         started = f"CAST({'h.' if is_of_topology(columns) else ''}started_at AS BIGINT)"
@@ -120,7 +120,7 @@ class DeltaRsMaintenance:
         return reached_of(found.to_pylist(), depot_id)
 
     def logged_at(self, version: int) -> int | None:
-        """Return when the log's file of a version was written (microseconds), None for a table that is elsewhere."""
+        """Return the time of a version's log file (microseconds), None for a table that is not on a local disk."""
         path = local_path(self.location)
         if path is None:
             return None
@@ -128,7 +128,7 @@ class DeltaRsMaintenance:
             return (path / entry_path(version)).stat().st_mtime_ns // 1_000
 
     def trim_log(self) -> None:
-        """Write a checkpoint, and delete what is older than the last one that the table's retention no longer needs."""
+        """Write a checkpoint, and delete log entries that the table's retention no longer needs."""
 
         def trim(table: DeltaTable) -> None:
             table.create_checkpoint()
@@ -140,7 +140,7 @@ class DeltaRsMaintenance:
         self._commit(trim)
 
     def _commit(self, change: Callable[[DeltaTable], Done]) -> Done:
-        """Change the table as it is now, again when somebody else's commit came between."""
+        """Change the latest version of the table; try again if another commit came between."""
         left = ATTEMPTS
         while True:
             left -= 1
@@ -152,7 +152,7 @@ class DeltaRsMaintenance:
                         raise
 
     def _has_long_times(self, table: DeltaTable) -> bool:
-        """Tell whether a file that a compaction would take has a time as Spark writes it unless told otherwise."""
+        """Tell whether a file that a compaction would merge has INT96 times, which are Spark's default."""
         times = [field.name for field in pa.schema(table.schema().to_arrow()) if pa.types.is_timestamp(field.type)]
         if not times:
             return False
@@ -163,7 +163,7 @@ class DeltaRsMaintenance:
             return any(_has_int96(store, path) for path in small)
 
     def _small_files(self, state: str | None, below: int) -> int:
-        """Return how many files are small enough to be put together with another one of their partition."""
+        """Return how many files of a partition are small enough to be merged."""
         table = open_table(self.location, self.role)
         with reading(self.location, self.role):
             files = pa.table(pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all())

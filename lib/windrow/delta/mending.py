@@ -1,14 +1,14 @@
-"""What a power cut left of a local table: torn log entries are set aside, and the table is at its last whole version.
+"""Mend a local table after a power cut: set torn log entries aside, which leaves the table at its last whole version.
 
-Delta's readers take an empty entry for a commit without content. So `mend` looks at a table before a run, a producer,
-an ingest or maintenance reads it. Entries at the end of the log that are empty or torn, or that name files which are
-too short, go into `_set_aside/TIME/` beside the log; so do checkpoints and hints that are not whole. With `durable` no
-writer was told that these commits count.
+Delta's readers take an empty entry for a commit without content. So `mend` checks a table before a run, a producer, an
+ingest or maintenance reads it. It moves entries at the end of the log that are empty or torn, or that name files which
+are too short, to `_set_aside/TIME/` next to the log, and also checkpoints and hints that are not whole. With `durable`,
+these commits were never reported as successful.
 
-Two things are errors, and nothing is moved: a torn entry with whole ones behind it (`windrow recover` decides), and a
-log that would have no whole version left, because its older entries were deleted.
+Two cases are errors, and nothing is moved: a torn entry that is followed by whole ones (`windrow recover` handles it),
+and a log that would have no whole version left because its older entries were deleted.
 
-An entry that is cut exactly behind a line looks whole. No such cut was seen: the disk has the length of a file last.
+An entry that is cut exactly after a line looks whole. Such a cut was never seen: a disk writes the file length last.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from windrow.errors import TableUnreadable, TableUnwritable
 CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*(?:json|parquet)")
 PART = re.compile(r"(\d{20}\.checkpoint\.)\d{10}\.(\d{10})\.parquet")
 VERSION = re.compile(r"(?<!\d)\d{20}(?!\d)")
-STAMP = "%Y%m%dT%H%M%S.%fZ"  # names the directory, and says when something was set aside
-LOOK_BACK = 20  # whole entries; behind so many of them no torn one is looked for
-SECOND_LOOK = 1.0  # seconds, in which a file that somebody still writes would change
+STAMP = "%Y%m%dT%H%M%S.%fZ"  # the name of the directory: when something was set aside
+LOOK_BACK = 20  # whole entries; older ones are not checked
+SECOND_LOOK = 1.0  # seconds; a file that is still being written changes in this time
 TELL = logging.getLogger("windrow")
 
 
@@ -64,11 +64,11 @@ class SetAside:
     directory: Path
 
     def __str__(self) -> str:
-        """Tell it in a sentence."""
+        """Return a sentence for the log."""
         table = f"the {self.role} at {self.location}"
         if not self.versions:
-            return f"a checkpoint of {table}, or the hint to it, is not whole; it is now in {self.directory}"
-        last = f"goes on from version {self.versions.start - 1}" if self.versions.start else "begins anew"
+            return f"a checkpoint of {table}, or its hint, is not whole; it was moved to {self.directory}"
+        last = f"continues from version {self.versions.start - 1}" if self.versions.start else "starts again"
         return f"{table} {last}: {counted_versions(self.versions)} now in {self.directory}"
 
 
@@ -79,13 +79,13 @@ def counted_versions(versions: range) -> str:
 
 
 def mend(location: str, role: str) -> SetAside | None:
-    """Set aside what a power cut left at the end of a local table's log; None where nothing is torn.
+    """Set aside what a power cut left at the end of a local table's log; None if nothing is torn.
 
-    Raises TableUnreadable for what is torn before the end, TableLocked, TableUnwritable.
+    Raises TableUnreadable for a torn entry before the end, TableLocked, TableUnwritable.
     """
     root = local_path(location)
     torn = None
-    with suppress(OSError):  # the table's reader says what is wrong with it
+    with suppress(OSError):  # the table's reader reports what is wrong with it
         torn = None if root is None else _torn(root)
     if root is None or torn is None:
         return None
@@ -95,7 +95,7 @@ def mend(location: str, role: str) -> SetAside | None:
             done = _mended(root, location, role)
     except TableUnwritable:
         if torn.first is not None:
-            raise  # a checkpoint that is not whole may stay where nobody may move it
+            raise  # a checkpoint that is not whole may stay if we may not move it
     KEPT.clear()
     return done
 
@@ -103,7 +103,7 @@ def mend(location: str, role: str) -> SetAside | None:
 def _mended(root: Path, location: str, role: str) -> SetAside | None:
     torn = None
     # guard: still-written
-    while (found := _torn(root)) != torn:  # until two looks agree: somebody may still write
+    while (found := _torn(root)) != torn:  # until two looks agree: a writer may be active
         torn = found
         time.sleep(SECOND_LOOK)
     if torn is None:
@@ -113,16 +113,16 @@ def _mended(root: Path, location: str, role: str) -> SetAside | None:
     # guard: torn-before-end
     if torn.whole_behind is not None:
         raise TableUnreadable(
-            f"version {torn.first} of the {role} at {location} is torn, and a later one, {torn.whole_behind}, is whole",
-            "`windrow recover` takes a ledger back to the version before; bring a depot's entry back from a copy.",
+            f"version {torn.first} of the {role} at {location} is torn, but {torn.whole_behind} after it is whole",
+            "For a ledger, run `windrow recover`; for a depot, bring the log entry back from a copy.",
         )
     return set_aside(location, role, torn.first, torn.hints)
 
 
 def follow(ledger: str, depot: str) -> SetAside | None:
-    """Set aside the versions of a local ledger that have read versions which were set aside of its depot.
+    """Set aside the versions of a local ledger that have read depot versions which were set aside.
 
-    With `durable = false` the ledger may reach the device before the depot does. Raises TableLocked, TableUnwritable.
+    With `durable = false`, the ledger may reach the disk before the depot does. Raises TableLocked, TableUnwritable.
     """
     if _resting_on_lost(ledger, depot) is None:
         return None
@@ -134,11 +134,11 @@ def follow(ledger: str, depot: str) -> SetAside | None:
 
 
 def _resting_on_lost(ledger: str, depot: str) -> int | None:
-    """Return the first version of a local ledger that read what was set aside of its depot, None where none did."""
+    """Return the first version of a local ledger that read a depot version that was set aside, None if none did."""
     log, root, first = local_path(ledger), local_path(depot), None
     if log is None or root is None:
         return None
-    with suppress(OSError):  # the ledger's reader says what is wrong with it
+    with suppress(OSError):  # the ledger's reader reports what is wrong with it
         lost = list(_lost(root / ASIDE))
         for version in reversed(versions(log) if lost else []):
             noted = note(log, version)
@@ -155,17 +155,17 @@ def _resting_on_lost(ledger: str, depot: str) -> int | None:
 def _lost(aside: Path) -> Iterator[tuple[float, int]]:
     """Yield when versions of a table were set aside (seconds), and the first of them."""
     for directory in aside.iterdir() if aside.is_dir() else ():
-        with suppress(ValueError):  # not a directory of ours
+        with suppress(ValueError):  # not a directory that Windrow made
             at = datetime.strptime(directory.name, STAMP).replace(tzinfo=UTC).timestamp()
             if found := versions_in(directory):
                 yield at, min(found)
 
 
 def set_aside(location: str, role: str, first: int, hints: Iterable[str] = (), whole: bool = False) -> SetAside:
-    """Take the versions from `first` on out of a local table's log; `whole`, or from version 0 on, the whole table.
+    """Move the versions from `first` on out of a local table's log; with `whole` or from version 0 on, the whole table.
 
-    The caller holds the table's lock. Raises OSError, and TableUnreadable, before anything is moved, where what is left
-    could not be read.
+    The caller holds the table's lock. Raises OSError. Raises TableUnreadable, before anything is moved, if the rest of
+    the log could not be read.
     """
     root = local_path(location) or Path(location)
     there, found = versions(root), names(root / LOG)
@@ -174,7 +174,7 @@ def set_aside(location: str, role: str, first: int, hints: Iterable[str] = (), w
     if not (whole or is_whole(root, first - 1)):
         raise TableUnreadable(
             f"version {first} of the {role} at {location} is torn, and the versions before it are not whole either",
-            "Nothing was moved. Bring the log back from a copy; or begin a new ledger (--ledger) if it is one.",
+            "Nothing was moved. Bring the log back from a copy; or, for a ledger, begin a new one (--ledger).",
         )
     later = [name for name in found if max((int(n) for n in VERSION.findall(name)), default=-1) >= first]
     hint = hinted(root)
@@ -183,7 +183,7 @@ def set_aside(location: str, role: str, first: int, hints: Iterable[str] = (), w
 
 
 class Torn(NamedTuple):
-    """What is not whole in a log: the first such entry, a whole one behind it, and files that only save time."""
+    """The damage in a log: the first torn entry, a whole one after it, and torn files that only save time."""
 
     first: int | None
     whole_behind: int | None
@@ -191,7 +191,7 @@ class Torn(NamedTuple):
 
 
 def _torn(root: Path) -> Torn | None:
-    """Look through the end of a log, the newest entry first."""
+    """Check the end of a log, the newest entry first."""
     first = behind = seen = None
     version = whole_ones = 0
     for version, whole in _judged(root):
@@ -206,7 +206,7 @@ def _torn(root: Path) -> Torn | None:
 
 
 def is_whole(root: Path, version: int) -> bool:
-    """Tell whether all entries that a version of a table rests on are whole, back to a checkpoint that is."""
+    """Tell whether all entries that a version needs are whole, back to a whole checkpoint."""
     log = root / LOG
     checkpoints = [int(name[:20]) for name in names(log) if CHECKPOINT.fullmatch(name) and _is_whole(log / name)]
     base = max((found for found in checkpoints if found <= version), default=-1)
@@ -219,31 +219,31 @@ def is_whole(root: Path, version: int) -> bool:
 
 
 def _judged(root: Path, upto: int | None = None) -> Iterator[tuple[int, bool]]:
-    """Yield the entries of a log, the newest first, and whether each is whole, with the files that it names."""
+    """Yield the versions of a log, newest first, and whether each entry and its files are whole."""
     removed: set[str] = set()
     for version in reversed(versions(root)):
         if upto is not None and version > upto:
             continue
         entry = root / entry_path(version)
-        said = actions(entry)
-        whole = said is not None and _has_its_files(root, said, removed, entry.stat().st_mtime)
-        if said is not None and whole:
-            removed |= {action["remove"].get("path", "") for action in said if "remove" in action}
+        found = actions(entry)
+        whole = found is not None and _has_its_files(root, found, removed, entry.stat().st_mtime)
+        if found is not None and whole:
+            removed |= {action["remove"].get("path", "") for action in found if "remove" in action}
         yield version, whole
 
 
-def _has_its_files(root: Path, said: Iterable[Mapping[str, Any]], removed: set[str], by: float) -> bool:
+def _has_its_files(root: Path, entry: Iterable[Mapping[str, Any]], removed: set[str], by: float) -> bool:
     """Tell whether the files of an entry that was written at time `by` (seconds) are whole.
 
-    No power cut removes a file or changes it later: for such a file the table's reader says what is wrong.
+    Files that are missing or were changed later do not count: no power cut does that, and the reader reports them.
     """
-    added = added_files(root, said, removed)
+    added = added_files(root, entry, removed)
     there = [(file, size) for file, size in added if file.exists() and file.stat().st_mtime <= by]
-    return all(_is_of(file, size) and _has_its_checksums(file) for file, size in there)
+    return all(_has_size(file, size) and _has_its_checksums(file) for file, size in there)
 
 
 def _torn_hints(root: Path, since: int) -> tuple[str, ...]:
-    """Return files of the log that are not whole and that only save time: checkpoints, checksums, the hint."""
+    """Return torn files of the log that only save time: checkpoints, checksums, the hint."""
     log, found = root / LOG, names(root / LOG)
     checkpoints = [name for name in found if CHECKPOINT.fullmatch(name)]
     since = min(since, int(checkpoints[-1][:20])) if checkpoints else since
@@ -253,12 +253,12 @@ def _torn_hints(root: Path, since: int) -> tuple[str, ...]:
     hint = hinted(root)
     if HINT in found and not any(int(name[:20]) == hint for name in checkpoints if name not in torn):
         torn.append(HINT)
-    beside = checksums(Path(HINT)).name
-    return (*torn, *([beside] if beside in found and not _has_its_checksums(log / HINT) else []))
+    of_hint = checksums(Path(HINT)).name
+    return (*torn, *([of_hint] if of_hint in found and not _has_its_checksums(log / HINT) else []))
 
 
 def _is_whole(file: Path) -> bool:
-    """Tell whether a checkpoint, or what is kept beside an entry or a checkpoint, is as it was written."""
+    """Tell whether a checkpoint, or the checksums of an entry or checkpoint, is whole."""
     if file.name.startswith("."):
         return _has_its_checksums(file.with_name(file.name[1:].removesuffix(".crc")))
     if file.suffix == ".crc":
@@ -273,23 +273,23 @@ def _is_whole(file: Path) -> bool:
         return opened.read() == b"PAR1"
 
 
-def _is_of(file: Path, size: int | None) -> bool:
+def _has_size(file: Path, size: int | None) -> bool:
     return size is None or file.stat().st_size == size
 
 
 def _has_its_checksums(file: Path) -> bool:
-    """Tell whether the checksums beside a file are as many as its length needs; their head says for how many bytes."""
-    beside = checksums(file)
-    if not (file.exists() and beside.exists()):
+    """Tell whether a file has as many checksums as its length needs; their header has the block size."""
+    sums = checksums(file)
+    if not (file.exists() and sums.exists()):
         return True
-    of = int.from_bytes(beside.read_bytes()[4:8])
-    return of > 0 and _is_of(beside, 8 + 4 * -(-file.stat().st_size // of))
+    block = int.from_bytes(sums.read_bytes()[4:8])
+    return block > 0 and _has_size(sums, 8 + 4 * -(-file.stat().st_size // block))
 
 
 def _moved(
     root: Path, location: str, role: str, versions: range, moved: Iterable[str], whole: bool = False
 ) -> SetAside:
-    """Move files of the log, the newest entry first: whenever this is cut off, what is left is the start of a log."""
+    """Move files of the log, the newest entry first, so that an interruption leaves a log without gaps."""
     into = root / ASIDE / datetime.now(UTC).strftime(STAMP)
     into.mkdir(parents=True)
     for name in sorted(moved, reverse=True):

@@ -1,7 +1,7 @@
-"""What Delta's log says of a file: its rows, and of each column the least and the greatest value and how many NULLs.
+"""Compute the statistics of a file for Delta's log: its rows, and each column's least and greatest value and NULLs.
 
-Readers pass over files by it. No values are named of a column whose texts are long, whose times are in no year that
-ISO 8601 knows, or that is neither text, time nor whole number: such a file is read, which is slower and never wrong.
+Readers skip files by these statistics. Columns with long texts, with times outside the years of ISO 8601, or of other
+types than text, time and integer get no bounds. Such a file is always read, which is slower but correct.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LONGEST = 256  # characters
 
 
 def statistics(rows: pa.Table) -> str:
-    """Return what the log says of a file with these rows, as JSON."""
+    """Return the statistics of a file with these rows, as JSON."""
     bounds = {name: found for name in rows.column_names if (found := _bounds(rows[name])) is not None}
     document = {
         "numRecords": rows.num_rows,
@@ -31,7 +31,7 @@ def statistics(rows: pa.Table) -> str:
 
 
 def _bounds(column: pa.ChunkedArray) -> tuple[str | int, str | int] | None:
-    """Return the least and the greatest value as the log writes them, None where it says nothing."""
+    """Return the least and the greatest value as the log writes them, None if they are left out."""
     type_ = column.type
     if column.null_count == len(column):
         return None

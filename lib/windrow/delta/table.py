@@ -1,7 +1,7 @@
-"""Delta tables as delta-rs opens and follows them, what their logs say of commits, and errors in our own words.
+"""Open Delta tables with delta-rs, keep them open, read their history, and translate errors.
 
-Whatever delta-rs, Arrow or the operating system raise inside becomes TableUnreadable or TableUnwritable with the place
-and the cause. Our own errors pass.
+Errors of delta-rs, Arrow and the operating system become TableUnreadable or TableUnwritable, with the location and the
+cause. Windrow's errors pass unchanged.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from windrow.delta.logfiles import entry_path
 from windrow.errors import TableMissing, TableUnreadable, TableUnwritable, first_line
 
 FAULTS = (DeltaError, pa.ArrowException, OSError)
-# After a commit: a checkpoint now and then, as the table's properties say, but nothing of the log is deleted. What is
-# old in a depot may be unread still; only maintenance knows how far the ledger has come.
+# After a commit delta-rs writes checkpoints as the table's properties say, but deletes no log entries. Old versions of
+# a depot may still be unread; only maintenance knows how far the ledger has read.
 # guard: depot-log-stays
 UNTRIMMED = PostCommitHookProperties(cleanup_expired_logs=False)
 BY_NAME = 2  # the reader version that brought column mapping
@@ -35,7 +35,7 @@ Found = TypeVar("Found")
 
 
 class EmptyEntry(OSError):
-    """An entry of a log has nothing in it: Delta's readers would take it for a commit without content."""
+    """An entry of a log is empty: Delta's readers would take it for a commit without content."""
 
 
 @contextmanager
@@ -57,18 +57,18 @@ def writing(location: str, role: str) -> Iterator[None]:
 
 
 def unreadable(location: str, role: str, error: Exception) -> TableUnreadable:
-    """Return the error for a table that is there and cannot be read."""
-    hint = "Check its rights and its files; bring back what is damaged or gone from a copy, log and files together."
+    """Return the error for a table that exists but cannot be read."""
+    hint = "Check its permissions and files; bring back damaged or missing ones from a copy, log and files together."
     if isinstance(error, EmptyEntry):
         hint = "The next `windrow run` sets it aside if it is at the end of the log."
     return TableUnreadable(f"the {role} at {location} cannot be read: {first_line(error)}", hint)
 
 
 def unwritable(location: str, role: str, error: Exception) -> TableUnwritable:
-    """Return the error for a table to which nothing can be written."""
+    """Return the error for a table that cannot be written."""
     return TableUnwritable(
         f"the {role} at {location} cannot be written: {first_line(error)}",
-        "Nothing of it counts. See that there is space and the right to write, and run again.",
+        "Nothing was committed. Check the free space and the permissions, then run again.",
     )
 
 
@@ -78,7 +78,7 @@ def open_table(location: str, role: str) -> DeltaTable:
 
 
 def latest_table(location: str, role: str) -> DeltaTable:
-    """Return a table at a path as it is now, for reading: all who ask share the handle, which moves on with the table.
+    """Return the latest version of a table at a path, for reading; all callers share the handle, which moves on.
 
     Raises TableMissing, TableUnreadable.
     """
@@ -86,7 +86,7 @@ def latest_table(location: str, role: str) -> DeltaTable:
 
 
 def latest_snapshot(location: str, role: str, known: Snapshot | None = None) -> Snapshot:
-    """Return a table at a path as it is now, on a handle of the caller's own: that of `known`, which moves on.
+    """Return the latest version of a table at a path on a private handle: that of `known`, which moves on.
 
     Raises TableMissing, TableUnreadable.
     """
@@ -104,10 +104,10 @@ def _opened(opening: Callable[[str], Found], location: str, role: str) -> Found:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """An open table at a version, and the file that is the version's log entry: its time and size, None if it is gone.
+    """An open table at a version, and the time and size of the version's log entry (None if it is gone).
 
-    The handle `table` moves on when somebody asks for the latest snapshot. Whoever needs this version, such as a commit
-    that rests on it, asks `stands` first.
+    The handle `table` moves on when somebody asks for the latest snapshot. A commit that needs this version calls
+    `stands` first.
     """
 
     location: str
@@ -131,7 +131,7 @@ class Snapshot:
         return cls(location, table, version, entry)
 
     def stands(self) -> bool:
-        """Tell whether the handle is still at this version, and the log is seen to have the same entry for it."""
+        """Tell whether the handle is still at this version and the log still has the same entry for it."""
         try:
             # guard: same-entry
             # guard: table-as-primed
@@ -140,11 +140,11 @@ class Snapshot:
             return False
 
     def latest(self) -> Snapshot:
-        """Return the table as it is now, this snapshot if nothing changed. Raises what delta-rs raises.
+        """Return the latest snapshot, or this one if nothing changed. Raises the errors of delta-rs.
 
-        delta-rs reads only the new log entries, so the time does not grow with the log. But it goes by version numbers:
-        a table that was deleted and made again would keep the columns and files of the old one. So a table whose entry
-        of this version is another file now is opened again.
+        delta-rs reads only new log entries, so the time does not grow with the log. But it relies on version numbers: a
+        table that was deleted and created again would keep the columns and files of the old one. So the table is opened
+        again if the log entry of this version has become another file.
         """
         try:
             self.table.update_incremental()
@@ -152,21 +152,21 @@ class Snapshot:
             # guard: opened-table-unchanged
             if self.entry is not None and _entry_file(self.table, self.version) == self.entry:
                 return self if found.version == self.version else found
-        except FAULTS:  # as where the log ends before this version: opening it says what is wrong, if anything is
+        except FAULTS:  # for example, the log ends before this version: opening it again raises any real error
             pass
         return Snapshot.opened(self.location)
 
 
 class OpenTables:
-    """Tables that were read lately: following one that is open takes a third of the time of opening it."""
+    """Recently read tables: updating an open table takes a third of the time of opening it."""
 
     def __init__(self, most: int = 8) -> None:
-        """Keep `most` tables at most."""
+        """Keep at most `most` tables."""
         self._most = most
         self._kept: dict[str, Snapshot] = {}
 
     def latest(self, location: str) -> DeltaTable:
-        """Return a table as it is now. Raises what delta-rs raises."""
+        """Return the latest version of a table. Raises the errors of delta-rs."""
         place = absolute(location)  # a relative path means another table in another directory
         kept = self._kept.pop(place, None)
         snapshot = Snapshot.opened(location) if kept is None else kept.latest()
@@ -187,8 +187,8 @@ OPEN_TABLES = OpenTables()
 def scanned(table: DeltaTable) -> Iterator[pa.RecordBatchReader]:
     """Read the rows of a table piece by piece, with Arrow: delta-rs cannot run a query inside a write of its own.
 
-    Arrow's threads go on reading what nobody takes any more, by way of Python, and a process that ends meanwhile hangs
-    or crashes. So they get one file at a time, and whoever leaves early waits until they are through with it.
+    Arrow's threads keep reading through Python after the consumer has stopped, and a process that ends meanwhile hangs
+    or crashes. So they get one file at a time, and leaving early waits until they have finished it.
     """
     dataset = table.to_pyarrow_dataset()
 
@@ -217,11 +217,11 @@ def _entry_file(table: DeltaTable, version: int) -> tuple[int, int] | None:
 def history(
     table: DeltaTable, since: int = 0, upto: int | None = None, *, files: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Yield what the log says of each commit, the last (or `upto`) first, back to `since` or where the log begins.
+    """Yield the `commitInfo` of each commit, from the last (or `upto`) back to `since` or the beginning of the log.
 
-    `version` is the number of the log's own file. `DeltaTable.history` counts back from the version of the handle, and
-    begins with the newest commit that there is: one commit in between, and each has the number of another. A commit
-    that says nothing of itself has the time of its file. With `files` it has the actions that `added` some.
+    `version` is the number of the log file. (`DeltaTable.history` counts back from the version of the handle but begins
+    with the newest commit, so after a commit in between all its numbers are wrong.) A commit without `commitInfo` gets
+    the time of its file. With `files`, `added` has its `add` actions.
     Raises OSError for an empty file.
     """
     store = PyFileSystem(DeltaStorageHandler(table.table_uri))
@@ -237,13 +237,13 @@ def history(
             wanted = ('"commitInfo"', '"add"') if files else ('"commitInfo"',)
             actions = (json.loads(line) for line in lines if any(word in line for word in wanted))
             known = list(actions) if files else actions
-            said: dict[str, Any] = next((action["commitInfo"] for action in known if "commitInfo" in action), {})
+            info: dict[str, Any] = next((action["commitInfo"] for action in known if "commitInfo" in action), {})
         added = {"added": [action["add"] for action in known if "add" in action]} if files else {}
-        yield {"timestamp": found.mtime_ns // 1_000_000} | said | {"version": version} | added
+        yield {"timestamp": found.mtime_ns // 1_000_000} | info | {"version": version} | added
 
 
 def missing(location: str, role: str) -> TableMissing:
-    """Return the error for a table that is not there."""
+    """Return the error for a table that does not exist."""
     creates = "`windrow init` creates it" if role == "ledger" else "`windrow init` or `windrow ingest` creates it"
     path = local_path(location)
     place = f"{location} ({path.resolve()})" if path is not None and not path.is_absolute() else location
@@ -251,7 +251,7 @@ def missing(location: str, role: str) -> TableMissing:
 
 
 def beyond_files(table: DeltaTable) -> str:
-    """Name the features of a table with which a file's rows are not the table's: deleted beside it, or renamed."""
+    """Return the table features with which the rows of a file differ from the table's, such as deletion vectors."""
     protocol = table.protocol()
     if protocol.min_reader_version == BY_NAME:
         return "columnMapping"

@@ -1,4 +1,4 @@
-"""Engines: how Windrow reads and writes Delta tables. Both do the same steps and write the same ledger."""
+"""Choose and open an engine, which reads and writes Delta tables. Both engines write the same ledger."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Engine", "choose", "open_engine"]
 
 
 def choose(engine: str, session: Any = None) -> str:
-    """Return `spark` or `embedded` for a setting that may say `auto`."""
+    """Return `spark` or `embedded`; the setting `engine` may be `auto`."""
     if engine != "auto":
         return engine
     ready = session is not None or from_platform() or (find_spec("delta") and _java())
@@ -25,9 +25,9 @@ def choose(engine: str, session: Any = None) -> str:
 
 
 def open_engine(settings: Settings, session: Any = None) -> WholeEngine:
-    """Return the engine that the settings ask for. Raises MissingExtra or EngineUnavailable.
+    """Return the engine that the settings choose. Raises MissingExtra or EngineUnavailable.
 
-    Whether a run has anything to do is asked before (`windrow.runtime.idle`): Spark's session starts here.
+    Spark's session starts here, so a run checks first whether it has anything to do (`windrow.runtime.idle`).
     """
     if choose(settings.engine, session) == "embedded":
         from windrow.engine.embedded.engine import EmbeddedEngine
@@ -40,7 +40,7 @@ def open_engine(settings: Settings, session: Any = None) -> WholeEngine:
 
 
 def require_spark(session: Any = None) -> None:
-    """Raise an error that says what to install when Spark cannot run here."""
+    """Raise an error that says what to install if Spark cannot run here."""
     if session is not None or from_platform():
         return
     if not (find_spec("pyspark") and find_spec("delta")):
@@ -51,22 +51,22 @@ def require_spark(session: Any = None) -> None:
     if not _java():
         home = os.environ.get("JAVA_HOME")
         raise EngineUnavailable(
-            f"the Spark engine needs Java, and there is no java {f'in JAVA_HOME ({home})' if home else 'on the path'}",
+            f"the Spark engine needs Java, but found none {f'in JAVA_HOME ({home})' if home else 'on the path'}",
             "Install Java 17 (Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME. "
-            "Or run without: --engine embedded.",
+            "Or run without Java: --engine embedded.",
         )
 
 
-# What tells that a platform gives the session: a Connect server, Databricks, spark-submit.
+# Set where a platform provides the session: Spark Connect, Databricks, spark-submit.
 PLATFORMS = ("SPARK_REMOTE", "DATABRICKS_RUNTIME_VERSION", "PYSPARK_GATEWAY_PORT")
 
 
 def from_platform() -> bool:
-    """Tell whether a platform gives Spark's session, with a Delta of its own."""
+    """Tell whether a platform provides Spark's session, with its own version of Delta."""
     return any(name in os.environ for name in PLATFORMS)
 
 
 def _java() -> bool:
-    """Tell whether the Java is there that Spark would start: that of JAVA_HOME, or else the one on the path."""
+    """Tell whether there is a Java for Spark to start: in JAVA_HOME if that is set, else on the path."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which("java", path=f"{home}/bin" if home else None) is not None

@@ -1,4 +1,4 @@
-"""What a depot added, as an engine read it: cut into slices of whole versions, each for one microbatch."""
+"""New versions of a depot, and how they are cut into slices of whole versions, one for each microbatch."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from windrow.model.commits import Commit
 
 
 class Arrived(Protocol):
-    """Whole depot versions, to be processed in one microbatch."""
+    """Whole depot versions for one microbatch, as the depot stores them."""
 
     @property
     def expected(self) -> Mapping[int, int | None]:
-        """Return the versions with rows, and how many each added by the depot's log (None: not said, or known)."""
+        """Return the versions with rows, and how many rows each added by the depot's log (None: not to be checked)."""
 
-    def formatted(self, partial: pa.Table) -> Slice:
-        """Make messages of what a raw depot holds, with what is left of it in the ledger (`partial`); else itself.
+    def parse(self, partial: pa.Table) -> Slice:
+        """Parse the chunks of a raw depot, after the `partial` rows of the ledger; a slice of messages returns itself.
 
-        Raises ShortRead when chunks are missing that the depot's log says it has.
+        Raises ShortRead if the depot's log lists more chunks than were read.
         """
 
 
@@ -31,41 +31,41 @@ class Slice(Arrived, Protocol):
 
     @property
     def path(self) -> str:
-        """Return where its messages are: `driver` or `executors`."""
+        """Return where the messages are: `driver` or `executors`."""
 
     @property
     def volume(self) -> Volume | None:
-        """Return how many bytes of a raw depot it has, None where the depot holds messages."""
+        """Return the byte counts of a raw depot, None for a depot of messages."""
 
     def summarise(self, latest: int) -> pa.Table:
         """Return `messages.summarise` of all its rows."""
 
     def streams(self) -> pa.Table | None:
-        """Return `source, key` of its rows, each once; None where only the executors know."""
+        """Return the distinct `source, key` of its rows; None if only the executors know them."""
 
     def table(self) -> pa.Table:
-        """Return all its messages with `version` as one Arrow table."""
+        """Return all messages, with `version`, as one Arrow table."""
 
-    def beside(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
-        """Return the ledger rows that come of a raw depot beside messages, with `known`: rejects, partial rows."""
+    def extra_rows(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
+        """Return the other ledger rows that a raw depot gives, with `known`: rejects and partial rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Versions of a table, from `begin` on: its id, the marks of their commits and of the one before them."""
+    """Versions of a table from `begin` on: its id, and the fingerprints of their commits and of the one before."""
 
     depot_id: str
     begin: int
-    marks: Mapping[int, str]
+    fingerprints: Mapping[int, str]
 
     @classmethod
     def of(cls, depot_id: str, begin: int, commits: Iterable[Commit]) -> Listed:
-        """Return what the log has of versions."""
-        return cls(depot_id, begin, {commit.version: commit.mark for commit in commits})
+        """Return the versions of these commits of the log."""
+        return cls(depot_id, begin, {commit.version: commit.fingerprint for commit in commits})
 
 
 class Arrivals(Protocol):
-    """New versions of the depot as one read of the change feed gave them."""
+    """New versions of the depot, from one read of the change feed."""
 
     @property
     def listed(self) -> Listed:
@@ -74,14 +74,14 @@ class Arrivals(Protocol):
     def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
         """Return the next slice after `version`: whole versions of at most `max_messages`, or one larger version.
 
-        With `upto` nothing of what came behind this version.
+        With `upto`, the slice ends at this version at the latest.
         """
 
 
 def next_versions(counts: Mapping[int, int | None], after: int, max_messages: int) -> list[int]:
     """Choose the versions of the next slice: whole ones, together at most `max_messages`, at least one.
 
-    A version whose count is not known makes a slice of its own.
+    A version whose count is unknown gets a separate slice.
     """
     chosen: list[int] = []
     total = 0

@@ -1,34 +1,34 @@
-"""The one rule of the Spark engine: where a microbatch is processed, and in which form it is committed.
+"""Choose where the Spark engine processes a microbatch (driver or executors) and how it commits (MERGE or overwrite).
 
-| what is open | reads of it | is processed | is committed by |
+| open batches | of them it reads | is processed | is committed by |
 |---|---|---|---|
-| little, or a good part of it can change | all | see below | an overwrite of the live partitions |
-| more | what can change | see below | a MERGE |
+| few, or many of which can change | all | see below | an overwrite of the live partitions |
+| many, of which few can change | those that can change | see below | a MERGE |
 
-The driver processes when what arrived and the open batches that are read have `max_driver_messages` messages at most
-and the driver has what arrived; the executors do all else. A session that takes no settings (serverless) always merges,
-as an overwrite needs one. The history records both: `path` and `commit_form`.
+The driver processes a microbatch if it holds the new messages and if these and the messages of the open batches that
+are read are at most `max_driver_messages`; otherwise the executors do. An overwrite needs a session setting, so a
+session that takes no settings (serverless) always merges. The history records both choices: `path` and `commit_form`.
 
-A MERGE reads and writes only files with rows that change, and matches these rows first; an overwrite writes every live
-row again, which takes half the time of a MERGE that changes most of them.
+A MERGE has to match rows first, but it reads and writes only files with rows that change. An overwrite writes every
+live row again, which takes half the time of a MERGE that changes most of them.
 """
 
 from __future__ import annotations
 
 from windrow.model.open_batches import OpenBatches
 
-MERGE, OVERWRITE, TRANSACTION = "merge", "overwrite", "transaction"  # the last one is what the embedded engine makes
+MERGE, OVERWRITE, TRANSACTION = "merge", "overwrite", "transaction"  # the embedded engine commits by the last one
 LITTLE_BYTES = 16_000_000  # in memory
-BATCH_BYTES, MESSAGE_BYTES = 400, 150  # in memory, about, beside what `open_bytes` counts
-GOOD_PART = 4  # one in so many
+BATCH_BYTES, MESSAGE_BYTES = 400, 150  # approximate overhead in memory on top of `open_bytes`
+GOOD_PART = 4  # of the open batches, one in four
 
 
 def reads_all(opened: OpenBatches, messages: int) -> bool:
-    """Tell whether a microbatch with so many messages reads all open batches."""
+    """Tell whether a microbatch with this many messages reads all open batches."""
     batches, held, size = opened.total
     return size + batches * BATCH_BYTES + held * MESSAGE_BYTES <= LITTLE_BYTES or messages * GOOD_PART >= batches
 
 
 def fits_driver(messages: int, open_messages: int, max_driver_messages: int) -> bool:
-    """Tell whether the driver processes so many messages, new ones and those of the open batches that are read."""
+    """Tell whether the driver processes the new messages and those of the open batches that are read."""
     return messages + open_messages <= max_driver_messages

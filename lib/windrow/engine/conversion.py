@@ -1,4 +1,4 @@
-"""How the rows of a depot become messages: through a format where it is raw, and through `[depot.columns]`."""
+"""Convert the rows of a depot into messages: by the format of a raw depot, and by `[depot.columns]`."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ COLUMNS = list(messages.COLUMNS)
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A depot's format, None for one that is not raw, and its mapping, None where it has the columns of a message.
+    """How a depot is converted: its format (None if it is not raw) and its mapping (None if it has message columns).
 
-    `columns` are those that the mapping maps, `payload` is the type that its payloads have.
+    `columns` are the input of the mapping, `payload` is the type of the resulting payloads. A `verbatim` depot holds no
+    messages, and its rows are read unchanged.
     """
 
     format: Format | None
@@ -45,7 +46,7 @@ class Conversion:
 
     @classmethod
     def of(cls, settings: Settings, table: Table, rows: bool = False) -> Conversion:
-        """Return the conversion of a depot; with `rows` one that holds no messages is read as its rows are.
+        """Return the conversion of a depot; with `rows`, the rows of a depot without messages are read unchanged.
 
         Raises SettingsError, ExpressionError, TableRefused for a ledger.
         """
@@ -53,19 +54,19 @@ class Conversion:
             return cls(None, None, table.schema, table.payload, verbatim=True)
         if is_ledger(table.schema):
             raise TableRefused(
-                f"{settings.depot} is a ledger, no depot", "See whether depot and ledger are named the wrong way round."
+                f"{settings.depot} is a ledger, not a depot", "Check whether depot and ledger are swapped."
             )
         if not table.raw:
             mapping = mapping_of(settings.depot_columns, table.schema)
             return cls(None, mapping, table.schema, mapping.payload_type(table.schema) if mapping else table.payload)
         if settings.format.type is None:
             raise SettingsError(
-                "the depot is a raw one, and nothing says what is in its chunks", "Say so under [format]: type, fields."
+                "the depot is raw, but the format of its chunks is not set", "Set type and fields under [format]."
             )
         from windrow.formats.raw.columns import columns_of
         from windrow.formats.settings import format_of
 
-        with settings.telling_where("format", named="fields"):
+        with settings.locating_errors("format", named="fields"):
             format_ = format_of(settings.format)
         columns = columns_of(format_.parser.schema)
         mapping = mapping_of(settings.depot_columns, columns)
@@ -74,26 +75,26 @@ class Conversion:
 
     @property
     def of_ledger(self) -> bool:
-        """Tell whether the depot is the ledger of a batcher, of which the closed batches are read."""
+        """Tell whether the depot is the ledger of a batcher, whose closed batches are read."""
         return self.verbatim and is_ledger(self.columns)
 
     @property
     def arriving(self) -> tuple[str, ...]:
-        """Return what the change feed calls rows that came: a batch that closes may be an open one that changed."""
+        """Return the change types of new rows; in a ledger a batch that closes may be an update of an open one."""
         return ("insert", "update_postimage") if self.of_ledger else ("insert",)
 
     def counts(self, added: Mapping[int, int | None]) -> dict[int, int | None]:
-        """Return how many rows each version has; of a ledger its log does not tell how many batches it closed."""
+        """Return how many rows each version has; None for a ledger, whose log does not count closed batches."""
         return dict.fromkeys(added) if self.of_ledger else dict(added)
 
     def mapped(self, frame: DataFrame) -> DataFrame:
-        """Return the change feed of a depot as messages with the feed's columns; of a raw one as it is."""
+        """Return the change feed as messages with the feed's columns; that of a raw depot is unchanged."""
         if self.mapping is None or self.format is not None:
             return frame
         return frame.selectExpr(*self.mapping.spark_select(self.payload), CHANGE, VERSION)
 
     def apply_on(self, session: SparkSession) -> ToMessages:
-        """Return what makes messages of the fields of records, in their order, on Spark."""
+        """Return a function that maps the fields of records to messages, in the same order, on Spark."""
 
         def to_messages(fields: pa.Table) -> pa.Table:
             if self.mapping is None or not fields.num_rows:
@@ -113,8 +114,8 @@ class Conversion:
         columns = mapping.spark_select(self.payload) if mapping else [name for name in COLUMNS if name in frame.columns]
         return frame.selectExpr(*columns, f"{VERSION} AS version")
 
-    def spreads(self, rows: int, max_driver_messages: int) -> bool:
-        """Tell whether Spark's executors process so many rows of the depot."""
+    def needs_executors(self, rows: int, max_driver_messages: int) -> bool:
+        """Tell whether this many rows of the depot are for Spark's executors."""
         if self.verbatim:
             return False
         if self.format is None:
@@ -127,11 +128,11 @@ class Conversion:
         return messages.schema(self.payload).empty_table()
 
     def most_rows(self, max_messages: int) -> int:
-        """Return how many rows of the depot a microbatch takes at most, where it takes several versions."""
+        """Return the most rows of the depot in a microbatch of several versions."""
         return max_messages if self.format is None else min(max_messages, self.format.max_chunks)
 
     def next_versions(self, counts: Counted, byte_count: Mapping[int, int], after: int, max_messages: int) -> list[int]:
-        """Choose the versions of the next slice behind one: by their rows, of a raw depot by their bytes as well."""
+        """Choose the versions of the next slice after one: by their rows, and in a raw depot also by their bytes."""
         chosen = next_versions(counts, after, self.most_rows(max_messages))
         if self.format is None:
             return chosen
@@ -141,15 +142,15 @@ class Conversion:
         ]
 
     def fits(self, byte_count: Mapping[int, int]) -> bool:
-        """Tell whether versions with so many bytes may come into memory at once."""
+        """Tell whether versions with these byte counts may be read into memory at once."""
         return self.format is None or sum(byte_count.values()) <= self.format.max_read_bytes
 
     def byte_count(self, log: Log, after: int, upto: int) -> dict[int, int]:
-        """Return how many bytes the versions of a raw depot have, as far as its log says."""
+        """Return how many bytes the versions of a raw depot have, as far as its log says; empty for others."""
         return {} if self.format is None else log.bytes_added(after, upto)
 
     def apply(self, rows: pa.Table) -> pa.Table:
-        """Return rows (of a raw depot the fields of its records) as messages, in their order, without Spark."""
+        """Map rows, or the fields of a raw depot's records, to messages in the same order, without Spark."""
         if self.mapping is None:
             return messages.conform(rows).select(COLUMNS)
         return self.mapping.apply(
@@ -157,7 +158,7 @@ class Conversion:
         ).read_all()
 
     def require_embedded(self) -> None:
-        """Raise ExpressionError for a mapping that only Spark can run."""
+        """Raise ExpressionError if only Spark can run the mapping."""
         if self.mapping is not None:
             self.mapping.duckdb_select(self.columns, self.payload)
 
@@ -167,7 +168,7 @@ class Conversion:
 
 
 def _has_no_messages(settings: Settings, table: Table) -> bool:
-    """Tell whether a table that is no raw depot is none of messages either: a ledger has columns of both."""
+    """Tell whether a table is neither a raw depot nor a depot of messages; a ledger has the columns of both."""
     if table.raw or settings.depot_columns:
         return False
     return is_ledger(table.schema) or not set(COLUMNS) <= set(table.schema.names)

@@ -1,4 +1,4 @@
-"""What both engines say of their two tables by Delta's log alone."""
+"""The depot and the ledger of an engine: what both engines answer from Delta's log alone."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from windrow.settings.settings import Settings
 
 
 class DepotAndLedger:
-    """The depot and the ledger of some settings; an engine says how their logs are read."""
+    """The depot and the ledger of some settings; each engine implements how to read their logs."""
 
     _depot: str
     _ledger: str
 
     def __init__(self, settings: Settings, rows: bool) -> None:
-        """Remember the settings; with `rows` a depot that holds no messages is read as its rows are."""
+        """Remember the settings; with `rows`, the rows of a depot without messages are read unchanged."""
         self._settings, self._as_rows = settings, rows
 
     def _log(self, location: str) -> Log:
@@ -27,7 +27,7 @@ class DepotAndLedger:
         raise NotImplementedError
 
     def mend(self) -> None:
-        """Set aside what a power cut left behind on a disk of this machine. Raises TableUnreadable, TableLocked."""
+        """Set aside what a power cut left on a local disk. Raises TableUnreadable, TableLocked."""
         mend(self._depot, "depot")
         # guard: empty-entries
         mend(self._ledger, "ledger")
@@ -35,7 +35,7 @@ class DepotAndLedger:
         follow(self._ledger, self._depot)
 
     def _keep_read(self, after: int, upto: int) -> None:
-        """Have a disk of this machine keep the versions of the depot that are about to be read."""
+        """Sync the versions of the depot that are about to be read to the local disk."""
         if self._settings.durable:
             # guard: depot-durable
             keep_read(self._depot, after, upto)
@@ -48,11 +48,11 @@ class DepotAndLedger:
         return Conversion.of(self._settings, table, self._as_rows).table(table)
 
     def depot_commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
-        """Return the commits of the depot's log, as far as it goes back, or from `since` on, up to `upto` or later."""
+        """Return the commits in the depot's log, all or from version `since` on, up to `upto` or later."""
         return self._log(self._depot).commits(since, upto)
 
     def ledger(self) -> Table | None:
-        """Return the ledger's identity, None when there is none."""
+        """Return the ledger's identity, None if there is no ledger."""
         return self._log(self._ledger).table()
 
     @property

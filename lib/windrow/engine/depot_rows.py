@@ -1,18 +1,16 @@
-"""Rows of a depot that holds no messages, as they are: what topologies read beside messages.
+"""Read the unchanged rows of a depot without messages, which topologies can use as input.
 
-Of the ledger of a batcher these are its closed batches, each in the version that closed it. They move no clock.
+If the depot is the ledger of a batcher, its rows are the closed batches, each in the version that closed it. Such rows
+move no clock.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import text, where
-from windrow.engine.slices import refuse_changes
+from windrow.engine.slices import ArrowSlice, refuse_changes, version_of
 from windrow.model import tables
 from windrow.model.commits import FEED_COLUMNS, VERSION
 from windrow.model.messages import SUMMARY
@@ -20,37 +18,21 @@ from windrow.model.messages import SUMMARY
 LEDGER_COLUMNS = {"id", "state", "token", "schema_version", "microbatch"}
 
 
-@dataclass(frozen=True, slots=True)
-class RowsSlice:
-    """Whole depot versions as one Arrow table of rows with `version`, or as `version_of` says."""
+class RowsSlice(ArrowSlice):
+    """Whole depot versions as one Arrow table of rows that are not messages, with `version` or the feed's column."""
 
-    rows: pa.Table
-    expected: Mapping[int, int | None]
-    path: str = "driver"
-    volume: None = None
-
-    def formatted(self, partial: pa.Table) -> RowsSlice:
-        """Return itself."""
-        return self
+    __slots__ = ()
 
     def summarise(self, latest: int) -> pa.Table:
         """Return how many rows each version has: there are no sources among them."""
-        versions = pa.table({"version": version_of(self.rows)})
+        versions = pa.table({"version": version_of(self.messages)})
         counted = versions.group_by("version").aggregate([([], "count_all")]).sort_by("version")
         columns = {"version": counted["version"], "messages": counted["count_all"]}
         filled = [columns.get(field.name, pa.nulls(counted.num_rows, field.type)) for field in SUMMARY]
         return pa.table(filled, SUMMARY)
 
     def streams(self) -> None:
-        """Tell that there are none."""
-
-    def table(self) -> pa.Table:
-        """Return the rows."""
-        return self.rows
-
-    def beside(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
-        """Return that nothing of them goes to the ledger as it is."""
-        return []
+        """Return None: such rows belong to no stream."""
 
 
 def is_ledger(columns: pa.Schema) -> bool:
@@ -59,10 +41,10 @@ def is_ledger(columns: pa.Schema) -> bool:
 
 
 def rows_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str) -> pa.Table:
-    """Return those rows of a change feed that came, of a ledger its closed batches, each with its depot `version`.
+    """Return the new rows of a change feed (of a ledger, its closed batches), each with its depot `version`.
 
-    Of a table with a column `version` of its own that one stays, and the depot's keeps the name of the feed.
-    Raises DepotChanged for deletions and updates of other tables, unless `on_depot_delete` is `ignore`.
+    If the table has a column `version`, the depot version keeps the feed's column name instead.
+    Raises DepotChanged for deletions and updates in other tables, unless `on_depot_delete` is `ignore`.
     """
     ledger = is_ledger(feed.schema)
     if on_depot_delete == "error" and not ledger:
@@ -71,16 +53,5 @@ def rows_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str) -> 
     version = kept[VERSION].cast(pa.int64())
     rows = kept.drop_columns([name for name in FEED_COLUMNS if name in kept.column_names])
     rows = rows.select(tables.BATCH) if ledger else rows
-    taken = "version" in map(str.lower, rows.column_names)  # as Spark tells names apart
+    taken = "version" in map(str.lower, rows.column_names)  # Spark ignores the case of names
     return rows.append_column(VERSION if taken else "version", version)
-
-
-def version_of(rows: pa.Table) -> pa.ChunkedArray:
-    """Return from which depot version each of some rows, messages or chunks came."""
-    return rows[VERSION if VERSION in rows.column_names else "version"]
-
-
-def cut_rows(rows: pa.Table, counts: Mapping[int, int | None], versions: list[int]) -> RowsSlice:
-    """Return the slice of the given versions."""
-    mask = pc.is_in(version_of(rows), pa.array(versions, pa.int64()))
-    return RowsSlice(where(rows, mask), {version: counts[version] for version in versions})

@@ -1,7 +1,7 @@
-"""A dry run: an engine that reads the tables and commits to memory.
+"""The engine of a dry run: it reads the tables and commits to memory.
 
-Everything of a run happens as it would, microbatch after microbatch, over live rows that are kept here; the tables stay
-as they are.
+A dry run does everything that a run does, one microbatch after another, but keeps the live rows in memory and leaves
+the tables unchanged.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from windrow.model import tables
 
 
 class DryRunEngine:
-    """Another engine, of which nothing reaches the tables: what would be written stays here."""
+    """Wraps an engine: reads pass through, commits stay in memory."""
 
     def __init__(self, engine: Engine) -> None:
-        """Read with `engine`. Raises EngineUnavailable where reading happens in a process with a memory of its own."""
+        """Read with `engine`. Raises EngineUnavailable if another process would do the reading."""
         if getattr(engine, "remote", False):
             raise EngineUnavailable(
                 "a dry run needs Spark in this process, not Spark Connect",
@@ -33,36 +33,36 @@ class DryRunEngine:
         self._live: pa.Table | None = None
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the engine has: it reads, processes and says how it would commit."""
+        """Delegate everything else to the engine."""
         return getattr(self._engine, name)
 
     def mend(self) -> None:
         """Mend nothing."""
 
     def ledger(self) -> Table | None:
-        """Return the ledger's identity; the depot's stands for one that was made here."""
+        """Return the ledger's identity, or the depot's for a ledger that exists only in memory."""
         return self._engine.ledger() if self._live is None else self._engine.depot()
 
     def create_ledger(self, first: pa.Table, keep: str) -> None:
-        """Begin with these rows."""
+        """Keep the first rows in memory."""
         self._live = first
 
     def add_columns(self, columns: pa.Schema) -> None:
-        """Add nothing: only topologies have new columns, and these are not rehearsed."""
+        """Add nothing: only topologies add columns, and they have no dry run."""
 
     def create_views(self, missing: bool = False) -> list[str]:
-        """Make nothing."""
+        """Create nothing."""
         return []
 
     def live(self) -> Live:
-        """Return the live rows as the microbatches so far would have left them."""
+        """Return the live rows after the microbatches so far."""
         if self._live is None:
             live = self._engine.live()
             self._live = pa.concat_tables([live.rows, live.open.wanted(None)])
         return Live.held(self._live, 0)
 
     def merge(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
-        """Keep what would be live."""
+        """Apply the rows to the live rows in memory."""
         rows = processed.rows
         written = rows if isinstance(rows, pa.Table) else _live_part(rows)
         written = pa.concat_tables([written.select(control.schema.names).cast(control.schema), control])
@@ -74,5 +74,5 @@ class DryRunEngine:
 
 
 def _live_part(rows: Rows) -> pa.Table:
-    """Return of a Spark frame the rows that are live or were."""
+    """Return the rows of a Spark frame that are live or replace live rows."""
     return plain(rows.where(f"known OR {tables.live_states(rows.columns)}").toArrow())

@@ -1,4 +1,4 @@
-"""What a microbatch needs from an engine. Both engines write the same ledger; neither decides anything."""
+"""The `Engine` protocol: what microbatches, ingest and maintenance need from an engine."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from windrow.engine.arrivals import Slice
     from windrow.engine.result import MicrobatchResult
 
-Source: TypeAlias = Union["DeltaTable", "ParquetFile", "DataFrame"]  # what an engine has opened to ingest
+Source: TypeAlias = Union["DeltaTable", "ParquetFile", "DataFrame"]  # an input that an engine has opened to ingest
 
 
 class OpenRows(Protocol):
-    """What is open in the ledger at one version, batches or the states of a topology, read when it is asked for."""
+    """Open batches, or the states of a topology, at one version of the ledger; read on demand."""
 
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
-        """Return what is wanted, all for None; others may come along."""
+        """Return the open batches that match, all for None; the result may contain others too."""
 
     def ended(self, passed: Floors) -> Floors:
-        """Return the last end of a window that a clock has passed, of the sources that have one."""
+        """Return, by source, the last end of an open window that the source's clock has passed."""
 
     def of_state(self, state: str) -> pa.Table:
         """Return the rows of one state."""
@@ -50,7 +50,7 @@ class OpenRows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What is open, in memory already."""
+    """Open rows that are already in memory."""
 
     rows: pa.Table
 
@@ -63,12 +63,12 @@ class Held:
         return self.rows.filter(pc.equal(self.rows["state"], text(state)))
 
     def ended(self, passed: Floors) -> Floors:
-        """Return the last end of a window that a clock has passed, of the sources that have one."""
+        """Return, by source, the last end of an open window that the source's clock has passed."""
         return ended_in(self.rows, passed)
 
 
 def ended_in(batches: pa.Table, passed: Floors) -> Floors:
-    """Return of open batches the last end of a window that a clock has passed, by source."""
+    """Return, by source, the last end of a window of these batches that the source's clock has passed."""
     source, end = batches["source"].combine_chunks(), microseconds(batches["window_end"])
     rows = np.flatnonzero(end <= passed.of(source))
     return Floors.empty().raised(source.take(from_numpy(rows)), end[rows])
@@ -78,7 +78,7 @@ def ended_in(batches: pa.Table, passed: Floors) -> Floors:
 class Live:
     """The live rows of the ledger, all of one table version.
 
-    `rows` are those that every microbatch needs, all but what is open.
+    `rows` are the rows that every microbatch needs; `open` reads the rest on demand.
     """
 
     rows: pa.Table
@@ -92,7 +92,7 @@ class Live:
 
     @property
     def totals(self) -> OpenBatches:
-        """Return how much is open of each source; in the ledger of a topology nothing is."""
+        """Return the totals of the open batches by source; none in the ledger of a topology."""
         if tables.is_of_topology(self.schema.names):
             return OpenBatches.none()
         state, id_ = self.rows["state"], self.rows["id"]
@@ -100,14 +100,14 @@ class Live:
         return OpenBatches.of(self.rows.filter(is_source))
 
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
-        """Read the open batches that are wanted, all for None. Raises TableRefused for damaged ones."""
+        """Read the open batches that match, all for None. Raises TableRefused for damaged ones."""
         rows = self.open.wanted(wanted)
         require_batches(rows)
         return rows
 
     @classmethod
     def held(cls, rows: pa.Table, table_version: int) -> Live:
-        """Return live rows that are all in memory already."""
+        """Return live rows that are all in memory."""
         control = pc.is_in(rows["state"], texts(tables.CONTROL))
         return cls(rows.filter(control), Held(rows.filter(pc.invert(control))), table_version)
 
@@ -120,7 +120,7 @@ def no_messages(schema: pa.Schema) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a commit says it did."""
+    """The row counts that a commit reports."""
 
     updated: int
     deleted: int
@@ -139,25 +139,25 @@ class Input:
 
 
 class Engine(Protocol):
-    """Reads the depot's new versions and the ledger's live rows, and commits one MERGE."""
+    """Reads the depot's new versions and the ledger's live rows, and commits microbatches. It decides nothing."""
 
     name: str
 
     @property
     def session_at_work(self) -> SparkSession | None:
-        """Return the Spark session that a microbatch is to work on, None where there is no Spark."""
+        """Return the Spark session that a microbatch works on, None without Spark."""
 
     def mend(self) -> None:
-        """Set aside what a power cut left behind on a disk of this machine. Raises TableUnreadable, TableLocked."""
+        """Set aside what a power cut left on a local disk. Raises TableUnreadable, TableLocked."""
 
     def depot(self) -> Table:
         """Return the depot's identity. Raises TableMissing."""
 
     def depot_commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
-        """Return the commits of the depot's log, as far as it goes back, or from `since` on, up to `upto` or later."""
+        """Return the commits in the depot's log, all or from version `since` on, up to `upto` or later."""
 
     def ledger(self) -> Table | None:
-        """Return the ledger's identity, None when there is none yet. Raises TableRefused for a foreign table."""
+        """Return the ledger's identity, None if there is no ledger. Raises TableRefused for another table."""
 
     def create_ledger(self, first: pa.Table, keep: str) -> None:
         """Create the ledger with its first rows in one commit, unless it exists."""
@@ -171,65 +171,65 @@ class Engine(Protocol):
         """Return `[format]` as JSON, for the history; None for a depot of messages."""
 
     def create_views(self, missing: bool = False) -> list[str]:
-        """Create the views over a ledger in a catalog, or only those `missing`, and return the names of all.
+        """Create the views over a catalog ledger, all or only the `missing` ones, and return all names.
 
-        Raises TableRefused for a taken name.
+        Raises TableRefused if a name is taken.
         """
 
     def add_columns(self, columns: pa.Schema) -> None:
-        """Add columns to the ledger, NULL in all rows that there are."""
+        """Add columns to the ledger; they are NULL in all existing rows."""
 
     def path_of(self, table: str) -> str | None:
-        """Return where the files of `depot` or `ledger` lie, None when there is no such table."""
+        """Return the path of `depot` or `ledger`, None if the table does not exist."""
 
     def live(self) -> Live:
-        """Read the live rows, the open batches when they are asked for. Raises TableMissing."""
+        """Read the live rows; the open batches are read later, on demand. Raises TableMissing."""
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> pa.Table | None:
-        """Give `handle` what the depot added in the versions after `after`, up to `upto` or later.
+        """Call `handle` with what the depot added after version `after`, up to `upto` or later.
 
-        Where `handle` had to run in another process, returns the history of what it committed (`tables.HISTORY`).
+        If `handle` ran in another process, returns the history of its commits (`tables.HISTORY`).
         """
 
-    def process(self, task: Task, arrived: Slice | None, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
-        """Run a task over what arrived, if anything did, and the open batches that are wanted (None: all)."""
+    def process(self, task: Task, arrived: Slice | None, live: Live) -> MicrobatchResult:
+        """Run a task over the messages that arrived (None: a tick) and the open batches that it needs."""
 
     def commit_form(self, processed: MicrobatchResult) -> str:
-        """Return how `merge` will commit what was processed, as the history records it."""
+        """Return how `merge` will commit the result, as the history records it."""
 
     def merge(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
-        """Commit what was processed in one transaction, unless the live rows changed since they were read.
+        """Commit the result in one transaction, unless the ledger changed since the live rows were read.
 
-        `token` is the one that was read with them. `note` becomes the commit's user metadata, which DESCRIBE HISTORY
-        shows. Returns None when the table does not say how many rows it replaced. Raises LedgerMoved.
+        `token` is the token that was read with them. `note` becomes the commit's user metadata, which DESCRIBE HISTORY
+        shows. Returns None if the commit does not report how many rows it replaced. Raises LedgerMoved.
         """
 
 
 class Intake(Protocol):
-    """What ingest needs from an engine: files in, and a depot to append them to."""
+    """What ingest needs from an engine: to open files and append them to a depot."""
 
     def mend(self) -> None:
-        """Set aside what a power cut left behind on a disk of this machine. Raises TableUnreadable, TableLocked."""
+        """Set aside what a power cut left on a local disk. Raises TableUnreadable, TableLocked."""
 
     def depot(self) -> Table:
         """Return the depot's identity and latest version. Raises TableMissing."""
 
     def create_depot(self, payload: pa.DataType, keep: str) -> None:
-        """Create an empty depot unless it exists; `keep` is how long its log and removed files stay.
+        """Create an empty depot unless it exists; `keep` is its retention of log and removed files.
 
         Raises TableRefused for a raw depot.
         """
 
     def create_raw_depot(self, keep: str) -> None:
-        """Create an empty raw depot unless it exists. Raises TableRefused for a depot of something else."""
+        """Create an empty raw depot unless it exists. Raises TableRefused if the depot is not raw."""
 
     def open_input(self, file: str, format_: str) -> Input:
         """Open a file (`parquet`) or a Delta table (`delta`) to ingest. Raises FileRefused."""
 
     def transaction(self, application: str, upto: int) -> int | None:
-        """Return the version that the depot's log recorded for a transaction id, None when it never did.
+        """Return the last version recorded in the depot's log for a transaction id, None if there is none.
 
-        A greater one than `upto` may be returned as `upto`.
+        A version greater than `upto` may be returned as `upto`.
         """
 
     def append(
@@ -240,51 +240,51 @@ class Intake(Protocol):
         after: int | None,
         progress: Callable[[int], None],
     ) -> int:
-        """Append the mapped rows of an input to the depot in one commit and return how many there were.
+        """Append the mapped rows of an input to the depot in one commit and return their number.
 
-        Of a Delta table only what came after its version `after`, when that is given.
+        With `after`, append only the rows that a Delta table added after this version.
         """
 
 
 class TableMaintenance(Protocol):
-    """Looks after the files of one table. No row ever changes by it."""
+    """Maintains the files of one table. It never changes a row."""
 
     def obstacle(self) -> str | None:
-        """Say why the table must be left alone, None when it need not."""
+        """Return why the table must be left alone, None if it can be maintained."""
 
     def reached(self, before: int, depot_id: str) -> int:
-        """Return up to which version of a depot a ledger had read it at a time (microseconds), -1 for not at all."""
+        """Return the depot version up to which this ledger had read at time `before` (microseconds), -1 for none."""
 
     def description(self) -> str:
-        """Return the table's comment, which says who made it."""
+        """Return the table's comment, which says who created it."""
 
     def properties(self) -> Mapping[str, str]:
         """Return the table's properties."""
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Set properties in a commit of its own."""
+        """Set properties in a separate commit."""
 
     def compact(self, state: str | None, dry_run: bool, below: int | None = None) -> Compacted | None:
-        """Make large files of small ones, in one partition `state` or in all; None: a dry run cannot tell.
+        """Merge small files in the partition `state`, or in all; returns None if a dry run cannot tell.
 
-        With `below` only files of fewer bytes are taken, and those that are made are about that large.
+        With `below`, only files of fewer bytes are merged, into files of about this size.
         """
 
     def compacted_at(self, since: int) -> int | None:
-        """Return when files were last put together, None when not since then (microseconds)."""
+        """Return the time of the last compaction (microseconds), None if there was none since `since`."""
 
     def vacuum(self, dry_run: bool) -> int:
         """Delete files that no version within the table's retention needs, and return how many."""
 
     def logged_at(self, version: int) -> int | None:
-        """Return when the log got the file of a version (microseconds), by which it is trimmed; None: not told."""
+        """Return the time of a version's log file (microseconds), by which the log is trimmed; None if unknown."""
 
     def trim_log(self) -> None:
-        """Write a checkpoint, and delete what of the log is older than the table's retention."""
+        """Write a checkpoint, and delete log entries older than the table's retention."""
 
 
 class WholeEngine(Engine, Intake, Protocol):
-    """What Spark and the embedded engine are: all that microbatches, ingest and maintenance need."""
+    """Everything that microbatches, ingest and maintenance need; both engines implement it."""
 
-    def upkeep(self, table: str, location: str | None = None) -> TableMaintenance:
-        """Return what looks after the files of `depot` or `ledger`, of the engine's own or of one at another place."""
+    def table_maintenance(self, table: str, location: str | None = None) -> TableMaintenance:
+        """Return the maintenance of the engine's `depot` or `ledger`, or of such a table at another `location`."""

@@ -1,10 +1,10 @@
-"""Slices of a raw depot: chunks as they were read, and the messages, rejects and partial rows that they become."""
+"""Slices of a raw depot: the chunks, and the messages, rejects and partial rows that they become."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +12,9 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import where
 from windrow.engine.conversion import ToMessages
-from windrow.engine.slices import refuse_changes
+from windrow.engine.slices import ArrowSlice, refuse_changes, rows_of_versions
 from windrow.errors import ShortRead
 from windrow.formats.format import Format
-from windrow.formats.raw.byte_counts import Volume
 from windrow.formats.raw.stage import Staged, stage
 from windrow.model import messages as message_columns
 from windrow.model import tables
@@ -26,58 +25,43 @@ from windrow.model.messages import SUMMARY
 
 @dataclass(frozen=True, slots=True)
 class RawSlice:
-    """Whole versions of a raw depot: its rows (`chunks.RAW` and `version`), and what makes messages of records."""
+    """Whole versions of a raw depot: its chunks (`chunks.RAW` and `version`), and the mapping to messages."""
 
     rows: pa.Table
     expected: Mapping[int, int | None]
     format: Format
     to_messages: ToMessages
-    path: str = "driver"
-    volume: None = None
 
-    def formatted(self, partial: pa.Table) -> FormattedSlice:
+    @classmethod
+    def cut(
+        cls, rows: pa.Table, counts: Mapping[int, int | None], versions: list[int], format_: Format, to: ToMessages
+    ) -> RawSlice:
+        """Return the slice of the given versions."""
+        return cls(rows_of_versions(rows, versions), {version: counts[version] for version in versions}, format_, to)
+
+    def parse(self, partial: pa.Table) -> FormattedSlice:
         """Return the messages. Raises ShortRead."""
         counted = {row["values"]: row["counts"] for row in pc.value_counts(self.rows["version"]).to_pylist()}
         require_whole(counted, self.expected)
         staged = stage(self.rows, partial, self.format)
         messages = self.to_messages(staged.fields).append_column("version", staged.fields[VERSION])
-        return FormattedSlice(messages, dict.fromkeys(self.expected), staged, self.path)
+        return FormattedSlice(messages, dict.fromkeys(self.expected), volume=staged.volume, staged=staged)
 
 
 @dataclass(frozen=True, slots=True)
-class FormattedSlice:
-    """Whole versions of a raw depot as messages with `version`, and what else they gave."""
+class FormattedSlice(ArrowSlice):
+    """Whole versions of a raw depot as messages with `version`, and the other rows that the format gave (`staged`)."""
 
-    messages: pa.Table
-    expected: Mapping[int, int | None]
-    staged: Staged
-    path: str
-
-    @property
-    def volume(self) -> Volume:
-        """Return how many bytes it has."""
-        return self.staged.volume
-
-    def formatted(self, partial: pa.Table) -> FormattedSlice:
-        """Return itself."""
-        return self
+    staged: Staged = field(kw_only=True)
 
     def summarise(self, latest: int) -> pa.Table:
-        """Return `messages.summarise` of its messages; what was rejected counts as read, and every version does."""
+        """Return `messages.summarise` of its messages; rejected records count as read, and every version appears."""
         rejected = Counter(self.staged.rejects["version"].to_pylist())
         return with_rejected(message_columns.summarise(self.messages, latest), rejected, self.expected)
 
-    def streams(self) -> pa.Table:
-        """Return the streams of its messages."""
-        return self.messages.group_by(["source", "key"]).aggregate([])
-
-    def table(self) -> pa.Table:
-        """Return the messages."""
-        return self.messages
-
-    def beside(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
+    def extra_rows(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
         """Return rejects and partial rows."""
-        return beside(self.staged, microbatch, schema)
+        return staged_rows(self.staged, microbatch, schema)
 
 
 def require_whole(counted: Mapping[int, int], expected: Mapping[int, int | None]) -> None:
@@ -86,21 +70,21 @@ def require_whole(counted: Mapping[int, int], expected: Mapping[int, int | None]
         if wanted is not None and counted.get(version, 0) != wanted:
             raise ShortRead(
                 f"depot version {version} gave {counted.get(version, 0)} rows, its commit added {wanted}",
-                "Nothing was written. If it stays so, the depot's files do not match its log.",
+                "Nothing was written. If this happens again, the depot's files do not match its log.",
             )
 
 
 def with_rejected(summary: pa.Table, rejected: Mapping[int, int], versions: Iterable[int]) -> pa.Table:
-    """Return a summary of messages in which what was rejected counts as read, and every version does."""
+    """Return a summary of messages in which rejected records count as read and every version appears."""
     read = dict.fromkeys(versions, 0) | dict(rejected)
     nothing = {name: pa.nulls(len(read), SUMMARY.field(name).type) for name in ("source", "earliest", "stamp")}
     rest = {"version": list(read), "messages": list(read.values())} | nothing
-    beside = pa.table({name: rest[name] for name in SUMMARY.names}, SUMMARY)
-    return message_columns.combine(pa.concat_tables([summary, beside]))
+    counted = pa.table({name: rest[name] for name in SUMMARY.names}, SUMMARY)
+    return message_columns.combine(pa.concat_tables([summary, counted]))
 
 
-def beside(staged: Staged, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
-    """Return what goes to the ledger beside batches, in its columns and `known`: rejects, partial rows."""
+def staged_rows(staged: Staged, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
+    """Return rejects and partial rows as rows of the ledger, with `known`."""
     partial = staged.partial
     kept: dict[str, object] = {name: partial[name] for name in partial.column_names if name != "known"}
     rows = tables.rows(_own(schema), kept, partial.num_rows)
@@ -122,7 +106,7 @@ def _own(schema: pa.Schema) -> pa.Schema:
 
 
 def _ids(rejects: pa.Table) -> pa.Array:
-    """Name a record by its place, a chunk by the version that brought it, its number, and which of several it is."""
+    """Identify a record by its place, and a chunk by its depot version, its number and its ordinal."""
     column = {name: rejects[name].combine_chunks() for name in rejects.column_names}
     record = tables.identifier("record", column["raw_source"], column["chunk"], column["offset"])
     chunk = tables.identifier(
@@ -132,7 +116,7 @@ def _ids(rejects: pa.Table) -> pa.Array:
 
 
 def chunks_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str) -> pa.Table:
-    """Return the chunks in those rows of a change feed that were inserted, with the version that added each.
+    """Return the inserted chunks of a change feed, each with the depot version that added it.
 
     Raises DepotChanged for deletions and updates, unless `on_depot_delete` is `ignore`.
     """
@@ -141,11 +125,3 @@ def chunks_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str) -
     kept = where(feed, inserted)
     columns = {field.name: kept[field.name].cast(field.type) for field in RAW}
     return pa.table(columns | {"version": kept[VERSION].cast(pa.int64())})
-
-
-def cut_chunks(
-    rows: pa.Table, counts: Mapping[int, int | None], versions: list[int], format_: Format, to_messages: ToMessages
-) -> RawSlice:
-    """Return the slice of the given versions."""
-    mask = pc.is_in(rows["version"], pa.array(versions, pa.int64()))
-    return RawSlice(where(rows, mask), {version: counts[version] for version in versions}, format_, to_messages)

@@ -1,4 +1,4 @@
-"""What a microbatch made: the ledger rows to write, how many of what they are, and what is open afterwards."""
+"""The result of a microbatch: the ledger rows to write, their counts, and the totals of the open batches."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from windrow.engine.protocol import Live, no_messages
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.open_batches import OpenBatches, summarise
-from windrow.model.step import BatchFilter, Task
+from windrow.model.step import BatchFilter, Task, no_streams
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from windrow.engine.arrivals import Slice
 
-# Rows for the ledger, with `known` (the row replaces a live one): on the driver, or where Spark's executors hold them,
-# there with `changed` as well, which is False of open batches that stay as they are.
+# Rows for the ledger with `known` (True if the row replaces a live one). On Spark's executors they also have `changed`,
+# which is False for open batches that stay unchanged.
 Rows: TypeAlias = Union[pa.Table, "DataFrame"]
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many of the rows to write replace live rows (`known`), and what they are."""
+    """Counts of the rows to write, by kind; `known` rows replace live ones."""
 
     rows: int
     known: int
@@ -39,7 +39,7 @@ class Counts:
 
     @classmethod
     def of(cls, rows: pa.Table) -> Counts:
-        """Count rows as `Task` returns them; a batch is opened when its row is new."""
+        """Count rows that a `Task` returned; a batch counts as opened if its row is new."""
         return cls.combine(rows.group_by(["state", "known", "reason"]).aggregate([([], "count_all")]))
 
     @classmethod
@@ -66,11 +66,11 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class MicrobatchResult:
-    """The ledger rows of a microbatch, and what is in them.
+    """The ledger rows of a microbatch and their counts.
 
-    `open` has the totals of the sources whose open batches changed, `path` says where it was processed. With `whole`
-    all open batches were read, and so all live rows are known to whoever commits. `history` has what the algorithm
-    adds to the row of the history, by column.
+    `open` has the totals of the sources whose open batches changed, `path` says where it was processed. `whole` means
+    that all open batches were read, so the commit knows all live rows. `history` has columns that the algorithm adds to
+    the history row.
     """
 
     rows: Rows
@@ -83,25 +83,30 @@ class MicrobatchResult:
 
     @classmethod
     def nothing(cls, schema: pa.Schema) -> MicrobatchResult:
-        """Return that nothing changes, in the columns of a ledger."""
+        """Return a result without rows, in the columns of a ledger."""
         rows = schema.append(pa.field("known", pa.bool_())).empty_table()
         return cls(rows, Counts.of(rows), Floors.empty())
 
 
-def process_here(task: Task, arrived: Slice | None, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
-    """Run a task over what arrived, if anything did, and the open batches that are wanted (None: all)."""
+def needed(task: Task, arrived: Slice | None) -> BatchFilter | None:
+    """Return which open batches a task needs for the messages that arrived, None for all."""
+    return task.needed(no_streams if arrived is None else arrived.streams)
+
+
+def process_on_driver(task: Task, arrived: Slice | None, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
+    """Run a task on the driver over the messages that arrived and the open batches that match (None: all)."""
     messages = no_messages(live.schema) if arrived is None else arrived.table()
     batches, totals = live.wanted(wanted), live.totals
     rows, cuts = task(messages, batches)
-    beside = [] if arrived is None else arrived.beside(task.microbatch, live.schema)
+    extra = [] if arrived is None else arrived.extra_rows(task.microbatch, live.schema)
     read, left = OpenBatches.of(summarise(batches)), OpenBatches.of(summarise(_left(batches, rows)))
     opened = totals.after(read, left, Floors.empty() if wanted is None else wanted.passed)
-    rows = pa.concat_tables([rows, *beside])
+    rows = pa.concat_tables([rows, *extra])
     return MicrobatchResult(rows, Counts.of(rows), cuts, opened)
 
 
 def _left(live: pa.Table, rows: pa.Table) -> pa.Table:
-    """Return what is open afterwards, as far as it was read: what stays, and what was written."""
+    """Return which of the batches that were read are open afterwards: the unchanged and the written ones."""
     columns = ["id", "source", "window_end", "message_count", "bytes"]
     stays = live.select(columns).filter(pc.invert(pc.is_in(live["id"], rows["id"].combine_chunks())))
     written = rows.select(columns).filter(pc.equal(rows["state"], text(tables.OPEN)))

@@ -1,9 +1,10 @@
-"""A slice of the depot held on the driver as Arrow: what the embedded engine always has, and Spark when it is small."""
+"""A slice of the depot in memory on the driver, as Arrow; the Spark engine uses it for small slices."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +14,9 @@ from windrow.errors import DepotChanged, DepotUnreadable, ExpressionError, first
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model import messages as message_columns
 from windrow.model.commits import FEED_COLUMNS, VERSION
+
+if TYPE_CHECKING:
+    from windrow.formats.raw.byte_counts import Volume
 
 TIMES = ("event_time", "received_at")
 
@@ -24,9 +28,14 @@ class ArrowSlice:
     messages: pa.Table
     expected: Mapping[int, int | None]
     path: str = "driver"
-    volume: None = None
+    volume: Volume | None = None
 
-    def formatted(self, partial: pa.Table) -> ArrowSlice:
+    @classmethod
+    def cut(cls, rows: pa.Table, counts: Mapping[int, int | None], versions: list[int]) -> Self:
+        """Return the slice of the given versions; `counts` has the rows of each version as the depot's log says."""
+        return cls(rows_of_versions(rows, versions), {version: counts[version] for version in versions})
+
+    def parse(self, partial: pa.Table) -> Self:
         """Return itself: these are messages."""
         return self
 
@@ -34,7 +43,7 @@ class ArrowSlice:
         """Return `messages.summarise` of all rows."""
         return message_columns.summarise(self.messages, latest)
 
-    def streams(self) -> pa.Table:
+    def streams(self) -> pa.Table | None:
         """Return the streams of its rows."""
         return self.messages.group_by(["source", "key"]).aggregate([])
 
@@ -42,13 +51,23 @@ class ArrowSlice:
         """Return the messages."""
         return self.messages
 
-    def beside(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
-        """Return nothing: all there is are messages."""
+    def extra_rows(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
+        """Return nothing: only a raw depot has other rows."""
         return []
 
 
+def rows_of_versions(rows: pa.Table, versions: list[int]) -> pa.Table:
+    """Return the rows, messages or chunks of the given depot versions."""
+    return where(rows, pc.is_in(version_of(rows), pa.array(versions, pa.int64())))
+
+
+def version_of(rows: pa.Table) -> pa.ChunkedArray:
+    """Return the depot version of each row, message or chunk."""
+    return rows[VERSION if VERSION in rows.column_names else "version"]
+
+
 def messages_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str) -> pa.Table:
-    """Return the messages in those rows of a change feed that were inserted, each with the depot version that added it.
+    """Return the inserted messages of a change feed, each with the depot version that added it.
 
     Raises DepotChanged for deletions and updates, unless `on_depot_delete` is `ignore`; DepotUnreadable.
     """
@@ -63,45 +82,39 @@ def messages_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str)
 
 
 def require_text(messages: pa.Table) -> None:
-    """Raise DepotUnreadable for text that is no UTF-8: Spark reads it, and the ledger could not be read with it."""
+    """Raise DepotUnreadable for text that is not UTF-8: Spark accepts it, but the ledger could not be read then."""
     try:
         # guard: text-is-text
         messages.validate(full=True)
     except pa.ArrowInvalid as error:
         extremes = pc.min_max(messages["version"]).as_py()
         raise DepotUnreadable(
-            f"text in depot versions {extremes['min']} to {extremes['max']} is none: {first_line(error)}",
-            'Begin a new ledger (--ledger) behind it: start_from = "version:N".',
+            f"depot versions {extremes['min']} to {extremes['max']} have text that is not UTF-8: {first_line(error)}",
+            'Begin a new ledger (--ledger) after them: start_from = "version:N".',
         ) from error
 
 
 def mapping_of(columns: Mapping[str, str], schema: pa.Schema) -> ColumnMapping | None:
-    """Return how the columns of a depot become those of a message; None when it has them as they are.
+    """Return the mapping of a depot's columns to those of a message; None if the depot has message columns.
 
-    Raises ExpressionError when a column is missing and nothing is mapped to it, or when a time is a bare number.
+    Raises ExpressionError if a column is missing and not mapped, or if a time is a number without a unit.
     """
     mapping = ColumnMapping.of_depot(dict(columns), schema.names)
     for name in TIMES if mapping is None else ():
         if pa.types.is_integer(schema.field(name).type):
             raise ExpressionError(
-                f"[depot.columns] {name}: the depot has it as a number, and nothing says of what",
+                f"[depot.columns] {name}: the column holds numbers without a unit",
                 f'Map it: {name} = "timestamp_seconds({name})", timestamp_millis or timestamp_micros.',
             )
     return mapping
 
 
 def refuse_changes(changes: pa.Table) -> None:
-    """Raise DepotChanged when rows of a change feed are anything but insertions."""
+    """Raise DepotChanged if a change feed has rows other than insertions."""
     # guard: depot-unchanged-rows
     if changes.num_rows:
         first = changes[VERSION][0].as_py()
         raise DepotChanged(
-            f"depot version {first} deletes or updates rows; a depot only grows",
-            'Nothing of it was read. If a retention job does this, set on_depot_delete = "ignore".',
+            f"depot version {first} deletes or updates rows, but a depot may only grow",
+            'The version was not read. If a retention job does this, set on_depot_delete = "ignore".',
         )
-
-
-def cut(messages: pa.Table, counts: Mapping[int, int | None], versions: list[int]) -> ArrowSlice:
-    """Return the slice of the given versions."""
-    mask = pc.is_in(messages["version"], pa.array(versions, pa.int64()))
-    return ArrowSlice(where(messages, mask), {version: counts[version] for version in versions})

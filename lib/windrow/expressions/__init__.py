@@ -1,9 +1,9 @@
-"""Column mappings: user expressions, written in Spark SQL, from the columns of an input to those of a message.
+"""Column mappings: Spark SQL expressions of the user from the columns of an input to those of a message.
 
-Spark runs the text as it is. For the embedded engine sqlglot parses it, and DuckDB gets SQL made here from the types
-of the input, because the same word does different things in the two systems (a cast of a decimal to an integer
-truncates in one and rounds in the other). What is not in its tables is refused before anything is read. So a
-value is the same on both engines, or an error; never quietly another one.
+Spark runs the text unchanged. For the embedded engine, sqlglot parses it and Windrow translates it to DuckDB's SQL by
+the types of the input, because the same function can differ between the two systems (a cast of a decimal to an integer
+truncates in one and rounds in the other). Anything that the translation does not know is refused before the input is
+read. So both engines give the same value, or one of them an error, but never silently another value.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ VOLATILE = re.compile(
     re.IGNORECASE,
 )
 MOVING_TIME = re.compile(r"\s*(now|today|tomorrow|yesterday)(\s.*)?", re.IGNORECASE | re.DOTALL)
-ROW_ONLY = "Use only the columns of the row, and what never changes."
+ROW_ONLY = "Use only columns of the row and deterministic functions."
 
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
     """One Spark SQL expression for each column of a message, in their order.
 
-    `stamped_by_event_time` says that nothing gives a `received_at`, so that the event time stands in for it.
+    `stamped_by_event_time` says that nothing is mapped to `received_at`, so the event time is used for it.
     """
 
     expressions: tuple[tuple[str, str], ...]
@@ -81,10 +81,10 @@ class Mapping:
 
     @classmethod
     def of_depot(cls, expressions: dict[str, str], columns: Sequence[str]) -> Mapping | None:
-        """Return how a depot with `columns` becomes messages; None when it has those of a message as they are.
+        """Return the mapping of a depot with `columns`; None if these are the columns of a message.
 
-        A column whose name differs in case alone is mapped as well: it would pass for missing otherwise. Raises
-        ExpressionError when a column is missing and nothing is mapped to it.
+        A column whose name differs only in case is mapped too, because it would count as missing otherwise. Raises
+        ExpressionError if a column is missing and nothing is mapped to it.
         """
         own = {name for name in columns if name.lower() in messages.COLUMNS}
         if not expressions and messages.COLUMNS.keys() - messages.DEFAULTS.keys() <= own <= messages.COLUMNS.keys():
@@ -145,7 +145,7 @@ class Mapping:
                 yield from table.cast(types).to_batches()
 
     def _blame(self, rows: Any, select: list[str], error: Exception) -> NoReturn:
-        """Say which expression cannot take a value: the first that fails alone."""
+        """Return an error that names the expression that failed: the first one that fails alone."""
         for (name, text), sql in zip(self.expressions, select, strict=True):
             with self._blaming(name, text):
                 try:
@@ -153,7 +153,7 @@ class Mapping:
                 except type(error) as alone:
                     refuse(
                         str(alone).split("\n\nLINE ")[0],
-                        "Run with --engine spark, write it in other words, or let TRY_CAST give NULL for it.",
+                        "Run with --engine spark, rewrite it, or use TRY_CAST, which gives NULL.",
                     )
         raise error
 
@@ -168,7 +168,7 @@ class Mapping:
 
 
 def recorded_text(columns: dict[str, str]) -> str | None:
-    """Return `[depot.columns]` as the history records it: JSON that is equal where they are, None without any."""
+    """Return `[depot.columns]` as canonical JSON for the history, None if it is empty."""
     return json.dumps(columns, sort_keys=True, ensure_ascii=False) if columns else None
 
 
@@ -223,9 +223,9 @@ def _tokens(text: str) -> list[Any]:
 
 
 def _checked(text: str, columns: Sequence[str]) -> str:
-    """Return an expression with its stars written out; refuse what no engine may run.
+    """Return an expression with its stars expanded; refuse what no engine may run.
 
-    A star is written out because the rows that an engine evaluates hold more than the columns of the input.
+    Stars are expanded because the rows that an engine evaluates have more columns than the input.
     """
     written = _without_stars(text, columns)
     _check(written, columns)
@@ -246,7 +246,7 @@ def _without_stars(text: str, columns: Sequence[str]) -> str:
 
 
 def _check(text: str, columns: Sequence[str]) -> None:
-    """Refuse, for either engine, what is unknown, may differ from run to run, or looks beyond its row."""
+    """Refuse, for both engines, unknown functions, non-deterministic ones, and those that need other rows."""
     tree, exp = _parse(text, strict=False), _require("sqlglot.expressions")
     for node in tree.walk():
         name = node.sql_name() if isinstance(node, exp.Func) else ""
@@ -268,7 +268,7 @@ def _roots(tree: Any) -> set[str]:
 
 
 def _check_tokens(text: str, tokens: Sequence[Any]) -> None:
-    """Refuse what sqlglot reads in another way than Spark without leaving a trace in the tree."""
+    """Refuse text that sqlglot silently parses in another way than Spark."""
     before = ""
     for token in tokens:
         written, kind = text[token.start : token.end + 1], token.token_type.name

@@ -1,1 +1,1 @@
-"""What a message, a batch, a rejection and a clock are: columns, schemas, ids, times. Pure."""
+"""The data model: messages, chunks, batches, rejections, clocks; their columns, schemas, ids and times. Pure."""

@@ -1,10 +1,10 @@
-"""The canonical form: what a ledger says of the messages, as bytes that do not depend on how the log was cut.
+"""Encode the rows of a ledger as canonical bytes and digests, which do not depend on how the log was cut.
 
 A row is the sequence of its fields, each of them a *netstring*: the number of its bytes in decimal digits, a colon,
-the bytes, a comma. NULL is `~`. Numbers are decimal digits, times are microseconds since the epoch, truth is `true`
-or `false`, text is UTF-8, and a payload is what it is. A batch has the fields of `BATCH` and one more: its messages,
+the bytes, a comma. NULL is `~`. Numbers are decimal digits, times are microseconds since the epoch, booleans are `true`
+or `false`, text is UTF-8, and payloads are unchanged. A batch has the fields of `BATCH` and one more: its messages,
 each the fields of `MESSAGE`, one message after the other in the order of the batch. A rejected message has the fields
-of `REJECTED`. The numbers of microbatches are not among the fields: the same log gives the same rows in other ones.
+of `REJECTED`. Microbatch numbers are left out, because the same log gives the same rows in other microbatches.
 
 The *digest* of a row is the SHA-256 of these bytes, that of several rows the SHA-256 of their ids and digests, as
 netstrings, in the order of the ids' bytes. Source of netstrings: D. J. Bernstein's definition of 1997.
@@ -70,7 +70,7 @@ def digests(encoded: pa.Array) -> pa.Array:
 
 
 def digest(ids: pa.Array, row_digests: pa.Array) -> str:
-    """Return the digest of several rows from their ids and digests, which stand in any order."""
+    """Return the digest of several rows from their ids and digests, which may be in any order."""
     order = pc.sort_indices(ids)
     lines = joined([netstrings(ids.take(order)), netstrings(row_digests.take(order))])
     whole = sha256()

@@ -1,6 +1,6 @@
 """Chunks: the bytes of a raw source, cut into numbered rows of a raw depot.
 
-Where it was cut means nothing: a record may begin in one chunk and end in a later one.
+The cuts have no meaning: a record may span several chunks.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from windrow.columnar.arrow import TIME, plain_type
 
-REFUSED = "format_"  # what the reason begins with of a rejection that is no message
+REFUSED = "format_"  # prefix of the reasons for rejected bytes that are not messages
 REASONS = (
     "format_cast", "format_codec", "format_columns", "format_conflict", "format_encoding", "format_gap",
     "format_invalid", "format_oversize", "format_repeated", "format_syntax",
 )  # fmt: skip
-FIRST = 1  # as the numbers of a producer begin
+FIRST = 1  # the first number, as for a producer
 CHUNK_BYTES = 1_048_576
 COMMENT = "Windrow raw depot: chunks of bytes, appended and never changed"
 RAW = pa.schema(
@@ -33,7 +33,7 @@ RAW = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A run of bytes: its number in its raw source, and whether the source ends with it."""
+    """A chunk: its number in its raw source, its bytes, and whether the source ends with it."""
 
     sequence: int
     content: bytes
@@ -49,7 +49,7 @@ def is_raw(schema: pa.Schema) -> bool:
 def cut(pieces: Iterable[bytes], chunk_bytes: int = CHUNK_BYTES, first: int = FIRST) -> Iterator[Chunk]:
     """Cut bytes, in pieces of any size, into chunks of `chunk_bytes`; the last one is marked, and may be shorter.
 
-    Their numbers begin with `first`. No bytes at all are one empty chunk, so that every source has an end.
+    Numbers begin with `first`. An empty source gives one empty chunk, so every source has a last chunk.
     """
     sequence, held = first, None
     for piece in _alike(pieces, chunk_bytes):

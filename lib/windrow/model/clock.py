@@ -1,9 +1,9 @@
-"""Time: one recorded log, one clock per source. No decision about a message reads the wall clock.
+"""Clocks: one per source, computed from the log. No decision about a message reads the wall clock.
 
 The *processing time* `T` of a message is `max(floor, received_at)`, where the floor of its source is the greatest `T`
 in earlier depot versions and every floor that a tick or flush recorded. So `T` never decreases within a source, and
-it follows from the log alone. The *idle clock* lets a silent source go on at the pace of the wall clock from where it
-stopped; it decides when its batches close, never what is in them.
+it follows from the log alone. The *idle clock* of a silent source advances with the wall clock from where the source
+stopped. It decides when batches close, never what is in them.
 
 All times are int64 microseconds, UTC. Source of the idea: the consistent-time model of Triceps.
 """
@@ -24,7 +24,7 @@ UNKNOWN = np.iinfo(np.int64).min
 
 
 class Clock(Protocol):
-    """The wall clock, as an argument: the edges hand in the real one, tests one that they move."""
+    """The wall clock, passed as an argument: programs pass the real one, tests one that they move."""
 
     def now(self) -> int:
         """Return the time in microseconds since the epoch, UTC."""
@@ -33,7 +33,7 @@ class Clock(Protocol):
         """Return seconds since some moment, never going back: for measuring how long a phase took."""
 
     def wait(self, microseconds: int) -> bool:
-        """Wait; return True when asked to stop before the time was over."""
+        """Wait; return True if a stop was requested before the time was over."""
 
 
 def rise(source: Numbers, version: Ints, stamp: Ints, floor: Ints) -> Ints:
@@ -63,5 +63,5 @@ def _rise(source, version, stamp, floor, before):  # type: ignore[no-untyped-def
 
 
 def idle(clock: Ints, seen_at: Ints, now: int) -> Ints:
-    """Return the idle clock of sources: their clock, moved on by the wall time since their last data was committed."""
+    """Return the idle clocks of sources: their clocks plus the wall time since their last messages were committed."""
     return clock + np.maximum(0, now - seen_at)

@@ -1,4 +1,4 @@
-"""Commits of a Delta log: how many rows each added, as Spark and delta-rs write it down, and what names its feed."""
+"""Commits of a Delta log: how many rows each added, as Spark and delta-rs record it, and its fingerprint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 FEED = "delta.enableChangeDataFeed"
 FEED_COLUMNS = CHANGE, VERSION, COMMITTED_AT = ("_change_type", "_commit_version", "_commit_timestamp")
-BYTES = "windrow.bytes"  # how many bytes of chunks a commit to a raw depot added, as Windrow writes it down
+BYTES = "windrow.bytes"  # how many bytes of chunks a commit to a raw depot added, as Windrow records it
 ROWS_ADDED = ("numOutputRows", "num_added_rows")
 FILES_REMOVED = ("numRemovedFiles", "num_removed_files")
 SAID = ("timestamp", "operation", "operationMetrics", "engineInfo", "txnId")
@@ -20,20 +20,20 @@ WITHOUT_ROWS = ("OPTIMIZE", "CREATE TABLE", "SET TBLPROPERTIES", "VACUUM START",
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit of the depot's log: its version, when (microseconds), and how many rows it added (None: not said).
+    """A commit of the depot's log: its version, time (microseconds), and how many rows it added (None: unknown).
 
-    `mark` tells it from another commit that took the same number, for who looks in the same way: `log:...` is what
-    the log itself says, `spark:...` what Spark tells of it.
+    `fingerprint` tells it from another commit with the same number. Only fingerprints of the same reader can be
+    compared: `log:...` comes from the log itself, `spark:...` from Spark.
     """
 
     version: int
     committed_at: int
     rows: int | None
-    mark: str = ""
+    fingerprint: str = ""
 
 
 def is_other(found: str | None, known: str | None) -> bool:
-    """Tell whether two marks are of different commits; those that were found in different ways cannot be compared."""
+    """Tell whether two fingerprints are of different commits; False if they cannot be compared."""
     if found is None or known is None:
         return False
     # guard: fingerprints-comparable
@@ -41,7 +41,7 @@ def is_other(found: str | None, known: str | None) -> bool:
 
 
 def rows_added(commit: Mapping[str, Any]) -> int | None:
-    """Return how many rows a commit (`operation, operationMetrics`) added; None where it does not say."""
+    """Return how many rows a commit (`operation, operationMetrics`) added; None if unknown."""
     operation = str(commit.get("operation"))
     if operation in WITHOUT_ROWS:
         return 0
@@ -53,11 +53,11 @@ def rows_added(commit: Mapping[str, Any]) -> int | None:
 
 
 def fingerprint(commit: Mapping[str, Any], said: Sequence[str] = SAID, by: str = "log") -> str:
-    """Return the mark of a commit: who looked (`by`), and a digest of what that reader was told (`said`)."""
+    """Return the fingerprint of a commit: its reader (`by`), and a digest of the fields that it read (`said`)."""
     content = {name: commit.get(name) for name in said}
     return f"{by}:{hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]}"
 
 
 def _removed(metrics: Mapping[str, Any]) -> bool:
-    """Tell whether a commit that added nothing took something away: overwritten with no rows."""
+    """Tell whether a commit that added no rows removed files: an overwrite with no rows."""
     return any(int(metrics.get(name) or 0) for name in FILES_REMOVED)

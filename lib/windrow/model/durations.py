@@ -1,4 +1,4 @@
-"""Durations as people write them (`500ms`, `10s`, `5m`, `1h30m`) and as the core counts them: microseconds."""
+"""Convert durations between text (`500ms`, `10s`, `5m`, `1h30m`) and microseconds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def microseconds(duration: str | int | timedelta, name: str = "duration") -> int
 
 
 def text(microseconds: int) -> str:
-    """Return a duration as people write it, in the largest units that keep it exact."""
+    """Return a duration as text, in the largest units that keep it exact."""
     rest, parts = microseconds, []
     for unit, size in sorted(UNITS.items(), key=lambda item: -item[1]):
         count, rest = divmod(rest, size)
@@ -48,7 +48,7 @@ def span(microseconds: int) -> str:
 
 
 def enough(microseconds: int) -> str:
-    """Return the setting that is long enough: whole seconds, below one whole milliseconds."""
+    """Return the duration as text, rounded up to whole seconds, below one second to whole milliseconds."""
     unit = SECOND if microseconds > SECOND else MILLISECOND
     return text(-(-microseconds // unit) * unit)
 

@@ -1,4 +1,4 @@
-"""Floors: how far the clock of each source has come, and the processing time that follows for each message."""
+"""Floors: the earliest processing time that can still come from each source, and processing times of messages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Floors:
         return Floors(self.source, np.maximum(self.floor, moment))
 
     def raised(self, source: pa.Array, floor: Ints) -> Floors:
-        """Return the floors, each at least the given one of its source; sources that were unknown are added."""
+        """Return the floors, each raised to the given floor of its source; unknown sources are added."""
         joined = pa.concat_arrays([self.source, source.cast(pa.string())]).dictionary_encode()
         floors = np.full(len(joined.dictionary), clock.UNKNOWN, np.int64)
         np.maximum.at(floors, to_numpy(joined.indices), np.concatenate([self.floor, floor]))
@@ -104,7 +104,7 @@ class FloorsByVersion:
 
     @staticmethod
     def _code(versions: Ints, sources: pa.Array, version: Ints, source: pa.Array) -> Ints:
-        coded = source.dictionary_encode()  # which may have a dictionary already, with sources that no row has
+        coded = source.dictionary_encode()  # it may have a dictionary with unused sources
         at = to_numpy(pc.index_in(coded.dictionary, sources), null=-1)[coded.indices.to_numpy()]
         require(not (at < 0).any(), "a message is of a source that was summarised")
         return np.searchsorted(versions, version) * len(sources) + at

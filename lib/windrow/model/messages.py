@@ -1,4 +1,4 @@
-"""A message: one measurement, as a row of an Arrow table. Which columns it has, and which rows are none.
+"""Messages: rows of an Arrow table, their columns, and which rows are invalid.
 
 Times are microseconds since the epoch, UTC. A row that lacks a key, a type or a time, or whose time lies outside
 1678 to 2261 (what readers that count nanoseconds can hold), is *invalid*: it is rejected with the reason and moves no
@@ -28,7 +28,7 @@ COLUMNS = {
     "event_time": TIME,
     "received_at": TIME,
     "sequence": pa.int64(),
-    "payload": None,  # string or binary, as the depot has it
+    "payload": None,  # string or binary, as in the depot
 }
 SUMMARY = pa.schema(
     [
@@ -42,14 +42,14 @@ DEFAULTS = {"source": "", "sequence": None, "payload": None}
 
 
 def schema(payload: pa.DataType | None = None) -> pa.Schema:
-    """Return the columns of a message with the payload's type, string unless told."""
+    """Return the columns of a message; payloads are strings by default."""
     return pa.schema([(name, type_ or payload or pa.string()) for name, type_ in COLUMNS.items()])
 
 
 def conform(table: pa.Table) -> pa.Table:
-    """Return the message columns of `table` in their order and types; other columns are kept behind them.
+    """Return the message columns of `table` in their order and types, followed by the other columns.
 
-    Raises MessagesError when a column is missing or holds another type.
+    Raises MessagesError if a column is missing or has another type.
     """
     columns = {name: _column(table, name) for name in COLUMNS}
     rest = {name: table[name] for name in table.column_names if name not in COLUMNS}
@@ -57,8 +57,8 @@ def conform(table: pa.Table) -> pa.Table:
 
 
 def with_dictionaries(messages: pa.Table) -> pa.Table:
-    """Return messages with a dictionary for what is compared again and again: source, key and type."""
-    alike = messages["source"].equals(messages["key"])  # where each device has its own clock
+    """Return messages with dictionaries for the columns that are compared often: source, key and type."""
+    alike = messages["source"].equals(messages["key"])  # if each device has its own clock
     names = [name for name in COMPARED if name != "source" or not alike]
     made = at_once([partial(encoded, messages[name]) for name in names], messages.num_rows)
     columns = dict(zip(names, made, strict=True))
@@ -68,7 +68,7 @@ def with_dictionaries(messages: pa.Table) -> pa.Table:
 
 
 def with_room(messages: pa.Table) -> pa.Table:
-    """Return messages whose payloads are one array: those that are much need places of 64 bits for that."""
+    """Return messages whose payloads are one array; many payload bytes need 64-bit offsets."""
     payload = messages["payload"]
     if payload.nbytes < arrow.MOST_BYTES:
         return messages
@@ -89,7 +89,7 @@ def times(values: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_] | None = N
 
 
 def faults(messages: pa.Table) -> pa.ChunkedArray:
-    """Say for each message what makes it invalid (the first column that does), NULL for a good one."""
+    """Return what makes each message invalid (its first bad column), NULL for a valid one."""
     if _all_good(messages):
         return pa.chunked_array([pa.nulls(messages.num_rows)])
     fault: pa.ChunkedArray = pa.chunked_array([pa.nulls(messages.num_rows, pa.string())])
@@ -103,7 +103,7 @@ def faults(messages: pa.Table) -> pa.ChunkedArray:
 
 
 def _all_good(messages: pa.Table) -> bool:
-    """Tell at a glance that no message is invalid."""
+    """Tell quickly whether all messages are valid."""
     if any(messages[name].null_count for name in REQUIRED):
         return False
     bounds = [pc.min_max(messages[name].cast(pa.int64())).as_py() for name in TIMES] if messages.num_rows else []
@@ -111,7 +111,7 @@ def _all_good(messages: pa.Table) -> bool:
 
 
 def byte_count(values: pa.Array) -> npt.NDArray[np.int32]:
-    """Return what types or payloads weigh: their bytes. NULL weighs nothing."""
+    """Return the number of bytes of each type or payload, 0 for NULL."""
     return pc.fill_null(pc.binary_length(values), 0).to_numpy()
 
 
@@ -155,9 +155,9 @@ def _time(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def refused(messages: pa.Table, latest: int) -> pa.Table:
-    """Return the rows that no rule ever sees: `row`, `reason`, `detail`, `missed_by_us`.
+    """Return the rows that are rejected before any rule: `row`, `reason`, `detail`, `missed_by_us`.
 
-    A row is `invalid`, or `clock_ahead` when it is stamped later than `latest` (wall clock + `max_clock_skew`).
+    A row is `invalid`, or `clock_ahead` if its stamp is later than `latest` (wall clock + `max_clock_skew`).
     """
     fault = faults(messages).combine_chunks()
     stamp = microseconds(messages["received_at"])
@@ -177,7 +177,7 @@ def refused(messages: pa.Table, latest: int) -> pa.Table:
 def summarise(messages: pa.Table, latest: int) -> pa.Table:
     """Return for each (version, source) the rows, and the first and last stamp of those that move a clock.
 
-    The summaries of parts of a table combine by `combine`, so parts can be summarised anywhere.
+    `combine` merges the summaries of parts, so parts can be summarised anywhere.
     """
     refused_rows = refused(messages, latest)["row"].to_numpy()
     moves = np.ones(messages.num_rows, np.bool_)
@@ -196,7 +196,7 @@ def summarise(messages: pa.Table, latest: int) -> pa.Table:
 
 
 def combine(summaries: pa.Table) -> pa.Table:
-    """Return the summary of parts that were summarised apart, ordered by version and source."""
+    """Merge the summaries of parts into one, ordered by version and source."""
     wanted = [("messages", "sum"), ("earliest", "min"), ("stamp", "max")]
     grouped = summaries.group_by(["version", "source"]).aggregate(wanted).rename_columns(SUMMARY.names)
     return grouped.sort_by([("version", "ascending"), ("source", "ascending")])

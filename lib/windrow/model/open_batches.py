@@ -1,10 +1,10 @@
-"""The running totals of the open batches, by source, which a ledger keeps in the progress rows of its sources.
+"""Running totals of the open batches by source, which a ledger keeps in the rows of its sources.
 
-A microbatch learns from them, without a look at an open batch, how much is open and when the next window ends: so it
-chooses where to process, and an idle tick costs nothing.
+They tell a microbatch how much is open and when the next window ends, without reading an open batch. So it can choose
+where to process, and an idle tick costs nothing.
 
 `next_window_end` is no later than the end of any open window of the source. It is exact after a microbatch that read
-all open batches of the source; after one that read only those that could change, it may be earlier.
+all open batches of the source. After one that read only some of them it may be too early.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def summarise(batches: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class OpenBatches:
-    """How much is open of each source; `next_window_end` (microseconds) is UNKNOWN where nothing is."""
+    """Totals of the open batches by source; `next_window_end` (microseconds) is UNKNOWN if there are none."""
 
     source: pa.Array
     batches: Ints
@@ -56,7 +56,7 @@ class OpenBatches:
 
     @classmethod
     def of(cls, rows: pa.Table) -> OpenBatches:
-        """Return the totals in rows of `SCHEMA`; NULL counts nothing."""
+        """Return the totals in rows of `SCHEMA`; NULL counts as 0."""
         batches, held, size = (to_numpy(rows[name], null=0) for name in COUNTS)
         end = to_numpy(rows["next_window_end"].cast(pa.int64()), null=clock.UNKNOWN)
         source = rows["source"]
@@ -69,7 +69,7 @@ class OpenBatches:
         return int(self.batches.sum()), int(self.messages.sum()), int(self.bytes.sum())
 
     def ended(self, passed: Floors) -> Floors:
-        """Return of the clocks that windows end by those that some window may have ended by."""
+        """Return the clocks in `passed` that the end of an open window may have reached."""
         end = self.on(passed.source).next_window_end
         rows = np.flatnonzero((end != clock.UNKNOWN) & (end <= passed.floor))
         return Floors(passed.source.take(from_numpy(rows)), passed.floor[rows])
@@ -81,9 +81,9 @@ class OpenBatches:
         return OpenBatches(sources, batches, held, size, np.append(self.next_window_end, clock.UNKNOWN)[at])
 
     def after(self, read: OpenBatches, left: OpenBatches, passed: Floors) -> OpenBatches:
-        """Return the totals that change with a microbatch: it `read` some open batches and `left` some.
+        """Return the totals that change with a microbatch, which `read` some open batches and `left` some open.
 
-        What it did not read ends after `passed`.
+        The batches that it did not read end after `passed`.
         """
         sources = pa.concat_arrays([self.source, left.source]).unique()
         before, gone, come = self.on(sources), read.on(sources), left.on(sources)
@@ -121,7 +121,7 @@ class OpenBatches:
         return OpenBatches(source, self.batches[at], self.messages[at], self.bytes[at], self.next_window_end[at])
 
     def updated(self, changed: OpenBatches) -> OpenBatches:
-        """Return the totals after some changed."""
+        """Return the totals with the changed ones replaced."""
         sources = pa.concat_arrays([self.source, changed.source]).unique()
         before, new = self.on(sources), changed.on(sources)
         is_new = to_numpy(pc.is_in(sources, changed.source)) != 0

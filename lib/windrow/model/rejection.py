@@ -1,4 +1,4 @@
-"""Rejected messages: why each one is in no batch, under an id that every replay gives again."""
+"""Rejected messages: the reason for each, and an id that is the same in every replay."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Ints = npt.NDArray[np.int64]
 class Refusals:
     """Which rows of a table of messages are refused, and why; one element a refused message.
 
-    `off_by` and `processing_time` are microseconds; a message that never came to be processed (`invalid`,
+    `off_by` and `processing_time` are in microseconds. A message that was rejected before any rule (`invalid`,
     `clock_ahead`) has no processing time: `processed` is False.
     """
 
@@ -41,7 +41,7 @@ class Refusals:
 
     @classmethod
     def unseen(cls, messages: pa.Table, latest: int) -> Refusals:
-        """Return the messages that no rule ever sees; `latest` as for `messages.refused`."""
+        """Return the messages that are rejected before any rule; `latest` as for `messages.refused`."""
         found = refused(messages, latest)
         row, off_by = (to_numpy(found[name]) for name in ("row", "missed_by_us"))
         return cls.unprocessed(row, whole(found["reason"]), whole(found["detail"]), off_by)
@@ -50,8 +50,8 @@ class Refusals:
 def rejected(messages: pa.Table, version: Ints, refusals: list[Refusals], microbatch: int | None) -> pa.Table:
     """Return the rows of `rejected_messages`, in the order of `messages`.
 
-    `messages` must hold all messages of the streams and versions concerned, because the id of a rejection counts
-    among them.
+    `messages` must have all messages of these streams and versions, because the id of a rejection is its place among
+    them.
     """
     row = np.concatenate([part.row for part in refusals])
     by_row = np.argsort(row)
@@ -78,16 +78,16 @@ def rejected(messages: pa.Table, version: Ints, refusals: list[Refusals], microb
 
 
 def _ids(content: pa.Table, version: Ints, ordinal: Ints) -> pa.Array:
-    """Name each rejection by version, stream and its place among the stream's messages of that version."""
+    """Identify each rejection by version, stream and its place among the stream's messages of that version."""
     source, key = whole(content["source"]), whole(content["key"])
     return tables.identifier("rejected", pa.array(version), source, key, pa.array(ordinal))
 
 
 def _ordinals(messages: pa.Table, version: Ints, row: Ints) -> Ints:
-    """Count for each of some rows how many of its stream and version come before it.
+    """Return for each of some rows how many messages of its stream and version come before it.
 
-    The order is (received_at, sequence, event_time, type, payload), NULL first. Nearly all rows differ in the first of
-    these; only those that do not, and have a row asked for among them, are compared in full.
+    The order is (received_at, sequence, event_time, type, payload), NULL first. Nearly all differ in `received_at`.
+    Only ties that contain a requested row are compared in full.
     """
     if not row.size:
         return row
@@ -110,7 +110,7 @@ def _ordinals(messages: pa.Table, version: Ints, row: Ints) -> Ints:
 
 
 def _in_full(messages: pa.Table, run: Ints) -> Ints:
-    """Return the order of messages within their runs, by everything that tells messages of a stream apart."""
+    """Return the order of messages within their runs, by all columns that tell messages of a stream apart."""
     keys = ["received_at", "sequence", "event_time", "type", "payload"]
     ordered = messages.select(keys).append_column("run", pa.array(run))
     for name in keys:
@@ -120,7 +120,7 @@ def _in_full(messages: pa.Table, run: Ints) -> Ints:
 
 
 def _groups(messages: pa.Table, version: Ints) -> tuple[order.Numbers, int]:
-    """Number the (source, key, version) of the messages, and say how many there are; NULL is a value like others."""
+    """Number the (source, key, version) of the messages, and return how many there are; NULL counts as a value."""
     (source, sources), (key, keys) = (_codes(messages[name]) for name in ("source", "key"))
     stream, streams = order.pairs(source, key, sources, keys)
     number, versions = order.dense(version - version.min(), int(np.ptp(version)) + 1)
@@ -128,7 +128,7 @@ def _groups(messages: pa.Table, version: Ints) -> tuple[order.Numbers, int]:
 
 
 def _codes(texts: pa.ChunkedArray) -> tuple[order.Numbers, int]:
-    """Number texts, and say how many numbers there may be; NULL has one of its own."""
+    """Number texts, and return how many numbers there may be; NULL has a separate number."""
     coded = whole(texts).dictionary_encode()
     null = len(coded.dictionary)
     return pc.fill_null(coded.indices, null).to_numpy(), null + 1

@@ -1,4 +1,4 @@
-"""What a microbatch and what maintenance did: for logs, metrics, observers and whoever called."""
+"""Results of microbatches and of maintenance, for logs, metrics, observers and callers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ ROLES: tuple[Role, ...] = ("ledger", "depot")
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A microbatch as it was committed; phases in milliseconds.
+    """A committed microbatch; phases in milliseconds.
 
-    `reasons` has how many were rejected for which reason, `open_batches` is how many are open afterwards, `lag_ms` how
-    long before the commit the newest message that it read had arrived (None when none had a stamp that counts). These
-    and `commit_ms` are None where it was committed in another process, as the history has none of them.
+    `reasons` counts the rejected messages by reason, `open_batches` the batches that are open afterwards. `lag_ms` is
+    the time from the arrival of the newest message to the commit (None without a valid stamp). These and `commit_ms`
+    are None if another process committed, because the history does not have them.
     """
 
     microbatch: int
@@ -44,7 +44,7 @@ class Committed:
     commit_ms: float | None
 
     def phases(self) -> dict[str, float]:
-        """Return how long each phase took in milliseconds, in their order, as far as it is known."""
+        """Return the duration of each known phase in milliseconds, in order."""
         took = {name: getattr(self, f"{name}_ms") for name in PHASES}
         return {name: milliseconds for name, milliseconds in took.items() if milliseconds is not None}
 
@@ -59,11 +59,11 @@ def committed_in(history: pa.Table) -> list[Committed]:
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """What was done to one table, in a dry run what would be; None where the table does not tell.
+    """What maintenance did to one table, or would do in a dry run; None if unknown.
 
-    `keep` is the retention that it has now, None for a table that was left alone or only tidied; `keep_changed` tells
-    whether it had another one. `compacted_files` became `compacted_into`, `vacuumed_files` are gone; `left_alone` says
-    why a table was left.
+    `keep` is the retention of the table now, None if it was left alone or only tidied; `keep_changed` tells whether it
+    was different. `compacted_files` files were merged into `compacted_into`, `vacuumed_files` were deleted.
+    `left_alone` says why the table was not maintained.
     """
 
     table: Role

@@ -1,4 +1,4 @@
-"""A part of the settings: a table of `windrow.toml`, and the kinds of values in it."""
+"""The base class of the tables in `windrow.toml`, and the types of their values."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ ByteSize = Annotated[int, Field(ge=0, le=2**62)]
 
 
 class Part(BaseModel):
-    """A table of `windrow.toml`; a key nobody knows is an error."""
+    """A table of `windrow.toml`; an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", validate_default=True, frozen=True)

@@ -1,4 +1,4 @@
-"""Whether live rows are such as Windrow writes: a ledger that was damaged from outside is refused, not guessed at."""
+"""Check that live rows are as Windrow writes them; refuse a ledger that was damaged from outside."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BATCH = ("source", "key", "part", "window_start", "window_end", "message_count",
 
 
 def require_sound(rows: pa.Table, parts: Iterable[tuple[pa.Table, tuple[str, ...]]]) -> None:
-    """Refuse live rows that Windrow cannot have written: an id twice, or nothing where there is always something."""
+    """Raise TableRefused for live rows that Windrow cannot have written: a duplicate id, or NULL in a filled column."""
     # guard: live-ids-unique
     if pc.count_distinct(rows["id"]).as_py() != rows.num_rows:
         raise TableRefused("an id stands twice among the open batches and clocks of the ledger", DAMAGED)
@@ -27,5 +27,5 @@ def require_sound(rows: pa.Table, parts: Iterable[tuple[pa.Table, tuple[str, ...
 
 
 def require_batches(rows: pa.Table) -> None:
-    """Refuse open batches that Windrow cannot have written. Raises TableRefused."""
+    """Raise TableRefused for open batches that Windrow cannot have written."""
     require_sound(rows, ((rows, BATCH),))

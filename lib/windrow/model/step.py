@@ -1,4 +1,4 @@
-"""A step: what a microbatch does with its messages, as a pure function that driver and executors run alike."""
+"""The `Step` protocol: a pure function from messages and open batches to ledger rows, for driver and executors."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class BatchFilter:
-    """Which open batches a microbatch needs: those of some streams, and those whose window the clocks have passed.
+    """Selects the open batches of some streams, and those whose window ends by the clock of their source.
 
-    `streams` returns `source, key`, None when it is not known which have messages; it may be called or not. `passed`
-    has for each source up to where windows have ended long enough ago.
+    `streams` returns the `source, key` of the messages, None if unknown; it need not be called. `passed` is that clock:
+    windows that end by it are overdue.
     """
 
     streams: Callable[[], pa.Table | None]
@@ -48,17 +48,17 @@ def no_streams() -> pa.Table:
 
 
 class Step(Protocol):
-    """What a microbatch does with its messages. It must be pure and picklable: executors run it as well."""
+    """Turns messages into ledger rows. It must be pure and picklable, because executors run it too."""
 
     @property
     def settings(self) -> str:
-        """Return what the step was set to, as recorded in the history."""
+        """Return the settings of the step, as recorded in the history."""
 
     def __call__(self, task: Task, messages: pa.Table, processing_time: Ints, live: pa.Table) -> StepResult:
         """Process the messages of some streams together with the live rows of these streams.
 
-        `messages` are valid ones with `version`; their source, key and type have dictionaries. `task` has the clocks
-        after all, the number of the microbatch, and whether all that is open is to be finished.
+        `messages` are valid and have `version`; source, key and type are dictionaries. `task` has the clocks after all
+        messages, the number of the microbatch, and whether to finish all open batches.
         """
 
     def wanted(self, floors: Floors, streams: Callable[[], pa.Table | None] = no_streams) -> BatchFilter:
@@ -70,9 +70,10 @@ class Step(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The pure part of `process`: a step with all it needs to run on any part of the streams, anywhere.
+    """A step with everything that it needs to run over any part of the streams, on the driver or an executor.
 
-    With `flush` the step finishes everything that is open, at the clock of each source; `last` is for `decide`.
+    With `flush`, the step finishes all open batches at the clock of each source. `last` has the last event time of each
+    source for a flush on executors.
     """
 
     step: Step
@@ -82,8 +83,12 @@ class Task:
     flush: bool = False
     last: Floors | None = None
 
+    def needed(self, streams: Callable[[], pa.Table | None]) -> BatchFilter | None:
+        """Return which open batches the step needs with messages of these streams; None for all, as in a flush."""
+        return None if self.flush else self.step.wanted(self.floors.after, streams)
+
     def with_unchanged(self, arrived: pa.Table, live: pa.Table) -> pa.Table:
-        """Return the ledger rows that change and those of `live` that stay, which `changed` tells apart."""
+        """Return the ledger rows that change and the `live` rows that do not; column `changed` tells them apart."""
         rows, _ = self(arrived, live)
         stays = live.filter(pc.invert(pc.is_in(live["id"], rows["id"].combine_chunks())))
         stays = stays.append_column("known", _booleans(True, stays.num_rows))

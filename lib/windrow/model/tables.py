@@ -26,15 +26,15 @@ from windrow.model.durations import microseconds
 SCHEMA_VERSION = 2
 FINAL = ("closed", "rejected", "microbatch")
 OPEN = "open"
-CONTROL = ("progress", "partial", "event", "option")  # of the live ones, those that every microbatch reads
+CONTROL = ("progress", "partial", "event", "option")  # the live states that every microbatch reads
 PROGRESS = "progress"
-BATCH_ID = "batch"  # what ids of batches begin with
-GONE = "gone"  # of a row to write: the live row of this id goes, and no other takes its place
+BATCH_ID = "batch"  # the prefix of batch ids
+GONE = "gone"  # state of a row to write that only deletes the live row with its id
 
 DEPOT_COMMENT = "Windrow depot: messages, appended and never changed"
 LEDGER_COMMENT = "Windrow ledger: batches, rejections, progress and history"
-# To open a table is to read its last checkpoint and each commit after it: a hundred of them, delta-rs's default, took
-# three times as long as the checkpoint.
+# Opening a table reads its last checkpoint and each commit after it. A hundred commits, delta-rs's default interval,
+# took three times as long as the checkpoint.
 PROPERTIES = {FEED: "true", "delta.enableDeletionVectors": "false", "delta.checkpointInterval": "20"}
 
 
@@ -91,7 +91,7 @@ HISTORY = [
     ("prime_ms", pa.float64()), ("plan_ms", pa.float64()), ("process_ms", pa.float64()),
 ]  # fmt: skip
 
-# What a ledger over a raw depot has beside: bytes that are in no message, and how many there were.
+# Additional columns of a ledger over a raw depot: bytes that are in no message, and byte counts.
 RAW_FIELDS = [
     ("raw_source", pa.string()), ("chunk", pa.int64()), ("offset", pa.int64()), ("last", pa.bool_()),
     ("content", pa.binary()), ("framing", pa.string()), ("digests", pa.binary()),
@@ -99,8 +99,8 @@ RAW_FIELDS = [
     ("bytes_repeated", pa.int64()), ("format", pa.string()),
 ]  # fmt: skip
 
-RAW_REJECTED = ["raw_source", "chunk", "offset", "content"]  # of these, what a rejection of the format has
-RAW_HISTORY = ["bytes_read", "bytes_framed", "bytes_rejected", "bytes_repeated", "format"]  # and a microbatch
+RAW_REJECTED = ["raw_source", "chunk", "offset", "content"]  # the ones in rejections by the format
+RAW_HISTORY = ["bytes_read", "bytes_framed", "bytes_rejected", "bytes_repeated", "format"]  # the ones in microbatches
 
 PROGRESS_FIELDS = [
     ("depot_id", pa.string()), ("start_from", pa.string()), ("depot_version", pa.int64()),
@@ -110,15 +110,15 @@ PROGRESS_FIELDS = [
     ("open_batches", pa.int64()), ("open_messages", pa.int64()), ("open_bytes", pa.int64()), ("next_window_end", TIME),
 ]  # fmt: skip
 
-# What the ledger of a topology has beside: which depot a row is of, events, options, and what of them was used.
+# Additional columns of a topology's ledger: the depot of a row, events, options, and which of these were used.
 TOPOLOGY_FIELDS = [
     ("depot", pa.string()), ("event", pa.string()), ("due", TIME),
     ("option", pa.string()), ("option_value", pa.string()),
     ("events_fired", pa.list_(pa.string())), ("options_used", pa.string()),
 ]  # fmt: skip
 
-# Up to which version of which depot a ledger had read before a time; that of a topology a depot a row, and where it
-# stands now: a rollback may have set it back.
+# The depot version up to which a ledger had read before a time. For a topology it is one row per depot, with the
+# current position, because a rollback may have moved it back.
 REACHED = """
 SELECT max(CASE WHEN state = 'microbatch' AND {started} < {before:d} THEN depot_version END) AS reached,
        max(CASE WHEN state = 'progress' THEN depot_id END) AS depot_id
@@ -141,7 +141,7 @@ def ledger_schema(payload: pa.DataType | None = None, *, raw: bool = False) -> p
 
 
 def topology_schema(*, raw: bool = False) -> pa.Schema:
-    """Return the columns of a topology's ledger beside those of its states; `raw` where it reads a raw depot."""
+    """Return the columns of a topology's ledger without those of its states; `raw` if it reads a raw depot."""
     known = {field.name: field for field in ledger_schema(raw=raw)}
     for name, type_ in TOPOLOGY_FIELDS:
         known[name] = pa.field(name, type_)
@@ -151,26 +151,26 @@ def topology_schema(*, raw: bool = False) -> pa.Schema:
 
 
 def is_of_topology(columns: Iterable[str]) -> bool:
-    """Tell whether a ledger with these columns is the one of a topology."""
+    """Tell whether a ledger with these columns belongs to a topology."""
     return "event" in columns
 
 
 def live_states(columns: Iterable[str]) -> str:
-    """Return the condition in SQL that the `state` of a live row fulfils, in a ledger with these columns."""
+    """Return the SQL condition for the `state` of live rows, in a ledger with these columns."""
     if is_of_topology(columns):
         return f"state NOT IN ({', '.join(map(repr, FINAL))})"
     return f"state IN ({', '.join(map(repr, (OPEN, *CONTROL)))})"
 
 
 def are_live(states: pa.Array | pa.ChunkedArray, columns: Iterable[str]) -> Any:
-    """Tell which states are those of live rows, in a ledger with these columns."""
+    """Return which of the states are live, in a ledger with these columns."""
     if is_of_topology(columns):
         return pc.invert(pc.is_in(states, texts(FINAL)))
     return pc.is_in(states, texts((OPEN, *CONTROL)))
 
 
 def is_over_raw(names: Iterable[str]) -> bool:
-    """Tell from its columns whether a ledger is one over a raw depot."""
+    """Tell from its columns whether a ledger reads a raw depot."""
     return "bytes_read" in names
 
 
@@ -184,7 +184,7 @@ def reached(columns: Iterable[str], ledger: str, started: str, before: int) -> s
 
 
 def reached_of(rows: Iterable[Any], depot_id: str) -> int:
-    """Return up to which version a depot was read, of what `reached` found; -1 for not at all."""
+    """Return the version up to which a depot was read from the rows of `reached`; -1 for none."""
     found = [row["reached"] for row in rows if row["depot_id"] == depot_id and row["reached"] is not None]
     return int(found[0]) if found else -1
 

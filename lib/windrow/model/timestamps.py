@@ -1,4 +1,4 @@
-"""Moments as people write them (`2026-01-31T12:00:00Z`) and as the core counts them: microseconds since the epoch."""
+"""Convert times between ISO 8601 text (`2026-01-31T12:00:00Z`) and microseconds since the epoch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def microseconds_of(moment: datetime) -> int:
 
 
 def time_text(microseconds: int) -> str:
-    """Return a time as ISO 8601 text in UTC; as `1234 us` when it is in no year that ISO 8601 knows."""
+    """Return a time as ISO 8601 text in UTC; as `1234 us` if the year is outside ISO 8601."""
     try:
         written = (EPOCH + timedelta(microseconds=microseconds)).isoformat(timespec="microseconds")
     except OverflowError:

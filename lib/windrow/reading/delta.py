@@ -115,7 +115,7 @@ def open_ledger(location: str, version: int | None = None) -> Ledger:
     table = open_table(location, "ledger")
     names = {field.name for field in table.schema().fields}
     if "state" not in table.metadata().partition_columns or not names >= LEDGER_COLUMNS:
-        raise TableRefused(f"{location} is a Delta table, but no ledger", "Give the path of a ledger.")
+        raise TableRefused(f"{location} is a Delta table, but not a ledger", "Give the path of a ledger.")
     if version is None:
         return Ledger(table, location)
     latest = table.version()

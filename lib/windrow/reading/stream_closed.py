@@ -58,5 +58,5 @@ def _changes(spark: SparkSession, ledger: str) -> DataFrame:
             raise
         raise TableMissing(f"there is no ledger at {ledger}", "Give its path, or its name in a catalog.") from error
     if not found.issuperset(tables.BATCH):
-        raise TableRefused(f"{ledger} is a Delta table, but no ledger", "Give the path of a ledger.")
+        raise TableRefused(f"{ledger} is a Delta table, but not a ledger", "Give the path of a ledger.")
     return changes

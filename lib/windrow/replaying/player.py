@@ -123,7 +123,7 @@ class Player:
             arrived = arrivals.after(reached, self._settings.max_messages)
             if arrived is None or min(arrived.expected) > leg.depot_version:
                 return
-            messages = arrived.formatted(microbatch.primed.partial)
+            messages = arrived.parse(microbatch.primed.partial)
             summary = messages.summarise(leg.latest)
             stop = min(leg.depot_version, self._ticks.first_that_matters(summary))
             if stop < min(arrived.expected):
@@ -133,8 +133,8 @@ class Player:
                 part = arrivals.after(reached, self._settings.max_messages, upto=stop)
                 if part is None:
                     raise BrokenPromise(f"depot versions {reached + 1} to {stop} have messages, and none arrived")
-                messages = part.formatted(microbatch.primed.partial)
-            done = microbatch.run_messages(messages, leg.latest, arrivals.listed.marks)
+                messages = part.parse(microbatch.primed.partial)
+            done = microbatch.run_messages(messages, leg.latest, arrivals.listed.fingerprints)
             self._committed(done.messages)
 
     def _tick(self, engine: Engine, rules: str, upto: int | None = None) -> None:

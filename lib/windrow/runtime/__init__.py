@@ -1,1 +1,1 @@
-"""A microbatch: prime, plan, process, commit; the loop around it; what keeps a ledger in order."""
+"""Run microbatches (prime, plan, process, commit), the loop around them, and table maintenance."""

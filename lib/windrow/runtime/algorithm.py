@@ -1,7 +1,7 @@
-"""An algorithm: what the microbatches of a ledger do with what they read.
+"""The `Algorithm` protocol: how a microbatch turns messages into ledger rows.
 
-Microbatch and runner prime, plan, commit, fence and retry, and know nothing of what is decided in between. The batcher
-is one algorithm (`windrow.runtime.batcher`), the functions of a topology are another (`windrow.topology`).
+Microbatch and runner prime, plan, commit, fence and retry; the algorithm decides what happens to the messages. The
+batcher is one algorithm (`windrow.runtime.batcher`), the functions of a topology are another (`windrow.topology`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MicrobatchInput:
-    """One turn of an algorithm: the state that was primed, what arrived (None: nothing was read), and the clocks.
+    """What an algorithm gets for one microbatch: the primed state, the messages that arrived, and the clocks.
 
-    `latest` is the greatest stamp that is not ahead of the clock (microseconds), `now` the wall time at which the
-    attempt began, `engine` the one at work. With `flush` all that is open is to be finished.
+    `arrived` is None if nothing was read. `latest` is the greatest stamp that is not ahead of the clock and `now` the
+    wall time at which the attempt began, both in microseconds. `flush` asks to finish everything that is open.
     """
 
     primed: LedgerState
@@ -47,10 +47,11 @@ class MicrobatchInput:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What may be set while a ledger is worked on; None where the settings hold. Durations in microseconds.
+    """Options recorded in a ledger, which override the settings; None means not set. Durations are in microseconds.
 
-    `max_messages` a microbatch; `trigger_interval` between two looks at the depots, `idle_sleep` after one that found
-    nothing; an attempt of which a phase took longer than `phase_timeout` is not committed, but made again.
+    `max_messages` limits a microbatch. The runner waits `trigger_interval` between two looks at the depots, and
+    `idle_sleep` after a look that found nothing. If a phase takes longer than `phase_timeout`, the attempt is not
+    committed but repeated.
     """
 
     max_messages: int | None = None
@@ -60,26 +61,26 @@ class Options:
 
 
 class Algorithm(Protocol):
-    """What microbatches do between plan and commit. An attempt that fails must have changed nothing."""
+    """Decides what a microbatch writes, between plan and commit. A failed attempt must leave nothing changed."""
 
     @property
     def settings(self) -> str:
-        """Return what it is set to, as the history records it."""
+        """Return the settings of the algorithm, as the history records them."""
 
     def schema(self, depots: Sequence[Table]) -> pa.Schema:
-        """Return the columns of a ledger that is made for it and some depots."""
+        """Return the columns of a new ledger that reads these depots."""
 
     def require(self, primed: LedgerState, depot: Table) -> None:
-        """Raise an error when the ledger as it stands cannot go on with this algorithm and depot."""
+        """Raise an error if the ledger cannot continue with this algorithm and depot."""
 
     def options(self, primed: LedgerState) -> Options:
-        """Return what was set in the ledger."""
+        """Return the options recorded in the ledger."""
 
     def process(self, turn: MicrobatchInput) -> MicrobatchResult:
         """Return the ledger rows that change."""
 
     def due(self, primed: LedgerState, now: int) -> Floors | None:
-        """Return the floors to which a tick is due at wall time `now`; None when none is."""
+        """Return the floors for a tick that is due at wall time `now` (microseconds); None if no tick is due."""
 
     def follow(self, primed: LedgerState) -> Floors:
-        """Return the floors that go with a change from the recorded settings to these."""
+        """Return the floors to set when the settings change from the recorded ones to these."""

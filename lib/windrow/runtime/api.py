@@ -1,4 +1,4 @@
-"""What Python programs call: `windrow.run`."""
+"""Run the batcher from Python: `windrow.run`, and how a run is opened and observed."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ def run(
     report: Callable[[Committed], None] = lambda committed: None,
     observers: Iterable[Observer] = (),
 ) -> Summary:
-    """Batch what is new in the depot, then stop, or with `once=False` go on every `settings.run.every`.
+    """Batch the new messages of the depot and stop; with `once=False` repeat this every `settings.run.every`.
 
-    A run that goes on looks after the tables as well, every `settings.run.maintain_every`.
+    A repeating run also maintains the tables, every `settings.run.maintain_every`.
 
-    `spark` is the session to use; without one the settings choose the engine. `report` is called after each commit,
-    `observers` (see `windrow.operate`) hear of retries, of the start and of the end as well; one that raises stops
-    nothing. Returns what was done. Raises the errors of `windrow.errors`; what was committed before stays.
+    `spark` is the session to use; without one the settings choose the engine. `report` is called after each commit.
+    `observers` (see `windrow.operate`) are also called on retries, at the start and at the end; an observer that raises
+    does not stop the run. Returns a summary of the run. Raises the errors of `windrow.errors`; commits made before an
+    error stay.
     """
     settings, clock = settings or Settings.load(), clock or WallClock()
     if once and spark is None and (idle := idle_summary(settings, clock, observers)) is not None:
@@ -48,7 +49,7 @@ def run(
 
 
 def idle_summary(settings: Settings, clock: Clock, observers: Iterable[Observer] = ()) -> Summary | None:
-    """Return the summary of a run that has nothing to do, and tell `observers` of it; None where it may have."""
+    """Return the summary of a run that has nothing to do, and notify `observers`; None if there may be work."""
     idle = idle_run(settings, batcher_of(settings), clock.now())
     if idle is not None:
         with observed(Run(idle.engine, settings, clock), [*chosen(settings.metrics), *observers]):
@@ -65,9 +66,9 @@ def opened(
     report: Callable[[Committed], None] = lambda committed: None,
     dry_run: bool = False,
 ) -> Iterator[Runner]:
-    """Open the ledger; while the block runs the log, the chosen metrics and `observers` are told.
+    """Open the ledger; while the block runs, the log, the metrics and `observers` receive its events.
 
-    In a dry run nothing reaches the tables.
+    A dry run writes nothing to the tables.
     """
     used = cast("Engine", DryRunEngine(engine)) if dry_run else engine
     with watched(engine, used.name, settings, clock, observers, report) as called:
@@ -86,30 +87,30 @@ def watched(
     report: Callable[[Committed], None] = lambda committed: None,
     others: Sequence[tuple[WholeEngine, Settings]] = (),
 ) -> Iterator[dict[str, Any]]:
-    """Give what a runner calls: while the block runs log, metrics and observers are told, and the tables maintained.
+    """Yield the callbacks of a `Runner`, which feed the log, the metrics and the observers and maintain the tables.
 
     `others` are further depots, each with the engine that reads it.
     """
-    with ExitStack() as left:
-        told = left.enter_context(observed(Run(name, settings, clock), [*chosen(settings.metrics), *observers]))
+    with ExitStack() as stack:
+        everyone = stack.enter_context(observed(Run(name, settings, clock), [*chosen(settings.metrics), *observers]))
         if engine.session_at_work is not None:
             from windrow.operate.spark_progress import listening
 
-            left.enter_context(listening(engine.session_at_work))
+            stack.enter_context(listening(engine.session_at_work))
 
         def committed(done: Committed) -> None:
-            told.committed(done)
+            everyone.committed(done)
             report(done)
 
-        background = BackgroundMaintenance(engine, settings, clock, told, others)
-        yield {"report": committed, "retrying": told.retrying, "maintain": background}
+        background = BackgroundMaintenance(engine, settings, clock, everyone, others)
+        yield {"report": committed, "retrying": everyone.retrying, "maintain": background}
 
 
 def batcher_of(settings: Settings) -> Batcher:
-    """Return the batcher that the settings ask for."""
+    """Return the batcher for these settings."""
     return Batcher.of(settings.rules.build(), settings.idle_timeout)
 
 
 def batching_runner(engine: Engine, settings: Settings, clock: Clock, **called: Any) -> Runner:
-    """Return the runner that batches the messages of one depot; `called` is what `Runner` calls."""
+    """Return the runner that batches the messages of one depot; `called` are the callbacks of `Runner`."""
     return Runner([DepotReader(None, engine, settings)], batcher_of(settings), settings, clock, **called)

@@ -1,4 +1,4 @@
-"""The batcher: batching by rules as the algorithm of a ledger's microbatches."""
+"""The batcher: the `Algorithm` that groups messages into batches by rules."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from windrow.errors import MessagesError, TableRefused, UsageError
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.soundness import DAMAGED
-from windrow.model.step import Step, Task, no_streams
+from windrow.model.step import Step, Task
 from windrow.runtime.algorithm import MicrobatchInput, Options
 from windrow.runtime.progress import LedgerState
 
 
 @dataclass(frozen=True, slots=True)
 class Batcher:
-    """Batches messages with a step, which is `Batching` by rules or stands around it.
+    """Batches messages with a step: `Batching` by rules, or a wrapper around it.
 
-    An idle tick closes what is overdue for `idle_timeout` (microseconds).
+    An idle tick closes batches that have been overdue for `idle_timeout` (microseconds).
     """
 
     step: Step
@@ -46,28 +46,25 @@ class Batcher:
         return tables.ledger_schema(depot.payload, raw=depot.raw)
 
     def require(self, primed: LedgerState, depot: Table) -> None:
-        """Raise MessagesError when payloads became text that were bytes, or the other way round."""
+        """Raise MessagesError if the depot's payloads are text but the ledger's are bytes, or the other way round."""
         # guard: payload-type
         if depot.payload != primed.payload:
             raise MessagesError(
-                f"the payloads of the depot are {depot.payload}, the ledger holds them as {primed.payload}",
-                f"Map payload under [depot.columns] so that it gives {primed.payload}, or begin a new ledger "
-                "(--ledger).",
+                f"the depot has payloads of type {depot.payload}, the ledger stores {primed.payload}",
+                f"Map payload to {primed.payload} under [depot.columns], or begin a new ledger (--ledger).",
             )
 
-    def options(self, primed: LedgerState) -> Options:  # noqa: ARG002 - one ledger is as another
-        """Return that nothing is set in a ledger: the settings hold."""
+    def options(self, primed: LedgerState) -> Options:  # noqa: ARG002 - the same for every ledger
+        """Return no options: a batcher uses the settings alone."""
         return Options()
 
     def process(self, turn: MicrobatchInput) -> MicrobatchResult:
-        """Batch what arrived together with the open batches that it can change."""
+        """Batch the messages that arrived, together with the open batches that they can change."""
         task = Task(self.step, turn.floors, turn.latest, turn.microbatch, turn.flush)
-        streams = no_streams if turn.arrived is None else turn.arrived.streams
-        wanted = None if turn.flush else self.step.wanted(turn.floors.after, streams)
-        return turn.engine.process(task, turn.arrived, turn.primed.fence, wanted)
+        return turn.engine.process(task, turn.arrived, turn.primed.fence)
 
     def due(self, primed: LedgerState, now: int) -> Floors | None:
-        """Return for each source the greatest timeout of an open batch that its idle clock has passed."""
+        """Return for each source the greatest timeout of an open batch that its idle clock has passed, or None."""
         clocks = primed.sources.idle(now)
         idle = Floors(clocks.source, clocks.floor - self.idle_timeout)
         passed = primed.open.ended(self.step.wanted(idle).passed)
@@ -77,7 +74,7 @@ class Batcher:
         return self.step.due(ended) if len(ended.source) else None
 
     def follow(self, primed: LedgerState) -> Floors:
-        """Return the floors with which what was too old before stays so under these rules."""
+        """Return the floors at which a message that was too old under the old rules is still too old under the new."""
         before, now = recorded_rules(primed.rules).max_delay, recorded_rules(self.settings).max_delay
         floors = primed.sources.floors
         # guard: floors-rise
@@ -85,8 +82,8 @@ class Batcher:
 
 
 def recorded_rules(recorded: str) -> Rules:
-    """Return the rules that a ledger has in force. Raises TableRefused when they are none."""
+    """Return the rules that a ledger recorded. Raises TableRefused if they cannot be read."""
     try:
         return Rules.from_json(recorded)
     except (ValueError, TypeError, UsageError) as error:
-        raise TableRefused(f"the ledger recorded rules that are none: {recorded}", DAMAGED) from error
+        raise TableRefused(f"the rules recorded in the ledger cannot be read: {recorded}", DAMAGED) from error

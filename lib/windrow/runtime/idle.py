@@ -1,7 +1,7 @@
-"""Whether a run has anything to do, asked before an engine is chosen, so that it starts no JVM where it has not.
+"""Find out whether a run has anything to do before a JVM is started for it.
 
-Most runs that a scheduler starts find nothing new, and a JVM takes longer to start than all of them together. Tables on
-a disk of this machine can be read without one.
+Most scheduled runs find nothing new, and starting a JVM takes far longer than finding that out. Tables on a local disk
+can be read without one.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from windrow.settings.settings import Settings
 def idle_run(settings: Settings, algorithm: Algorithm, now: int) -> Summary | None:
     """Return the summary of a run that has nothing to do at wall time `now` (microseconds).
 
-    None where there is something to do, or where only the engine can tell. Raises what opening engine and ledger would.
+    Returns None if there is work, or if only the engine can tell. Raises the errors of opening engine and ledger.
     """
     if not _may_look(settings):
         return None
-    require_spark()  # that it could not run is said at once, not with the first message
+    require_spark()  # fail now if Spark cannot run, not when the first message arrives
     depot, ledger = absolute(settings.depot), absolute(settings.ledger)
     engine = EmbeddedEngine(settings.model_copy(update={"depot": depot, "ledger": ledger}))
     engine.mend()
@@ -47,7 +47,7 @@ def idle_run(settings: Settings, algorithm: Algorithm, now: int) -> Summary | No
 
 
 def _may_look(settings: Settings) -> bool:
-    """Tell whether Spark would run, does not yet, and its tables are on a disk of this machine."""
+    """Tell whether a Spark session would have to be started for tables that are on a local disk."""
     local = all(local_path(table) is not None for table in (settings.depot, settings.ledger))
     return local and choose(settings.engine) == "spark" and not from_platform() and not _session_runs()
 

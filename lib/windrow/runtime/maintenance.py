@@ -1,16 +1,15 @@
-"""Maintenance: fewer and larger files, and no more of the past than `keep` asks for. No row is ever deleted.
+"""Maintain tables: compact small files and delete files and log entries older than `keep`. No row is ever deleted.
 
-What microbatches write is many small files, of which every reader opens all. Compaction makes large ones of those that
-hold final rows (of a depot: of all), so it never competes with a microbatch for live rows. What it replaces, and what
-microbatches replaced, stays on the disk for `keep`: so far back reach replay, verify, RESTORE and a downstream stream
-that was behind. Afterwards it is deleted, together with the log's entries of that time.
+Microbatches write many small files, and every reader opens all of them. In a ledger, compaction merges only files of
+final rows, so it never competes with a microbatch for live rows; in a depot it merges any files. Replaced files stay on
+the disk for `keep`, which is how far back replay, verify, RESTORE and a late downstream stream can read. Then they are
+deleted, together with the log entries of that time.
 
-A depot's past is the log of messages, and ledgers read it by version. So a depot is left alone while a ledger has yet
-to read a version of it that is older than `keep`, or read one so lately that a RESTORE of the ledger would read it
-again; other ledgers that read it are named by `[maintain] other_ledgers`. And one that Windrow did not make is left to
-its owner.
+Ledgers read a depot by version. So a depot is left alone while a ledger has yet to read a version older than `keep`, or
+would read one again after a RESTORE. `[maintain] other_ledgers` names the other ledgers that read the depot. A depot
+that Windrow did not create is left to its owner.
 
-A run that goes on does it by itself (`windrow.runtime.background_maintenance`): `tidy` often, `maintain` now and then.
+A repeating run maintains its tables (`windrow.runtime.background_maintenance`): `tidy` often, `maintain` once a day.
 """
 
 from __future__ import annotations
@@ -43,30 +42,32 @@ def maintain(
     progress: Progress = lambda table, step: None,
     asked: bool = True,
 ) -> list[Maintained]:
-    """Look after ledger and depot (or `only` one), beside whoever runs them, and return what was done to each.
+    """Maintain ledger and depot (or `only` one) while runs go on, and return what was done to each.
 
-    `now` is the wall time in microseconds. A dry run changes nothing. `progress` is told each step before it is done;
-    when it raises, the steps before are done and whole. Where nobody `asked` for it at this moment, a table with
-    another retention than `keep` is left alone, because a shorter one takes away what cannot be had again.
-    Raises TableMissing, TableUnreadable, TableUnwritable, and TableLocked when a writer holds a table for long.
+    `now` is the wall time in microseconds. A dry run changes nothing. `progress` is called before each step; if it
+    raises, the earlier steps are complete. Unless somebody `asked` for the maintenance, a table whose retention differs
+    from `keep` is left alone, because a shorter retention deletes what cannot be recovered.
+    Raises TableMissing, TableUnreadable, TableUnwritable, and TableLocked if a writer holds a table for too long.
     """
     if not dry_run:
         engine.mend()
-    chosen: tuple[Role, ...] = ROLES if only is None else (only,)
+    roles: tuple[Role, ...] = ROLES if only is None else (only,)
     return [
-        _maintained(engine, _Table(role, engine.upkeep(role), settings, dry_run, partial(progress, role)), now, asked)
-        for role in chosen
+        _maintained(
+            engine, _Table(role, engine.table_maintenance(role), settings, dry_run, partial(progress, role)), now, asked
+        )
+        for role in roles
     ]
 
 
 def tidy(engine: WholeEngine, settings: Settings, progress: Progress = lambda table, step: None) -> Maintained:
-    """Put together what microbatches wrote lately: files of the ledger's final rows that are smaller than SMALL.
+    """Compact the files of the ledger's final rows that are smaller than SMALL, which recent microbatches wrote.
 
-    A compaction writes the last file that is not full once more, and what it replaced stays for `keep`. With files of
-    any size that is, done every hour, soon more than all rows together. `progress` and errors are those of `maintain`.
+    Each compaction also rewrites the last file that is not full, and the replaced file stays for `keep`. With files of
+    any size, hourly compactions would soon occupy more than all rows. `progress` and errors are those of `maintain`.
     """
-    table = _Table("ledger", engine.upkeep("ledger"), settings, False, partial(progress, "ledger"))
-    why = table.upkeep.obstacle()
+    table = _Table("ledger", engine.table_maintenance("ledger"), settings, False, partial(progress, "ledger"))
+    why = table.maintenance.obstacle()
     if why is not None:
         return Maintained(table.role, table.location, left_alone=why)
     removed, added = table.compact(FINAL, SMALL)
@@ -75,23 +76,23 @@ def tidy(engine: WholeEngine, settings: Settings, progress: Progress = lambda ta
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """One of the tables, and how it is to be looked after."""
+    """One of the tables, and how to maintain it."""
 
     role: Role
-    upkeep: TableMaintenance
+    maintenance: TableMaintenance
     settings: Settings
     dry_run: bool
     progress: Callable[[str], None]
 
     def maintained(self, partitions: Sequence[str | None]) -> Maintained:
-        """Do the steps in an order in which none removes what another one made."""
+        """Do the steps in an order in which no step removes what another one created."""
         changed = self._set_retention()
         removed, added = self.compact(partitions)
         self.progress("removing old files")
-        vacuumed = self.upkeep.vacuum(self.dry_run)
+        vacuumed = self.maintenance.vacuum(self.dry_run)
         self.progress("trimming the log")
         if not self.dry_run:
-            self.upkeep.trim_log()
+            self.maintenance.trim_log()
         return Maintained(
             self.role,
             self.location,
@@ -104,39 +105,39 @@ class _Table:
 
     @property
     def location(self) -> str:
-        """Return where the table is, as the settings have it."""
+        """Return the location of the table in the settings."""
         return self.settings.ledger if self.role == "ledger" else self.settings.depot
 
     def keeps(self) -> bool:
-        """Tell whether the table's retention is what `keep` says."""
-        return tables.retention(self.settings.keep).items() <= self.upkeep.properties().items()
+        """Tell whether the table's retention equals `keep`."""
+        return tables.retention(self.settings.keep).items() <= self.maintenance.properties().items()
 
     def compact(self, partitions: Sequence[str | None], below: int | None = None) -> tuple[int | None, int | None]:
-        """Make large files of small ones in each partition, and return how many became how many."""
+        """Merge small files in each partition, and return how many files were removed and added."""
         compacted = [self._compact(partition, below) for partition in partitions]
         removed = _sum([None if one is None else one.removed for one in compacted])
         return removed, _sum([None if one is None else one.added for one in compacted])
 
     def _set_retention(self) -> bool:
-        """Bring the table's retention in line with `keep`, and tell whether it was not."""
+        """Set the table's retention to `keep`, and tell whether it was different."""
         self.progress("retention")
         changed = not self.keeps()
         if changed and not self.dry_run:
-            self.upkeep.set_properties(tables.retention(self.settings.keep))
+            self.maintenance.set_properties(tables.retention(self.settings.keep))
         return changed
 
     def _compact(self, partition: str | None, below: int | None) -> Compacted | None:
         self.progress(f"compacting {partition or 'files'}")
-        return self.upkeep.compact(partition, self.dry_run, below)
+        return self.maintenance.compact(partition, self.dry_run, below)
 
 
 def _maintained(engine: WholeEngine, table: _Table, now: int, asked: bool) -> Maintained:
-    """Maintain a ledger, or a depot that is ours to maintain and of which nothing old is needed."""
+    """Maintain a ledger, or a depot that Windrow maintains and whose old versions no ledger needs."""
     if table.role == "ledger":
-        progress_row(engine.live().rows)  # raises for a table that only has the place of one
-        why = table.upkeep.obstacle()
+        progress_row(engine.live().rows)  # raises for a table that is not a ledger
+        why = table.maintenance.obstacle()
     else:
-        why = _not_ours(engine, table) or table.upkeep.obstacle() or _still_needed(engine, table, now)
+        why = _not_ours(engine, table) or table.maintenance.obstacle() or _still_needed(engine, table, now)
     # guard: retention-unchanged
     if why is None and not asked and not table.keeps():
         why = f"its retention is not keep = {table.settings.keep}; `windrow maintain` sets it"
@@ -147,24 +148,24 @@ def _maintained(engine: WholeEngine, table: _Table, now: int, asked: bool) -> Ma
 
 
 def _not_ours(engine: WholeEngine, table: _Table) -> str | None:
-    """Say why a depot is its owner's to maintain, None when it is ours."""
+    """Return why Windrow does not maintain this depot, None if it does."""
     engine.depot()
     wanted = table.settings.maintain.depot
     if wanted == "never":
         return "as [maintain] depot says"
-    if wanted == "own" and table.upkeep.description() not in (tables.DEPOT_COMMENT, chunks.COMMENT):
+    if wanted == "own" and table.maintenance.description() not in (tables.DEPOT_COMMENT, chunks.COMMENT):
         return "Windrow did not make it ([maintain] depot)"
     return None
 
 
 def _still_needed(engine: WholeEngine, table: _Table, now: int) -> str | None:
-    """Say which version of the depot is older than `keep` and still needed, None when there is none.
+    """Return a sentence about a depot version that is older than `keep` and still needed, None if there is none.
 
-    Needed is what a ledger has yet to read, and what it would read again after a RESTORE to any of its versions
-    within `keep`. Even a compaction would be too much then: with each commit Delta may trim the log. A version is as
-    old as its commit says or as its file looks, whichever is older, because Delta trims by the file; and it is old a
-    little before its time, because a compaction takes some. So for the ledger `keep` ends twice that little earlier,
-    or a depot in use would always have a version that was read too late.
+    A version is needed if a ledger has yet to read it, or would read it again after a RESTORE to any ledger version
+    within `keep`. Even a compaction is unsafe then, because Delta may trim the log with any commit. A version is as old
+    as its commit or its log file, whichever is older, because Delta trims by the file. It counts as old `headstart`
+    before its time, because a compaction takes a while; for the ledger `keep` ends two headstarts earlier, or a depot
+    in use would always have a version that was read too late.
     """
     keep = microseconds(table.settings.keep, "keep")
     headstart = min(HEADSTART, keep // 10)
@@ -172,7 +173,7 @@ def _still_needed(engine: WholeEngine, table: _Table, now: int) -> str | None:
     reached, ledger = _least_reached(engine, table.settings, before + headstart)
     for commit in engine.depot_commits(reached + 1):
         if commit.version > reached and commit.rows != 0:
-            logged_at = table.upkeep.logged_at(commit.version)
+            logged_at = table.maintenance.logged_at(commit.version)
             since = commit.committed_at if logged_at is None else min(commit.committed_at, logged_at)
             # guard: depot-maintained-if-unneeded
             if since < before:
@@ -182,17 +183,17 @@ def _still_needed(engine: WholeEngine, table: _Table, now: int) -> str | None:
 
 
 def _least_reached(engine: WholeEngine, settings: Settings, before: int) -> tuple[int, str]:
-    """Return which of the ledgers that read the depot had come least far at a time, and up to which version."""
+    """Return the depot version that all ledgers had read at time `before`, and the ledger that was furthest behind."""
     depot = engine.depot().id
-    own = engine.upkeep("ledger").reached(before, depot) if engine.ledger() else -1
+    own = engine.table_maintenance("ledger").reached(before, depot) if engine.ledger() else -1
     others = [
-        (engine.upkeep("ledger", other).reached(before, depot), f"the ledger at {other}")
+        (engine.table_maintenance("ledger", other).reached(before, depot), f"the ledger at {other}")
         for other in settings.maintain.other_ledgers
     ]
     return min([(own, "the ledger"), *others], key=lambda one: one[0])
 
 
 def _sum(counts: Sequence[int | None]) -> int | None:
-    """Return the sum, None when one of them is not known."""
+    """Return the sum, None if one of the counts is unknown."""
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None

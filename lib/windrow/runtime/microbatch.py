@@ -1,14 +1,14 @@
-"""One microbatch: prime, plan, process, commit, in this order, on one page.
+"""Run one microbatch: prime, plan, process and commit, in this order.
 
-It knows a depot, a ledger and an *algorithm*, and nothing of what the algorithm does with the messages. An `Engine`
+A microbatch knows a depot, a ledger and an *algorithm*, but not what the algorithm does with the messages. An `Engine`
 reads and writes; everything decided here is decided over Arrow tables.
 
-1. `prime` reads where the ledger stands, of one table version.
-2. `plan` counts what came, checks the count against the depot's own log, and computes the floors.
-3. `process` lets the algorithm decide, which reads of the same version what can change.
-4. `commit` writes all that changed in one transaction, fenced by the token that was primed.
+1. `prime` reads the state of the ledger, all of one table version.
+2. `plan` counts the messages, checks the count against the depot's own log, and computes the floors.
+3. `process` calls the algorithm, which reads the rows that can change, of the same table version.
+4. `commit` writes all changes in one transaction, fenced by the primed token.
 
-Failure before the commit leaves nothing; failure after it is found by the next `prime`.
+A failure before the commit leaves nothing behind; the next `prime` finds a commit whose reply was lost.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ KEEPS_RULES = ("pause", "resume", "rollback", "option")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a microbatch will do: rows by version and source, the floors that follow, the sources that move."""
+    """What a microbatch will do: the messages by version and source, and the floors that follow from them."""
 
     kind: Kind
     summary: pa.Table
@@ -57,12 +57,12 @@ class Plan:
 
 
 class Microbatch:
-    """One attempt at one microbatch. Making it primes it: what follows holds against the live rows read here."""
+    """One attempt at one microbatch. The constructor primes it: it reads the live rows that the attempt works on."""
 
     def __init__(
         self, engine: Engine, algorithm: Algorithm, clock: Clock, attempt: int = 1, depot: str | None = None
     ) -> None:
-        """Read the live rows; `depot` is the name of the one that `engine` reads, in a ledger of several."""
+        """Read the live rows; in a ledger of several depots, `depot` is the name of the one that `engine` reads."""
         self._engine, self._algorithm, self._clock, self.attempt = engine, algorithm, clock, attempt
         self._begun = clock.elapsed()
         self._phases: dict[str, float] = {}
@@ -71,15 +71,15 @@ class Microbatch:
         self._timeout = algorithm.options(self.primed).phase_timeout
         self._phase("prime_ms")
 
-    def run_messages(self, read: Arrived, latest: int, marks: Mapping[int, str]) -> Committed:
+    def run_messages(self, read: Arrived, latest: int, fingerprints: Mapping[int, str]) -> Committed:
         """Process the messages of the next depot versions; those stamped after `latest` are ahead of the clock.
 
-        The ledger remembers the last version by its commit's mark.
+        The ledger records the fingerprint of the last version's commit.
         """
         self._begin()
-        arrived = read.formatted(self.primed.partial)
+        arrived = read.parse(self.primed.partial)
         # guard: commit-fingerprint
-        plan = _plan(arrived, latest, self.primed, marks.get(max(arrived.expected)))
+        plan = _plan(arrived, latest, self.primed, fingerprints.get(max(arrived.expected)))
         self._phase("plan_ms")
         processed = self._process(plan, arrived, latest)
         moved = plan.summary.filter(pc.is_valid(plan.summary["stamp"]))["source"].combine_chunks().unique()
@@ -87,7 +87,7 @@ class Microbatch:
         return self._commit(plan, processed, self.primed.sources.seen(after, self._clock.now()))
 
     def run_tick(self, floors: Floors, kind: Kind = "tick", flush: bool = False) -> Committed:
-        """Raise floors without messages, which closes what lies below them; `flush` closes all that is open."""
+        """Raise floors without messages, which closes overdue batches; `flush` closes all open batches."""
         after = self.primed.sources.floors.raised(floors.source, floors.floor)
         plan = self._nothing_read(kind, after)
         processed = self._process(plan, None, UNKNOWN, flush)
@@ -95,23 +95,23 @@ class Microbatch:
         return self._commit(plan, processed, ticked, after if flush else None)
 
     def run_switch(self, paused: bool) -> Committed:
-        """Pause or resume the ledger: a commit that moves nothing else, so that whoever is at work is fenced.
+        """Pause or resume the ledger in a commit that changes nothing else but fences a microbatch in progress.
 
-        The recorded rules stay in force as well. Other rules may only come with the floors that go with them.
+        The recorded rules stay in force, because new rules must come with the floors that belong to them.
         """
         return self.run_alone("pause" if paused else "resume", MicrobatchResult.nothing(self.primed.progress.schema))
 
     def run_alone(self, kind: Kind, processed: MicrobatchResult, reached: Reached | None = None) -> Committed:
-        """Commit rows that come of no messages, and with `reached` another position in the depot."""
+        """Commit rows that do not come from messages; `reached` moves the position in the depot."""
         sources = self.primed.sources
         plan = self._nothing_read(kind, sources.floors)
         if reached is not None:
-            plan = replace(plan, depot_version=reached.version, commit_fingerprint=reached.mark)
+            plan = replace(plan, depot_version=reached.version, commit_fingerprint=reached.fingerprint)
         self._phase("process_ms")
         return self._commit(plan, processed, sources.ticked(sources.floors))
 
     def _nothing_read(self, kind: Kind, after: Floors) -> Plan:
-        """Return the plan of a microbatch without messages, at the floors that hold after it."""
+        """Return the plan of a microbatch without messages; `after` are the floors after it."""
         self._begin()
         primed = self.primed
         plan = Plan(
@@ -133,14 +133,14 @@ class Microbatch:
     ) -> Committed:
         """Write the microbatch in one commit.
 
-        The fence makes the commit fail when another driver moved the ledger since prime, because a second count of
-        the same messages is worse than a failed run.
+        The fence makes the commit fail if another driver has committed since prime, because counting the same messages
+        twice is worse than a failed run.
         """
         # guard: token-of-its-own
         counts, number, token = processed.counts, self.primed.microbatch + 1, uuid4().hex
         accepted = plan.messages - counts.rejected
         # guard: rejected-at-most-read
-        require(accepted >= 0, f"{counts.rejected} messages were rejected of {plan.messages} read")
+        require(accepted >= 0, f"{counts.rejected} of {plan.messages} messages were rejected")
         advanced: dict[str, object] = {
             "microbatch": number,
             "token": token,
@@ -148,11 +148,11 @@ class Microbatch:
             "paused": plan.kind == "pause" or (self.primed.paused and plan.kind != "resume"),
             "rules": self._rules(plan),
         }
-        reached = replace(self.primed.reached, version=plan.depot_version, mark=plan.commit_fingerprint)
+        reached = replace(self.primed.reached, version=plan.depot_version, fingerprint=plan.commit_fingerprint)
         control = control_rows(self.primed, moved, processed.open, advanced, reached)
         form = self._engine.commit_form(processed)
         history = self._history(plan, processed, form, moved, flushed_at, token)
-        rows, note = pa.concat_tables([control, history]), _note(number, plan, counts, token, self.primed.depot)
+        rows, note = pa.concat_tables([control, history]), _commit_note(number, plan, counts, token, self.primed.depot)
         merged = self._engine.merge(processed, rows, self.primed.fence, self.primed.token, note)
         if merged is not None:
             # guard: expected-counts
@@ -178,7 +178,7 @@ class Microbatch:
         )
 
     def _rules(self, plan: Plan) -> str:
-        """Return the rules in force afterwards: a pause leaves those that were."""
+        """Return the rules in force after the commit; a pause does not change them."""
         # guard: pause-keeps-rules-of-commit
         return self.primed.rules if plan.kind in KEEPS_RULES else self._algorithm.settings
 
@@ -187,7 +187,7 @@ class Microbatch:
     ) -> pa.Table:
         """Return the history row: what was read, decided and moved, under which rules, and how long it took.
 
-        Its token tells readers this microbatch from one of the same number after a RESTORE.
+        The token tells this microbatch from one that gets the same number after a RESTORE.
         """
         number, counts = self.primed.microbatch + 1, processed.counts
         columns: dict[str, object] = {
@@ -213,7 +213,7 @@ class Microbatch:
             "commit_form": form,
             "token": token,
             "started_at": times(np.array([self.started_at])),
-            **_bytes(plan.volume),
+            **_byte_columns(plan.volume),
             **self._phases,
             **processed.history,
         }
@@ -223,7 +223,7 @@ class Microbatch:
         self._begun = self._clock.elapsed()
 
     def _phase(self, name: str) -> None:
-        """Note how long the phase that ends here took. Raises PhaseTimeout while nothing is committed."""
+        """Record how long the phase that ends here took. Raises PhaseTimeout unless the commit was made."""
         now = self._clock.elapsed()
         took = self._phases[name] = round((now - self._begun) * 1_000, 3)
         self._begun = now
@@ -232,8 +232,8 @@ class Microbatch:
             raise PhaseTimeout(f"{phase} took {took:,.0f} ms", "Raise the option phase_timeout, or lower max_messages.")
 
 
-def _plan(arrived: Slice, latest: int, primed: LedgerState, mark: str | None) -> Plan:
-    """Count the messages, check that the feed gave every row that the depot says it added, compute the floors."""
+def _plan(arrived: Slice, latest: int, primed: LedgerState, fingerprint: str | None) -> Plan:
+    """Count the messages, check that the feed gave every row that the depot added, and compute the floors."""
     summary = arrived.summarise(latest)
     counted = {row["version"]: row["messages"] for row in _per_version(summary).to_pylist()}
     for version, expected in arrived.expected.items():
@@ -241,21 +241,21 @@ def _plan(arrived: Slice, latest: int, primed: LedgerState, mark: str | None) ->
         if expected is not None and counted.get(version, 0) != expected:
             raise ShortRead(
                 f"depot version {version} gave {counted.get(version, 0)} rows, its commit added {expected}",
-                "Nothing was written. If it stays so, the depot's files do not match its log.",
+                "Nothing was written. If this happens again, the depot's files do not match its log.",
             )
     floors = FloorsByVersion.plan(summary, primed.sources.floors)
-    return Plan("data", summary, floors, max(arrived.expected), mark, arrived.volume)
+    return Plan("data", summary, floors, max(arrived.expected), fingerprint, arrived.volume)
 
 
-def _bytes(volume: Volume | None) -> dict[str, object]:
-    """Return what the history says of the bytes of a raw depot."""
+def _byte_columns(volume: Volume | None) -> dict[str, object]:
+    """Return the byte counts that the history records for a raw depot."""
     if volume is None:
         return {}
     return {f"bytes_{name}": getattr(volume, name) for name in ("read", "framed", "rejected", "repeated")}
 
 
-def _note(number: int, plan: Plan, counts: Counts, token: str, depot: str | None) -> str:
-    """Return what Delta's own history shows beside the commit, so that it tells a microbatch without being read."""
+def _commit_note(number: int, plan: Plan, counts: Counts, token: str, depot: str | None) -> str:
+    """Return the user metadata of the commit, which identifies the microbatch in Delta's own history."""
     note = {
         "windrow": VERSION,
         "microbatch": number,
@@ -277,14 +277,14 @@ def _lag(plan: Plan, now: int) -> float | None:
 
 
 def _require_expected(merged: Merged, counts: Counts, control: pa.Table, primed: LedgerState) -> None:
-    """Compare what the commit says it did with what it had to do."""
+    """Compare the row counts that the commit reports with the expected ones."""
     moved_before = pc.is_in(control["source"], primed.sources.source)
     known = counts.known + (1 if primed.depot is None else 2) + int(pc.sum(moved_before).as_py() or 0)
     new = counts.rows + control.num_rows + 1 - known
     require(
         (merged.updated + merged.deleted, merged.inserted) == (known, new),
         f"the commit replaced {merged.updated + merged.deleted} rows and added {merged.inserted}, "
-        f"it had to replace {known} and add {new}",
+        f"expected were {known} and {new}",
     )
 
 

@@ -1,4 +1,4 @@
-"""How a run begins: the ledger of one depot or several is opened, or made at the places where `start_from` says."""
+"""Open or create the ledger of one depot or several, and check that it belongs to them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from windrow.settings.start_from import Start
 
 @dataclass(frozen=True, slots=True)
 class DepotReader:
-    """A depot as a ledger reads it: its name (None in a ledger of one), the engine that reads it, how it is set.
+    """A depot that a ledger reads: its name (None in a ledger of one depot), the engine that reads it, its settings.
 
-    Where several depots are at the same time, one of smaller `priority` is read first.
+    Among depots that have reached the same time, the one with the smaller `priority` is read first.
     """
 
     name: str | None
@@ -34,128 +34,132 @@ class DepotReader:
     priority: int = 0
 
 
-def open_ledger(inlets: Sequence[DepotReader], algorithm: Algorithm, now: int) -> list[LedgerState]:
-    """Return the ledger's state for each inlet, creating it on first use; `now` is the wall clock, in microseconds.
+def open_ledger(readers: Sequence[DepotReader], algorithm: Algorithm, now: int) -> list[LedgerState]:
+    """Return the ledger's state for each reader, creating it on first use; `now` is the wall clock, in microseconds.
 
-    While nothing was read of a depot, its `start_from` may change. Raises TableMissing without a depot, OtherDepot for
-    the ledger of another one, StartFromChanged when the ledger began elsewhere than `start_from` says, DepotUnreadable
-    when `start_from` reaches beyond the depot's log or the depot has no change data feed, and what the algorithm
-    requires.
+    The `start_from` of a depot may change until something was read of it. Raises TableMissing without a depot,
+    OtherDepot if the ledger belongs to another depot, StartFromChanged if the ledger began elsewhere, DepotUnreadable
+    if `start_from` reaches further back than the depot's log or the depot has no change data feed, and the errors of
+    `Algorithm.require`.
     """
-    engine, settings = inlets[0].engine, inlets[0].settings
-    for inlet in inlets:
-        inlet.engine.mend()
+    engine, settings = readers[0].engine, readers[0].settings
+    for reader in readers:
+        reader.engine.mend()
     if engine.ledger() is None:
-        positions = {inlet.name: _begin(inlet, now) for inlet in inlets}
-        first = first_rows(algorithm.schema([inlet.engine.depot() for inlet in inlets]), positions, algorithm.settings)
+        positions = {reader.name: _begin(reader, now) for reader in readers}
+        first = first_rows(
+            algorithm.schema([reader.engine.depot() for reader in readers]), positions, algorithm.settings
+        )
         engine.create_ledger(first, settings.keep)
-    return [_opened(inlet, algorithm, now) for inlet in inlets]
+    return [_opened(reader, algorithm, now) for reader in readers]
 
 
-def _opened(inlet: DepotReader, algorithm: Algorithm, now: int) -> LedgerState:
-    """Return the ledger's state for an inlet, with a position in its depot."""
-    settings = inlet.settings
-    primed = prime(inlet.engine, inlet.name)
+def _opened(reader: DepotReader, algorithm: Algorithm, now: int) -> LedgerState:
+    """Return the ledger's state for a reader, with a position in its depot."""
+    settings = reader.settings
+    primed = prime(reader.engine, reader.name)
     if not primed.begun:
-        _move_start(inlet, primed, now)
-        return _opened(inlet, algorithm, now)
-    algorithm.require(primed, require_depot(inlet.engine, primed.reached, settings))
+        _move_start(reader, primed, now)
+        return _opened(reader, algorithm, now)
+    algorithm.require(primed, require_depot(reader.engine, primed.reached, settings))
     if "start_from" not in settings.model_fields_set or settings.start_from == primed.start_from:
         return primed
     # guard: start-kept
     if primed.microbatch:
         raise StartFromChanged(
-            f"the ledger began from {primed.start_from!r}, start_from now says {settings.start_from!r}",
+            f"start_from is {settings.start_from!r}, but the ledger began from {primed.start_from!r}",
             f"Set start_from = {primed.start_from!r}, or begin a new ledger (--ledger).",
         )
-    _move_start(inlet, primed, now)
-    return _opened(inlet, algorithm, now)
+    _move_start(reader, primed, now)
+    return _opened(reader, algorithm, now)
 
 
-def _begin(inlet: DepotReader, now: int) -> Reached:
-    """Return where `start_from` says that reading begins."""
-    depot, start_from = inlet.engine.depot(), inlet.settings.start_from
-    _require_feed(depot, inlet.settings)
-    before = Start.parse(start_from).version_before(depot.version, now, inlet.engine.depot_commits)
+def _begin(reader: DepotReader, now: int) -> Reached:
+    """Return the position at which `start_from` begins."""
+    depot, start_from = reader.engine.depot(), reader.settings.start_from
+    _require_feed(depot, reader.settings)
+    before = Start.parse(start_from).version_before(depot.version, now, reader.engine.depot_commits)
     return Reached(depot.id, start_from, before, None)
 
 
-def _move_start(inlet: DepotReader, primed: LedgerState, now: int) -> None:
-    """Begin elsewhere: nothing was read yet, so nothing of an earlier choice is left.
+def _move_start(reader: DepotReader, primed: LedgerState, now: int) -> None:
+    """Move the start of a ledger that has read nothing yet.
 
-    When another driver committed first, nothing is done: the ledger has to be looked at again.
+    Does nothing if another driver committed first: the caller primes again.
     """
-    reached = _begin(inlet, now)
+    reached = _begin(reader, now)
     control = control_rows(primed, primed.sources, OpenBatches.none(), {"token": uuid4().hex}, reached)
     nothing = MicrobatchResult.nothing(control.schema)
-    note = {"depot": inlet.name, "start_from": reached.start_from}
+    note = {"depot": reader.name, "start_from": reached.start_from}
     # guard: depot-added-again
     with suppress(LedgerMoved):
-        inlet.engine.merge(nothing, control, primed.fence, primed.token, json.dumps(note))
+        reader.engine.merge(nothing, control, primed.fence, primed.token, json.dumps(note))
 
 
 def _require_feed(depot: Table, settings: Settings) -> None:
     # guard: change-feed
     if not depot.feed:
         raise DepotUnreadable(
-            f"the change data feed of the depot {settings.depot} is off",
-            "Switch it on: ALTER TABLE ... SET TBLPROPERTIES (delta.enableChangeDataFeed = true). What is added from "
-            'then on can be read (start_from = "end"); `windrow ingest --format delta` copies what is there into one.',
+            f"the depot {settings.depot} has no change data feed",
+            "Switch it on: ALTER TABLE ... SET TBLPROPERTIES (delta.enableChangeDataFeed = true). Rows added later can "
+            'be read (start_from = "end"); `windrow ingest --format delta` copies older rows into a new depot.',
         )
 
 
 def require_depot(engine: Engine, reached: Reached, settings: Settings) -> Table:
-    """Return the depot. Raises OtherDepot for another one than the ledger's, DepotChanged for one that was set back.
+    """Return the depot. Raises OtherDepot if it is not the ledger's, DepotChanged if it was restored.
 
-    A depot that was set back uses its version numbers again: what comes under them would count as read. It is known
-    by its end, or, when it has grown since, by the commit in the place of the last one that was read.
+    A restored depot uses its version numbers again, and new messages under old numbers would count as read. It is
+    recognised by its latest version, or, if it has grown since, by another commit under the last number that was read.
     """
     depot, at = engine.depot(), reached.version
-    commits = engine.depot_commits(at, at) if reached.mark else ()
+    commits = engine.depot_commits(at, at) if reached.fingerprint else ()
     require_listed(Listed.of(depot.id, at + 1, commits), reached, settings)
     # guard: depot-not-behind
     if depot.version < reached.version and reached.start_from != f"version:{reached.version + 1}":
         raise DepotChanged(
-            f"the ledger has read depot version {reached.version}, the depot {settings.depot} ends at {depot.version}",
-            "It was set back or lost its last versions. Bring them back before anything is appended, or begin a new "
-            "ledger (--ledger).",
+            f"the depot {settings.depot} ends at version {depot.version}, "
+            f"but the ledger has read version {reached.version}",
+            "The depot was restored or lost its last versions. Bring them back before anything is appended, or begin a "
+            "new ledger (--ledger).",
         )
     return depot
 
 
 def require_listed(listed: Listed, reached: Reached, settings: Settings) -> None:
-    """Raise OtherDepot or DepotChanged, as `require_depot` does, for versions that were listed of another table."""
+    """Raise OtherDepot or DepotChanged, as `require_depot` does, if the listed versions are of another table."""
     # guard: one-depot
     if listed.depot_id != reached.depot_id:
         raise OtherDepot(
-            f"the ledger {settings.ledger} belongs to depot {reached.depot_id}, {settings.depot} is {listed.depot_id}",
-            "Give this depot a ledger of its own (--ledger); if the depot was made anew, its history is another one.",
+            f"the ledger {settings.ledger} belongs to the depot with id {reached.depot_id}, "
+            f"but {settings.depot} has id {listed.depot_id}",
+            "Give this depot its own ledger (--ledger); a depot that was created again needs a new one too.",
         )
     # guard: depot-same-commit
-    if is_other(listed.marks.get(reached.version), reached.mark):
+    if is_other(listed.fingerprints.get(reached.version), reached.fingerprint):
         raise DepotChanged(
-            f"version {reached.version} of the depot {settings.depot} is another commit than the one that was read",
-            "It was set back and has grown since. Bring its versions back, or begin a new ledger (--ledger): what took "
-            "their numbers is not read.",
+            f"version {reached.version} of the depot {settings.depot} is not the commit that the ledger has read",
+            "The depot was restored and has grown since. Bring its versions back, or begin a new ledger (--ledger): "
+            "the commits that took their numbers are not read.",
         )
 
 
 @dataclass(slots=True)
 class DepotCursor:
-    """How far a run knows an inlet to be read, and up to where it has looked at the depot without finding more.
+    """How far a run has read a depot, and up to which version (`covered`) it looked without finding more.
 
-    `ahead` has the version behind which it looked, and the time of what comes next (microseconds). `turn` says when it
-    was read last: whoever waited longest is next, so that a depot which never ends keeps no other one waiting.
+    `ahead` is the version after which it looked, and the time of the messages that follow (microseconds). `turn` counts
+    when the depot was read last: the one that waited longest is next, so a depot that never ends blocks no other.
     """
 
-    inlet: DepotReader
+    reader: DepotReader
     known: Reached
     covered: int = -1
     ahead: tuple[int, int] | None = None
     turn: int = 0
 
     def behind(self) -> bool:
-        """Tell whether the depot has versions that were not read yet. Raises as `require_depot` does."""
+        """Tell whether the depot has versions that were not read yet. Raises the errors of `require_depot`."""
         # guard: same-depot-each-round
-        depot = require_depot(self.inlet.engine, self.known, self.inlet.settings)
+        depot = require_depot(self.reader.engine, self.known, self.reader.settings)
         return depot.version > max(self.known.version, self.covered)

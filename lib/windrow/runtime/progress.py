@@ -1,7 +1,7 @@
-"""Where a ledger stands: its `progress` row, the clocks of its sources and the open batches, of one table version.
+"""Read and write the state of a ledger: its `progress` row, the clocks of its sources, its position in the depot.
 
-A ledger of one depot has in its `progress` row how far the depot is read. One of several has a row `depot/<name>` for
-each, and the clocks of a depot's sources bear its name.
+In a ledger of one depot the `progress` row records how far the depot is read. A ledger of several depots has a row
+`depot/<name>` for each, and the rows of a depot's sources carry its name.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Sources:
 
     @property
     def floors(self) -> Floors:
-        """Return the floors alone."""
+        """Return the floors."""
         return Floors(self.source, self.floor)
 
     def idle(self, now: int) -> Floors:
@@ -48,17 +48,17 @@ class Sources:
         return Floors(self.source, clock.idle(self.clock, self.seen_at, now))
 
     def seen(self, moved: Floors, now: int) -> Sources:
-        """Return the rows of the sources whose data moved their clock, committed at wall time `now`."""
+        """Return the sources whose clocks new messages moved, as committed at wall time `now`."""
         return Sources(moved.source, moved.floor, moved.floor, np.full(moved.floor.size, now))
 
     def ticked(self, after: Floors) -> Sources:
-        """Return the rows of the known sources whose floor a tick raised."""
+        """Return the known sources whose floor a tick raised."""
         floor = after.of(self.source)
         rows = np.flatnonzero(floor > self.floor)
         return Sources(self.source.take(from_numpy(rows)), self.clock[rows], floor[rows], self.seen_at[rows])
 
     def changed(self, moved: Sources, others: pa.Array) -> Sources:
-        """Return the rows of the sources that `moved`, as they are now, and of `others`, as they were."""
+        """Return the sources that `moved`, with their new clocks, and the `others`, unchanged."""
         still = np.flatnonzero(~to_numpy(pc.is_in(others, moved.source)).astype(np.bool_))
         source = others.take(from_numpy(still))
         at = to_numpy(pc.index_in(source, self.source))
@@ -69,17 +69,17 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far a ledger has read which depot: up to `version`, whose commit has the `mark` (None: not known)."""
+    """How far a ledger has read a depot: up to `version`; `fingerprint` identifies its commit (None: unknown)."""
 
     depot_id: str
     start_from: str
     version: int
-    mark: str | None
+    fingerprint: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerState:
-    """The state that a microbatch starts from, in a ledger of several depots with the position in the one it reads."""
+    """The state that a microbatch starts from; in a ledger of several depots, for the one that it reads."""
 
     progress: pa.Table  # the one `progress` row
     depot: str | None  # its name, None for a ledger of one depot
@@ -98,12 +98,12 @@ class LedgerState:
 
     @property
     def reached(self) -> Reached:
-        """Return how far the depot is read."""
+        """Return how far the depot is read, as one value."""
         return Reached(self.depot_id, self.start_from, self.depot_version, self.commit_fingerprint)
 
     @property
     def begun(self) -> bool:
-        """Tell whether the ledger has a position in the depot: one that was added later has none at first."""
+        """Tell whether the ledger has a position in the depot; a depot that was added later has none at first."""
         return bool(self.depot_id)
 
     @property
@@ -119,10 +119,10 @@ class LedgerState:
 
 
 def prime(engine: Engine, depot: str | None = None) -> LedgerState:
-    """Read the live rows, the open batches when they are asked for.
+    """Read the state of the ledger; the open batches are read later, on demand.
 
-    `depot` is the name of the one to be read in a ledger of several. Raises TableMissing, or TableRefused for a ledger
-    that was damaged from outside.
+    In a ledger of several depots, `depot` is the name of the one to read. Raises TableMissing, or TableRefused for a
+    ledger that was damaged from outside.
     """
     fence = engine.live()
     rows = fence.rows
@@ -159,18 +159,18 @@ def progress_row(rows: pa.Table) -> pa.Table:
     # guard: schema-version
     if version != tables.SCHEMA_VERSION:
         raise TableRefused(
-            f"the ledger has schema version {version}, this Windrow knows {tables.SCHEMA_VERSION}",
-            "Use the Windrow that wrote it, or replay the depot into a new ledger.",
+            f"the ledger has schema version {version}, this version of Windrow reads {tables.SCHEMA_VERSION}",
+            "Use the version of Windrow that wrote it, or replay the depot into a new ledger.",
         )
     return whole
 
 
 def _placed(control: pa.Table, whole: pa.Table, depot: str | None) -> tuple[pa.Table, pa.Table]:
-    """Return the row that says how far a depot is read, and those of its sources. Raises TableRefused."""
+    """Return the row with the position in a depot, and the rows of its sources. Raises TableRefused."""
     if tables.is_of_topology(control.column_names) != (depot is not None):
         raise TableRefused(
             f"the table is the ledger of {'a batcher' if depot else 'a topology'}",
-            "Give each a table of its own; `windrow run MODULE:NAME` runs a topology.",
+            "Use another ledger (--ledger); `windrow run MODULE:NAME` runs a topology.",
         )
     if depot is None:
         return whole, control.select(["id", *BY_SOURCE]).filter(pc.not_equal(control["id"], text(tables.PROGRESS)))
@@ -182,9 +182,9 @@ def _placed(control: pa.Table, whole: pa.Table, depot: str | None) -> tuple[pa.T
 def control_rows(
     primed: LedgerState, moved: Sources, opened: OpenBatches, advanced: dict[str, object], reached: Reached
 ) -> pa.Table:
-    """Return the progress row with the `advanced` columns, how far the depot is read, and the sources that changed.
+    """Return the progress row with the `advanced` columns, the position in the depot, and the sources that changed.
 
-    A source changed when its clock `moved` or other batches of it are open (`opened`).
+    A source has changed if its clock `moved` or if its open batches did (`opened`).
     """
     schema, sources = primed.progress.schema, primed.sources.changed(moved, opened.source)
     kept: dict[str, object] = {name: primed.progress[name] for name in schema.names} | advanced
@@ -209,7 +209,7 @@ def control_rows(
 
 
 def position_row(schema: pa.Schema, depot: str, reached: Reached) -> pa.Table:
-    """Return the row that says how far one of several depots is read."""
+    """Return the row with the position in one of several depots."""
     id_ = tables.identifier("depot", pa.array([depot]))
     return tables.rows(schema, {"id": id_, "state": "progress", "depot": depot} | _position(reached), 1)
 
@@ -219,12 +219,12 @@ def _position(reached: Reached) -> dict[str, object]:
         "depot_id": reached.depot_id,
         "start_from": reached.start_from,
         "depot_version": reached.version,
-        "commit_fingerprint": reached.mark,
+        "commit_fingerprint": reached.fingerprint,
     }
 
 
 def first_rows(schema: pa.Schema, positions: Mapping[str | None, Reached], settings: str) -> pa.Table:
-    """Return the rows that a new ledger begins with: the progress row, and one for each of several depots."""
+    """Return the first rows of a new ledger: the progress row, and one row for each of several depots."""
     columns: dict[str, object] = {
         "id": tables.PROGRESS,
         "state": "progress",

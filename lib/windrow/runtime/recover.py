@@ -1,11 +1,11 @@
-"""Recover: take a ledger on a local disk back to its last version that can be used.
+"""Recover a damaged ledger on a local disk: take it back to its last usable version.
 
-Every batch follows from the depot. So the versions of a ledger that cannot be used are set aside, and the next run
-makes their batches again from the depot. If no version can be used, the whole table is set aside, and the next run
-begins anew. Nothing is deleted.
+Every batch follows from the depot. So the unusable versions at the end of a ledger are set aside, and the next run
+makes their batches again from the depot. If no version is usable, the whole table is set aside, and the next run starts
+a new ledger. Nothing is deleted.
 
-A version can be used if every log entry that it rests on is whole, its live rows can be read, and the depot still has
-the commit that it read last.
+A version is usable if every log entry that it rests on is intact, its live rows can be read, and the depot still has
+the commit that the ledger read last.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ OS_ERROR = re.compile(r"os error (\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """The `version` that a ledger goes on from (None: it begins anew), and the versions that were set aside.
+    """The `version` from which a ledger continues (None: it starts again), and the versions that were set aside.
 
-    `first` and `last` are those versions, None if there were none. At least `closed` batches were closed in them: an
-    entry that cannot be read does not say. `directory` has the log's files, None in a dry run or with nothing to do.
+    `first` and `last` are those versions, None if there were none. They closed at least `closed` batches; an entry that
+    cannot be read is not counted. `directory` holds the log's files, None in a dry run or if nothing was to be done.
     """
 
     ledger: str
@@ -53,42 +53,42 @@ class Recovered:
 def recover(
     settings: Settings, dry_run: bool = False, progress: Callable[[int], None] = lambda version: None
 ) -> Recovered:
-    """Set aside the versions at the end of a ledger that cannot be used; in a dry run only say which.
+    """Set aside the unusable versions at the end of a ledger; a dry run only returns which they are.
 
-    `progress` gets each version that is looked at. Raises EngineUnavailable for a ledger that is elsewhere,
-    TableMissing, TableLocked, TableUnwritable.
+    `progress` is called with each version that is checked. Raises EngineUnavailable for a ledger that is not on a local
+    disk, TableMissing, TableLocked, TableUnwritable.
     """
     root = local_path(settings.ledger)
     if root is None:
         raise EngineUnavailable(
-            f"{settings.ledger} is on no disk of this machine, where its log could be mended",
-            "RESTORE it to a version before the damage, or begin a new ledger (--ledger): the depot is the truth.",
+            f"the ledger {settings.ledger} is not on a local disk, where its log could be repaired",
+            "RESTORE it to a version before the damage, or begin a new ledger (--ledger) from the depot.",
         )
     if not (versions := logfiles.versions(root)):
         raise missing(settings.ledger, "ledger")
     with commit_lock(settings.ledger, keep=False), writing(settings.ledger, "ledger"):
-        of_use = None
+        usable = None
         for version in reversed(versions):
             progress(version)
-            if _is_of_use(root, version, settings):
-                of_use = version
+            if _is_usable(root, version, settings):
+                usable = version
                 break
-        left = [version for version in versions if of_use is None or version > of_use]
+        left = [version for version in versions if usable is None or version > usable]
         if not left:
-            return Recovered(settings.ledger, of_use, None, None, 0, None)
+            return Recovered(settings.ledger, usable, None, None, 0, None)
         closed = sum(_closed(root, version) for version in left)
-        done = None if dry_run else mending.set_aside(settings.ledger, "ledger", left[0], whole=of_use is None)
-    return Recovered(settings.ledger, of_use, left[0], left[-1], closed, str(done.directory) if done else None)
+        done = None if dry_run else mending.set_aside(settings.ledger, "ledger", left[0], whole=usable is None)
+    return Recovered(settings.ledger, usable, left[0], left[-1], closed, str(done.directory) if done else None)
 
 
 def _closed(root: Path, version: int) -> int:
-    """Return how many batches a version closed, as far as it says so."""
-    said = logfiles.note(root, version).get("closed")
-    return said if isinstance(said, int) else 0
+    """Return how many batches a version closed, 0 if its log entry does not say."""
+    closed = logfiles.note(root, version).get("closed")
+    return closed if isinstance(closed, int) else 0
 
 
-def _is_of_use(root: Path, version: int, settings: Settings) -> bool:
-    """Tell whether a ledger can go on from a version."""
+def _is_usable(root: Path, version: int, settings: Settings) -> bool:
+    """Tell whether a ledger can continue from a version."""
     if not mending.is_whole(root, version):
         return False
     try:
@@ -100,14 +100,14 @@ def _is_of_use(root: Path, version: int, settings: Settings) -> bool:
         code = getattr(error, "errno", None) or (int(found[1]) if found else None)
         # guard: disk-fails
         if code not in (None, errno.ENOENT):
-            raise  # no right to read it, or a failing disk: that says nothing about the version
+            raise  # a missing permission or a failing disk does not mean that the version is damaged
         return False
     progress = [row for row in rows.to_pylist() if row["id"] == tables.PROGRESS]
     return len(progress) == 1 and _depot_has(progress[0], settings)
 
 
 def _depot_has(progress: Mapping[str, Any], settings: Settings) -> bool:
-    """Tell whether the depot has the commit that a ledger read last; a ledger of several depots does not say."""
+    """Tell whether the depot has the commit that a ledger read last; True for a ledger of several depots."""
     if local_path(settings.depot) is None or progress.get("depot_id") is None:
         return True
     reached = Reached(*(progress[name] for name in ("depot_id", "start_from", "depot_version", "commit_fingerprint")))

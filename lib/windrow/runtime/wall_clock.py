@@ -1,4 +1,4 @@
-"""The machine's clock. The only module that reads it; commands, jobs and `windrow.run` hand it to what needs time."""
+"""The machine's clock. Only this module reads it; commands, jobs and `windrow.run` pass it on as an argument."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from queue import Empty, SimpleQueue
 
 
 class WallClock:
-    """The wall clock with a stop that can be asked for from a signal handler or another thread.
+    """The wall clock, with a stop that a signal handler or another thread can request.
 
-    A signal may come while the same thread begins or ends a wait, and holds the lock of an Event: to set that would
-    wait for ever. A SimpleQueue can be put to at any moment.
+    A signal may arrive while the same thread enters or leaves a wait. With a `threading.Event` the handler would then
+    wait forever for the lock that its own thread holds. A `SimpleQueue` accepts an item at any moment.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class WallClock:
         self._woken: SimpleQueue[None] = SimpleQueue()
 
     def __reduce__(self) -> tuple[type[WallClock], tuple[()]]:
-        """Give another process a clock of its own."""
+        """Let another process create its own clock."""
         return WallClock, ()
 
     def now(self) -> int:
@@ -32,13 +32,13 @@ class WallClock:
         return time.perf_counter()
 
     def wait(self, microseconds: int) -> bool:
-        """Wait; return True at once when a stop was asked for."""
+        """Wait; return True, without waiting any longer, once a stop is requested."""
         if microseconds and not self._stopped:
             with suppress(Empty):
                 self._woken.get(timeout=microseconds / 1_000_000)
         return self._stopped
 
     def stop(self) -> None:
-        """Ask for a stop: what waits returns, the microbatch at work finishes."""
+        """Request a stop: a wait returns at once, a microbatch in progress finishes."""
         self._stopped = True
         self._woken.put(None)

@@ -1,1 +1,1 @@
-"""The settings: their defaults, the file `windrow.toml`, its template, and where each value comes from."""
+"""Settings: defaults, the file `windrow.toml`, its template, and the origin of each value."""

@@ -1,6 +1,6 @@
-"""Where the tables of a catalog lie, written down for the commands that cannot ask the catalog.
+"""Remember the paths of catalog tables, for commands that cannot ask the catalog.
 
-`windrow init` and `windrow run` know it from Spark and note it in `.windrow/paths.json` beside `windrow.toml`.
+`windrow init` and `windrow run` get the paths from Spark and write them to `.windrow/paths.json` beside `windrow.toml`.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ class PathBook:
 
     @classmethod
     def beside(cls, config: str | None) -> PathBook:
-        """Return the file beside a settings file, or in the working directory."""
+        """Return the file next to a settings file, or in the working directory."""
         return cls((Path(config).parent if config else Path()) / FILE)
 
     def path(self, location: str) -> str:
-        """Return the path of a table; a location that is a path stays. Raises TableMissing for an unknown name."""
+        """Return the path of a table; a path is returned unchanged. Raises TableMissing for an unknown name."""
         if not is_name(location):
             return location
         known = self._read().get(location)
         if known is None:
             raise TableMissing(
-                f"{self.file} does not say where the catalog table {location} lies",
-                "`windrow init` or `windrow run` with Spark writes it down here; or name the table by its path "
+                f"{self.file} has no path for the catalog table {location}",
+                "`windrow init` or `windrow run` with Spark adds it; or give the path of the table "
                 f"(./{location} for a path of this name).",
             )
         return known
 
     def note(self, location: str, path: str | None) -> None:
-        """Write down where a table lies; nothing for a path, or for a table that does not exist."""
+        """Record the path of a catalog table; does nothing for a path, or for a table that does not exist."""
         known = self._read()
         if path is None or not is_name(location) or known.get(location) == path:
             return
         self.file.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(known | {location: path}, indent=2, ensure_ascii=False, sort_keys=True)
-        beside = self.file.with_suffix(".new")
-        beside.write_text(text + "\n", encoding="utf-8")
-        beside.replace(self.file)
+        new = self.file.with_suffix(".new")
+        new.write_text(text + "\n", encoding="utf-8")
+        new.replace(self.file)
 
     def _read(self) -> dict[str, str]:
         try:

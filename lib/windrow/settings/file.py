@@ -1,4 +1,4 @@
-"""The settings file: what it holds, and in which line a setting stands, for errors that speak of it."""
+"""Read the settings file, and find the line of a setting for error messages."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def line_of(text: str, key: Sequence[str]) -> int | None:
-    """Return the line in which a key begins, counted from 1; None where the text has none.
+    """Return the line in which a key begins, counted from 1; None if the text does not have it.
 
-    The first lines that are TOML and have the key end with it, and what is TOML before them ends before it.
+    The key ends with the shortest start of the text that is valid TOML and has it, and begins after the one before.
     """
     lines, begin = text.split("\n"), 1
     for number in range(1, len(lines) + 1):
@@ -45,9 +45,9 @@ def line_of(text: str, key: Sequence[str]) -> int | None:
 
 
 def placed(error: SettingsError, path: Path | None) -> SettingsError:
-    """Return an error with file and line, if the file has the setting that it is about and the environment has not.
+    """Return the error with file and line, if the setting is from the file and not from the environment.
 
-    Of a setting that the file lacks it is the line of the table in which it should stand.
+    For a setting that is missing in the file, it is the line of its table.
     """
     if path is None or _from_environment(error.setting):
         return error
@@ -61,9 +61,9 @@ def placed(error: SettingsError, path: Path | None) -> SettingsError:
 
 
 def setting_in(message: str, known: Container[str], named: str) -> tuple[str, ...]:
-    """Return the setting of a table that a message is about, part by part; nothing for the table as a whole.
+    """Return the setting that a message is about, part by part; empty for the table as a whole.
 
-    It is the key in quotes of the table `named` in it, or the first word that is a known setting.
+    It is a quoted key of the inner table `named`, or the first word that is a known setting.
     """
     if quoted := QUOTED.search(message):
         return named, quoted[2]
@@ -71,9 +71,9 @@ def setting_in(message: str, known: Container[str], named: str) -> tuple[str, ..
 
 
 def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of a file with the settings of a table `[depot]` as the fields that hold them.
+    """Return the content of a file with the keys of a table `[depot]` renamed to the fields of `Settings`.
 
-    TOML has one meaning for a name: with `[depot.columns]` the table itself is named by `table` under `[depot]`.
+    In TOML `depot` is a string or a table: with `[depot.columns]`, the location is `table` under `[depot]`.
     """
     depot = content.get("depot")
     if not isinstance(depot, Mapping):
@@ -81,7 +81,7 @@ def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
     known = {"table": "depot", "columns": "depot_columns"}
     for name in depot:
         if name not in known:
-            raise SettingsError(f"nobody knows the setting 'depot.{name}'", "[depot] has table and columns.")
+            raise SettingsError(f"unknown setting 'depot.{name}'", "[depot] has table and columns.")
     rest = {name: value for name, value in content.items() if name != "depot"}
     return rest | {known[name]: value for name, value in depot.items()}
 

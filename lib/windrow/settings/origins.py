@@ -1,4 +1,4 @@
-"""Where each setting got its value: a flag, a variable of the environment, the settings file, or the default."""
+"""Find where each setting got its value: a flag, an environment variable, the settings file, or the default."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from windrow.settings.template import literal
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """A setting as it holds, written as in `windrow.toml`, and where that value came from."""
+    """The effective value of a setting, written as in `windrow.toml`, and where it came from."""
 
     name: str
     value: str
@@ -25,7 +25,7 @@ class Effective:
 
 
 def effective(file: str | Path | None = None, **flags: Any) -> list[Effective]:
-    """Return every setting. Raises SettingsError as `Settings.load` does."""
+    """Return every setting. Raises the errors of `Settings.load`."""
     settings = Settings.load(file, **flags)
     path = Path(file or FILE)
     content = read_file(path) if file is not None or path.exists() else {}
@@ -52,7 +52,7 @@ def _holds(values: Any, name: tuple[str, ...]) -> bool:
 
 
 def _values(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Give each setting's name, part by part, and its value."""
+    """Yield the name of each setting, part by part, and its value."""
     for name in type(settings).model_fields:
         value = getattr(settings, name)
         if isinstance(value, BaseModel):

@@ -1,6 +1,6 @@
-"""Settings: flags over `WINDROW_*` environment over `windrow.toml` over defaults. A name nobody knows is an error.
+"""Settings: flags override `WINDROW_*` variables, these `windrow.toml`, that the defaults. Unknown names are errors.
 
-Durations are text such as `10s`; they are held in microseconds.
+Durations are text such as `10s`; `Settings` has them in microseconds.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class MetricsPart(Part):
 
 
 class Settings(BaseSettings):
-    """All settings. Raises SettingsError with the nearest name for one that nobody knows."""
+    """All settings. Raises SettingsError, with the nearest known name, for an unknown one."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
@@ -213,7 +213,9 @@ class Settings(BaseSettings):
         self.rules.build()
         _require_places(self.depot, self.ledger)
         if durations.microseconds(self.keep, "keep") < LEAST_KEEP:
-            raise SettingsError(f"keep = {self.keep!r} is less than an hour", "Files that readers still need would go.")
+            raise SettingsError(
+                f"keep = {self.keep!r} is less than an hour", "Use at least 1h, because readers need old files."
+            )
         Start.parse(self.start_from)
 
     @classmethod
@@ -227,19 +229,19 @@ class Settings(BaseSettings):
             settings = kind(**flags)
         except SettingsError as error:
             raise (error if error.setting[:1] and error.setting[0] in flags else placed(error, path)) from None
-        settings._file = path  # noqa: SLF001 its own
+        settings._file = path  # noqa: SLF001 its class
         return settings
 
     @contextmanager
-    def telling_where(self, table: str, named: str) -> Iterator[None]:
-        """Say of a SettingsError about a table of settings, or a key of a table `named` in it, in which line it is."""
+    def locating_errors(self, table: str, named: str) -> Iterator[None]:
+        """Add file and line to a SettingsError about a table of settings, or a key of its inner table `named`."""
         try:
             yield
         except SettingsError as error:
             known = type(getattr(self, table)).model_fields
-            told = SettingsError(f"[{table}] {error.message.removeprefix(f'[{table}] ')}", error.hint)
-            told.setting = (table, *setting_in(error.message, known, named))
-            raise placed(told, self._file) from None
+            located = SettingsError(f"[{table}] {error.message.removeprefix(f'[{table}] ')}", error.hint)
+            located.setting = (table, *setting_in(error.message, known, named))
+            raise placed(located, self._file) from None
 
     @classmethod
     def settings_customise_sources(
@@ -255,7 +257,7 @@ class Settings(BaseSettings):
 
 
 def part(kind: type[P], values: Mapping[str, Any]) -> P:
-    """Return one table of settings from values. Raises SettingsError with the nearest name for one nobody knows."""
+    """Return one table of settings. Raises SettingsError, with the nearest known name, for an unknown key."""
     try:
         return kind(**values)
     except ValidationError as error:
@@ -291,23 +293,21 @@ class _FromFile(PydanticBaseSettingsSource):
 
 
 def _require_places(depot: str, ledger: str) -> None:
-    """Refuse tables without a place, and one inside the other: cleaning up a table removes files not its own."""
+    """Refuse empty locations, and a table inside the other: a VACUUM of a table deletes other files."""
     for name, location in (("depot", depot), ("ledger", ledger)):
         if not location.strip() or "\0" in location:
-            raise SettingsError(f"{name} = {location!r} is no place for a table", "Give a path or a catalog name.")
+            raise SettingsError(f"{name} = {location!r} is not a location", "Give a path or a catalog name.")
         path = local_path(location)
         if path and MISREAD.search(str(path.resolve())):
             raise SettingsError(
-                f"{name} = {location!r}: Delta's readers take characters of this path for something else",
-                "Give a path without # ? [ ] or backslash, control characters, and escapes such as %20.",
+                f"{name} = {location!r}: the path has characters that Delta's readers misread",
+                "Use a path without # ? [ ], backslashes, control characters, and escapes such as %20.",
             )
     paths = [(location, local_path(location)) for location in (depot, ledger)]
     places = [str(path.resolve()) if path else location for location, path in paths]
     one, other = (f"{place.rstrip('/')}/" for place in places)
     if one.startswith(other) or other.startswith(one):
-        raise SettingsError(
-            f"depot {depot!r} and ledger {ledger!r} are in one place", "Give each a directory of its own."
-        )
+        raise SettingsError(f"depot {depot!r} and ledger {ledger!r} overlap", "Give each a separate directory.")
 
 
 def _known_variables() -> set[str]:
@@ -326,7 +326,7 @@ def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
         if not name.upper().startswith(PREFIX) or name.upper() in known:
             continue
         if not re.match(rf"{PREFIX}(INGEST__COLUMNS|DEPOT_COLUMNS|FORMAT__FIELDS)__\w+$", name.upper()):
-            raise SettingsError(f"nobody knows the variable {name}", _nearest(name.upper(), known))
+            raise SettingsError(f"unknown variable {name}", _nearest(name.upper(), known))
 
 
 def _nearest(name: str, known: set[str]) -> str:
@@ -335,17 +335,17 @@ def _nearest(name: str, known: set[str]) -> str:
 
 
 def _settings_error(error: ValidationError, among: Iterable[str] | None = None) -> SettingsError:
-    """Say what is wrong with the first setting that is, which is one of those of a table or of all."""
+    """Return the error for the first invalid setting, which is one `among` a table's settings, or of all."""
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         known = {".".join(variable.removeprefix(PREFIX).lower().split("__")) for variable in _known_variables()}
-        found = SettingsError(f"nobody knows the setting {name!r}", _nearest(name, set(among or known)))
+        found = SettingsError(f"unknown setting {name!r}", _nearest(name, set(among or known)))
     else:
         message = first["msg"].removeprefix("Value error, ")
-        secret = first["loc"][-1:] in {("password",), ("mqtt",)}  # nobody logs a password
+        secret = first["loc"][-1:] in {("password",), ("mqtt",)}  # never log a password
         value = "" if secret or isinstance(first["input"], Mapping) else f" = {first['input']!r}"
-        said = f"{name}{value}: {message}" if name else message
-        found = SettingsError(said, "See `windrow init` for an example with all settings.")
+        text = f"{name}{value}: {message}" if name else message
+        found = SettingsError(text, "See `windrow init` for an example with all settings.")
     found.setting = tuple(map(str, first["loc"]))
     return found

@@ -1,7 +1,7 @@
-"""Where a new ledger starts in its depot: the forms of `start_from`, and the depot version that each one means.
+"""Parse `start_from`, which says where a new ledger starts in its depot, and find the depot version.
 
-Counting is by whole depot versions, because a version is the identity of what was read. A start that lies between two
-versions takes the earlier one in, so that it never gives less than was asked for.
+A ledger starts at a whole depot version, because it records what it read by version. A start within a version includes
+the whole version, so a ledger never reads less than was requested.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Start:
 
     @classmethod
     def parse(cls, text: str) -> Start:
-        """Read a `start_from`. Raises SettingsError with the forms there are."""
+        """Parse a `start_from`. Raises SettingsError with the valid forms."""
         form, _, value = text.partition(":")
         if form in ("beginning", "end") and not value:
             return cls(form)
@@ -35,13 +35,13 @@ class Start:
             return cls(form, int(value))
         if form == "timestamp":
             return cls(form, moments.microseconds(value, "start_from = timestamp:"))
-        raise SettingsError(f"start_from = {text!r} has no meaning", f"Say {FORMS}.")
+        raise SettingsError(f"start_from = {text!r} is invalid", f"Use {FORMS}.")
 
     def version_before(self, latest: int, now: int, commits: Callable[[], Sequence[Commit]]) -> int:
         """Return the depot version up to which a new ledger counts as read.
 
         `latest` is the depot's version, `now` the wall clock in microseconds, `commits` its log as far as it goes
-        back, in order. Raises DepotUnreadable when the log does not go back far enough to tell.
+        back, in order. Raises DepotUnreadable if the log does not go back far enough.
         """
         if self.form == "beginning":
             return -1
@@ -55,7 +55,7 @@ class Start:
 
 
 def _before_moment(commits: Sequence[Commit], moment: int, latest: int) -> int:
-    """Return the version before the first that was committed at a moment or later."""
+    """Return the version before the first one that was committed at a moment or later."""
     after = [commit.version for commit in commits if commit.committed_at >= moment]
     if not after:
         return latest
@@ -65,7 +65,7 @@ def _before_moment(commits: Sequence[Commit], moment: int, latest: int) -> int:
 
 
 def _before_last_rows(commits: Sequence[Commit], rows: int, latest: int) -> int:
-    """Return the version after which the last `rows` rows were added, or a few more."""
+    """Return the version after which at least the last `rows` rows were added."""
     left, reached = rows, latest
     for commit in reversed(commits):
         if left <= 0:
@@ -82,10 +82,10 @@ def _before_last_rows(commits: Sequence[Commit], rows: int, latest: int) -> int:
 
 
 def _require_whole(commits: Sequence[Commit]) -> None:
-    """Raise unless the log is there from version 0: what is gone might belong to what was asked for."""
+    """Raise DepotUnreadable unless the log begins with version 0, because older rows might have been requested."""
     first = commits[0].version if commits else 0
     if first:
         raise DepotUnreadable(
-            f"the depot's log begins with version {first}, and start_from reaches further back",
-            f'What is left can be read: start_from = "version:{first}".',
+            f"the depot's log begins with version {first}, but start_from reaches further back",
+            f'To read the versions that are left: start_from = "version:{first}".',
         )

@@ -1,4 +1,4 @@
-"""The commented `windrow.toml` that `windrow init` writes, made from the settings themselves."""
+"""Write the commented `windrow.toml` of `windrow init`, from the definitions of the settings."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ FIELDS = {"ts": "timestamp[us]", "device": "string", "value": "float64"}
 
 
 def settings_file(settings: Settings) -> str:
-    """Return a settings file with every setting, its value and what it means."""
+    """Return a settings file with every setting, its value and its description."""
     top, tables = [], []
     for name in type(settings).model_fields:
         value = getattr(settings, name)
@@ -78,7 +78,7 @@ def settings_file(settings: Settings) -> str:
 
 
 def _format(part: FormatPart) -> str:
-    """Return the section of the format; without one it is a comment, because TOML has no word for none."""
+    """Return the section of the format; without a format it is a comment, because TOML has no null."""
     if part == FormatPart():
         example = _format(FormatPart(type="csv", fields=FIELDS))
         return "# A raw depot: what is in its chunks; see docs/formats.md.\n" + indent(example, "# ")
@@ -99,7 +99,7 @@ def _line(part: BaseModel, name: str) -> str:
 
 
 def literal(name: str, value: Any) -> str:
-    """Return a value as it is written in `windrow.toml`; of a secret whether there is one."""
+    """Return a value as written in `windrow.toml`; a secret as `***`."""
     if name in DURATIONS:
         return json.dumps("never" if value is None else text(value))
     if isinstance(value, SecretStr):
@@ -108,7 +108,7 @@ def literal(name: str, value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """Return a value as JSON that is TOML as well, which has no halves of letters and no DEL."""
+    """Return a value as JSON that is valid TOML too, which allows no surrogates and no DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

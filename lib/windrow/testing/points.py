@@ -101,9 +101,9 @@ class ProbedSlice:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._arrived, name)
 
-    def formatted(self, partial: pa.Table) -> Slice:
+    def parse(self, partial: pa.Table) -> Slice:
         """Make messages of it, with the same points."""
-        return ProbedSlice(self._arrived.formatted(partial), self._at)
+        return ProbedSlice(self._arrived.parse(partial), self._at)
 
     def summarise(self, latest: int) -> pa.Table:
         """Summarise, then come to a point."""

@@ -104,7 +104,7 @@ def processed(changes: Changes, here: pa.Table, turn: MicrobatchInput, history: 
     engine = cast("SparkEngine", turn.engine)
     beside = [frame_of(engine.session_at_work, here)] if here.num_rows else []
     if turn.arrived is not None:
-        beside += engine.executor_input(turn.arrived, turn.primed.fence.schema, turn.microbatch).beside
+        beside += engine.executor_input(turn.arrived, turn.primed.fence.schema, turn.microbatch).extra
     frames = [*changes.frames, *(frame.withColumn(CHANGED, F.lit(True)) for frame in beside)]
     rows, counts = counted(reduce(lambda one, other: one.unionByName(other), frames))
     return MicrobatchResult(rows, counts, Floors.empty(), path="executors", history=history)

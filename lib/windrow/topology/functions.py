@@ -80,7 +80,7 @@ class Functions:
 
             return processed(changes, pa.concat_tables(here), turn, history)
         if turn.arrived is not None:
-            here += turn.arrived.beside(turn.microbatch, schema)
+            here += turn.arrived.extra_rows(turn.microbatch, schema)
         joined = pa.concat_tables(here)
         return MicrobatchResult(joined, Counts.of(joined), Floors.empty(), history=history)
 

@@ -94,7 +94,8 @@ def _positions(rows: pa.Table) -> dict[str, Reached]:
 def _begun(positions: Mapping[str, Reached], first: Mapping[str, int]) -> dict[str, Reached]:
     """Return positions as they were before anything was read: where reading began is not found out a second time."""
     return {
-        name: replace(at, version=first[name] - 1, mark=None) if name in first else at for name, at in positions.items()
+        name: replace(at, version=first[name] - 1, fingerprint=None) if name in first else at
+        for name, at in positions.items()
     }
 
 

@@ -389,7 +389,7 @@ class TestRefusals:
         raw = str(tmp_path / "raw")
         create_raw_depot(raw)
         create_raw_depot(raw)
-        with pytest.raises(TableRefused, match="holds raw chunks, no messages"):
+        with pytest.raises(TableRefused, match="holds raw chunks, not messages"):
             create_depot(raw, pa.string())
 
     @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ class TestLoad:
         """
 
         def read() -> Settings:
-            raise SettingsError("nobody knows the setting 'retires'", "Did you mean retries?")
+            raise SettingsError("unknown setting 'retires'", "Did you mean retries?")
 
         settings, [found] = load(read)
         assert settings is None
         assert (found.level, found.code) == ("error", "settings")
-        assert found.what == "WINDROW-SETTINGS: nobody knows the setting 'retires'"
+        assert found.what == "WINDROW-SETTINGS: unknown setting 'retires'"
         assert found.todo == "Did you mean retries?"
 
     def test_warnings_become_findings(self) -> None:

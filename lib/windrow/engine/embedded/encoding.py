@@ -1,7 +1,7 @@
-"""How columns of batches are written to Parquet: with a dictionary where values repeat, without where they do not.
+"""Choose which Parquet columns of batches get a dictionary: those whose values repeat.
 
-A dictionary that is built and then given up was two fifths of the time of writing. Most times and sequences are found
-once, whatever the messages; payloads are looked at.
+Building a dictionary and then giving it up took two fifths of the time of writing. Most times and sequences occur once,
+so they get none; for payloads a sample decides.
 """
 
 from __future__ import annotations
@@ -10,34 +10,34 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-SAMPLED = 1_000  # batches, of which the payloads tell whether a dictionary is of use
+SAMPLED = 1_000  # batches whose payloads decide whether a dictionary is worthwhile
 ELEMENT = "messages.list.element."
 PLAIN = ("event_time", "received_at", "sequence")
 
 
-def plain(rows: pa.Table | None) -> list[str]:
-    """Return the columns of messages to write without a dictionary; None for rows that are not here."""
+def without_dictionary(rows: pa.Table | None) -> list[str]:
+    """Return the message columns to write without a dictionary; `rows` is None if they are not on the driver."""
     if rows is not None and _has_messages(rows.schema) and _differ(rows):
         return [ELEMENT + name for name in (*PLAIN, "payload")]
     return [ELEMENT + name for name in PLAIN]
 
 
-def repeating(rows: pa.Table) -> list[str]:
-    """Return the columns to write with a dictionary: the flat ones, and of messages those that repeat."""
+def with_dictionary(rows: pa.Table) -> list[str]:
+    """Return the columns to write with a dictionary: the flat ones, and message columns that repeat."""
     flat = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
-    without = plain(rows)
+    without = without_dictionary(rows)
     return flat + [name for name in (ELEMENT + "type", ELEMENT + "payload") if name not in without]
 
 
 def _has_messages(schema: pa.Schema) -> bool:
-    """Tell whether rows are of batches, not of the states of a topology, which name their columns themselves."""
+    """Tell whether the rows are batches; the states of a topology may have any columns."""
     found = schema.field("messages").type if "messages" in schema.names else None
     kind = found.value_type if found is not None and pa.types.is_list(found) else None
     return kind is not None and pa.types.is_struct(kind) and kind.get_field_index("payload") >= 0
 
 
 def _differ(rows: pa.Table) -> bool:
-    """Tell whether most payloads of a sample of batches are found once in it."""
+    """Tell whether most payloads in a sample of batches are distinct."""
     step = max(1, rows.num_rows // SAMPLED)
     sample = rows["messages"].take(pa.array(np.arange(0, rows.num_rows, step)))
     payloads = pc.struct_field(pc.list_flatten(sample), "payload")

@@ -1,4 +1,4 @@
-"""The embedded engine: delta-rs, no JVM. Small, fast to start, and the same tables as Spark's."""
+"""The embedded engine: reads and commits with delta-rs, without a JVM, and writes the same tables as Spark."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from windrow.engine.arrivals import Arrivals, Arrived, Listed, Slice
 from windrow.engine.choice import TRANSACTION
 from windrow.engine.conversion import Conversion
 from windrow.engine.depot_and_ledger import DepotAndLedger
-from windrow.engine.depot_rows import cut_rows, rows_of
-from windrow.engine.embedded.ledger_files import LedgerFiles, Parts
+from windrow.engine.depot_rows import RowsSlice, rows_of
+from windrow.engine.embedded.ledger_files import FileCache, LedgerFiles
 from windrow.engine.protocol import Input, Live, Merged, TableMaintenance
-from windrow.engine.result import MicrobatchResult, process_here
-from windrow.engine.slices import cut, messages_of, refuse_changes
+from windrow.engine.result import MicrobatchResult, needed, process_on_driver
+from windrow.engine.slices import ArrowSlice, messages_of, refuse_changes
 from windrow.errors import (
     BrokenPromise,
     DepotChanged,
@@ -50,13 +50,13 @@ from windrow.errors import (
 )
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION, is_other
-from windrow.model.step import BatchFilter, Task
+from windrow.model.step import Task
 from windrow.settings.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedArrivals:
-    """New versions of the depot; each slice is one read of its own versions."""
+    """New versions of the depot; each slice is a separate read of its versions."""
 
     location: str
     depot: DeltaTable
@@ -67,7 +67,7 @@ class EmbeddedArrivals:
     conversion: Conversion
 
     def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
-        """Return the next slice, or None when all is read."""
+        """Return the next slice, None at the end."""
         left = {at: count for at, count in self.counts.items() if upto is None or at <= upto}
         while versions := self.conversion.next_versions(left, self.byte_count, version, max_messages):
             if self.on_depot_delete == "ignore" and self.counts[versions[0]] is None:
@@ -87,38 +87,38 @@ class EmbeddedArrivals:
         return None
 
     def _require_listed(self, version: int) -> None:
-        """Refuse what was read up to a version if another table took the depot's place since its log was listed."""
+        """Raise DepotChanged if another table has replaced the depot since its log was listed."""
         depot_id = str(latest_table(self.location, "depot").metadata().id)
-        commits, mark = DeltaRsLog(self.location).commits(version, version), self.listed.marks.get(version)
-        if depot_id != self.listed.depot_id or any(is_other(commit.mark, mark) for commit in commits):
+        commits, known = DeltaRsLog(self.location).commits(version, version), self.listed.fingerprints.get(version)
+        if depot_id != self.listed.depot_id or any(is_other(commit.fingerprint, known) for commit in commits):
             raise DepotChanged(
-                f"another table took the place of the depot {self.location} while it was read",
-                "Nothing of that was written. Bring the depot back, or begin a new ledger (--ledger).",
+                f"the depot {self.location} was replaced by another table while it was read",
+                "Nothing was written. Bring the depot back, or begin a new ledger (--ledger).",
             )
 
     def _require_feed(self, version: int) -> None:
-        """Refuse a version that did more than append while the feed was off: rows it kept would look like new ones."""
+        """Raise DepotUnreadable for a version that changed rows while the feed was off: old rows would look new."""
         with reading(self.depot.table_uri, "depot"):
             properties = DeltaTable(self.depot.table_uri, version=version).metadata().configuration
         # guard: feed-was-off
         if properties.get("delta.enableChangeDataFeed") != "true":
             raise DepotUnreadable(
-                f"depot version {version} changed rows while its change feed was off: what it added cannot be told",
-                f'Begin a new ledger (--ledger) behind it: start_from = "version:{version + 1}".',
+                f"depot version {version} changed rows while the change data feed was off, so its new rows are unknown",
+                f'Begin a new ledger (--ledger) after it: start_from = "version:{version + 1}".',
             )
 
     def _slice(
         self, feed: pa.Table, inserted: pa.ChunkedArray, counts: Mapping[int, int | None], filled: list[int]
     ) -> Arrived:
         if self.conversion.verbatim:
-            return cut_rows(rows_of(feed, inserted, self.on_depot_delete), counts, filled)
+            return RowsSlice.cut(rows_of(feed, inserted, self.on_depot_delete), counts, filled)
         format_ = self.conversion.format
         if format_ is None:
-            return cut(messages_of(self._mapped(feed), inserted, self.on_depot_delete), counts, filled)
-        from windrow.engine.raw_slices import chunks_of, cut_chunks
+            return ArrowSlice.cut(messages_of(self._mapped(feed), inserted, self.on_depot_delete), counts, filled)
+        from windrow.engine.raw_slices import RawSlice, chunks_of
 
         rows = chunks_of(feed, inserted, self.on_depot_delete)
-        return cut_chunks(rows, counts, filled, format_, self.conversion.apply)
+        return RawSlice.cut(rows, counts, filled, format_, self.conversion.apply)
 
     def _feed(self, first: int, last: int) -> pa.Table:
         try:
@@ -126,12 +126,12 @@ class EmbeddedArrivals:
         except (DeltaError, pa.ArrowException, OSError) as error:
             raise DepotUnreadable(
                 f"the change feed of depot versions {first} to {last} cannot be read: {first_line(error)}",
-                'Bring their log and files back; or begin a new ledger (--ledger) with start_from = "version:N", where '
-                "`windrow doctor` says from which version on the depot can be read.",
+                'Bring back their log and files; or begin a new ledger (--ledger) with start_from = "version:N". '
+                "`windrow doctor` shows the first version that can be read.",
             ) from error
 
     def _mapped(self, feed: pa.Table) -> pa.Table:
-        """Return the feed with the columns of a message, if the depot has others."""
+        """Return the feed with its depot columns mapped to those of a message."""
         if self.conversion.mapping is None:
             return feed
         mapped = self.conversion.apply(feed.drop_columns([name for name in FEED_COLUMNS if name in feed.column_names]))
@@ -141,7 +141,7 @@ class EmbeddedArrivals:
 
 
 class EmbeddedEngine(DepotAndLedger):
-    """Reads and commits with delta-rs, which knows tables by their paths."""
+    """Reads and commits with delta-rs; tables are paths."""
 
     name = "embedded"
     session_at_work = None
@@ -149,11 +149,11 @@ class EmbeddedEngine(DepotAndLedger):
     def __init__(self, settings: Settings, rows: bool = False) -> None:
         """Remember where the tables are; nothing is opened yet. Raises EngineUnavailable for catalog names.
 
-        With `rows` a depot that holds no messages is read as its rows are.
+        With `rows`, the rows of a depot without messages are read unchanged.
         """
         super().__init__(settings, rows)
         self._depot, self._ledger = _path(settings.depot), _path(settings.ledger)
-        self._parts = Parts()
+        self._cache = FileCache()
 
     def _log(self, location: str) -> Log:
         return DeltaRsLog(location)
@@ -169,7 +169,7 @@ class EmbeddedEngine(DepotAndLedger):
     def create_ledger(self, first: pa.Table, keep: str) -> None:
         """Create the ledger with its first rows in one commit, unless it exists.
 
-        Raises ExpressionError for a mapping that only Spark can run, before anything is made.
+        Raises ExpressionError for a mapping that only Spark can run, before anything is created.
         """
         Conversion.of(self._settings, self.depot(), self._as_rows).require_embedded()
         create_ledger(self._ledger, first, keep)
@@ -187,8 +187,8 @@ class EmbeddedEngine(DepotAndLedger):
         """Return where the files of `depot` or `ledger` lie."""
         return self._depot if table == "depot" else self._ledger
 
-    def upkeep(self, table: str, location: str | None = None) -> TableMaintenance:
-        """Return what looks after the files of `depot` or `ledger`, of the engine's own or of one at another place."""
+    def table_maintenance(self, table: str, location: str | None = None) -> TableMaintenance:
+        """Return the maintenance of the engine's `depot` or `ledger`, or of such a table at another `location`."""
         return DeltaRsMaintenance(self.path_of(table) if location is None else _path(location), table)
 
     def open_input(self, file: str, format_: str) -> Input:
@@ -241,11 +241,11 @@ class EmbeddedEngine(DepotAndLedger):
         return mapped.rows
 
     def live(self) -> Live:
-        """Read the live rows, by the files they lie in."""
-        files, location = self._parts.opened, self._ledger
+        """Read the live rows, file by file."""
+        files, location = self._cache.opened, self._ledger
         snapshot = latest_snapshot(location, "ledger", None if files is None else files.snapshot)
         if files is None or files.snapshot is not snapshot:
-            files = self._parts.opened = LedgerFiles(snapshot, embedded_schema(location, snapshot.table), self._parts)
+            files = self._cache.opened = LedgerFiles(snapshot, embedded_schema(location, snapshot.table), self._cache)
         return Live(files.rows, files, snapshot.version)
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
@@ -262,16 +262,16 @@ class EmbeddedEngine(DepotAndLedger):
             deleting = self._settings.on_depot_delete
             handle(EmbeddedArrivals(self._depot, table, listed, new, byte_count, deleting, conversion))
 
-    def process(self, task: Task, arrived: Slice | None, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
-        """Run a task over what arrived, if anything did, and the open batches that are wanted (None: all)."""
-        return process_here(task, arrived, live, wanted)
+    def process(self, task: Task, arrived: Slice | None, live: Live) -> MicrobatchResult:
+        """Run a task over the messages that arrived (None: a tick) and the open batches that it needs."""
+        return process_on_driver(task, arrived, live, needed(task, arrived))
 
     def commit_form(self, processed: MicrobatchResult) -> str:
-        """Return that it is one transaction of delta-rs."""
+        """Return the form: one transaction of delta-rs."""
         return TRANSACTION
 
     def merge(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
-        """Replace the files that prime read, as far as their rows changed: Delta's conflict check is the fence."""
+        """Replace the files whose rows changed; the fence is Delta's check that nobody else removed them."""
         rows, files = processed.rows, live.open
         if not (isinstance(rows, pa.Table) and isinstance(files, LedgerFiles)):
             raise BrokenPromise("the live rows were read by their files, and processed here")
@@ -294,15 +294,15 @@ def embedded_schema(location: str, table: DeltaTable) -> pa.Schema:
     """Return the columns of a ledger. Raises TableRefused for another table, and for one that only Spark can read."""
     partitions: list[str] = table.metadata().partition_columns
     if "state" not in partitions:
-        raise TableRefused(f"{location} is a Delta table, but no ledger", "Give the path of a ledger.")
+        raise TableRefused(f"{location} is a Delta table, but not a ledger", "Give the path of a ledger.")
     columns = pa.schema(table.schema().to_arrow())
     schema = ledger_schema_of(columns)
     require_ledger(location, columns.names, schema)
     # guard: files-tell-rows
     if beyond := beyond_files(table):
         raise TableRefused(
-            f"the ledger at {location} has {beyond}, with which its files alone do not say what its rows are",
-            "Run it with --engine spark; a ledger as Windrow makes it has no such feature.",
+            f"the ledger at {location} has {beyond}, which the embedded engine cannot read",
+            "Run it with --engine spark. Windrow does not enable such a feature itself.",
         )
     return schema
 
@@ -318,9 +318,9 @@ def _path(location: str) -> str:
 
 
 class Counted:
-    """A stream of rows that counts what passes, and lets no text pass that no reader of the depot could read.
+    """A stream of rows that counts them and refuses text that is not UTF-8, which readers of the depot cannot read.
 
-    What it raises goes through the writer, which makes another error of it: `failure` keeps it.
+    The writer turns an error of the stream into another one, so `failure` keeps the original.
     """
 
     def __init__(self, source: pa.RecordBatchReader, file: str, progress: Callable[[int], None]) -> None:
@@ -344,14 +344,14 @@ class Counted:
             raise
         except (pa.ArrowException, OSError) as error:
             self.failure = FileRefused(
-                f"{self._file} cannot be read to its end: {first_line(error)}", "Nothing of it is in the depot."
+                f"{self._file} cannot be read to its end: {first_line(error)}", "Nothing of it was added to the depot."
             )
             raise self.failure from error
 
 
 @contextmanager
 def _rows(given: Input, after: int | None) -> Iterator[pa.RecordBatchReader]:
-    """Read the rows of an input; of a Delta table that was ingested before only the inserted ones since."""
+    """Read the rows of an input; with `after`, only the rows that a Delta table added after this version."""
     opened = given.handle
     if isinstance(opened, ParquetFile):
         yield pa.RecordBatchReader.from_batches(given.schema, opened.iter_batches())
@@ -369,7 +369,7 @@ def _rows(given: Input, after: int | None) -> Iterator[pa.RecordBatchReader]:
 
 
 def without_feed(file: str, after: int, error: Exception) -> FileRefused:
-    """Return the error for a table that has grown since a version, which nobody can tell by its change feed."""
+    """Return the error for a table that has grown since a version but has no readable change feed."""
     return FileRefused(
         f"{file} has grown since version {after}, and its change feed cannot be read: {first_line(error)}",
         "Switch the feed on (delta.enableChangeDataFeed = true) before it grows, or ingest into a new depot.",
@@ -381,6 +381,6 @@ def added_rows(feed: pa.Table, file: str) -> pa.Table:
     inserted = pc.equal(feed[CHANGE], "insert")
     if not pc.all(inserted).as_py() and feed.num_rows:
         raise FileRefused(
-            f"{file} has deleted or updated rows since it was ingested", "Only what a table adds can be ingested."
+            f"{file} has deleted or updated rows since it was ingested", "Only added rows can be ingested."
         )
     return feed.filter(inserted).drop_columns(list(FEED_COLUMNS))

@@ -1,7 +1,7 @@
-"""Which files of open batches a microbatch has to read, by what the log says of each.
+"""Prune the files of open batches that a microbatch need not read, by the statistics in the log.
 
-A file holds the streams between its first and its last id. It is read when a stream with messages lies between them,
-or when the clock of one of its sources has passed the end of its first window. Where the log does not say, it is read.
+A file holds the streams between its first and its last id. It is read if a stream with messages lies between them, or
+if the clock of one of its sources has passed the end of its first window. Without statistics it is read.
 """
 
 from __future__ import annotations
@@ -18,46 +18,46 @@ import pyarrow.compute as pc
 from windrow.model import clock, tables
 from windrow.model.step import BatchFilter
 
-SAID = ("num_records", "null_count.source", "min.id", "min.source", "min.window_end", "max.id", "max.source")
+STATISTICS = ("num_records", "null_count.source", "min.id", "min.source", "min.window_end", "max.id", "max.source")
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What the log says of a file: rows, first and last id, first and last source, first end of a window (or None)."""
+    """Statistics of a file: rows, first and last id, first and last source, first window end; None if unknown."""
 
     rows: int | None
     ids: tuple[str, str] | None
-    sources: tuple[str, str] | None  # None as well where a source is NULL
+    sources: tuple[str, str] | None  # None also if a source is NULL
     window_end: int | None  # microseconds
 
     @classmethod
-    def of(cls, said: Mapping[str, Any]) -> Extent:
-        """Return the extent in an add action of delta-rs, flattened, with times as numbers."""
+    def of(cls, stats: Mapping[str, Any]) -> Extent:
+        """Return the extent from a flattened add action of delta-rs, with times as numbers."""
         return cls(
-            said.get("num_records"),
-            _bounds(said, "id"),
-            _bounds(said, "source") if said.get("null_count.source") == 0 else None,
-            said.get("min.window_end"),
+            stats.get("num_records"),
+            _bounds(stats, "id"),
+            _bounds(stats, "source") if stats.get("null_count.source") == 0 else None,
+            stats.get("min.window_end"),
         )
 
     @classmethod
     def held(cls, rows: pa.Table) -> Extent:
         """Return the extent of a file with these rows."""
-        said: dict[str, Any] = {"num_records": rows.num_rows}
+        stats: dict[str, Any] = {"num_records": rows.num_rows}
         for name in ("id", "source", "window_end"):
             if name in rows.column_names:
                 column = rows[name].cast(pa.int64()) if name == "window_end" else rows[name]
                 bounds = pc.min_max(column)
-                said |= {f"{bound}.{name}": bounds[bound].as_py() for bound in ("min", "max")}
-                said[f"null_count.{name}"] = column.null_count
-        return cls.of(said)
+                stats |= {f"{bound}.{name}": bounds[bound].as_py() for bound in ("min", "max")}
+                stats[f"null_count.{name}"] = column.null_count
+        return cls.of(stats)
 
 
-class Reach:
-    """How far what is wanted reaches."""
+class FilePruner:
+    """Tells which files may hold the open batches of a filter."""
 
     def __init__(self, wanted: BatchFilter) -> None:
-        """Put the streams and the clocks in order."""
+        """Sort the streams and the clocks of the filter."""
         streams = wanted.streams()
         self._everywhere = streams is None
         self._prefixes: list[str] = []
@@ -72,8 +72,8 @@ class Reach:
         self._passed = wanted.passed.of(known.take(order))
         self._latest = int(np.max(wanted.passed.floor, initial=clock.UNKNOWN))
 
-    def into(self, file: Extent) -> bool:
-        """Tell whether a file may hold something that is wanted."""
+    def may_hold(self, file: Extent) -> bool:
+        """Tell whether a file may hold a batch of the filter."""
         # guard: passed-files-read
         # guard: stream-files-read
         return self._everywhere or self._touches(file) or self._passes(file)
@@ -97,6 +97,6 @@ class Reach:
         return file.window_end <= int(np.max(among, initial=clock.UNKNOWN))
 
 
-def _bounds(said: Mapping[str, Any], column: str) -> tuple[str, str] | None:
-    least, greatest = said.get(f"min.{column}"), said.get(f"max.{column}")
+def _bounds(stats: Mapping[str, Any], column: str) -> tuple[str, str] | None:
+    least, greatest = stats.get(f"min.{column}"), stats.get(f"max.{column}")
     return None if least is None or greatest is None else (least, greatest)

@@ -1,1 +1,1 @@
-"""The Spark engine: the depot as a stream, and commits by Spark."""
+"""The Spark engine: it reads the depot as a stream and commits with Spark."""

@@ -1,7 +1,7 @@
-"""Tables made through Spark's SQL: in a catalog, or on storage that only Spark can reach, with the views over a ledger.
+"""Create tables with Spark SQL, in a catalog or on storage that only Spark can reach, and the views over a ledger.
 
-A table is made with its first rows in one commit (`CREATE TABLE ... AS SELECT`), so a ledger never stands without its
-progress row. Whoever comes second finds it there.
+A table is created with its first rows in one commit (`CREATE TABLE ... AS SELECT`), so a ledger always has its progress
+row. A second process that wants to create the table finds it there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FIRST = "windrow_first_rows"
 def create_table(
     session: SparkSession, location: str, rows: pa.Table, properties: Mapping[str, str], comment: str, by: str = ""
 ) -> None:
-    """Create a table with its first rows unless it exists. Raises TableMissing when its schema does not exist."""
+    """Create a table with its first rows unless it exists. Raises TableMissing if its schema does not exist."""
     frame_of(session, rows).createOrReplaceTempView(FIRST)
     listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
     try:
@@ -38,7 +38,7 @@ def create_table(
         if error.getCondition() == "SCHEMA_NOT_FOUND":
             schema = quoted(*parts(location)[:-1])
             raise TableMissing(f"there is no schema {schema}", f"CREATE SCHEMA {schema}, or name another.") from error
-        if detail(session, reference(location)) is None:  # else somebody else was faster
+        if detail(session, reference(location)) is None:  # otherwise another process was faster
             raise
     finally:
         session.catalog.dropTempView(FIRST)
@@ -50,10 +50,10 @@ Views = Callable[[str], Mapping[str, str]]  # the query of each view by name, ov
 def create_views(
     session: SparkSession, ledger: str, schema: str = "", views_of: Views | None = None, missing: bool = False
 ) -> list[str]:
-    """Create the views over a catalog ledger (or only those `missing`), or bring them up to date; return their names.
+    """Create or update the views over a catalog ledger (or create only the `missing` ones), and return their names.
 
-    They stand in the ledger's schema unless told; `views_of` gives those of a topology. Raises TableRefused when
-    something else has one of the names.
+    They are created in `schema`, by default that of the ledger; `views_of` gives the views of a topology. Raises
+    TableRefused if another table or view has one of the names.
     """
     require_free(session, ledger, schema, views_of)
     raw = tables.is_over_raw(session.table(reference(ledger)).columns)
@@ -66,20 +66,20 @@ def create_views(
             session.sql(f"CREATE OR REPLACE VIEW {name} COMMENT '{text}' AS {select}")
         except PySparkException as error:
             raise TableRefused(
-                f"the view {name} cannot be made: {first_line(error)}", "Mend this, then run `windrow init` again."
+                f"the view {name} cannot be created: {first_line(error)}", "Fix this, then run `windrow init` again."
             ) from error
     return list(views)
 
 
 def require_free(session: SparkSession, ledger: str, schema: str = "", views_of: Views | None = None) -> None:
-    """Raise TableRefused when one of the views' names belongs to something else. A ledger by path has no views."""
+    """Raise TableRefused if another table or view has the name of one of the views. A ledger by path has no views."""
     if not is_name(ledger):
         return
     for name in _views(ledger, schema, views_of or tables.views):
         if _comment(session, name) not in (None, _mark(ledger)):
             raise TableRefused(
-                f"{name} exists, and is no view over the ledger {ledger}",
-                "Give this ledger's views a schema of their own: views = 'some_schema' in windrow.toml.",
+                f"{name} exists, but is not a view over the ledger {ledger}",
+                "Give this ledger's views a separate schema: views = 'some_schema' in windrow.toml.",
             )
 
 
@@ -89,7 +89,7 @@ def _views(ledger: str, schema: str, views_of: Views) -> dict[str, str]:
 
 
 def add_columns(session: SparkSession, location: str, columns: pa.Schema) -> None:
-    """Add columns to a table, NULL in all rows that there are."""
+    """Add columns to a table; they are NULL in all existing rows."""
     listed = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in from_arrow_schema(columns))
     session.sql(f"ALTER TABLE {reference(location)} ADD COLUMNS ({listed})")
 
@@ -99,7 +99,7 @@ def _mark(ledger: str) -> str:
 
 
 def _comment(session: SparkSession, name: str) -> str | None:
-    """Return the comment of a table or view, None when there is none of this name."""
+    """Return the comment of a table or view, None if it does not exist."""
     try:
         described = session.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
     except AnalysisException as error:

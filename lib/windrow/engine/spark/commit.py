@@ -1,12 +1,12 @@
-"""A commit of Spark: what was processed into the ledger, in one transaction, in one of two forms.
+"""Commit a microbatch to the ledger with Spark, in one transaction of one of two forms.
 
-**MERGE.** Live rows are matched with the new ones, and files in which some change are written again.
+**MERGE** matches the new rows with live rows, and rewrites the files in which rows change.
 
-**Overwrite.** The partitions of live rows are replaced by what is live afterwards, and final rows are added, in one
-write: no join, and every live row is written once. `choice.py` says when which form is taken.
+**Overwrite** replaces the partitions of live rows with the rows that are live afterwards, and adds the final rows, in
+one write without a join. `choice.py` decides between the two.
 
-The fence is the same in both: on its way into the table the token of the progress row is compared with the one that
-stands there, inside the transaction, and another one than the primed one raises, so nothing is written.
+The fence is the same in both. While the progress row is written, inside the transaction, the token in the table is
+compared with the primed one. If they differ, the query raises an error and nothing is written.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from windrow.model import tables
 from windrow.model.step import CHANGED
 
 SOURCE = "windrow_rows"
-# Of a session whose user writes with transaction ids of his own Delta would pass over our commit in silence.
+# If the user's session sets transaction ids, Delta would silently skip our commit.
 NO_TRANSACTION_ID = dict.fromkeys(("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"))
 BEYOND = {"spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false"}
 MOVED = "raise_error('WINDROW-LEDGER-MOVED: the ledger moved between prime and commit')"
 FILE_ROWS = 20_000  # a MERGE that changes a row writes its file again
-BY_ID = 100  # rows, up to which a MERGE is told which ids they have: it looks at no file without them
+BY_ID = 100  # up to this many rows, a MERGE lists their ids, so that Delta skips files without them
 
 
 @dataclass(frozen=True, slots=True)
 class SparkCommit:
-    """What every commit needs to know: session and ledger, its live rows as they were primed, token, note and form."""
+    """One commit: the session, the ledger, its primed live rows and token, the commit's note and form."""
 
     session: SparkSession
     ledger: str
@@ -53,9 +53,9 @@ class SparkCommit:
     form: str
 
     def write(self, rows: Rows, control: pa.Table) -> Merged | None:
-        """Commit the rows and the control rows; None where Spark does not say how many it replaced.
+        """Commit the rows and the control rows; returns None if Spark does not report how many rows it replaced.
 
-        Raises LedgerMoved, and what Spark raises.
+        Raises LedgerMoved, and the errors of Spark.
         """
         small = isinstance(rows, pa.Table) and self._bytes(rows) <= SMALL_BYTES
         # guard: whole-times
@@ -77,15 +77,15 @@ class SparkCommit:
             self.session.catalog.dropTempView(SOURCE)
 
     def stage(self, frame: DataFrame) -> None:
-        """Give the rows to write a name for SQL."""
+        """Register the rows to write under a name for SQL."""
         frame.createOrReplaceTempView(SOURCE)
 
     def _bytes(self, rows: pa.Table) -> int:
-        """Return about how much is written."""
+        """Return about how many bytes are written."""
         return int(rows.nbytes + (self.live.open.wanted(None).nbytes if self.form == OVERWRITE else 0))
 
     def _merge(self, rows: Rows, control: pa.Table) -> Merged:
-        """Match live rows with the new ones. The literal states keep the MERGE away from final rows' files."""
+        """Match live rows with the new ones. The literal states let the MERGE skip files of final rows."""
         names, ids = control.schema.names, None
         if isinstance(rows, pa.Table):
             new = pa.concat_tables([rows.select(names), control])
@@ -95,12 +95,14 @@ class SparkCommit:
         self.stage(frame)
         counts = self.session.sql(_merge_sql(reference(self.ledger), names, self.token, ids)).collect()
         if not counts:
-            raise LedgerMoved("the commit was not taken", "Another driver committed first; it will be tried again.")
+            raise LedgerMoved(
+                "Delta skipped the commit", "Another driver committed first; the microbatch will be tried again."
+            )
         done = counts[0].asDict()
         return Merged(done["num_updated_rows"], done["num_deleted_rows"], done["num_inserted_rows"])
 
     def _overwrite(self, rows: Rows, control: pa.Table, small: bool) -> None:
-        """Replace the live rows by what is live afterwards; a small commit writes one file a partition."""
+        """Replace the live rows with those that are live afterwards; a small commit writes one file per partition."""
         frame = self._on_driver(rows, control) if isinstance(rows, pa.Table) else self._on_executors(rows, control)
         self.stage(frame.coalesce(1) if small else frame)
         stands = (
@@ -116,20 +118,20 @@ class SparkCommit:
             write.overwrite(F.expr(tables.live_states(control.schema.names)))
 
     def _on_driver(self, rows: pa.Table, control: pa.Table) -> DataFrame:
-        """Return what is live afterwards, and final rows."""
+        """Return the rows that are live afterwards, and the final rows."""
         new = pa.concat_tables([rows.select(control.schema.names), control])
         stays = _without(pa.concat_tables([self.live.rows, self.live.open.wanted(None)]), new["id"])
         return frame_of(self.session, pa.concat_tables([stays, new.filter(pc.not_equal(new["state"], tables.GONE))]))
 
     def _on_executors(self, rows: DataFrame, control: pa.Table) -> DataFrame:
-        """Return what is live afterwards, and final rows; the open batches that do not change are among `rows`."""
+        """Return the rows that are live afterwards, and the final rows; `rows` include the unchanged open batches."""
         written = pa.chunked_array([*control["id"].chunks, *self._partial(rows).chunks])
-        beside = pa.concat_tables([_without(self.live.rows, written), control])
+        on_driver = pa.concat_tables([_without(self.live.rows, written), control])
         left = rows.where(F.col("state") != tables.GONE).select(control.schema.names)
-        return left.unionByName(frame_of(self.session, beside))
+        return left.unionByName(frame_of(self.session, on_driver))
 
     def _partial(self, rows: DataFrame) -> pa.ChunkedArray:
-        """Return the ids of the partial rows among `rows`: in the ledger of messages there are none."""
+        """Return the ids of the partial rows among `rows`; only the ledger of a raw depot has any."""
         if not pc.any(pc.equal(self.live.rows["state"], "partial")).as_py():
             return pa.chunked_array([], pa.string())
         found = rows.where("known AND state NOT IN ('open', 'closed')").select("id").toArrow()["id"]
@@ -137,19 +139,19 @@ class SparkCommit:
 
 
 def _encodings(rows: Rows) -> dict[str, str]:
-    """Return the settings that write columns of messages without a dictionary."""
-    names = encoding.plain(rows if isinstance(rows, pa.Table) else None)
+    """Return the settings that write message columns without a dictionary."""
+    names = encoding.without_dictionary(rows if isinstance(rows, pa.Table) else None)
     return {f"parquet.enable.dictionary#{name}": "false" for name in names}
 
 
 def _without(live: pa.Table, ids: pa.ChunkedArray) -> pa.Table:
-    """Return the live rows that stay as they are."""
+    """Return the live rows without those of the given ids."""
     # guard: overwrite-keeps-unchanged
     return live.filter(pc.invert(pc.is_in(live["id"], ids.combine_chunks())))
 
 
 def _fenced(moved: str) -> str:
-    """Return the token to write, which for the progress row raises when the ledger moved."""
+    """Return SQL for the token to write; for the progress row it raises an error if the ledger moved."""
     return f"CASE WHEN s.id = '{tables.PROGRESS}' AND {moved} THEN {MOVED} ELSE s.token END"
 
 
@@ -170,5 +172,5 @@ def _merge_sql(ledger: str, columns: list[str], token: str, ids: Sequence[str] |
 
 
 def _can_be_named(ids: Sequence[str]) -> bool:
-    """Tell whether a statement may name ids: they are few, and nothing in them means something else in a statement."""
+    """Tell whether a statement may list the ids: they are few, and have no characters with a meaning in SQL."""
     return len(ids) <= BY_ID and not any(sign in one for one in ids for sign in ("${", "'", "\\"))

@@ -1,11 +1,11 @@
-"""The Spark engine: the depot's change feed as a stream, and commits by Spark. Public APIs only.
+"""The Spark engine: it streams the depot's change feed and commits with Spark, through public APIs only.
 
-Inside `foreachBatch` everything happens on the session of the batch, which is a clone of the one that started the
-stream: a MERGE through the parent would not see its settings. On Spark Connect `foreachBatch` runs in a process of the
-server; what it did is read from the ledger's history.
+Inside `foreachBatch` everything uses the session of the batch, which is a clone of the one that started the stream: a
+MERGE through the parent would not see its settings. On Spark Connect `foreachBatch` runs in a process of the server, so
+its results are read from the ledger's history.
 
-Tables are paths or catalog names, and Spark writes all of them. The log of one on a disk of this machine is read with
-delta-rs, which takes milliseconds; elsewhere Spark is asked.
+Tables are paths or catalog names, and Spark writes all of them. The log of a table on a local disk is read with
+delta-rs, which takes milliseconds; other logs are read with Spark.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from windrow.engine.choice import LITTLE_BYTES, MERGE, OVERWRITE, fits_driver, r
 from windrow.engine.conversion import Conversion
 from windrow.engine.embedded.engine import added_rows, without_feed
 from windrow.engine.protocol import Input, Live, Merged, no_messages
-from windrow.engine.result import MicrobatchResult, Rows, process_here
+from windrow.engine.result import MicrobatchResult, Rows, needed, process_on_driver
 from windrow.engine.spark.commit import BEYOND, SparkCommit
 from windrow.engine.spark.errors import BAD_VALUE, translated
 from windrow.engine.spark.executors import ExecutorInput, process_on_executors
@@ -47,11 +47,11 @@ from windrow.errors import ExpressionError, FileRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model import tables
 from windrow.model.commits import CHANGE, FEED_COLUMNS
-from windrow.model.step import BatchFilter, Task
+from windrow.model.step import Task
 
 ASKING = "windrow-asks-whether-delta-skips-this"
 # guard: commits-not-cut
-EVERY_FILE = 2_147_483_647  # a rate limit would split commits, and what is read by version would lose the second half
+EVERY_FILE = 2_147_483_647  # a rate limit would split commits, and reading by version would lose the second half
 
 
 class SparkEngine(SparkTables):
@@ -65,16 +65,16 @@ class SparkEngine(SparkTables):
             table = self._log(_file(file)).table() if format_ == "delta" else None
             reader = self._root.read.format(format_)
             frame = (reader if table is None else reader.option("versionAsOf", table.version)).load(_file(file))
-        except Exception as error:  # what the reader of a format raises comes through as it is
+        except Exception as error:  # the reader of a format may raise anything
             raise FileRefused(
                 f"{file} cannot be read as {format_}: {first_line(error)}", "Check the file and --format."
             ) from error
         return Input(file, format_, plain(frame.limit(0).toArrow()).schema, table, frame)
 
     def transaction(self, application: str, upto: int) -> int | None:
-        """Return the version that the depot's log recorded for a transaction id; elsewhere than locally `upto` at most.
+        """Return the last version recorded in the depot's log for a transaction id; not locally, at most `upto`.
 
-        There Delta tells which versions it would skip: as many questions as `upto` has binary digits.
+        There a binary search asks Delta which versions it would skip.
         """
         path = self._path(self._depot)
         if path is not None:
@@ -83,9 +83,9 @@ class SparkEngine(SparkTables):
         return below - 1 if below else None
 
     def _skips(self, transaction: tuple[str, int]) -> bool:
-        """Ask Delta whether it skips an append with this transaction id, by one that cannot succeed.
+        """Find out whether Delta skips an append with this transaction id, by an append that cannot succeed.
 
-        Delta looks at the id first. Then the driver refuses the codec, before any task; the row would fail as well.
+        Delta checks the id first. Then the driver refuses the codec before any task starts; the row would fail too.
         """
         row = self._root.range(1).select(F.raise_error(F.lit(ASKING)).cast("string").alias("source"))
         try:
@@ -130,7 +130,7 @@ class SparkEngine(SparkTables):
         return appended
 
     def _rows(self, given: Input, after: int | None) -> DataFrame:
-        """Return the rows of an input; of a Delta table that was ingested before only the inserted ones since."""
+        """Return the rows of an input; with `after`, only the rows that a Delta table added after this version."""
         if after is None:
             return cast("DataFrame", given.handle)
         upto = cast("Table", given.table).version
@@ -144,9 +144,9 @@ class SparkEngine(SparkTables):
         return feed.drop(*FEED_COLUMNS)
 
     def live(self) -> Live:
-        """Read the control rows of the latest version; what is open is read when it is asked for.
+        """Read the control rows of the latest version; the open rows are read later, on demand.
 
-        They are known after a commit of this engine, and once they were read, as long as nobody made another one.
+        After a commit of this engine, and after a read, they are known until somebody else commits.
         """
         latest = self._log(self._ledger).latest()
         if latest is None:
@@ -169,10 +169,10 @@ class SparkEngine(SparkTables):
         return live
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> pa.Table | None:
-        """Stream what the depot added after `after`, with a fresh checkpoint: the ledger is the checkpoint."""
+        """Stream the versions after `after` with a fresh checkpoint, because the ledger is the real checkpoint."""
         self._keep_read(after, upto)
         commits = self._log(self._depot).commits(after)
-        added(commits, after, upto)  # raises before the stream does when a version is gone
+        added(commits, after, upto)  # raises before the stream does if a version is gone
         take = Take(self, after + 1, handle)
         feed = (
             self._root.readStream.format("delta")
@@ -193,7 +193,7 @@ class SparkEngine(SparkTables):
         return self._history(after) if self.remote else None
 
     def take(self, frame: DataFrame, begin: int, handle: Callable[[Arrivals], None]) -> int:
-        """Handle one frame of the stream on its own session; return where the next frame begins."""
+        """Handle one frame of the stream on the frame's session; return the version at which the next one begins."""
         self._session = frame.sparkSession
         try:
             table = self.depot()
@@ -217,18 +217,19 @@ class SparkEngine(SparkTables):
         return arrivals.last + 1
 
     def _history(self, after: int) -> pa.Table:
-        """Return the history of the microbatches that read the depot beyond `after`."""
+        """Return the history of the microbatches that read depot versions after `after`."""
         rows = self._session.sql(
             f"SELECT * FROM {reference(self._ledger)} "
             f"WHERE state = 'microbatch' AND kind = 'data' AND depot_version > {after:d} ORDER BY microbatch"
         )
         return plain(rows.select([name for name, _ in tables.HISTORY]).toArrow())
 
-    def process(self, task: Task, arrived: Slice | None, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
-        """Run a task over what arrived, if anything did, and the open batches that are wanted: `choice.py` says where.
+    def process(self, task: Task, arrived: Slice | None, live: Live) -> MicrobatchResult:
+        """Run a task over the messages that arrived (None: a tick) and the open batches that it needs.
 
-        `wanted` is None for all of them.
+        `choice.py` says whether the driver runs it or the executors.
         """
+        wanted = needed(task, arrived)
         here = arrived is None or arrived.path == "driver"
         messages, totals, opened = _rows(arrived), live.totals, live.open
         asked = None if wanted is None or reads_all(totals, messages) else wanted
@@ -237,27 +238,27 @@ class SparkEngine(SparkTables):
         if here and not fits and asked is not None and isinstance(opened, SparkOpen):
             fits = fits_driver(messages, opened.counted(asked).total[1], most)
         if here and fits:
-            return replace(process_here(task, arrived, live, asked), whole=asked is None)
+            return replace(process_on_driver(task, arrived, live, asked), whole=asked is None)
         return process_on_executors(task, self.executor_input(arrived, live.schema, task.microbatch), live, asked)
 
     def executor_input(self, arrived: Slice | None, schema: pa.Schema, microbatch: int) -> ExecutorInput:
-        """Return what arrived as frames, for the ledger with some columns."""
+        """Return the arrived messages and other rows as frames, for a ledger with columns `schema`."""
         if arrived is not None and arrived.path == "executors":
             there = cast("FramesArrived", arrived)
-            return ExecutorInput(there.frame, there.rows, there.frames_beside(microbatch, schema))
+            return ExecutorInput(there.frame, there.rows, there.extra_frames(microbatch, schema))
         messages = no_messages(schema) if arrived is None else arrived.table()
-        beside = [] if arrived is None else [rows for rows in arrived.beside(microbatch, schema) if rows.num_rows]
-        frames = [frame_of(self._session, rows) for rows in beside]
+        extra = [] if arrived is None else arrived.extra_rows(microbatch, schema)
+        frames = [frame_of(self._session, rows) for rows in extra if rows.num_rows]
         return ExecutorInput(frame_of(self._session, messages), messages.num_rows, frames)
 
     def commit_form(self, processed: MicrobatchResult) -> str:
-        """Return how `merge` will commit what was processed: an overwrite writes all that is open, so it was read."""
+        """Return how `merge` will commit: an overwrite rewrites all open batches, so they must have been read."""
         if self._takes_settings is None:
             self._takes_settings = takes(self._session, BEYOND)
         return OVERWRITE if processed.whole and self._takes_settings else MERGE
 
     def merge(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
-        """Commit what was processed in one transaction of Spark, fenced by the token."""
+        """Commit the result in one Spark transaction, fenced by the token."""
         self._known = None
         try:
             # guard: spark-commit-lock
@@ -270,12 +271,12 @@ class SparkEngine(SparkTables):
         return merged
 
     def commit(self, live: Live, token: str, note: str, form: str) -> SparkCommit:
-        """Return how to commit what follows from the live rows."""
+        """Return the commit that replaces these live rows."""
         return SparkCommit(self._session, self._ledger, live, token, note, form)
 
 
 class FramesArrived(Slice, Protocol):
-    """A slice whose messages the executors have."""
+    """A slice whose messages are on the executors."""
 
     @property
     def frame(self) -> DataFrame:
@@ -283,10 +284,10 @@ class FramesArrived(Slice, Protocol):
 
     @property
     def rows(self) -> int:
-        """Return how many there are."""
+        """Return the number of messages."""
 
-    def frames_beside(self, microbatch: int, schema: pa.Schema) -> list[DataFrame]:
-        """Return the ledger rows that come of a raw depot beside messages, with `known`."""
+    def extra_frames(self, microbatch: int, schema: pa.Schema) -> list[DataFrame]:
+        """Return the other ledger rows that a raw depot gives, with `known`."""
 
 
 def _rows(arrived: Slice | None) -> int:
@@ -299,7 +300,7 @@ def _rows(arrived: Slice | None) -> int:
 
 
 def _after(live: Live, rows: Rows, control: pa.Table) -> Live | None:
-    """Return the live rows after a commit, None where the driver does not know them."""
+    """Return the live rows after a commit, None if the driver does not know them."""
     here, opened, names = isinstance(rows, pa.Table), live.open, control.schema.names
     if not isinstance(opened, SparkOpen) or tables.is_of_topology(names) or (tables.is_over_raw(names) and not here):
         return None
@@ -319,10 +320,10 @@ def _after(live: Live, rows: Rows, control: pa.Table) -> Live | None:
     return Live(pa.concat_tables([stay(live.rows), new.filter(is_control)]).combine_chunks(), next_open, version)
 
 
-# Expressions give the same values whatever the session is set to: what they read without a zone is UTC.
+# Expressions give the same values whatever the session's settings; times without a zone are UTC.
 ALIKE = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
 
 
 def _file(path: str) -> str:
-    """Return a path of an input as Spark wants it: its own working directory may be another one."""
+    """Return the absolute path of an input, because Spark may have another working directory."""
     return path if "://" in path else str(Path(path).resolve())

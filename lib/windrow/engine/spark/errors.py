@@ -1,4 +1,4 @@
-"""What Spark raises, as errors of our own where it has a meaning for us."""
+"""Translate Spark's errors into Windrow's."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ ABSENT = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 
 
 def translated(error: Exception) -> Exception:
-    """MicrobatchInput what Spark raised into our own error where it has a meaning for us."""
+    """Return Windrow's error for an error of Spark, or the same error if there is none."""
     text = str(error)
     absent = ABSENT.search(text) if isinstance(error, PythonException) else None
     if absent:
         return EngineUnavailable(
-            f"the Python of Spark's executors has no {absent[1]!r}",
-            "Install Windrow on every machine, and name the Python that has it: --conf spark.pyspark.python=/its/path.",
+            f"the Python of Spark's executors has no module {absent[1]!r}",
+            "Install Windrow on every machine, and set its Python: --conf spark.pyspark.python=/path/to/python.",
         )
     if BAD_VALUE in text:
         return ExpressionError(
             f"[depot.columns] cannot take a value of the depot: {first_line(error)}",
-            "Nothing was read of it. Use try_cast, try_to_timestamp and the like: a message with NULL is rejected.",
+            "Nothing was written. Use try_cast, try_to_timestamp and the like: a message with NULL is rejected.",
         )
     if any(code in text for code in MOVED):
         return LedgerMoved(
@@ -42,7 +42,7 @@ def translated(error: Exception) -> Exception:
     if any(code in text for code in UNREADABLE):
         return DepotUnreadable(
             f"the depot's change feed cannot be read: {first_line(error)}",
-            'Bring their log and files back; or begin a new ledger (--ledger) with start_from = "version:N", where '
-            "`windrow doctor` says from which version on the depot can be read.",
+            'Bring back its log and files; or begin a new ledger (--ledger) with start_from = "version:N". '
+            "`windrow doctor` shows the first version that can be read.",
         )
     return error

@@ -1,7 +1,7 @@
-"""A microbatch on Spark's executors: messages and open batches meet there by stream, and the rows stay there.
+"""Process a microbatch on Spark's executors, which join messages and open batches by stream.
 
-Nothing but counts and clocks comes to the driver. Each task runs the same pure step that the driver runs, over some of
-the streams, and returns the open batches that do not change as well: whoever commits needs no look at them.
+The rows stay on the executors; only counts and clocks come to the driver. Each Spark task runs the same pure step as
+the driver, over some of the streams. It also returns the unchanged open batches, so the commit need not read them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from windrow.model.soundness import require_batches
 from windrow.model.step import CHANGED, BatchFilter, Task
 
 ROWS_OF_A_PARTITION = 200_000
-IN_ORDER = 2_000_000  # messages and open messages, from which on streams are put in order
+IN_ORDER = 2_000_000  # messages, new and open; from here on streams are sorted
 Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
@@ -45,12 +45,12 @@ class ExecutorsSlice:
 
     @classmethod
     def of(cls, messages: DataFrame, expected: Mapping[int, int | None], rows: int) -> ExecutorsSlice:
-        """Return the slice of messages; those of a depot without sources are of the source that has no name."""
+        """Return the slice of messages; without a column `source`, they belong to the default source."""
         source = message_columns.DEFAULTS["source"]
         known = messages if "source" in messages.columns else messages.withColumn("source", F.lit(source))
         return cls(known, expected, rows)
 
-    def formatted(self, partial: pa.Table) -> ExecutorsSlice:
+    def parse(self, partial: pa.Table) -> ExecutorsSlice:
         """Return itself: these are messages."""
         return self
 
@@ -60,7 +60,7 @@ class ExecutorsSlice:
         return message_columns.combine(plain(parts.toArrow()).cast(message_columns.SUMMARY))
 
     def streams(self) -> None:
-        """Tell that the driver does not know them."""
+        """Return None: only the executors know the streams."""
 
     def table(self) -> pa.Table:
         """Bring the messages to the driver."""
@@ -68,7 +68,7 @@ class ExecutorsSlice:
         require_text(arrived)
         return arrived
 
-    def beside(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
+    def extra_rows(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
         """Return nothing: all there is are messages."""
         return []
 
@@ -77,22 +77,22 @@ class ExecutorsSlice:
         """Return the messages."""
         return self.messages
 
-    def frames_beside(self, microbatch: int, schema: pa.Schema) -> list[DataFrame]:
+    def extra_frames(self, microbatch: int, schema: pa.Schema) -> list[DataFrame]:
         """Return nothing: all there is are messages."""
         return []
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorInput:
-    """What the executors process: messages, how many, and what comes of a raw depot beside them."""
+    """What the executors process: the messages, their number, and the other ledger rows that a raw depot gives."""
 
     messages: DataFrame
     rows: int
-    beside: list[DataFrame]
+    extra: list[DataFrame]
 
 
 def process_on_executors(task: Task, given: ExecutorInput, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
-    """Run a task over what arrived and the open batches that are wanted (None: all)."""
+    """Run a task over the messages that arrived and the open batches that match (None: all)."""
     opened = _on_executors(live, given)
     streams = given.messages.select("source", "key")
     totals = live.totals
@@ -103,7 +103,7 @@ def process_on_executors(task: Task, given: ExecutorInput, live: Live, wanted: B
     batches = opened.frame(wanted, streams)
     size = given.rows + read.total[1]
     rows = _stepped(task, given.messages, batches, live.schema, size)
-    for frame in given.beside:
+    for frame in given.extra:
         rows = rows.unionByName(frame.withColumn(CHANGED, F.lit(True)))
     held = kept(rows)
     counts, left = _counted(held)
@@ -113,24 +113,24 @@ def process_on_executors(task: Task, given: ExecutorInput, live: Live, wanted: B
 
 
 def _on_executors(live: Live, given: ExecutorInput) -> SparkOpen:
-    """Return the open batches for the executors; those of a dry run are in memory."""
+    """Return the open batches for the executors; a dry run has them in memory."""
     if isinstance(live.open, SparkOpen):
         return live.open
     return SparkOpen(given.messages.sparkSession, "", 0, live.schema, live.open.wanted(None))
 
 
 def _stepped(task: Task, messages: DataFrame, batches: DataFrame, schema: pa.Schema, size: int) -> DataFrame:
-    """Return what the task makes of each partition of the streams."""
+    """Return the rows that the task gives for each partition of the streams."""
     both, parts = _together(messages, batches), max(2, 1 + size // ROWS_OF_A_PARTITION)
     columns = from_arrow_schema(schema.append(pa.field("known", pa.bool_())).append(pa.field(CHANGED, pa.bool_())))
     if size < IN_ORDER:
         return both.repartition(parts, "source", "key").mapInArrow(_processing(task, schema), columns)
     rows = both.repartitionByRange(parts, "source", "key").mapInArrow(_processing(task, schema), columns)
-    return rows.sortWithinPartitions("state", "id")  # a file then holds a range of ids, which Delta knows
+    return rows.sortWithinPartitions("state", "id")  # so each file holds a range of ids, by which Delta can skip it
 
 
 def _counted(rows: DataFrame) -> tuple[Counts, OpenBatches]:
-    """Count the rows to write, and what is open afterwards, in one aggregate."""
+    """Count the rows to write and the batches that are open afterwards, in one aggregate."""
     source = F.when(F.col("state") == tables.OPEN, F.col("source")).alias("source")
     summed = [F.count("*"), F.sum("message_count"), F.sum("bytes"), F.min("window_end")]
     groups = plain(rows.groupBy("state", "known", CHANGED, "reason", source).agg(*summed).toArrow())
@@ -143,9 +143,9 @@ def _counted(rows: DataFrame) -> tuple[Counts, OpenBatches]:
 
 
 def kept(rows: DataFrame) -> DataFrame:
-    """Keep rows on the executors until the commit, because counting and writing would compute them twice.
+    """Keep rows on the executors until the commit, so that they are not computed twice, for counting and writing.
 
-    Where nothing can be kept, as on serverless, they are computed again when needed.
+    Serverless cannot keep them and computes them again.
     """
     try:
         return rows.localCheckpoint()
@@ -156,10 +156,10 @@ def kept(rows: DataFrame) -> DataFrame:
 
 
 def _together(messages: DataFrame, batches: DataFrame) -> DataFrame:
-    """Return one frame of messages and open batches, each with the stream that it belongs to, and NULL for the other.
+    """Return one frame of messages and open batches with `source` and `key`; either struct is NULL in the other's rows.
 
-    Lists stand beside the struct and are empty in rows of messages: Spark looks at the size of a batch after each row,
-    and goes through all NULL lists of the batch to do so.
+    The lists of messages are outside the struct and empty in rows of messages: Spark computes the size of an Arrow
+    batch after each row, and goes through all its NULL lists to do so.
     """
     message = F.struct(*[F.col(name) for name in messages.columns]).alias("message")
     batch = F.struct(*[F.col(name) for name in batches.columns if name != "messages"]).alias("batch")
@@ -196,9 +196,9 @@ def _processing(task: Task, schema: pa.Schema) -> Batches:
 
 def _batches(both: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the open batches of `_together`, with all columns of the ledger."""
-    batch, beside = plain(_unpacked(both, "batch")), plain(both.filter(pc.is_valid(both["batch"])))
-    told = {"messages": beside["messages"]} | {name: batch[name] for name in batch.column_names}
-    columns: dict[str, object] = {name: column.cast(schema.field(name).type) for name, column in told.items()}
+    batch, rows = plain(_unpacked(both, "batch")), plain(both.filter(pc.is_valid(both["batch"])))
+    found = {"messages": rows["messages"]} | {name: batch[name] for name in batch.column_names}
+    columns: dict[str, object] = {name: column.cast(schema.field(name).type) for name, column in found.items()}
     return tables.rows(schema, columns, batch.num_rows)
 
 

@@ -1,4 +1,4 @@
-"""Arrow tables as Spark frames, whole; and frames that are kept."""
+"""Turn Arrow tables into Spark frames without losing rows, and persist frames."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-LARGE = 10_000  # rows, from which a chunk is worth a task
+LARGE = 10_000  # rows of a chunk that is worth a Spark task
 
 
 def frame_of(session: SparkSession, table: pa.Table) -> DataFrame:
     """Return the rows of a table as a frame.
 
-    Spark loses the rows after an empty chunk, so there is none; it refuses nested columns without any, and Spark
-    Connect tables without rows, so for these the types are given.
+    Spark loses the rows after an empty chunk, so empty chunks are removed. It refuses nested columns without chunks,
+    and Spark Connect refuses tables without rows, so an empty table is created with explicit types.
     """
     if table.num_rows == 0:
         return session.createDataFrame(table.schema.empty_table(), from_arrow_schema(table.schema))
@@ -28,7 +28,7 @@ def frame_of(session: SparkSession, table: pa.Table) -> DataFrame:
 
 
 def _in_large_chunks(table: pa.Table) -> pa.Table:
-    """Return the rows with what lies in large chunks as it lies, and all others in one chunk behind."""
+    """Return the rows with large chunks unchanged, followed by one chunk of all others."""
     batches = table.to_batches()
     small = [batch for batch in batches if batch.num_rows < LARGE]
     together = pa.Table.from_batches(small, table.schema).combine_chunks()
@@ -36,22 +36,22 @@ def _in_large_chunks(table: pa.Table) -> pa.Table:
 
 
 class Kept:
-    """A frame that is kept on the disks of the executors, where Spark does that, until another one is or none."""
+    """Persists one frame at a time on the executors' disks, if Spark supports that."""
 
     def __init__(self) -> None:
-        """Keep none."""
+        """Start without a frame."""
         self._frame: DataFrame | None = None
 
     def keep(self, frame: DataFrame) -> DataFrame:
-        """Keep a frame, and no other any longer."""
+        """Persist a frame and release the previous one."""
         self.release()
-        with suppress(PySparkException):  # serverless keeps nothing
+        with suppress(PySparkException):  # serverless cannot persist
             frame.persist(StorageLevel.DISK_ONLY)
             self._frame = frame
         return frame
 
     def release(self) -> None:
-        """Let go what is kept."""
+        """Release the frame."""
         frame, self._frame = self._frame, None
         if frame is not None:
             with suppress(PySparkException):

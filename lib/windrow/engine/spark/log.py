@@ -1,4 +1,4 @@
-"""Delta's log of a table, asked of Spark: for tables whose storage only Spark can reach."""
+"""Read Delta's log of a table with Spark, for storage that only Spark can reach."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ class SparkLog:
         """Return what the log says of its commits in order, from version `since` on, up to `upto` or later."""
         columns = ("version", "unix_micros(timestamp) AS timestamp", "operation", "operationMetrics")
         limit = None if since is None else max(self._history("version", limit=1)[0]["version"] - since + 1, 1)
-        # Without the time, which for Spark is when the log's file was written, so that a copy of the table has another.
+        # The fingerprint leaves out the time: Spark reports that of the log's file, which differs in a copied table.
         return commits(self._history(*columns, limit=limit), int, ("operation", "operationMetrics"), "spark")
 
     def _history(self, *columns: str, limit: int | None = None) -> list[dict[str, Any]]:
-        """Return the latest commits, the last first. Without a limit Delta reads the whole log."""
+        """Return the latest commits, newest first. Without a limit Delta reads the whole log."""
         statement = f"DESCRIBE HISTORY {self.reference}" + (f" LIMIT {limit:d}" if limit else "")
         return [commit.asDict() for commit in self.session.sql(statement).selectExpr(*columns).collect()]
 
 
 def detail(session: SparkSession, reference: str) -> dict[str, Any] | None:
-    """Return `id`, `location` and `properties` of a table, None when there is none.
+    """Return `id`, `location` and `properties` of a table, None if it does not exist.
 
     Raises TableRefused for a table that is not Delta.
     """
@@ -75,7 +75,7 @@ def detail(session: SparkSession, reference: str) -> dict[str, Any] | None:
             return None
         raise
     if found["format"].lower() != "delta":
-        raise TableRefused(f"{reference} is a table of format {found['format']}", "Only a Delta table can be used.")
+        raise TableRefused(f"{reference} is a table of format {found['format']}", "Use a Delta table.")
     return found
 
 

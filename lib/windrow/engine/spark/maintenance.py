@@ -1,4 +1,4 @@
-"""Looking after a table with Spark SQL: for tables whose storage only Spark can reach."""
+"""Maintain a table with Spark SQL, for storage that only Spark can reach."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LATEST = 1_000  # commits; Delta reads each of them from the log
 
 @dataclass(frozen=True, slots=True)
 class SparkMaintenance:
-    """Looks after a table that Spark knows by `reference`, such as ``delta.`path` ``; `lock` is held meanwhile."""
+    """Maintains the table with the SQL name `reference`, such as ``delta.`path` ``, while it holds `lock`."""
 
     session: SparkSession
     reference: str
@@ -29,10 +29,10 @@ class SparkMaintenance:
     lock: Callable[[], AbstractContextManager[None]]
 
     def obstacle(self) -> None:
-        """Say nothing: what Spark writes it can look after."""
+        """Return None: Spark can maintain every table that it can write."""
 
     def reached(self, before: int, depot_id: str) -> int:
-        """Return up to which version of a depot a ledger had read it at a time (microseconds), -1 for not at all."""
+        """Return the depot version up to which this ledger had read at time `before` (microseconds), -1 for none."""
         columns = self.session.table(self.reference).columns
         started = f"unix_micros({'h.' if is_of_topology(columns) else ''}started_at)"
         return reached_of(self._rows(reached(columns, self.reference, started, before)), depot_id)
@@ -47,12 +47,12 @@ class SparkMaintenance:
         return found
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Set properties in a commit of its own."""
+        """Set properties in a separate commit."""
         pairs = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
         self._rows(f"ALTER TABLE {self.reference} SET TBLPROPERTIES ({pairs})")
 
     def compact(self, state: str | None, dry_run: bool, below: int | None = None) -> Compacted | None:
-        """Make large files of small ones; what a dry run would do, Spark does not say."""
+        """Merge small files; None for a dry run, which Spark does not support."""
         if dry_run:
             return None
         where = "" if state is None else f" WHERE state = '{state}'"
@@ -62,9 +62,9 @@ class SparkMaintenance:
         return Compacted(int(metrics["numFilesRemoved"]), int(metrics["numFilesAdded"]))
 
     def compacted_at(self, since: int) -> int | None:
-        """Return when files were last put together, None when not since then (microseconds), or long ago."""
-        told = ("operation", "unix_micros(timestamp) AS committed_at")
-        commits = self._rows(f"DESCRIBE HISTORY {self.reference} LIMIT {LATEST:d}", *told)
+        """Return the time of the last compaction (microseconds), None if not since `since` or many commits ago."""
+        columns = ("operation", "unix_micros(timestamp) AS committed_at")
+        commits = self._rows(f"DESCRIBE HISTORY {self.reference} LIMIT {LATEST:d}", *columns)
         found = [int(commit["committed_at"]) for commit in commits if commit["operation"] == "OPTIMIZE"]
         return max((at for at in found if at >= since), default=None)
 
@@ -76,7 +76,7 @@ class SparkMaintenance:
         return sum("." in row["path"].rpartition("/")[2] for row in found)  # the others are directories
 
     def logged_at(self, version: int) -> None:
-        """Say nothing: the time of a commit that Spark reports is that of its file."""
+        """Return None: the commit time that Spark reports is already that of the log file."""
 
     def trim_log(self) -> None:
         """Do nothing: Spark's Delta writes a checkpoint every ten commits and trims the log with it."""

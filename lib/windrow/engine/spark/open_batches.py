@@ -1,8 +1,7 @@
-"""The open batches of a ledger as Spark has them: a frame of one table version, of which the driver gets what fits.
+"""Read the open batches of a ledger with Spark, all of one table version.
 
-A microbatch that needs only some of them says so (`BatchFilter`): those of its streams, and those whose windows have
-ended. That becomes a join with small frames of streams and clocks, and before it a condition on ids and times of which
-Delta knows for each file whether it can hold.
+A `BatchFilter` selects the batches of the streams with messages and those whose windows have ended. Spark joins the
+batches with small frames of streams and clocks. Before the join, a condition on ids and times lets Delta skip files.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ from windrow.model.messages import microseconds, times
 from windrow.model.open_batches import SCHEMA, OpenBatches
 from windrow.model.step import BatchFilter
 
-# What somebody has cached of a table answers queries of it, whatever version that was; nobody caches where rows lie.
+# A cached query would answer for any version of a table; no cache has the file path of a row.
 UNCACHED = "_metadata.file_path IS NOT NULL"
 OPEN = f"state = '{tables.OPEN}'"
-RANGES = 50  # of ids that a condition names one by one
+RANGES = 50  # of ids that a condition lists one by one
 
 
 @dataclass(slots=True)
 class SparkOpen:
-    """What is open in the ledger known by `reference`, at a version; `rows` are all of it where the driver has them."""
+    """The open rows of the ledger `reference` at a version; `rows` are all of them if the driver has them."""
 
     session: SparkSession
     reference: str
@@ -46,7 +45,7 @@ class SparkOpen:
     _counted: tuple[BatchFilter, OpenBatches] | None = None
 
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
-        """Bring what is wanted to the driver, all for None; others may come along."""
+        """Bring the open batches that match to the driver, all for None; the result may contain others too."""
         if self.rows is not None:
             return self.rows
         found = self._here(self.frame(wanted))
@@ -65,7 +64,7 @@ class SparkOpen:
         return self._live("*").where(F.col("state") == state)
 
     def ended(self, passed: Floors) -> Floors:
-        """Return the last end of a window that a clock has passed, of the sources that have one."""
+        """Return, by source, the last end of an open window that the source's clock has passed."""
         if self.rows is not None:
             return ended_in(self.rows, passed)
         latest = int(np.max(passed.floor, initial=clock.UNKNOWN))
@@ -74,14 +73,14 @@ class SparkOpen:
         return self._floors(batches.groupBy("source").agg(F.max("window_end")))
 
     def last_event_times(self, passed: Floors) -> Floors:
-        """Return the last event time in the open batches of each source whose windows its clock has not passed."""
+        """Return, by source, the last event time in open batches whose windows the clock has not passed."""
         batches = self._live("source", "window_end", "last_event_time")
         batches = batches.join(self._clocks(passed), "source", "left")
         left = batches.where("passed IS NULL OR window_end > passed")
         return self._floors(left.groupBy("source").agg(F.max("last_event_time")))
 
     def counted(self, wanted: BatchFilter, streams: DataFrame | None = None) -> OpenBatches:
-        """Count what is wanted, by source."""
+        """Count the open batches that match, by source."""
         if self._counted is None or self._counted[0] is not wanted:
             frame = self.frame(wanted, streams)
             sums = [F.count("*"), F.sum("message_count"), F.sum("bytes"), F.min("window_end")]
@@ -90,9 +89,9 @@ class SparkOpen:
         return self._counted[1]
 
     def frame(self, wanted: BatchFilter | None, streams: DataFrame | None = None) -> DataFrame:
-        """Return what is wanted, all for None, in the columns that an open batch fills.
+        """Return the open batches that match, all for None, in the columns that an open batch fills.
 
-        `streams` has `source, key` of what arrived where the driver does not know them.
+        `streams` are the `source, key` of the messages if the driver does not know them.
         """
         batches = self._live(*(["*"] if self._is_of_topology else tables.BATCH))
         if wanted is None:
@@ -113,7 +112,7 @@ class SparkOpen:
         return tables.is_of_topology(self.schema.names)
 
     def _live(self, *columns: str) -> DataFrame:
-        """Return the open rows; control rows are live too, and no open ones."""
+        """Return columns of the open rows, which are the live rows without the control rows."""
         if self.rows is not None:
             return frame_of(self.session, self.rows.select(tables.BATCH)).select(*columns)
         control = ", ".join(map(repr, tables.CONTROL))
@@ -148,7 +147,7 @@ def brought(frame: DataFrame, ledger: str) -> pa.Table:
         raise unreadable(ledger, "ledger", error) from error
 
 
-EARLIEST = times(np.array([-62_135_596_800_000_000]))[0]  # the first that Spark can have: the year 1
+EARLIEST = times(np.array([-62_135_596_800_000_000]))[0]  # the earliest time in Spark: the year 1
 
 
 def _time(microseconds_: int) -> Column:
@@ -156,7 +155,7 @@ def _time(microseconds_: int) -> Column:
 
 
 def _may_hold(streams: pa.Table, passed: Floors) -> Column:
-    """Return a condition that all wanted batches fulfil, in terms of what Delta knows of a file."""
+    """Return a condition that all matching batches meet, on columns with statistics in Delta's log."""
     latest = int(np.max(passed.floor, initial=clock.UNKNOWN))
     ids = tables.identifier(tables.BATCH_ID, streams["source"].combine_chunks(), streams["key"].combine_chunks())
     # guard: open-batches-of-all-keys
@@ -166,7 +165,7 @@ def _may_hold(streams: pa.Table, passed: Floors) -> Column:
 
 
 def _between(first: str, last: str) -> Column:
-    return (F.col("id") >= first) & (F.col("id") < f"{last[:-1]}0")  # 0 is what comes behind the slash
+    return (F.col("id") >= first) & (F.col("id") < f"{last[:-1]}0")  # 0 is the character after the slash
 
 
 def _any(conditions: Iterable[Column]) -> Column:

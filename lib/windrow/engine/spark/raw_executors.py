@@ -1,8 +1,8 @@
-"""A slice of a raw depot on Spark's executors, in two passes, parallel also within one source.
+"""Parse a slice of a raw depot on Spark's executors in two passes, in parallel even within one source.
 
-The first pass summarises chunks where they lie. The driver composes the summaries of each source in order, so it knows
-in which state each chunk begins, and the second pass parses the records that lie in a chunk as a whole. What is left
-beside them, records over the edges of chunks, and sources that are not plain go through the stage on the driver.
+The first pass summarises each chunk. The driver combines the summaries of each source in order, so it knows in which
+state each chunk begins. The second pass parses the records that lie within one chunk. Records that span chunks, and
+sources that are not plain, go through the stage on the driver.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.columnar.arrow import plain
 from windrow.engine.conversion import Conversion
-from windrow.engine.raw_slices import FormattedSlice, RawSlice, beside, refused_rows, require_whole, with_rejected
+from windrow.engine.raw_slices import FormattedSlice, RawSlice, refused_rows, require_whole, staged_rows, with_rejected
 from windrow.engine.spark.executors import Batches, ExecutorsSlice
 from windrow.engine.spark.frames import Kept, frame_of
 from windrow.engine.spark.session_settings import configured
@@ -37,7 +37,7 @@ FEW_ROWS = {"spark.sql.execution.arrow.maxRecordsPerBatch": "4"}  # a chunk has 
 
 @dataclass(frozen=True, slots=True)
 class RawExecutorsSlice:
-    """Whole versions of a raw depot as a Spark frame of `chunks.RAW` and `version`; `kept` is for what is parsed."""
+    """Whole versions of a raw depot as a Spark frame of `chunks.RAW` and `version`; `kept` persists the parsed rows."""
 
     rows: DataFrame
     expected: Mapping[int, int | None]
@@ -45,22 +45,22 @@ class RawExecutorsSlice:
     conversion: Conversion
     kept: Kept
 
-    def formatted(self, partial: pa.Table) -> FormattedExecutorsSlice | FormattedSlice:
-        """Return the messages, on the driver where no source is plain. Raises ShortRead."""
+    def parse(self, partial: pa.Table) -> FormattedExecutorsSlice | FormattedSlice:
+        """Return the messages; the driver parses them if no source is plain. Raises ShortRead."""
         with configured(self.rows.sparkSession, FEW_ROWS):
             counted = _arrow(self.rows.groupBy("version").count()).to_pylist()
             # guard: executors-whole-read
             require_whole({row["version"]: row["count"] for row in counted}, self.expected)
             passes = self._passes(partial)
             if passes is None:
-                return self._on_driver().formatted(partial)
+                return self._on_driver().parse(partial)
             plan, parsed, rests = passes
             rows = _chunks(_arrow(self.rows.where(_for_driver(plan))))
         staged = plan.finish(rests.contents, partial, self.format) + stage(rows, partial, self.format)
         return self._formatted(plan, parsed, staged)
 
     def _passes(self, partial: pa.Table) -> tuple[Plan, DataFrame, Rests] | None:
-        """Go through the chunks twice, and again where records of sources that looked plain turn out too long."""
+        """Make both passes; repeat them without sources that looked plain but have too long records."""
         summaries = _arrow(_mapped(self.rows, _summarising(self.format), SUMMARIES)).cast(SUMMARIES)
         columns, without = self.conversion.columns, frozenset[str]()
         while (plan := Plan.of(summaries, partial, self.format, without)).courses:
@@ -77,7 +77,7 @@ class RawExecutorsSlice:
         return RawSlice(_chunks(_arrow(self.rows)), self.expected, self.format, to_messages)
 
     def _formatted(self, plan: Plan, parsed: DataFrame, staged: Staged) -> FormattedExecutorsSlice:
-        """Return what both passes and the driver found."""
+        """Return the results of both passes and of the driver as one slice."""
         is_bad = F.col("reject").isNotNull()
         counts = [F.count("*").alias("rows"), F.sum("reject.bytes").alias("bytes")]
         groups = _arrow(parsed.where("rest IS NULL").groupBy("version", is_bad.alias("bad")).agg(*counts)).to_pylist()
@@ -95,7 +95,7 @@ class RawExecutorsSlice:
         )
 
     def _records(self, parsed: DataFrame, fields: pa.Table) -> DataFrame:
-        """Return the records of both places, with `VERSION`."""
+        """Return the records of the executors and of the driver, with `VERSION`."""
         columns = self.conversion.columns
         named = [F.col(number_name(number)).alias(name) for number, name in enumerate(columns.names)]
         records = parsed.where("reject IS NULL AND rest IS NULL").select(*named, F.col("version").alias(VERSION))
@@ -107,9 +107,9 @@ class RawExecutorsSlice:
 
 @dataclass(frozen=True, slots=True)
 class FormattedExecutorsSlice:
-    """Whole versions of a raw depot as a frame of messages; `rejects` and how many a version has are of the executors.
+    """Whole versions of a raw depot as a frame of messages, with the executors' `rejects` and their number by version.
 
-    `staged` is what came of the rest on the driver.
+    `staged` are the results of the driver.
     """
 
     messages: ExecutorsSlice
@@ -120,32 +120,32 @@ class FormattedExecutorsSlice:
     volume: Volume
     path: str = "executors"
 
-    def formatted(self, partial: pa.Table) -> FormattedExecutorsSlice:
+    def parse(self, partial: pa.Table) -> FormattedExecutorsSlice:
         """Return itself."""
         return self
 
     def summarise(self, latest: int) -> pa.Table:
-        """Return `messages.summarise` of its messages; what was rejected counts as read, and every version does."""
+        """Return `messages.summarise` of its messages; rejected records count as read, and every version appears."""
         rejected = Counter(self.staged.rejects["version"].to_pylist()) + Counter(self.rejected)
         return with_rejected(self.messages.summarise(latest), rejected, self.expected)
 
     def streams(self) -> None:
-        """Tell that the driver does not know them."""
+        """Return None: only the executors know the streams."""
 
     def table(self) -> pa.Table:
         """Bring the messages to the driver."""
         return self.messages.table()
 
-    def beside(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
-        """Bring rejects to the driver, and return them with what came of the rest there."""
+    def extra_rows(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
+        """Bring the executors' rejects to the driver, and return them with the driver's rows."""
         known = schema.append(pa.field("known", pa.bool_()))
         refused = _arrow(_mapped(self.rejects, _refusing(microbatch, schema), known)).cast(known)
-        return [refused, *beside(self.staged, microbatch, schema)]
+        return [refused, *staged_rows(self.staged, microbatch, schema)]
 
-    def frames_beside(self, microbatch: int, schema: pa.Schema) -> list[DataFrame]:
-        """Return the same as frames: rejects stay on the executors."""
+    def extra_frames(self, microbatch: int, schema: pa.Schema) -> list[DataFrame]:
+        """Return the same rows as frames; the rejects stay on the executors."""
         known = schema.append(pa.field("known", pa.bool_()))
-        here = (table for table in beside(self.staged, microbatch, schema) if table.num_rows)
+        here = (table for table in staged_rows(self.staged, microbatch, schema) if table.num_rows)
         session = self.rejects.sparkSession
         return [
             _mapped(self.rejects, _refusing(microbatch, schema), known),
@@ -172,12 +172,12 @@ def _arrow(frame: DataFrame) -> pa.Table:
 
 
 def _chunks(rows: pa.Table) -> pa.Table:
-    """Return rows of a raw depot in their types."""
+    """Return rows of a raw depot, cast to their types."""
     return rows.select(CHUNKS.names).cast(CHUNKS)
 
 
 def _for_driver(plan: Plan) -> Column:
-    """Choose the rows that come to the driver: of sources that are not plain, and those that are no chunk."""
+    """Return a condition for rows that come to the driver: of sources that are not plain, or invalid chunks."""
     chosen = F.col("raw_source").isin(list(plan.others)) | (F.col("sequence") < FIRST)
     for name in REQUIRED:
         chosen = chosen | F.col(name).isNull()

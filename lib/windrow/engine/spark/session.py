@@ -1,4 +1,4 @@
-"""A local Spark session with Delta, for laptops, tests and schedulers; and what a path means to a session."""
+"""Find or start a Spark session with Delta, and tell what a path means to it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SETTINGS = {
 
 
 def find_session(catalog: bool = False) -> SparkSession:
-    """Return the running session, the one that the platform gives, or a local one. Raises EngineUnavailable."""
+    """Return the running session, the platform's session, or a local one. Raises EngineUnavailable."""
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
@@ -47,11 +47,11 @@ def find_session(catalog: bool = False) -> SparkSession:
 
 
 def local_session(application: str = "windrow", master: str = "local[*]", catalog: bool = False) -> SparkSession:
-    """Return the running session, or start a local one. Raises EngineUnavailable when Spark does not start.
+    """Return the running session, or start a local one. Raises EngineUnavailable if Spark does not start.
 
-    Spark's own resolver fetches Delta's jars at the first start. What the JVM writes to its standard error goes to a
-    file, which the error names. With `catalog` the names of tables outlive the process, in the `metastore_db` and
-    `spark-warehouse` of the working directory, as Spark has them unless it is configured otherwise.
+    Spark's resolver fetches Delta's jars at the first start. The JVM's standard error goes to a file, which the error
+    names. With `catalog`, table names outlive the process, in Spark's default `metastore_db` and `spark-warehouse` in
+    the working directory.
     """
     from delta import configure_spark_with_delta_pip
 
@@ -73,7 +73,7 @@ def local_session(application: str = "windrow", master: str = "local[*]", catalo
     except Exception as error:
         raise EngineUnavailable(
             f"Spark did not start: {str(error).splitlines()[0]}",
-            f"What Java said is in {log}. The first start needs Maven Central to fetch Delta's jars.",
+            f"The output of Java is in {log}. The first start needs Maven Central to fetch Delta's jars.",
         ) from error
     session.sparkContext.setLogLevel("ERROR")
     for name in LOUD:
@@ -85,9 +85,9 @@ _BARE: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
 
 
 def bare_is_local(session: SparkSession) -> bool:
-    """Tell whether a path without a scheme means this machine's disk to a session, and not HDFS or the like.
+    """Tell whether a path without a scheme means a local disk to a session, and not HDFS or the like.
 
-    Each session is asked once: by the name under which it misses a path where nothing is.
+    Each session is asked once: its error for a path that does not exist shows the scheme.
     """
     if session not in _BARE:
         missed = ""
@@ -99,13 +99,13 @@ def bare_is_local(session: SparkSession) -> bool:
     return _BARE[session]
 
 
-# They print the whole trace of an error that is raised as well, and that we put into words.
+# These loggers print the whole trace of an error that is raised too, and that we report.
 LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 @contextmanager
 def _output_to(file: Path) -> Iterator[None]:
-    """Let a child process that is started inside write all it says to `file`: Delta's VACUUM prints what it did."""
+    """Redirect the output of a child process started inside to `file`, because Delta's VACUUM prints its results."""
     streams = (sys.stdout, sys.stderr)
     kept = [os.dup(number) for number in (1, 2)]
     for stream in streams:

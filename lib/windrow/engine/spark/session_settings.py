@@ -1,4 +1,4 @@
-"""Settings of a Spark session that hold for one statement."""
+"""Set settings of a Spark session for one statement."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-# Spark's default counts nanoseconds in 96 bits: a time beyond 1677 to 2262, in a rejection, comes back as another one.
+# Spark's default is INT96 nanoseconds, in which a time outside 1677 to 2262 (in a rejection) would be read wrong.
 WHOLE_TIMES = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 
 
-# A small MERGE takes longer to be turned into code, by every task anew, than to be interpreted; and its rows fit into
-# one task, which then writes one file a partition.
+# For a small MERGE, generating code in every task takes longer than interpreting the query. Its rows fit into one task,
+# which then writes one file per partition.
 INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -21,14 +21,14 @@ INTERPRETED = {
     "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false",
 }
 SMALL_BYTES = 4_000_000
-NOTE = "spark.databricks.delta.commitInfo.userMetadata"  # of a commit, for who reads the table's history
+NOTE = "spark.databricks.delta.commitInfo.userMetadata"  # user metadata of a commit, shown in the table's history
 
 
 @contextmanager
 def configured(session: SparkSession, settings: Mapping[str, str | None]) -> Iterator[None]:
-    """Set session settings for one statement (None unsets one), and leave to the session what it had before.
+    """Set session settings for one statement (None unsets one), and restore the previous ones.
 
-    Serverless takes no settings: the statement then runs without them.
+    Serverless takes no settings, so there the statement runs without them.
     """
     before: dict[str, str | None] = {}
     try:
@@ -45,7 +45,7 @@ def configured(session: SparkSession, settings: Mapping[str, str | None]) -> Ite
 
 
 def takes(session: SparkSession, settings: dict[str, str]) -> bool:
-    """Tell whether a session takes settings."""
+    """Tell whether a session accepts these settings."""
     with configured(session, settings):
         return all(session.conf.get(name, None) == value for name, value in settings.items())
 

@@ -1,4 +1,4 @@
-"""The depot's change feed as Spark streams it: the frames of `foreachBatch`, cut into slices of whole versions."""
+"""Cut the frames that Spark streams from the depot's change feed into slices of whole versions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from windrow import errors
 from windrow.columnar.arrow import plain
 from windrow.engine.arrivals import Arrivals, Arrived, Listed
 from windrow.engine.conversion import Conversion
-from windrow.engine.depot_rows import cut_rows, rows_of, version_of
-from windrow.engine.slices import cut, messages_of, refuse_changes
+from windrow.engine.depot_rows import RowsSlice, rows_of
+from windrow.engine.slices import ArrowSlice, messages_of, refuse_changes, version_of
 from windrow.engine.spark.executors import ExecutorsSlice
 from windrow.engine.spark.frames import Kept
 from windrow.errors import WindrowError, first_line
@@ -56,16 +56,20 @@ class SparkArrivals:
         conversion: Conversion,
         kept: ExitStack,
     ) -> SparkArrivals:
-        """Collect the frame once when it is small enough for the driver, else leave it to the executors.
+        """Collect the frame once if it is small enough for the driver, otherwise leave it to the executors.
 
-        `counts` may reach beyond the frame, whose last version is `last`, None when it has no rows. What is kept of
-        frames is let go with `kept`; each slice would otherwise read the whole frame, because `foreachBatch` hands it
-        over as an RDD.
+        `counts` may reach beyond the frame, whose last version is `last` (None if it has no rows). `kept` releases the
+        persisted frames. Without persisting, each slice would read the whole frame, because `foreachBatch` passes it as
+        an RDD.
         """
         known = [count for count in counts.values() if count is not None]
         total = sum(known) if len(known) == len(counts) else frame.count()
         fits = total <= conversion.most_rows(max_driver_messages) and conversion.fits(byte_count)
-        feed = _collected(frame, conversion) if fits and not conversion.spreads(total, max_driver_messages) else None
+        feed = (
+            _collected(frame, conversion)
+            if fits and not conversion.needs_executors(total, max_driver_messages)
+            else None
+        )
         if feed is None:
             kept.enter_context(Kept()).keep(frame)
         last = frame.agg(F.max(VERSION)).collect()[0][0] if feed is None else pc.max(feed[VERSION]).as_py()
@@ -75,7 +79,7 @@ class SparkArrivals:
         return cls(frame, listed, new, byte_count, on_depot_delete, max_driver_messages, last, rows, conversion, parsed)
 
     def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
-        """Return the next slice, or None when all is read."""
+        """Return the next slice, None at the end."""
         left = {at: count for at, count in self.counts.items() if upto is None or at <= upto}
         while versions := self.conversion.next_versions(left, self.byte_count, version, max_messages):
             counts = {at: self.counts[at] for at in versions}
@@ -86,7 +90,7 @@ class SparkArrivals:
         return None
 
     def _slice(self, counts: Mapping[int, int | None]) -> Arrived | None:
-        """Return the versions that have rows; a version whose log says it has rows stays, whatever was read."""
+        """Return the slice of the versions with rows; one that has rows by the log stays in, whatever was read."""
         if self.collected is not None:
             present = set(version_of(self.collected).unique().to_pylist())
             filled = [at for at in counts if counts[at] or at in present]
@@ -96,7 +100,7 @@ class SparkArrivals:
         rows = part.count() if unknown else sum(count or 0 for count in counts.values())
         if rows == 0:
             return None
-        if not self.conversion.spreads(rows, self.max_driver_messages):
+        if not self.conversion.needs_executors(rows, self.max_driver_messages):
             collected = _rows_of(_collected(part, self.conversion), self.on_depot_delete, self.conversion)
             return self._cut(collected, counts, list(counts))
         # guard: executors-depot-unchanged
@@ -111,19 +115,19 @@ class SparkArrivals:
         return RawExecutorsSlice(chunks, counts, self.conversion.format, self.conversion, self.parsed)
 
     def _cut(self, rows: pa.Table, counts: Mapping[int, int | None], versions: list[int]) -> Arrived:
-        """Return the slice of the given versions of what was brought here."""
+        """Return the slice of the given versions from collected rows."""
         conversion = self.conversion
         if conversion.verbatim:
-            return cut_rows(rows, counts, versions)
+            return RowsSlice.cut(rows, counts, versions)
         if conversion.format is None:
-            return cut(rows, counts, versions)
-        from windrow.engine.raw_slices import cut_chunks
+            return ArrowSlice.cut(rows, counts, versions)
+        from windrow.engine.raw_slices import RawSlice
 
-        return cut_chunks(rows, counts, versions, conversion.format, conversion.apply_on(self.frame.sparkSession))
+        return RawSlice.cut(rows, counts, versions, conversion.format, conversion.apply_on(self.frame.sparkSession))
 
 
 def _rows_of(feed: pa.Table, on_depot_delete: str, conversion: Conversion) -> pa.Table:
-    """Return what was inserted: messages, the chunks of a raw depot, or rows as they are."""
+    """Return the inserted messages, chunks of a raw depot, or unchanged rows."""
     if conversion.verbatim:
         return rows_of(feed, feed[CHANGE], on_depot_delete)
     if conversion.format is None:
@@ -134,20 +138,20 @@ def _rows_of(feed: pa.Table, on_depot_delete: str, conversion: Conversion) -> pa
 
 
 def _collected(frame: DataFrame, conversion: Conversion) -> pa.Table:
-    """Bring the rows of a change feed here: whether one was inserted as a bit, which as a text costs like a payload."""
+    """Bring a change feed to the driver, with the change type as a boolean, because text costs as much as a payload."""
     inserted = F.col(CHANGE).isin(*conversion.arriving)
     return plain(frame.withColumn(CHANGE, inserted).drop(COMMITTED_AT).toArrow())
 
 
 class Take:
-    """What `foreachBatch` calls. On Spark Connect it runs in a process of the server, with copies of all it holds.
+    """The function that `foreachBatch` calls. On Spark Connect a copy of it runs in a process of the server.
 
-    `failure` is the error of a call in this process. One in another process comes back as the text of the stream's
-    error, in which `failure_in` finds it.
+    `failure` is the error of a call in this process. An error in another process comes back in the text of the stream's
+    error, where `failure_in` finds it.
     """
 
     def __init__(self, engine: SparkEngine, begin: int, handle: Callable[[Arrivals], None]) -> None:
-        """Begin with depot version `begin`."""
+        """Handle frames from depot version `begin` on."""
         self._engine, self._begin, self._handle = engine, begin, handle
         self.failure: Exception | None = None
 
@@ -164,12 +168,12 @@ MARK = re.compile(r"<windrow>(.*?)</windrow>", re.DOTALL)
 
 
 def _marked(error: Exception) -> str:
-    said = (error.message, error.hint) if isinstance(error, WindrowError) else (first_line(error), "")
-    return f"<windrow>{json.dumps([type(error).__name__, *said])}</windrow>"
+    words = (error.message, error.hint) if isinstance(error, WindrowError) else (first_line(error), "")
+    return f"<windrow>{json.dumps([type(error).__name__, *words])}</windrow>"
 
 
 def failure_in(text: str) -> Exception | None:
-    """Return the error that a stream's error tells of, None when it was not ours to mark."""
+    """Return the error that `Take` put into the text of a stream's error, None if there is none."""
     found = MARK.search(text)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""The two tables of the Spark engine: where they lie, their logs, how they are made, and who looks after them."""
+"""Locate, create and maintain the two tables of the Spark engine, and read their logs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from windrow.engine.spark.session_settings import NOTE, configured
 from windrow.model import chunks, tables
 from windrow.settings.settings import Settings
 
-ON_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"  # there a path without a scheme is none of the local disk
+ON_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"  # there a path without a scheme is not on the local disk
 
 
 class SparkTables(DepotAndLedger):
@@ -41,7 +41,7 @@ class SparkTables(DepotAndLedger):
     ) -> None:
         """Use `session`, or the one of the platform, or start a local one.
 
-        With `rows` a depot that holds no messages is read as its rows are; `views` gives those of a topology.
+        With `rows`, the rows of a depot without messages are read unchanged; `views` gives the views of a topology.
         """
         if session is None:
             session = find_session(catalog=is_name(settings.depot) or is_name(settings.ledger))
@@ -55,7 +55,7 @@ class SparkTables(DepotAndLedger):
         self._takes_settings: bool | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the sessions behind: in another process the batch brings its own."""
+        """Drop the sessions: in another process the batch brings its session."""
         return self.__dict__ | {"_root": None, "_session": None, "_known": None}
 
     @property
@@ -65,7 +65,7 @@ class SparkTables(DepotAndLedger):
 
     @property
     def session_at_work(self) -> SparkSession:
-        """Return the session of the batch that is handled, else the one on which streams start."""
+        """Return the session of the current batch, or the one on which streams start."""
         return self._session
 
     def create_depot(self, payload: pa.DataType, keep: str) -> None:
@@ -87,7 +87,7 @@ class SparkTables(DepotAndLedger):
         self.create_views()
 
     def create_views(self, missing: bool = False) -> list[str]:
-        """Create the views over a catalog ledger, or only those `missing`, and return their names; a path has none."""
+        """Create the views over a catalog ledger, or only the `missing` ones; return the names, none for a path."""
         if not is_name(self._ledger):
             return []
         return catalog.create_views(self._session, self._ledger, self._settings.views, self._views, missing)
@@ -99,15 +99,15 @@ class SparkTables(DepotAndLedger):
         self.create_views()
 
     def path_of(self, table: str) -> str | None:
-        """Return where the files of `depot` or `ledger` lie, which commands without Spark need to know."""
+        """Return the path of `depot` or `ledger` for commands without Spark, None if the table does not exist."""
         location = self._depot if table == "depot" else self._ledger
         if is_name(location):
             found = detail(self._session, reference(location))
             location = found["location"] if found else ""
         return str(local_path(location) or location) if location else None
 
-    def upkeep(self, table: str, location: str | None = None) -> TableMaintenance:
-        """Return what looks after the files of a table: delta-rs on a disk of this machine, if it can."""
+    def table_maintenance(self, table: str, location: str | None = None) -> TableMaintenance:
+        """Return the maintenance of a table: with delta-rs on a local disk if it can, else with Spark."""
         location = location or (self._depot if table == "depot" else self._ledger)
         path = self._path(location)
         if path is not None and DeltaRsMaintenance(str(path), table).obstacle() is None:
@@ -115,7 +115,7 @@ class SparkTables(DepotAndLedger):
         return SparkMaintenance(self._session, reference(location), table, lambda: self._lock(location))
 
     def _create(self, location: str, rows: pa.Table, keep: str, comment: str, by: str = "") -> None:
-        """Create a table with its first rows unless it exists. Raises TableRefused where something else lies."""
+        """Create a table with its first rows unless it exists. Raises TableRefused if the directory has other files."""
         path, properties = self._path(location), tables.PROPERTIES | tables.retention(keep)
         noted = {NOTE: json.dumps({"token": rows["token"][0].as_py()})} if by else {}
         with self._lock(location), configured(self._session, noted):
@@ -128,7 +128,7 @@ class SparkTables(DepotAndLedger):
         return SparkLog(self._session, reference(location)) if path is None else DeltaRsLog(str(path))
 
     def _path(self, location: str) -> Path | None:
-        """Return where a table lies when delta-rs, here, reads the same files; None when only Spark can tell."""
+        """Return the local path of a table if delta-rs can read its files from here, else None."""
         if self.remote or ON_DATABRICKS in os.environ:
             return None
         if not is_name(location):
@@ -142,6 +142,6 @@ class SparkTables(DepotAndLedger):
         return self._paths[location]
 
     def _lock(self, location: str, keep: bool = True) -> AbstractContextManager[None]:
-        """Hold the lock of a table whose files lie on a disk of this machine, through whatever Spark writes them."""
+        """Hold the lock of a table on a local disk, however Spark writes to it; other tables have no lock."""
         path = self._path(location) or (local_path(location) if self.remote else None)
         return commit_lock(str(path), keep) if path is not None and path.parent.is_dir() else nullcontext()

@@ -101,7 +101,7 @@ class Check:
     def __init__(self, settings: Settings) -> None:
         """Make format and mapping."""
         self._part = settings.format
-        with settings.telling_where("format", named="fields"):
+        with settings.locating_errors("format", named="fields"):
             made = format_of(settings.format)
         self.format: Format = replace(made, decode=None)  # of a file the codec is undone before it is cut
         self._columns = columns_of(self.format.parser.schema)
