@@ -82,17 +82,17 @@ def _ids(snapshot: Snapshot) -> pa.Table:
 
 
 def _messages(snapshot: Snapshot) -> pa.Table:
-    """Return the messages with their batch, each with its content_bytes and the time of the one before it."""
+    """Return the messages with their batch, the bytes of their content and the event time of the message before."""
     messages, batches = snapshot.messages, snapshot.batches
     row, time = numbers(messages["row"]), messages["event_time"].combine_chunks()
     first = pairwise(row, np.not_equal, first=True)
-    content_bytes = [pc.fill_null(pc.binary_length(messages[name]), 0).cast(pa.int64()) for name in ("type", "payload")]
+    lengths = [pc.fill_null(pc.binary_length(messages[name]), 0).cast(pa.int64()) for name in ("type", "payload")]
     of_batch = {"batch": "id"} | {name: name for name in ("state", "source", "key", "window_start", "window_end")}
     return pa.table(
         {new: pa.DictionaryArray.from_arrays(row, batches[name].combine_chunks()) for new, name in of_batch.items()}
         | {name: messages[name] for name in ("type", "event_time", "received_at")}
         | {
-            "bytes": pc.add(*content_bytes),
+            "content_bytes": pc.add(*lengths),
             "previous_event_time": time.take(pa.array(np.arange(row.size) - 1, mask=first)),
         }
     )

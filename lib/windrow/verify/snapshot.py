@@ -133,7 +133,7 @@ def first_version(location: str, progress: Progress) -> tuple[int, list[str]]:
 
 @contextmanager
 def _readable(ledger: Ledger) -> Iterator[None]:
-    """MicrobatchInput what delta-rs raises for a file that is gone, which has no class of its own, into NotFound."""
+    """Raise NotFound when a file of the version is gone, for which delta-rs has no error class."""
     try:
         yield
     except TableUnreadable as error:

@@ -115,7 +115,7 @@ BATCHES = (
     ),
     _batch(
         "bytes",
-        "bytes are the content_bytes of types and payloads.",
+        "bytes is the length of all types and payloads together.",
         "id, state, bytes, content_bytes AS found",
         "bytes = content_bytes",
     ),

@@ -70,8 +70,7 @@ MESSAGE = Relation(
     """,
 )
 
-# A rejection of the format is of no message: it has content_bytes, a place in a raw source, and a reason that begins
-# so.
+# What the format refused is not a message: it has bytes and a place in a raw source, and its reason has this prefix.
 OF_FORMAT = f"coalesce(substr(j.reason, 1, {len(REFUSED)}), '') = '{REFUSED}'"
 
 REJECTION = Relation(
@@ -220,7 +219,7 @@ def views(ledger: str) -> dict[str, str]:
     }
 
 
-# Each message knows the one before it, so that nobody needs to sort, and its content_bytes instead of its payload.
+# Each message has the event time of the one before, so that no check sorts, and the bytes of its content, no payload.
 _MESSAGES = """
 SELECT id AS batch, state, source, key, window_start, window_end, inside.*
     FROM {ledger} LATERAL VIEW explode(transform(messages, (one, at) -> named_struct(

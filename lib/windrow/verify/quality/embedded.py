@@ -30,11 +30,11 @@ LEDGER = "ledger"
 NAMES = {name: name for name in views(LEDGER)}
 ROWS = "rows"  # where a frame for pandas has the rows that it leads to
 
-# Payloads only count by their content_bytes: those are kept instead.
+# The checks need only the length of a payload, so `content_bytes` is kept in its place.
 HELD = """
 CREATE TABLE ledger AS SELECT * REPLACE (list_transform(messages, lambda one: {{
     'type': one.type, 'event_time': one.event_time, 'received_at': one.received_at,
-    'content_bytes': coalesce(strlen(one.type), 0) + coalesce({content_bytes}(one.payload), 0)}}) AS messages)
+    'content_bytes': coalesce(strlen(one.type), 0) + coalesce({length}(one.payload), 0)}}) AS messages)
 FROM stream
 """
 MESSAGES = """
@@ -117,8 +117,8 @@ def _hold(connection: DuckDBPyConnection, ledger: Ledger) -> None:
     """Read the ledger into a table, and make the views over it."""
     with reading(ledger.location, "ledger"):
         connection.register("stream", ledger.everything(without="payload"))
-        content_bytes = "octet_length" if pa.types.is_binary(ledger.payload) else "strlen"
-        connection.execute(HELD.format(content_bytes=content_bytes))
+        length = "octet_length" if pa.types.is_binary(ledger.payload) else "strlen"
+        connection.execute(HELD.format(length=length))
     connection.unregister("stream")
     connection.execute(MESSAGES)
     for name, rows in views(LEDGER).items():
