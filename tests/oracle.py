@@ -40,7 +40,7 @@ class Message:
     @property
     def bytes(self) -> int:
         """The bytes that count against `max_batch_bytes`."""
-        return len(self.type.encode()) + len(_bytes(self.payload))
+        return len(self.type.encode()) + len(_encoded(self.payload))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class Oracle:
             message.event_time,
             message.type,
             message.received_at,
-            (message.payload is not None, _bytes(message.payload)),
+            (message.payload is not None, _encoded(message.payload)),
         )
 
     def _take(self, message: Message, now: int) -> None:
@@ -285,7 +285,7 @@ class Oracle:
         )
 
 
-def _bytes(payload: bytes | str | None) -> bytes:
+def _encoded(payload: bytes | str | None) -> bytes:
     return payload.encode() if isinstance(payload, str) else payload or b""
 
 
