@@ -51,15 +51,15 @@ class TestPlot:
     @pytest.mark.parametrize(
         ("arguments", "says"),
         [
-            (("--out", "p.gif"), "no kind of picture"),
+            (("--out", "p.gif"), "does not end like a picture"),
             (("--out", "nowhere/p.html"), "cannot be written"),
             (("--out", "p.html", "--key", "nobody"), "no message of key 'nobody'"),
             (("--out", "p.html", "--to", "1970-01-01"), "in this range"),
             (("--out", "p.html", "--from", "noon"), "--from 'noon' is no time"),
-            (("--out", "p.html", "--what", "batches", "--key", "nobody"), "no batch and no rejected message"),
+            (("--out", "p.html", "--what", "batches", "--key", "nobody"), "no such batch or rejected message"),
             (("--out", "p.html", "--what", "batches", "--streams", "2"), "--streams cannot narrow --what batches"),
             (("--out", "p.html", "--what", "microbatches", "--key", "k"), "--key cannot narrow --what microbatches"),
-            (("--out", "p.html", "--what", "microbatches", "--to", "1970-01-01"), "no microbatch there"),
+            (("--out", "p.html", "--what", "microbatches", "--to", "1970-01-01"), "no microbatch in this range"),
             (("--out", "p.html", "--what", "pies"), "'timeline', 'batches', 'microbatches'"),
             ((), "--out"),
         ],

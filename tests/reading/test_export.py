@@ -41,7 +41,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 @pytest.fixture(scope="module")
 def binary(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """The same with bytes that are no text as payloads."""
+    """The same with payloads of bytes that are not text."""
     return filled(
         World(tmp_path_factory.mktemp("bytes"), ManualClock(), pa.binary()), lambda text: text.encode("utf-16")
     )
@@ -119,7 +119,7 @@ def as_csv(row: Row) -> Row:
 
 @pytest.mark.parametrize("what", WHATS)
 class TestRoundTrip:
-    @pytest.mark.parametrize("kind", ["hostile", "bytes"])
+    @pytest.mark.parametrize("kind", ["hostile", "binary"])
     def test_parquet(self, request, tmp_path, what, kind):
         """
         A parquet file holds the ledger's rows as they are.
@@ -132,7 +132,7 @@ class TestRoundTrip:
         assert found.num_rows == done.rows > 0
         assert (done.format, done.what, done.file) == ("parquet", what, file)
 
-    @pytest.mark.parametrize("kind", ["hostile", "bytes"])
+    @pytest.mark.parametrize("kind", ["hostile", "binary"])
     def test_json(self, request, tmp_path, what, kind):
         """
         A json file holds an object a line, times as ISO 8601 text and bytes as base64, NULL as null.
@@ -143,7 +143,7 @@ class TestRoundTrip:
         assert in_order([json.loads(line) for line in lines]) == in_order(as_json(expected(world, what)))
         assert len(lines) == done.rows
 
-    @pytest.mark.parametrize("kind", ["hostile", "bytes"])
+    @pytest.mark.parametrize("kind", ["hostile", "binary"])
     def test_csv(self, request, tmp_path, what, kind):
         """
         A csv file holds the same; the messages of a batch are JSON text, NULL is empty and the empty string quoted.
@@ -222,7 +222,7 @@ class TestFile:
         """
         file = tmp_path / "out.csv"
         file.write_text("mine")
-        with pytest.raises(OutputRefused, match="is there already"):
+        with pytest.raises(OutputRefused, match="exists already"):
             export(hostile.ledger, str(file))
         assert file.read_text() == "mine"
         export(hostile.ledger, str(file), overwrite=True)
@@ -261,7 +261,7 @@ class TestFile:
             ("-", "parquet", "standard output"),
             ("nowhere/out.csv", None, "no directory"),
             ("directory.csv", None, "is a directory"),
-            ("s3://bucket/out.csv", None, "no local file"),
+            ("s3://bucket/out.csv", None, "not a local file"),
         ],
     )
     def test_refused(self, hostile, tmp_path, monkeypatch, out, format_, said):

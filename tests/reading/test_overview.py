@@ -308,7 +308,7 @@ class TestBatches:
         world.runner(embedded).once()
         (found,) = batches(world.ledger, "open")
         assert (found["timeout"], found["closing"]["missing_seconds"]) == ("2023-11-14T22:13:30Z", 10.0)
-        assert "stands 10s before" in found["closing"]["why"]
+        assert "is 10s before" in found["closing"]["why"]
         for at, state in ((NOW + 10 * SECOND - 1, "open"), (NOW + 10 * SECOND, "closed")):
             world.publish([message("a", at, at, key="other")])
             world.runner(embedded).once()
@@ -476,7 +476,7 @@ class TestTables:
         foreign = str(tmp_path / "foreign")
         write_deltalake(foreign, pa.table({"id": ["a"], "state": ["open"]}), partition_by=["state"])
         for location in (world.depot, foreign):
-            with pytest.raises(TableRefused, match="no ledger"):
+            with pytest.raises(TableRefused, match="not a ledger"):
                 status(world.depot, location, NOW)
 
     def test_other_depot(self, world, embedded, tmp_path, clock):

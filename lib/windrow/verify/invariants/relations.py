@@ -1,6 +1,6 @@
-"""What the invariants look at: the rows of a ledger, each beside what it must agree with.
+"""The relations that invariants check: rows of a ledger, joined with what they must agree with.
 
-Written in the part of Spark SQL that DuckDB knows as well. Times are compared as they are, and counted in microseconds.
+They use the part of Spark SQL that DuckDB supports as well. Durations are in microseconds.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ TOTAL = Relation(
 
 
 def views(ledger: str) -> dict[str, str]:
-    """Return what the relations are made of, as Spark SQL over a ledger, which is a reference to its table."""
+    """Return the views that the relations read, as Spark SQL over `ledger`, a reference to its table."""
     lists = "SELECT h.microbatch, one.* FROM {ledger} AS h LATERAL VIEW explode({name}) AS one"
     return {
         "rows": f"(SELECT id, state FROM {ledger})",

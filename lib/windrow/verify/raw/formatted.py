@@ -1,4 +1,4 @@
-"""What the chunks of a raw depot give beside messages."""
+"""What the chunks of a raw depot give besides messages."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True)
 class Formatted:
-    """Rejections of the format, as the ledger has them, with the `version` in which each was known; partial rows.
+    """Rejections of the format, as the ledger has them, with the `version` that decided each, and partial rows.
 
-    `bytes` has of each version that has chunks how many bytes those are, NULL where a codec decodes them.
+    `byte_count` has `version, bytes` for each version with chunks; NULL where a codec decodes them.
     """
 
     rejected: pa.Table
