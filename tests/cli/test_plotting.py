@@ -54,7 +54,7 @@ class TestPlot:
             (("--out", "p.gif"), "does not end like a picture"),
             (("--out", "nowhere/p.html"), "cannot be written"),
             (("--out", "p.html", "--key", "nobody"), "no message of key 'nobody'"),
-            (("--out", "p.html", "--to", "1970-01-01"), "in this range"),
+            (("--out", "p.html", "--to", "1970-01-01"), "in this time range"),
             (("--out", "p.html", "--from", "noon"), "--from 'noon' is no time"),
             (("--out", "p.html", "--what", "batches", "--key", "nobody"), "no such batch or rejected message"),
             (("--out", "p.html", "--what", "batches", "--streams", "2"), "--streams cannot narrow --what batches"),
