@@ -8,16 +8,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from windrow.errors import MessagesError, first_line
 from windrow.expressions import Mapping, recorded_text
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
 from windrow.model.messages import COLUMNS, DEFAULTS
+from windrow.reading.arrivals import UNREADABLE
 from windrow.verify.columns import MESSAGE, as_messages, plain
-from windrow.verify.raw.formatted import Formatted
-
-UNREADABLE = (DeltaError, pa.ArrowException, OSError)
+from windrow.verify.raw.held import Formatted
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from windrow.errors import NotFound
 from windrow.model.messages import EARLIEST, LATEST, microseconds, times
 from windrow.reading.plot import marks
+from windrow.reading.plot.bins import STEPS
 from windrow.reading.plot.files import require
 from windrow.reading.plot.marks import BATCH, LANES
 from windrow.reading.plot.theme import titled
@@ -33,7 +34,6 @@ BOXES = (
 COVERED = "Shaded above: covered by windows. Below: how many batches are open. A shorter time range shows each window."
 Moments = npt.NDArray[np.int64]
 STREAM, BY_STREAM = ["source", "key"], [("source", "ascending"), ("key", "ascending")]
-STEPS = [factor * 10**power for power in range(18) for factor in (1, 2, 5)]
 BINS, MOST_LINES, MOST_LEVELS = 300, 3_000, 6
 STALL_BUCKET, STALL_LONGEST, STALL_MARGIN = 10_000_000, 60_000_000, 5_000_000  # microseconds
 

@@ -27,7 +27,7 @@ def check_clocks(snapshot: Snapshot, streams: Streams, clocks: Clocks, held: Hel
     found = [
         microbatch[rows],
         held.clock_source[rows],
-        *(_recorded(history, name)[rows] for name in ("clock", "floor")),
+        *(numbers(history.clocks[name])[rows] for name in ("clock", "floor")),
     ]
     left, right = paired(expected[1::-1], found[1::-1])
     sides = [[_taken(column, at) for column in side] for side, at in ((expected, left), (found, right))]
@@ -139,7 +139,7 @@ def _of_kind(clocks: Clocks, held: Held, kind: str) -> tuple[Ints, Ints, Ints]:
     history = clocks.history
     microbatch = numbers(history.clocks["microbatch"])
     rows = np.flatnonzero((np.array(history.kinds)[microbatch] == kind) & (microbatch > history.gone))
-    return microbatch[rows], held.clock_source[rows], _recorded(history, "floor")[rows]
+    return microbatch[rows], held.clock_source[rows], numbers(history.clocks["floor"])[rows]
 
 
 def _by_flushes(snapshot: Snapshot, clocks: Clocks, held: Held) -> Moved:
@@ -166,10 +166,6 @@ def _to_one_time(clocks: Clocks, number: int, floor: Ints) -> bool:
     known = np.unique(clocks.source)
     after = clocks.floor_after(known, np.full(known.size, number))
     return bool(np.all((after == NONE) | (after >= floor[0])))
-
-
-def _recorded(history: MicrobatchHistory, name: str) -> Ints:
-    return numbers(history.clocks[name])
 
 
 def _taken(column: Ints, rows: Ints) -> Ints:

@@ -12,8 +12,7 @@ from windrow.verify.columns import MESSAGE, fewer, flags, kept, numbers
 from windrow.verify.depot import Depot
 from windrow.verify.history import versions_read
 from windrow.verify.ids import as_expected, identifier
-from windrow.verify.raw.formatted import Formatted
-from windrow.verify.raw.held import BYTES, HeldRaw, bytes_of
+from windrow.verify.raw.held import BYTES, Formatted, HeldRaw, bytes_of
 from windrow.verify.report import Difference, differing, unequal
 from windrow.verify.snapshot import Snapshot
 

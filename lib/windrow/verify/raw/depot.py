@@ -27,12 +27,12 @@ from windrow.model import tables
 from windrow.model.chunks import RAW
 from windrow.model.commits import CHANGE, VERSION
 from windrow.model.messages import COLUMNS, conform
+from windrow.reading.arrivals import UNREADABLE
 from windrow.reading.delta import Ledger
 from windrow.verify.columns import TIME, as_messages, plain
-from windrow.verify.depot import UNREADABLE, Depot, feed_of, way_of
+from windrow.verify.depot import Depot, feed_of, way_of
 from windrow.verify.ids import identifier
-from windrow.verify.raw.formatted import Formatted
-from windrow.verify.raw.held import PARTIAL
+from windrow.verify.raw.held import PARTIAL, Formatted
 
 REJECTED = pa.schema(
     [

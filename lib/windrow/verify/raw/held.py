@@ -17,6 +17,18 @@ BYTES = ("bytes_read", "bytes_framed", "bytes_rejected", "bytes_repeated")
 
 
 @dataclass(frozen=True, slots=True)
+class Formatted:
+    """Rejections of the format, as the ledger has them, with the `version` that decided each, and partial rows.
+
+    `byte_count` has `version, bytes` for each version with chunks; NULL where a codec decodes them.
+    """
+
+    rejected: pa.Table
+    partial: pa.Table
+    byte_count: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
 class HeldRaw:
     """The `rejected` of the format, the `partial` rows, and the `byte_count` columns of each microbatch."""
 
