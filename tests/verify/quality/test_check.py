@@ -190,7 +190,7 @@ class TestRefused:
         """
         with pytest.raises(TableMissing, match="no ledger at"):
             quality.check(session, str(tmp_path / "nowhere"))
-        with pytest.raises(TableRefused, match="no ledger"):
+        with pytest.raises(TableRefused, match="not a ledger"):
             quality.check(session, world.depot)
         (tmp_path / "file").touch()
         with pytest.raises(OutputRefused, match="is a file"):
