@@ -6,10 +6,10 @@ from windrow.cli import main as windrow
 
 
 def main(flags: list[str]) -> int:
-    """Return the exit status; what went wrong stands on standard error."""
+    """Return the exit status; errors are printed to standard error."""
     return windrow(["check", *flags])
 
 
-# A platform may take any SystemExit for a failure, so a success just ends.
+# A platform may treat any SystemExit as a failure, so a success ends without one.
 if __name__ == "__main__" and (status := main(sys.argv[1:])):
     sys.exit(status)

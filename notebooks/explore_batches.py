@@ -2,11 +2,11 @@
 # MAGIC %md
 # MAGIC # Explore closed batches
 # MAGIC
-# MAGIC A closed batch is one row, with its messages inside. This notebook looks at them in SQL and as frames, takes
-# MAGIC them apart, and draws a stretch of one key. It changes nothing.
+# MAGIC A closed batch is one row, with its messages inside. This notebook queries closed batches in SQL and as frames,
+# MAGIC explodes their messages, and draws one key. It writes to no table.
 # MAGIC
-# MAGIC Parameters: `ledger` (path or catalog name), `key`, `begin` (ISO 8601, UTC) and `seconds` for the picture. The
-# MAGIC columns are told in [tables.md](../docs/tables.md).
+# MAGIC Parameters: `ledger` (path or catalog name), `key`, `begin` (ISO 8601, UTC) and `seconds` for the picture.
+# MAGIC [tables.md](../docs/tables.md) explains the columns.
 
 # COMMAND ----------
 
@@ -25,8 +25,8 @@ at.views()  # closed_batches, open_batches, closed_messages, rejected_messages, 
 # MAGIC %md
 # MAGIC ## How many, how large, how long
 # MAGIC
-# MAGIC `opened_by` says why a window begins where it does: with a message, or because a second message of a type
-# MAGIC (`conflict`) or too many bytes (`size`) split the one before.
+# MAGIC `opened_by` says why a window began: with a message, or because a second message of a type (`conflict`) or too
+# MAGIC many bytes (`size`) split the window before.
 
 # COMMAND ----------
 
@@ -49,8 +49,8 @@ at.views()  # closed_batches, open_batches, closed_messages, rejected_messages, 
 # MAGIC %md
 # MAGIC ## The messages inside
 # MAGIC
-# MAGIC `closed_messages` is the same with one row a message. The frame below does it by hand: what arrives late, by
-# MAGIC type?
+# MAGIC `closed_messages` has one row for each message. The frame below explodes the messages by hand, to show which
+# MAGIC types arrive late.
 
 # COMMAND ----------
 
@@ -80,9 +80,9 @@ at.show(by_type)
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## What is in no batch
+# MAGIC ## Messages in no batch
 # MAGIC
-# MAGIC The share by source. [why_rejected](why_rejected.py) goes on from here.
+# MAGIC The share of each source that was rejected. [why_rejected](why_rejected.py) explains single messages.
 
 # COMMAND ----------
 
@@ -102,8 +102,8 @@ at.show(by_type)
 # MAGIC %md
 # MAGIC ## A picture of one key
 # MAGIC
-# MAGIC Event time above, processing time below, each message a line between them, windows as boxes. Without
-# MAGIC parameters it is the key with the most batches, from its first window on.
+# MAGIC Event time is above, processing time below; each message is a line between them, and windows are boxes. Without
+# MAGIC parameters the picture shows the key with the most batches, from its first window on.
 
 # COMMAND ----------
 
@@ -115,7 +115,7 @@ asked = at.parameter("key")
 found = streams.where(F.col("key") == asked) if asked else streams
 most = found.orderBy(F.desc("batches"), "key").first()
 if most is None:
-    raise NotFound("the ledger has no batch of this key", "`windrow run` makes some; or choose another key.")
+    raise NotFound("the ledger has no batch of this key", "Choose another key, or run `windrow run`.")
 key, _, first = most
 begin = moments.microseconds(at.parameter("begin"), "begin") if at.parameter("begin") else first
 end = begin + int(at.parameter("seconds", "20")) * 1_000_000

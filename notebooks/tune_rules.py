@@ -2,13 +2,13 @@
 # MAGIC %md
 # MAGIC # Which window, which max_delay?
 # MAGIC
-# MAGIC The messages of the depot under other rules: how many batches, how many rejections, how long a message waits.
-# MAGIC The algorithm alone runs here, on the driver, over as many of the last messages as `messages` says; no table
-# MAGIC is written. For a depot that is a path no Spark is needed either.
+# MAGIC This notebook batches the messages of the depot under other rules: how many batches, how many rejections, how
+# MAGIC long a message waits. Only the algorithm runs, on the driver, over the last `messages` messages. It writes to no
+# MAGIC table. A depot at a path needs no Spark.
 # MAGIC
-# MAGIC Parameters: `depot`, `ledger`, `key`, `windows` and `delays` (durations with commas between; empty: to suit the
-# MAGIC messages), `keep` (percent of messages that should not be too old), `messages`. How to read it:
-# MAGIC [tune.md](../docs/howto/tune.md).
+# MAGIC Parameters: `depot`, `ledger`, `key`, `windows` and `delays` (durations separated by commas; empty: to suit the
+# MAGIC messages), `keep` (percent of messages that should not be too old), `messages`.
+# MAGIC [tune.md](../docs/howto/tune.md) explains the results.
 
 # COMMAND ----------
 
@@ -26,8 +26,8 @@ at.show(f"{messages.num_rows:,} messages; {rules.to_json()}")
 # MAGIC %md
 # MAGIC ## A row for each pair of rules
 # MAGIC
-# MAGIC `too_old` follows from `max_delay` alone; the window says what belongs together, and with `max_delay` how long
-# MAGIC one waits for it.
+# MAGIC `too_old` depends only on `max_delay`. The window says what belongs together; window and `max_delay` together
+# MAGIC decide how long a message waits.
 
 # COMMAND ----------
 

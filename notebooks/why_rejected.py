@@ -3,12 +3,12 @@
 # MAGIC # Why was my message rejected?
 # MAGIC
 # MAGIC A message is in exactly one batch, or in `rejected_messages` with the reason. This notebook looks one up: what
-# MAGIC happened to it, by how much it missed, what would have kept it, and a picture of that stretch. It changes
-# MAGIC nothing.
+# MAGIC happened to it, by how much it missed, what would have kept it, and a picture of the time around it. It writes
+# MAGIC to no table.
 # MAGIC
 # MAGIC Parameters: `ledger` (path or catalog name), `key`, `type`, and `time` (the message's event time, ISO 8601,
-# MAGIC UTC). What is left empty stands for any; then the message that missed most is taken. The rules are told in
-# MAGIC [batching.md](../docs/batching.md).
+# MAGIC UTC). An empty parameter means any; of several messages, the one that missed most is shown.
+# MAGIC [batching.md](../docs/batching.md) explains the rules.
 
 # COMMAND ----------
 
@@ -36,8 +36,8 @@ asked.createOrReplaceTempView("asked")
 # MAGIC %md
 # MAGIC ## The reasons
 # MAGIC
-# MAGIC `raised` are messages at whose arrival others, or a tick, had already moved the clock of their source further:
-# MAGIC where these are most, give each device a `source` of its own.
+# MAGIC `raised` counts messages that arrived after others, or a tick, had moved the clock of their source further. If
+# MAGIC most rejections are of this kind, give each device its own `source`.
 
 # COMMAND ----------
 
@@ -68,7 +68,7 @@ exact = asked.select("*", *(F.unix_micros(name).alias(f"{name}_us") for name in 
 mine = exact.orderBy(F.desc("missed_by_us"), "id").first()
 
 if mine is None:
-    at.show("Nothing was rejected of what the parameters ask for. `windrow show --key K --at TIME` finds any message.")
+    at.show("No rejected message matches the parameters. `windrow show --key K --at TIME` finds any message.")
 else:
     in_batches = spark.sql(
         "SELECT source, key, state AS outcome, id, message.* FROM ledger "
@@ -105,8 +105,8 @@ if mine is not None:
 # MAGIC %md
 # MAGIC ## What `max_delay` would have kept
 # MAGIC
-# MAGIC Of the messages that were too old, by how old they were when they were processed. It is what
-# MAGIC [tune_rules](tune_rules.py) tries on all messages.
+# MAGIC This looks at the messages that were too old, by their age when they were processed. [tune_rules](tune_rules.py)
+# MAGIC tries other rules on all messages.
 
 # COMMAND ----------
 
@@ -129,7 +129,7 @@ if mine is not None:
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## A picture of that stretch
+# MAGIC ## A picture of the time around it
 
 # COMMAND ----------
 

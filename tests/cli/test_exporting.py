@@ -68,11 +68,11 @@ class TestExport:
     @pytest.mark.parametrize(
         ("flags", "code"),
         [
-            (("--out", "mine.csv"), "WINDROW-OUTPUT: mine.csv is there already\nName another file, or say --overwrite"),
+            (("--out", "mine.csv"), "WINDROW-OUTPUT: mine.csv exists already\nName another file, or add --overwrite"),
             (("--out", "a.csv", "--messages", "--rejected"), "WINDROW-OUTPUT: --messages and --rejected"),
             (("--out", "-", "--json", "--format", "csv"), "WINDROW-OUTPUT: --json and --out -"),
             (("--out", "a.csv", "--from", "yesterday"), "WINDROW-SETTINGS: --from 'yesterday' is no time"),
-            (("--out", "a.csv", "--since", "yesterday"), "WINDROW-SETTINGS: since = 'yesterday' is no position"),
+            (("--out", "a.csv", "--since", "yesterday"), "WINDROW-SETTINGS: since = 'yesterday' is not a position"),
         ],
     )
     def test_wrong_usage(self, filled: Command, tmp_path: Path, flags: tuple[str, ...], code: str) -> None:

@@ -63,7 +63,7 @@ class TestShow:
         Show lists closed and open batches, and rejected messages with the reason and how far they were off.
         """
         assert "2 messages" in filled("show", "--closed").out
-        assert "open because the clock of its source stands" in filled("show", "--open").out
+        assert "open because the clock of its source is" in filled("show", "--open").out
         rejected = filled("show", "--rejected").out
         assert "too_old by 6.000 s" in rejected
         assert "late" in rejected

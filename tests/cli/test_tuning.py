@@ -63,7 +63,7 @@ class TestTune:
         [
             (("--windows", "soon"), "window = 'soon' is not a duration"),
             (("--windows", ","), "--windows names no duration"),
-            (("--out", "t.gif"), "no kind of picture"),
+            (("--out", "t.gif"), "does not end like a picture"),
             (("--key", "nobody"), "no message of key 'nobody'"),
             (("--to", "1970-01-01"), "no message in this range"),
             (("--keep", "101"), "--keep"),

@@ -152,7 +152,7 @@ class TestRestored:
         upto = windrow.read_closed(world.ledger).upto
         DeltaTable(world.ledger).restore(4)
         for since in (upto, int(upto.split("@")[0])):
-            with pytest.raises(LedgerRestored, match="has only reached 4"):
+            with pytest.raises(LedgerRestored, match="but the ledger ends at 4"):
                 windrow.read_closed(world.ledger, since)
 
     def test_gone_on(self, world, embedded):
@@ -216,10 +216,10 @@ class TestRefused:
     @pytest.mark.parametrize("since", ["", "x", "-1", -1, "4@", "4@XYZ", "1.5", "4@ab@cd"])
     def test_no_position(self, world, embedded, since):
         """
-        What is no position is an error of the caller.
+        A `since` that is not a position is an error of the caller.
         """
         world.runner(embedded)
-        with pytest.raises(SettingsError, match="is no position"):
+        with pytest.raises(SettingsError, match="is not a position"):
             windrow.read_closed(world.ledger, since)
 
     def test_no_batches_at_once(self, world, embedded):
@@ -227,7 +227,7 @@ class TestRefused:
         Fewer than one batch at once is an error of the caller.
         """
         world.runner(embedded)
-        with pytest.raises(SettingsError, match="0 batches"):
+        with pytest.raises(SettingsError, match="batches_at_once is 0"):
             windrow.read_closed(world.ledger, batches_at_once=0)
 
     def test_no_ledger(self, world, tmp_path):

@@ -95,7 +95,7 @@ def test_not_known() -> None:
     """
     unknown = replace(STATUS, lag=Lag(None, 1.0))
     for text in ("lag_messages>5", "lag_messages<5"):
-        assert "is not known" in str(parse(text).holds(unknown))
+        assert "is unknown" in str(parse(text).holds(unknown))
 
 
 def test_below_a_second() -> None:
@@ -111,21 +111,21 @@ def test_below_a_second() -> None:
     [
         ("delay>5m", "no figure 'delay'"),
         ("lag", "needs a comparison"),
-        ("lag>", "no condition"),
-        ("lag=5m", "no condition"),
+        ("lag>", "not a condition"),
+        ("lag=5m", "not a condition"),
         ("lag>5", "not a duration"),
         ("lag>-5s", "not a duration"),
-        ("open>5m", "is no count"),
-        ("open>-1", "is no count"),
-        ("open>1.5", "is no count"),
-        ("paused>0", "compared with nothing"),
-        ("", "no condition"),
-        ("5m<lag", "no condition"),
+        ("open>5m", "is not a count"),
+        ("open>-1", "is not a count"),
+        ("open>1.5", "is not a count"),
+        ("paused>0", "takes no comparison"),
+        ("", "not a condition"),
+        ("5m<lag", "not a condition"),
     ],
 )
 def test_mistakes(text: str, says: str) -> None:
     """
-    What is no condition is an error that says what is wrong with it.
+    A text that is not a condition is an error that says what is wrong.
     """
     with pytest.raises(SettingsError, match=says):
         parse(text)

@@ -41,7 +41,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 @pytest.fixture(scope="module")
 def binary(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """The same with bytes that are no text as payloads."""
+    """The same with payloads of bytes that are not text."""
     return filled(
         World(tmp_path_factory.mktemp("bytes"), ManualClock(), pa.binary()), lambda text: text.encode("utf-16")
     )
@@ -222,7 +222,7 @@ class TestFile:
         """
         file = tmp_path / "out.csv"
         file.write_text("mine")
-        with pytest.raises(OutputRefused, match="is there already"):
+        with pytest.raises(OutputRefused, match="exists already"):
             export(hostile.ledger, str(file))
         assert file.read_text() == "mine"
         export(hostile.ledger, str(file), overwrite=True)
@@ -261,7 +261,7 @@ class TestFile:
             ("-", "parquet", "standard output"),
             ("nowhere/out.csv", None, "no directory"),
             ("directory.csv", None, "is a directory"),
-            ("s3://bucket/out.csv", None, "no local file"),
+            ("s3://bucket/out.csv", None, "not a local file"),
         ],
     )
     def test_refused(self, hostile, tmp_path, monkeypatch, out, format_, said):

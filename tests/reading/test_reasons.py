@@ -25,7 +25,7 @@ def refused(
 class TestExplain:
     def test_too_old_by_itself(self) -> None:
         """
-        A message that came too late by itself is told how late it came, and the max_delay that would have kept it.
+        A message that itself came too late is explained by how late it came, and the max_delay that would have kept it.
         """
         late = 7_200 * MILLISECOND
         found = explain(refused("too_old", late - DELAY, late, late), DELAY, LEAP)
@@ -38,18 +38,18 @@ class TestExplain:
         """
         found = explain(refused("too_old", HOUR - DELAY, SECOND // 2, HOUR), DELAY, LEAP)
         assert found.why.startswith(
-            "max_delay was 5 s; it came 0.5 s after its time, but the clock of source 's' stood at "
+            "max_delay was 5 s; it came 0.5 s after its time, but the clock of source 's' was at "
             "1970-01-01T01:01:40Z already, 1h after its time"
         )
-        assert found.remedy.startswith("a source of its own for each device or file")
+        assert found.remedy.startswith("a separate source for each device or file")
         assert found.remedy.endswith('max_delay = "1h" would have kept it')
 
     def test_too_old_for_both_reasons(self) -> None:
         """
-        Where a source of its own would not have helped, it is not advised.
+        Where a separate source would not have helped, it is not advised.
         """
         found = explain(refused("too_old", 9 * SECOND - DELAY, 6 * SECOND, 9 * SECOND), DELAY, LEAP)
-        assert found.why.startswith("max_delay was 5 s; it came 6 s after its time, when the clock of source 's' stood")
+        assert found.why.startswith("max_delay was 5 s; it came 6 s after its time, when the clock of source 's' was")
         assert found.remedy == 'max_delay = "9s" would have kept it'
 
     def test_before_its_time(self) -> None:
@@ -64,7 +64,7 @@ class TestExplain:
         A message from the future is told how far, and the max_leap that would have kept it.
         """
         found = explain(refused("too_futuristic", 250 * MILLISECOND, -1_250 * MILLISECOND), DELAY, LEAP)
-        assert found.why == "max_leap was 1 s; its time lay 1.25 s after its arrival"
+        assert found.why == "max_leap was 1 s; its time was 1.25 s after its arrival"
         assert found.remedy.startswith('max_leap = "2s" would have kept it')
 
     def test_duplicate(self) -> None:
@@ -79,7 +79,7 @@ class TestExplain:
         A stamp ahead of the wall clock is told by how much, and that it harmed nobody.
         """
         found = explain(refused("clock_ahead", 3 * HOUR), DELAY, LEAP)
-        assert "lay 3h beyond the wall clock + max_clock_skew" in found.why
+        assert "was 3h beyond the wall clock + max_clock_skew" in found.why
         assert "harmed no other" in found.remedy
 
     def test_invalid(self) -> None:
@@ -92,7 +92,7 @@ class TestExplain:
 class TestFormat:
     def test_every_reason(self) -> None:
         """
-        Every reason for which a format refuses has a remedy of its own, stands in the docs, and no other one is given.
+        Every reason for which a format refuses has its own remedy and is in the docs, and there are no other remedies.
         """
         library = Path(windrow.__file__).parent
         written = [path.read_text(encoding="utf-8") for path in (library / "formats").rglob("*.py")]
@@ -100,4 +100,4 @@ class TestFormat:
         assert REMEDIES.keys() == set(REASONS)
         page = (Path(__file__).parents[2] / "docs" / "tables.md").read_text(encoding="utf-8")
         assert {reason for reason in REASONS if f"| `{reason}` |" in page} == set(REASONS)
-        assert "must be set right" in remedy("format_of_tomorrow")
+        assert "correct the format" in remedy("format_of_tomorrow")

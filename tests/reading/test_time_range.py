@@ -101,7 +101,7 @@ class TestRange:
         """
         with pytest.raises(NotFound, match="no message of key 'nobody'\n`windrow show`"):
             time_range(busy.ledger, key="nobody")
-        with pytest.raises(NotFound, match="no message in this range of time\nChoose an earlier --from"):
+        with pytest.raises(NotFound, match="no message in this time range\nChoose an earlier --from"):
             time_range(busy.ledger, begin=0, end=SECOND)
 
 

@@ -19,9 +19,11 @@ from windrow.errors import NotFound, RulesError, SettingsError
 from windrow.model.durations import LONGEST
 from windrow.reading.tuning import Trial, advise, suggested, sweep, tune
 from windrow.reading.tuning.advice import too_old_by_others
+from windrow.reading.tuning.grid import OLDEST
 
 WINDOWS, DELAYS = ["2s", "10s"], ["1s", "4s", "9s"]
 LONG = Rules(window="1h", max_delay="5s")
+DAY = 24 * HOUR
 
 
 def recorded(versions: int = 30, **given: Any) -> pa.Table:
@@ -213,14 +215,30 @@ class TestSuggested:
         assert 10 * SECOND in windows
         assert 5 * SECOND in delays
 
-    def test_older_than_any_delay(self) -> None:
+    @pytest.mark.parametrize("age", [OLDEST + 1, 20_781 * DAY, 2 * LONGEST])
+    def test_wrong_clock(self, age: int) -> None:
         """
-        A message older than the longest delay that one can set stops nothing: that delay is tried, and advised.
+        A message older than 30 days proposes no delay and changes no advice: its source has a wrong clock.
         """
-        trial = Trial.of(late(0, 2 * LONGEST))
-        assert suggested(trial, Rules())[1][-1] == LONGEST
+        trial = Trial.of(late(0, 3 * SECOND, age))
+        assert suggested(trial, Rules())[1] == suggested(Trial.of(late(0, 3 * SECOND)), Rules())[1]
         advice = advise(trial, Rules(), 100)
-        assert (advice.max_delay_us, advice.too_old) == (LONGEST, 1)
+        assert (advice.max_delay_us, advice.too_old) == (3 * SECOND, 1)
+
+    def test_oldest_that_counts(self) -> None:
+        """
+        A message that is 30 days old still counts.
+        """
+        trial = Trial.of(late(0, OLDEST))
+        assert suggested(trial, Rules())[1][-1] == advise(trial, Rules(), 100).max_delay_us == OLDEST
+
+    def test_all_clocks_wrong(self) -> None:
+        """
+        When all messages are older than 30 days, only the delay in force is tried and advised.
+        """
+        trial = Trial.of(late(40 * DAY, 50 * DAY))
+        assert suggested(trial, Rules())[1] == [5 * SECOND]
+        assert (advise(trial, Rules()).max_delay_us, advise(trial, Rules()).too_old) == (5 * SECOND, 2)
 
 
 class TestAdvise:
@@ -246,6 +264,17 @@ class TestAdvise:
         assert advice.why == (
             "80 % of the messages were at most 7 s old when they were processed, the oldest 60 s",
             "max_delay = 7s rejects 1 of 5 as too old; 5s, as it is, 2",
+        )
+
+    def test_says_what_is_left_out(self) -> None:
+        """
+        The advice says how many messages are older than 30 days, and which sources sent them, the worst first.
+        """
+        rows = [message(f"t{n}", NOW - 40 * DAY + n, NOW, source=source) for n, source in enumerate("abbb")]
+        rows.append(message("t", NOW, NOW, source="c"))
+        assert advise(Trial.of(table(rows)), LONG, 100).why[:2] == (
+            "4 messages older than 30d are left out, from 'b' (3), 'a' (1): check the clocks there",
+            "100 % of the other messages were at most 0 s old when they were processed, the oldest 0 s",
         )
 
     def test_clocks_that_others_moved(self) -> None:

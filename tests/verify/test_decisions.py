@@ -1,4 +1,4 @@
-"""What the log and the rules give, derived once more, is what a ledger has; one that has it otherwise is found."""
+"""The decisions derived from the log and the rules are those in the ledger; any that differs is found."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def live_file(location: str, state: str = "") -> Path:
 
 
 def flip(file: Path, column: str) -> None:
-    """MicrobatchInput over all bits in which a column's values are kept."""
+    """Flip all bits in which a column's values are kept."""
     group = pq.ParquetFile(file).metadata.row_group(0)
     columns = [group.column(at) for at in range(group.num_columns)]
     place = next(one for one in columns if one.path_in_schema == column)

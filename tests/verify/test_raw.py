@@ -92,7 +92,7 @@ class TestClean:
         DeltaTable(world.depot).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
         report = verify(world.depot, world.ledger)
         assert (report.ok, report.complete) == (True, False)
-        assert any("cannot be formatted anew" in finding for finding in report.findings)
+        assert any("cannot be formatted again" in finding for finding in report.findings)
         books = report.books[0]
         assert books.unchecked == books.messages_read - books.rejected_by_format
 

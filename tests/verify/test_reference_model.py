@@ -1,4 +1,4 @@
-"""The windows of a stream, told message by message, against the written cases and against the oracle of the tests."""
+"""The reference model of `verify` against the written cases and against the oracle of the tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests import batching
 from tests.oracle import Message, Oracle, OracleRules
 from windrow.verify.columns import NONE
 from windrow.verify.decisions.microbatch_history import Rules
-from windrow.verify.decisions.reference_model import Messages, MicrobatchInput, Past, Stream, Told
+from windrow.verify.decisions.reference_model import Change, DerivedBatches, Messages, SourceHistory, Stream
 
 CASES = json.loads((Path(batching.__file__).parent / "cases.json").read_text())["cases"]
 WHOLE = [case for case in CASES if not any(one["op"] == "tick" for one in case["inputs"])]
@@ -23,8 +23,8 @@ FAR = 1 << 50
 Batch = tuple[int, int, int, int, tuple[str, ...]]
 
 
-def tell(rules: dict[str, Any], accepted: list[dict[str, Any]], flush_at: int | None = None) -> list[Batch]:
-    """Tell a stream whose messages come each in a microbatch of its own, and after which all is closed.
+def derive(rules: dict[str, Any], accepted: list[dict[str, Any]], flush_at: int | None = None) -> list[Batch]:
+    """Derive the batches of a stream with one message a microbatch, after which everything closes.
 
     Returns start, end, part, closing time and the ids of the messages, ordered.
     """
@@ -39,25 +39,25 @@ def tell(rules: dict[str, Any], accepted: list[dict[str, Any]], flush_at: int | 
     last = len(accepted) + 1
     floor = max(messages.processing_time, default=0)
     cut = max(messages.event_time, default=0) + 1
-    past = Past(
+    source_history = SourceHistory(
         rules=[in_force(rules)] * (last + 1),
         raised=[0] * (last + 1),
         heights=[*messages.processing_time, FAR],
         reached_in=[*messages.microbatch, last],
-        turns=[] if flush_at is None else [MicrobatchInput(last, floor, flush_at, flush=True, cut=cut)],
+        changes=[] if flush_at is None else [Change(last, floor, flush_at, flush=True, cut=cut)],
         floor=FAR,
     )
-    told = Told([0] * len(accepted))
-    Stream(0, messages, past, told).tell(range(len(accepted)))
-    assert NONE not in told.closed_at
+    batches = DerivedBatches([0] * len(accepted))
+    Stream(0, messages, source_history, batches).derive(range(len(accepted)))
+    assert NONE not in batches.closed_at
     inside: dict[int, list[dict[str, Any]]] = {}
-    for one, batch in zip(accepted, told.batch_of, strict=True):
+    for one, batch in zip(accepted, batches.batch_of, strict=True):
         inside.setdefault(batch, []).append(one)
     ordered = [
         tuple(one["id"] for one in sorted(inside[batch], key=lambda one: (one["event_time"], one["type"])))
-        for batch in range(len(told.start))
+        for batch in range(len(batches.start))
     ]
-    return sorted(zip(told.start, told.end, told.part, told.closed_at, ordered, strict=True))
+    return sorted(zip(batches.start, batches.end, batches.part, batches.closed_at, ordered, strict=True))
 
 
 def in_force(rules: dict[str, Any]) -> Rules:
@@ -80,7 +80,7 @@ def test_cases(case: dict[str, Any]) -> None:
     sent = [one for one in case["inputs"] if one["op"] == "message"]
     accepted = [one for one in sent if expected["disposition"][one["id"]] == "accepted"]
     flush = next((one["processing_time"] for one in case["inputs"] if one["op"] == "flush"), None)
-    assert tell(case["rules"], accepted, flush) == sorted(
+    assert derive(case["rules"], accepted, flush) == sorted(
         (*one["window"], one.get("part", 0), one["closed_at"], tuple(one["messages"])) for one in expected["batches"]
     )
 
@@ -109,6 +109,6 @@ def test_oracle(seed: int) -> None:
     oracle.finish()
     refused = {one.index for one in oracle.rejected}
     accepted = [one for index, one in sent.items() if index not in refused]
-    assert tell(rules, accepted) == sorted(
+    assert derive(rules, accepted) == sorted(
         (one.window_start, one.window_end, one.part, one.closed_at, one.messages) for one in oracle.closed
     )

@@ -440,7 +440,7 @@ class TestHistory:
             world, "progress", lambda row: row.update(rules=row["rules"].replace("6000000", "5000000")), is_control
         )
         assert "progress" in found(report)
-        with pytest.raises(TableRefused, match="rules that are none"):
+        with pytest.raises(TableRefused, match="rules that are not valid"):
             update(world, "microbatch", lambda row: row.update(rules="{}"))
 
     def test_tick_with_messages(self, world):

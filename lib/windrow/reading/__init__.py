@@ -1,6 +1,6 @@
-"""What `windrow status`, `show` and `plot` say, read from the tables by delta-rs: no JVM, no engine, no batching code.
+"""Read what `windrow status`, `show` and `plot` print, with delta-rs: no JVM, no engine, no batching code.
 
-Nothing here writes. Only the files of the states asked for are opened, and of these only the columns needed.
+Nothing here writes. A query opens only the files of the states it names, and reads only the columns it needs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The messages of one key and event time as the depot has them: version by version, as far back as its feed goes."""
+"""Find the messages of one key and event time in the depot, as far back as its change feed goes."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ UNREADABLE = (DeltaError, pa.ArrowException, OSError)
 
 
 def arrivals(log: DeltaTable, asked: Asked, at: int, columns: dict[str, str]) -> list[Row]:
-    """Return the content and `version` of each message that has the key, type and source asked for (None: any).
+    """Return the content and `version` of each message with the key, type and source in `asked` (None: any).
 
-    `at` is the event time in microseconds. What can no longer be read is left out. Raises ExpressionError or
-    MissingExtra for a mapping (`columns`) that does not run without Spark.
+    `at` is the event time in microseconds. Versions that can no longer be read are left out. Raises ExpressionError or
+    MissingExtra for a mapping (`columns`) that needs Spark.
     """
     try:
         found = _feed(log, 0, asked, at, columns)
@@ -46,9 +46,9 @@ def arrivals(log: DeltaTable, asked: Asked, at: int, columns: dict[str, str]) ->
 
 
 def not_found(log: DeltaTable, asked: Asked, at: int, mapped: bool) -> NotFound:
-    """Say that the depot does not have it, and which times of the same key come nearest."""
+    """Return the error that the depot has no such message; it names the nearest times of the same key."""
     of = ", ".join(f"{name} {value!r}" for name, value in asked.items() if value is not None)
-    what = f"the depot has no message of {of} at {time_text(at)}, in versions up to {log.version()}"
+    what = f"the depot has no message of {of} at {time_text(at)} in versions up to {log.version()}"
     if mapped:
         return NotFound(what, "`windrow show --key` lists the batches of a key.")
     same = equal(asked if "source" in feed.names(log) else asked | {"source": None})
@@ -57,12 +57,13 @@ def not_found(log: DeltaTable, asked: Asked, at: int, mapped: bool) -> NotFound:
     stream = QueryBuilder().register("depot", log).execute(" ".join(statement))
     near = [str(row["event_time"]) for row in records(pa.RecordBatchReader.from_stream(stream).read_all())]
     return NotFound(
-        what, f"The nearest are at {', '.join(dict.fromkeys(near))}." if near else "There is none at any other time."
+        what,
+        f"The nearest are at {', '.join(dict.fromkeys(near))}." if near else "It has none at any other time either.",
     )
 
 
 def equal(columns: Asked) -> str:
-    """Return the condition that columns have the values given; None stands for any."""
+    """Return the SQL condition that columns have the given values; None: any value."""
     return " AND ".join(f"{name} = {quoted(value)}" for name, value in columns.items() if value is not None)
 
 
@@ -74,7 +75,7 @@ def _feed(log: DeltaTable, first: int, asked: Asked, at: int, columns: dict[str,
 
 
 def _plain(log: DeltaTable, first: int, asked: Asked, at: int) -> pa.Table:
-    """Let the feed find the messages: it opens only files that may have them."""
+    """Find messages by a predicate on the feed, which opens only files that may have them."""
     names = [name for name in CONTENT if name in feed.names(log)]
     if "source" not in names:
         if asked["source"]:
@@ -88,7 +89,7 @@ def _plain(log: DeltaTable, first: int, asked: Asked, at: int) -> pa.Table:
 
 
 def _mapped(log: DeltaTable, first: int, asked: Asked, at: int, mapping: Mapping) -> pa.Table:
-    """Map everything, piece by piece, and keep what has the key and time: nobody knows where the files have it."""
+    """Map all rows piece by piece and filter afterwards: a mapped column has no file statistics."""
 
     def kept() -> Iterator[pa.Table]:
         for messages in feed.mapped(log, first, mapping):

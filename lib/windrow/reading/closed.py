@@ -1,9 +1,9 @@
-"""Closed batches for programs without Spark: those that came after a position, each exactly once.
+"""Read closed batches without Spark: those that closed after a position, each exactly once.
 
-A position is the number of a microbatch, not a version of the table: every final row says in which microbatch it was
-written, and neither OPTIMIZE nor VACUUM nor a clean-up of the log changes that. A RESTORE uses numbers again, though.
-So the position that is handed out carries a mark of its microbatch as well, as in `41@0f3c9a6e21b4`: another microbatch
-41, or another ledger at the same place, has another mark.
+A position is the number of a microbatch, not a version of the table: every final row says which microbatch wrote it,
+and neither OPTIMIZE nor VACUUM nor a cleanup of the log changes that. After a RESTORE, however, numbers are used again.
+So a position also has a fingerprint of its microbatch, as in `41@0f3c9a6e21b4`: another microbatch 41, or another
+ledger at the same place, has another one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Final = Literal["closed", "rejected"]
 WRITTEN_IN: dict[Final, str] = {"closed": "closed_in", "rejected": "microbatch"}
 POSITION = re.compile(r"(?P<number>\d+)(?:@(?P<mark>[0-9a-f]+))?")
 MARK_LETTERS = 12
-AFRESH = "What was handed out since is no longer what the ledger says. Read it afresh: without `since`."
+AFRESH = "Batches that you have read are no longer in the ledger. Discard them and read again without `since`."
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The `rows` of a final state that the microbatches after `begin`, up to `end`, say they wrote."""
+    """Some microbatches, after `begin` and up to `end`, and how many `rows` of a final state they wrote."""
 
     state: Final
     begin: int
@@ -50,7 +50,7 @@ class Span:
 
     @property
     def where(self) -> str:
-        """Return the condition that these rows meet, as SQL."""
+        """Return the SQL condition that selects these rows."""
         column = WRITTEN_IN[self.state]
         return f"{column} > {self.begin} AND {column} <= {self.end}"
 
@@ -59,30 +59,30 @@ class Span:
         if found != self.rows:
             raise LedgerRestored(
                 f"microbatches {self.begin + 1} to {self.end} wrote {self.rows} {self.state} rows, {found} are there",
-                "Rows of the ledger were deleted or added by hand; RESTORE it to the version before that.",
+                "Somebody deleted or added rows by hand. RESTORE the ledger to the version before that.",
             )
 
 
 def read_closed(ledger: str, since: str | int | None = None, batches_at_once: int | None = None) -> Closed:
     """Return the batches that closed after `since`, each exactly once, in the order in which they closed.
 
-    `since` is the `upto` of the call before, None for the beginning, or the bare number of a microbatch, of which
-    nobody can prove that it is still the same. With `batches_at_once` no more microbatches are read than close that
-    many batches, but at least one that closed any: the result is empty only when nothing is left. Raises
-    LedgerRestored when the ledger no longer holds what was read up to `since`; TableMissing, TableRefused.
+    `since` is the `upto` of the previous call, None for the beginning, or the bare number of a microbatch, which cannot
+    be checked for a RESTORE. `batches_at_once` limits how many batches are read, in whole microbatches; at least one
+    microbatch that closed any is read, so the result is empty only when nothing is left. Raises LedgerRestored when the
+    ledger no longer holds what was read up to `since`; SettingsError, TableMissing, TableRefused.
     """
     book = open_ledger(ledger)
-    part = span(book, "closed", since, batches_at_once)
+    wanted = span(book, "closed", since, batches_at_once)
     schema = pa.schema(tables.batch_fields(book.payload))
-    found = book.rows("closed", ", ".join(schema.names), part.where, "ORDER BY closed_in, id").cast(schema)
-    part.require_whole(found.num_rows)
-    return Closed(found, part.upto)
+    found = book.rows("closed", ", ".join(schema.names), wanted.where, "ORDER BY closed_in, id").cast(schema)
+    wanted.require_whole(found.num_rows)
+    return Closed(found, wanted.upto)
 
 
 def span(book: Ledger, state: Final, since: str | int | None, rows_at_once: int | None = None) -> Span:
-    """Return what the microbatches after `since` wrote, as their history has it. Raises LedgerRestored."""
+    """Return which microbatches follow `since`, and how many rows they recorded. Raises LedgerRestored."""
     reached = book.progress().microbatch
-    begin = _proven(book, since, reached)
+    begin = _checked_position(book, since, reached)
     history = book.rows("microbatch", f"microbatch, {state} AS written", f"microbatch > {begin}", "ORDER BY 1")
     written = pc.cumulative_sum(history["written"]).to_numpy()
     taken = written.size if rows_at_once is None else _taken(written, rows_at_once)
@@ -91,33 +91,33 @@ def span(book: Ledger, state: Final, since: str | int | None, rows_at_once: int 
 
 
 def _taken(written: np.ndarray[tuple[int], np.dtype[np.int64]], rows_at_once: int) -> int:
-    """Return how many microbatches write no more rows than that; one more where these wrote none."""
+    """Return how many microbatches wrote at most that many rows together; one more if these wrote none."""
     if rows_at_once < 1:
-        raise SettingsError(f"{rows_at_once} batches at once are none", "Give a number above 0, or leave it out.")
+        raise SettingsError(f"batches_at_once is {rows_at_once}", "Give a number above 0, or leave it out.")
     fitting = int(np.searchsorted(written, rows_at_once, "right"))
     nothing = fitting == 0 or written[fitting - 1] == 0
     return min(fitting + nothing, written.size)
 
 
-def _proven(book: Ledger, since: str | int | None, reached: int) -> int:
-    """Return the number of the microbatch up to which was read, after proof that the ledger still has it."""
+def _checked_position(book: Ledger, since: str | int | None, reached: int) -> int:
+    """Return the number of the microbatch in `since`, 0 for None. Raises LedgerRestored if it is not the same now."""
     if since is None:
         return 0
     parts = POSITION.fullmatch(str(since))
     if not parts:
-        raise SettingsError(f"since = {since!r} is no position", "Give the `upto` of the last call, or a number.")
+        raise SettingsError(f"since = {since!r} is not a position", "Give the `upto` of the last call, or a number.")
     number = int(parts["number"])
     if number > reached:
-        raise LedgerRestored(f"was read up to microbatch {number}, the ledger has only reached {reached}", AFRESH)
+        raise LedgerRestored(f"you have read up to microbatch {number}, but the ledger ends at {reached}", AFRESH)
     if parts["mark"] not in {None, _mark(book, number)}:
-        raise LedgerRestored(f"microbatch {number} of the ledger is not the one that was read up to", AFRESH)
+        raise LedgerRestored(f"microbatch {number} of the ledger is not the one that you have read", AFRESH)
     return number
 
 
 def _mark(book: Ledger, number: int) -> str:
-    """Return what tells a microbatch from another of its number: a digest of its ledger and its commit's token.
+    """Return a fingerprint of a microbatch: a digest of the ledger's id and the token of the commit.
 
-    Before the first microbatch it is the ledger alone. Where a history has no tokens, the time of the start stands in.
+    For 0, before the first microbatch, it is of the ledger's id alone. A row without a token counts by its start time.
     """
     token = "coalesce(token, CAST(CAST(started_at AS BIGINT) AS VARCHAR)) AS token"
     tokens = book.rows("microbatch", token, f"microbatch = {number}")["token"].to_pylist()

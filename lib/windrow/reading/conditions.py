@@ -1,4 +1,4 @@
-"""Conditions on a status, for alarms: `lag>5m`, `rejected>0`, `paused`. Pure: a condition is parsed, then looked up."""
+"""Parse and evaluate conditions on a status, for alarms: `lag>5m`, `rejected>0`, `paused`. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXAMPLE = "Write it like lag>5m, lag_messages>100000, rejected>0 or paused"
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure of a status: a time (microseconds), a count, or a flag that holds or does not; None when not known."""
+    """A figure of a status: a time (microseconds), a count, or a flag (0 or 1); None when it is not known."""
 
     unit: Literal["time", "count", "flag"]
     meaning: str
@@ -56,7 +56,7 @@ FIGURES = {
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A figure compared with a bound, in microseconds or a count; `text` as it was given."""
+    """A figure compared with a bound (microseconds or a count); `text` is the condition as given."""
 
     text: str
     figure: str
@@ -64,14 +64,14 @@ class Condition:
     bound: int
 
     def holds(self, status: Status) -> str | None:
-        """Return what the figure is when the condition holds, None when it does not.
+        """Return a sentence with the figure when the condition holds, None when it does not.
 
-        A figure that is not known holds: an alarm that keeps silent because nobody can say is worse than a false one.
+        A condition on an unknown figure holds: a missing alarm is worse than a false one.
         """
         figure = FIGURES[self.figure]
         value = figure.of(status)
         if value is None:
-            return f"{self.text} may hold: {self.figure} is not known, because a commit of the depot does not say it"
+            return f"{self.text} may hold: {self.figure} is unknown, because a commit of the depot has no row count"
         if not COMPARISONS[self.comparison](value, self.bound):
             return None
         return self.text if figure.unit == "flag" else f"{self.text} holds: {self.figure} is {_text(figure, value)}"
@@ -81,13 +81,13 @@ def parse(text: str) -> Condition:
     """Read a condition. Raises SettingsError, which names the known figures."""
     parts = SHAPE.fullmatch(text)
     if not parts:
-        raise SettingsError(f"--fail-if {text!r} is no condition", f"{EXAMPLE}. {_known()}")
+        raise SettingsError(f"--fail-if {text!r} is not a condition", f"{EXAMPLE}. {_known()}")
     name, comparison, bound = parts.groups()
     if name not in FIGURES:
         raise SettingsError(f"--fail-if {text!r}: there is no figure {name!r}", _known())
     is_flag = FIGURES[name].unit == "flag"
     if is_flag != (comparison is None):
-        wrong = "is compared with nothing" if is_flag else "needs a comparison"
+        wrong = "takes no comparison" if is_flag else "needs a comparison"
         raise SettingsError(f"--fail-if {text!r}: {name} {wrong}", f"{EXAMPLE}.")
     return Condition(text.strip(), name, comparison or "==", _bound(text, name, bound))
 
@@ -98,7 +98,7 @@ def _bound(text: str, name: str, bound: str | None) -> int:
     if FIGURES[name].unit == "time":
         return durations.microseconds(bound, f"--fail-if {text!r}: the bound")
     if not re.fullmatch(r"\d[\d_]*", bound):
-        raise SettingsError(f"--fail-if {text!r}: {bound!r} is no count", f"{name} is a whole number: {name}>1000.")
+        raise SettingsError(f"--fail-if {text!r}: {bound!r} is not a count", f"Give a whole number, like {name}>1000.")
     return int(bound)
 
 
@@ -111,7 +111,7 @@ def _microseconds(seconds: float) -> int:
 
 
 def _text(figure: Figure, value: int) -> str:
-    """Return a value as people read it; a time above a second without its fractions."""
+    """Return a value for reading; a time of a second or more in whole seconds."""
     if figure.unit == "count":
         return f"{value:,}"
     return durations.text(value - value % SECOND if value >= SECOND else value)

@@ -1,6 +1,6 @@
-"""Depot and ledger as Delta tables on disk: opened, checked for what they are, and asked in SQL, all by delta-rs.
+"""Open depot and ledger as Delta tables with delta-rs, check what they are, and query them in SQL.
 
-A query names the state of the rows it wants, which is the ledger's partition: files of other states are not opened.
+A query names the states of the rows it wants. The ledger is partitioned by state, so files of other states stay closed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from windrow.delta.table import open_table, reading
 from windrow.errors import NotFound, OtherDepot, TableRefused
 from windrow.model import tables
 
-DAMAGED = "It was damaged from outside. RESTORE it to an earlier version, or replay the depot into a new ledger."
+DAMAGED = "Something else changed it. RESTORE it to an earlier version, or replay the depot into a new ledger."
 LEDGER_COLUMNS = {"id", "state", "messages", "messages_read", "token"}
 
 
@@ -52,7 +52,7 @@ class Ledger:
     ) -> pa.Table:
         """Return columns of the rows in some states; `where`, `rest` (GROUP BY, ORDER BY, LIMIT) and `then` are SQL.
 
-        `then` is a condition on what comes out, such as the elements of a list that `columns` takes apart.
+        `then` is a condition on the result, such as on the elements of a list that `columns` unnests.
         """
         with reading(self.location, "ledger"):
             return self._stream(states, columns, where, rest, then).read_all()
@@ -60,12 +60,12 @@ class Ledger:
     def pieces(
         self, states: str | tuple[str, ...], columns: str, where: str, rest: str = ""
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the same piece by piece, read when it is asked for: for what may not fit in memory."""
+        """Yield the same rows piece by piece, each read on demand, for results that may not fit in memory."""
         with reading(self.location, "ledger"):
             yield from self._stream(states, columns, where, rest)
 
     def everything(self, without: str) -> pa.RecordBatchReader:
-        """Return all rows in whatever state, without a column, read piece by piece when they are asked for."""
+        """Return a reader over the rows of all states, without one column; it reads piece by piece on demand."""
         statement = f"SELECT * EXCEPT ({without}) FROM ledger"  # noqa: S608 - a column that we name
         return pa.RecordBatchReader.from_stream(QueryBuilder().register("ledger", self.table).execute(statement))
 
@@ -82,18 +82,18 @@ class Ledger:
 
     @property
     def raw(self) -> bool:
-        """Tell whether its depot is a raw one."""
+        """Tell whether its depot is a raw depot."""
         return tables.is_over_raw(field.name for field in self.table.schema().fields)
 
     @property
     def payload(self) -> pa.DataType:
-        """Return the payload's type: binary where the ledger says so, else string."""
+        """Return the type of payloads: binary or string."""
         type_ = pa.schema(self.table.schema().to_arrow()).field("payload").type
         binary = pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_)
         return pa.binary() if binary else pa.string()
 
     def progress(self) -> Progress:
-        """Return the progress row. Raises TableRefused when there is not exactly one, or of another schema version."""
+        """Return the progress row. Raises TableRefused unless there is exactly one, of this schema version."""
         columns = ", ".join(Progress.__dataclass_fields__)
         found = self.rows("progress", columns, f"id = {quoted(tables.PROGRESS)}").to_pylist()
         if len(found) != 1:
@@ -111,7 +111,7 @@ class Ledger:
 
 
 def open_ledger(location: str, version: int | None = None) -> Ledger:
-    """Open a ledger, at its latest version unless told. Raises TableMissing, TableRefused or NotFound."""
+    """Open a ledger at a version (default: the latest). Raises TableMissing, TableRefused or NotFound."""
     table = open_table(location, "ledger")
     names = {field.name for field in table.schema().fields}
     if "state" not in table.metadata().partition_columns or not names >= LEDGER_COLUMNS:
@@ -120,7 +120,7 @@ def open_ledger(location: str, version: int | None = None) -> Ledger:
         return Ledger(table, location)
     latest = table.version()
     unreadable = NotFound(
-        f"ledger version {version} cannot be read", f"The latest is {latest}; `windrow status` says the earliest."
+        f"ledger version {version} cannot be read", f"The latest is {latest}; `windrow status` shows the earliest."
     )
     if not 0 <= version <= latest:
         raise unreadable
@@ -132,7 +132,7 @@ def open_ledger(location: str, version: int | None = None) -> Ledger:
 
 
 def open_depot(location: str, ledger: Ledger, progress: Progress) -> DeltaTable:
-    """Open the depot of a ledger. Raises TableMissing, or OtherDepot for one that the ledger does not read."""
+    """Open the depot of a ledger. Raises TableMissing, or OtherDepot for a depot that the ledger does not read."""
     depot = open_table(location, "depot")
     found = str(depot.metadata().id)
     if found != progress.depot_id:
@@ -144,17 +144,17 @@ def open_depot(location: str, ledger: Ledger, progress: Progress) -> DeltaTable:
 
 
 def rule(rules: str | None, name: str) -> int:
-    """Return one of the rules that a ledger recorded. Raises TableRefused when they are none."""
+    """Return one of the rules that a ledger recorded. Raises TableRefused if they are not valid."""
     return int(recorded_rules(rules)[name])
 
 
 def recorded_rules(rules: str | None) -> dict[str, Any]:
-    """Return the rules that a ledger recorded, durations in microseconds. Raises TableRefused when they are none."""
+    """Return the rules that a ledger recorded, durations in microseconds. Raises TableRefused if they are not valid."""
     try:
         found = json.loads(rules or "")
         durations = {name: int(found[name]) for name in ("window", "max_delay", "max_leap")}
     except (ValueError, KeyError, TypeError) as error:
-        raise TableRefused(f"the ledger recorded rules that are none: {rules}", DAMAGED) from error
+        raise TableRefused(f"the ledger recorded rules that are not valid: {rules}", DAMAGED) from error
     return {**found, **durations}
 
 

@@ -1,4 +1,4 @@
-"""Single batches and rejected messages, as JSON knows them; for an open batch why it is open and when it will close."""
+"""Read single batches and rejections as JSON values; for an open batch, why it is open and when it will close."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ START = "CAST(window_start AS BIGINT)"
 
 
 def batch(ledger: str, id: str, idle_timeout: int | None = IDLE_TIMEOUT) -> dict[str, Any]:  # noqa: A002 - the column
-    """Return a batch with its messages; an open one has `closing`: what it waits for.
+    """Return a batch with its messages; an open batch also has `closing`, which says what it waits for.
 
     `idle_timeout` is the setting, in microseconds (None: never). Raises NotFound, TableMissing, TableRefused.
     """
@@ -39,7 +39,7 @@ def batches(
     limit: int = 20,
     idle_timeout: int | None = IDLE_TIMEOUT,
 ) -> list[dict[str, Any]]:
-    """Return batches with their messages: of the open ones those that began first, of the closed ones last.
+    """Return batches with their messages: open ones from the earliest window, closed ones from the latest.
 
     Raises TableMissing, TableRefused.
     """
@@ -57,9 +57,9 @@ def batches(
 
 
 def rejection(ledger: str, id: str) -> dict[str, Any]:  # noqa: A002 - the column
-    """Return a rejected message, or what a format refused before it became one.
+    """Return a rejected message, or a record or chunk that the format refused.
 
-    The ledger of a raw depot says `raw_source`, `chunk`, `offset` and `content` besides, NULL for a message. Raises
+    In the ledger of a raw depot it also has `raw_source`, `chunk`, `offset` and `content`, NULL for a message. Raises
     NotFound, TableMissing, TableRefused.
     """
     book = open_ledger(ledger)
@@ -94,15 +94,15 @@ def _filter(**columns: str | None) -> str:
 
 
 def _start_of(id_: str) -> int:
-    """Return the beginning of the window that an id names, by which files are left out."""
+    """Return the window start in an id, by which a query skips files. Raises NotFound."""
     parts = ID.fullmatch(id_)
     if not parts:
-        raise NotFound(f"{id_!r} is no id of a batch", "It reads batch/SOURCE/KEY/WINDOW_START/PART.")
+        raise NotFound(f"{id_!r} is not the id of a batch", "An id looks like batch/SOURCE/KEY/WINDOW_START/PART.")
     return int(parts["start"])
 
 
 def _nearest(book: Ledger, id_: str, start: int) -> str:
-    """Name the batch of the same stream that began next to the one that is not there."""
+    """Name the batch of the same stream whose window start is nearest to that of the missing one."""
     stream = id_.rsplit("/", 2)[0] + "/"
     by_distance = f"ORDER BY abs({START} - {start}), id LIMIT 1"
     near = book.rows(("open", "closed"), "id", f"starts_with(id, {quoted(stream)})", by_distance).to_pylist()
@@ -110,7 +110,7 @@ def _nearest(book: Ledger, id_: str, start: int) -> str:
 
 
 def _explained(book: Ledger, found: list[dict[str, Any]], idle_timeout: int | None) -> list[dict[str, Any]]:
-    """Add to open batches what they wait for."""
+    """Add `closing` to open batches: what they wait for."""
     waiting = [row for row in found if row["state"] == "open"]
     if not waiting:
         return found
@@ -131,14 +131,14 @@ def _clocks(book: Ledger) -> dict[str, dict[str, int]]:
 
 
 def _closing(timeout: int, clock: dict[str, int], idle_timeout: int | None) -> dict[str, Any]:
-    """Say what an open batch waits for: its source's clock, or the idle tick `idle_timeout` after the idle clock."""
+    """Say what an open batch waits for: the clock of its source, or the idle tick after `idle_timeout`."""
     missing = timeout - clock["floor"]
     idle_at = None if idle_timeout is None else clock["seen_at"] + max(0, timeout + idle_timeout - clock["clock"])
     if missing > 0:
-        why = f"the clock of its source stands {durations.text(missing)} before the timeout"
+        why = f"the clock of its source is {durations.text(missing)} before the timeout"
         when = f"with the first message of its source that arrives at {time_text(timeout)} or later"
     else:
-        why = "the clock of its source has passed the timeout since it was last looked at"
+        why = "the clock of its source has passed the timeout since the last microbatch"
         when = "with the next microbatch"
     idle = (
         "" if idle_at is None else f"; without one, when `windrow run` finds nothing new from {time_text(idle_at)} on"

@@ -1,7 +1,7 @@
-"""Digests of a ledger: of each batch and rejection, of each microbatch, and of all, by the canonical form.
+"""Compute digests of a ledger in canonical form: of each batch and rejection, of each microbatch, and of all.
 
-Two ledgers with one digest say the same of the same messages, whatever engine wrote them in how many microbatches.
-A microbatch is what it finished: the batches that it closed and the messages that it rejected.
+Two ledgers with the same digest decided alike on the same messages, whatever engine wrote them and in however many
+microbatches. The digest of a microbatch covers the batches that it closed and the messages that it rejected.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ BATCHES = ("open", "closed")
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """Some streams: of these keys, of these sources; empty: of any."""
+    """Which streams: those with these keys and sources; empty: any."""
 
     keys: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
 
     @property
     def named(self) -> dict[str, tuple[str, ...]]:
-        """Return the columns that choose, with their values."""
+        """Return the columns that restrict the streams, with their values."""
         return {name: values for name, values in (("key", self.keys), ("source", self.sources)) if values}
 
     def __bool__(self) -> bool:
-        """Tell whether there is anything to choose."""
+        """Tell whether they are restricted at all."""
         return bool(self.named)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Which rows of a ledger: of some streams, those that are open or that a microbatch after one finished."""
+    """Which rows of a ledger: of these streams, those that are open or finished after microbatch `after`."""
 
     after: int = 0
     streams: Streams = Streams()
 
     def condition(self, number: str) -> str:
-        """Return the part as SQL; `number` is the column with the microbatch that finished a row."""
+        """Return the SQL condition; `number` is the column with the microbatch that finished a row."""
         wanted = [f"({number} IS NULL OR {number} > {self.after:d})"]
         for name, values in self.streams.named.items():
             wanted.append(f"{name} IN ({', '.join(quoted(value) for value in values)})")
@@ -62,8 +62,8 @@ class Part:
 class Digests:
     """The digests of a ledger.
 
-    `rows` has `id, state, microbatch, digest, content` in the order of the ids: the microbatch that finished the row
-    (NULL while it is open), the digest of the row and, for a batch, that of its messages alone.
+    `rows` has `id, state, microbatch, digest, content`, ordered by id: `microbatch` finished the row (NULL while it is
+    open), `digest` covers the row, and `content` only the messages of a batch (NULL for a rejection).
     """
 
     rows: pa.Table
@@ -86,9 +86,9 @@ class Digests:
 
 
 def digests(ledger: str | Ledger, part: Part | None = None, version: int | None = None) -> Digests:
-    """Return the digests of a ledger, of all its rows and at its latest version unless told.
+    """Return the digests of a ledger (default: of all its rows, at its latest version).
 
-    Raises TableMissing, TableRefused, TableUnreadable, or NotFound for a version that is not there.
+    Raises TableMissing, TableRefused, TableUnreadable, or NotFound for a version that does not exist.
     """
     opened = ledger if isinstance(ledger, Ledger) else open_ledger(ledger, version)
     return Digests.of(pa.concat_tables([ROW.empty_table(), *_pieces(opened, part or Part())]))

@@ -1,6 +1,6 @@
-"""How batches and delays are spread: sizes of batches, how late messages came, and how long they waited in a batch.
+"""Count how batches and delays are distributed: batch sizes, how late messages came, how long they waited in a batch.
 
-Messages are counted while they are read, piece by piece, so that only their counts stay in memory.
+Messages are counted piece by piece as they are read, so only the counts stay in memory.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ WAITS = pa.schema([("wait_ms", pa.int64()), ("messages", pa.int64())])
 class Distribution:
     """Batches by size, and messages counted by delay and by wait, in whole milliseconds (floored).
 
-    `sizes` has a row a batch; `delays` counts by `name` (of a source, or of a type where there is one source),
-    `outcome` (accepted, or why rejected) and `delay_ms` (arrival minus event time); `waits` counts by `wait_ms` (from
-    arrival to the close of the batch). `max_delay_us` and `max_leap_us` are the rules in force.
+    `sizes` has a row for each batch. `delays` counts by `name` (the source, or the type if there is only one source),
+    `outcome` (accepted, or the reason of the rejection) and `delay_ms` (arrival minus event time). `waits` counts by
+    `wait_ms` (from arrival until the batch closed). `max_delay_us` and `max_leap_us` are the rules in force.
     """
 
     sizes: pa.Table
@@ -44,7 +44,7 @@ class Distribution:
     max_leap_us: int
 
     def messages(self) -> dict[str, int]:
-        """Return how many messages have which outcome; without both times they are not counted."""
+        """Return the number of messages by outcome; a message that lacks one of both times is not counted."""
         counted = self.delays.group_by("outcome").aggregate([("messages", "sum")])
         return dict(zip(*(counted[name].to_pylist() for name in ("outcome", "messages_sum")), strict=True))
 
@@ -52,7 +52,7 @@ class Distribution:
 def distribution(
     ledger: str, key: str | None = None, source: str | None = None, begin: int | None = None, end: int | None = None
 ) -> Distribution:
-    """Read the batches whose windows begin in [begin, end) (microseconds) and the messages rejected with such a time.
+    """Read batches with a window start in [begin, end) (microseconds), and rejected messages of that event time.
 
     Raises NotFound when there is none, TableMissing, TableRefused.
     """
@@ -63,7 +63,7 @@ def distribution(
     sizes = plain(book.rows(("open", "closed"), ", ".join(SIZES), in_batches))
     refusing = plain(book.rows("rejected", "DISTINCT source", refused))
     if not sizes.num_rows + refusing.num_rows:
-        raise NotFound("the ledger has no batch and no rejected message there", "`windrow show` lists what there is.")
+        raise NotFound("the ledger has no such batch or rejected message", "`windrow show` lists what there is.")
     sources = pa.concat_tables([sizes.select(["source"]), refusing])["source"]
     by = "source" if pc.count_distinct(sources).as_py() > 1 else "type"
     accepted, waits = _accepted(book, in_batches, by)
@@ -108,7 +108,7 @@ def _pieces(book: Ledger, states: tuple[str, ...], columns: str, where: str) -> 
 
 
 def _delays(messages: pa.Table, by: str, outcome: pa.Scalar | pa.ChunkedArray) -> pa.Table:
-    """Count messages by delay; those without both times have none."""
+    """Count messages by delay; those that lack one of both times are left out."""
     known = pc.and_(pc.is_valid(messages["event_time"]), pc.is_valid(messages["received_at"]))
     timed = messages.append_column("outcome", _column(outcome, messages.num_rows)).filter(known)
     columns = {
@@ -135,7 +135,7 @@ def _ones(table: pa.Table) -> pa.Array:
 
 
 def _sum(counts: pa.Table) -> pa.Table:
-    """Return the counts of rows that are otherwise equal added up, in order."""
+    """Add up the counts of rows that are otherwise equal, and sort them."""
     names = [name for name in counts.column_names if name != "messages"]
     summed = counts.group_by(names).aggregate([("messages", "sum")]).rename_columns([*names, "messages"])
     return summed.sort_by([(name, "ascending") for name in names])

@@ -1,4 +1,4 @@
-"""The depot's change feed as messages, piece by piece, without Spark: what was added, with the `version` it came in."""
+"""Read the depot's change feed as messages, piece by piece and without Spark, each with the `version` that added it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def messages(log: DeltaTable, first: int, columns: dict[str, str]) -> Iterator[pa.Table]:
-    """Yield the messages that versions from `first` on added; `columns` maps those of a depot that has others.
+    """Yield the messages that versions from `first` on added; `columns` maps the columns of a depot with other names.
 
-    Raises ExpressionError or MissingExtra for a mapping that does not run without Spark.
+    Raises ExpressionError or MissingExtra for a mapping that needs Spark.
     """
     from windrow.expressions import Mapping
 
@@ -29,9 +29,9 @@ def messages(log: DeltaTable, first: int, columns: dict[str, str]) -> Iterator[p
 
 
 def mapped(log: DeltaTable, first: int, mapping: Mapping) -> Iterator[pa.Table]:
-    """Yield what a mapping makes of the rows that were added.
+    """Yield added rows, mapped to messages.
 
-    All columns are read, because delta-rs finds no column whose name has a dot by its name.
+    All columns are read, because delta-rs cannot select a column whose name has a dot.
     """
     for added in _added(log, first, None):
         rows = added.drop_columns([name for name in FEED_COLUMNS if name in added.column_names])

@@ -1,6 +1,6 @@
-"""What a status says, as values: the fields are those of `windrow status --json`.
+"""The values of a status: their fields are those of `windrow status --json`.
 
-Times are ISO 8601 text in UTC; a number says its unit in its name.
+Times are ISO 8601 text in UTC; the name of a number ends in its unit.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class DepotState:
-    """How far the depot was read. `messages_waiting` is None when its log does not say."""
+    """How far the depot was read. `messages_waiting` is None when its log does not record it."""
 
     path: str
     version: int
@@ -34,7 +34,7 @@ class LedgerFigures:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far the ledger is behind: messages that wait, and seconds since the oldest of them was committed."""
+    """How far the ledger is behind: the messages waiting, and the seconds since the oldest was committed."""
 
     messages: int | None
     seconds: float
@@ -65,7 +65,7 @@ class OldestBatch:
 class OpenBatches:
     """How many batches are open, and how many messages they hold.
 
-    `oldest_seconds` is how long ago the window that is open longest began, by the idle clock of its source: in a
+    `oldest_seconds` is the time since the start of the oldest open window, by the idle clock of its source: in a
     backfill of last year's messages it is seconds, not a year.
     """
 
@@ -85,7 +85,7 @@ class ClosedBatches:
 
 @dataclass(frozen=True, slots=True)
 class Rejections:
-    """The messages rejected for a reason, and by how much the one furthest off missed."""
+    """The messages rejected for a reason, and the most by which one of them missed."""
 
     reason: str
     messages: int
@@ -94,7 +94,7 @@ class Rejections:
 
 @dataclass(frozen=True, slots=True)
 class TooOld:
-    """The messages of a source that were too old; `raised` of them only because the floor had raised their time.
+    """The messages of a source that were too old; for `raised` of them the floor had raised the processing time.
 
     `needed_delay_us` is the `max_delay` that would have kept all of them.
     """
@@ -110,7 +110,7 @@ class TooOld:
 class NeededDelay:
     """The `max_delay` in force, and those that would have kept every message rejected as too old so far.
 
-    Microseconds; None and nothing when no message was too old.
+    In microseconds; `needed_us` is None and `by_source` empty when no message was too old.
     """
 
     max_delay_us: int
@@ -153,7 +153,7 @@ class MicrobatchRow:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The versions from which on depot and ledger can still be read, and how long each keeps what it removes."""
+    """The earliest versions of depot and ledger that can still be read, and how long each keeps removed files."""
 
     depot_version: int
     ledger_version: int
@@ -163,7 +163,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """All that `windrow status` says. `microbatches` begins with the latest."""
+    """Everything that `windrow status` prints. `microbatches` begins with the latest."""
 
     depot: DepotState
     ledger: LedgerFigures

@@ -1,4 +1,4 @@
-"""The history of a ledger as an Arrow table: a row a microbatch, with its phases and how far behind it was."""
+"""Read the history of a ledger as an Arrow table: a row for each microbatch, with its phases and lag."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ MOST_COMMITS = 2_000  # each is a file of the log to open
 def history(ledger: str, begin: int | None = None, end: int | None = None) -> pa.Table:
     """Return the microbatches that started in [begin, end) (microseconds), in their order.
 
-    Beside what was recorded, `newest_ms` and `oldest_ms` say how long before the start the newest message of the
-    source furthest ahead and furthest behind had arrived, and `commit_ms` how long after the other phases Delta's log
-    noted the commit; NULL where nobody knows. Raises NotFound when there is none, TableMissing, TableRefused.
+    Three columns are added. `newest_ms` and `oldest_ms` are how long before the start the newest message of a source
+    had arrived: of the source furthest ahead, and of the one furthest behind. `commit_ms` is the time from the end of
+    the other phases to the commit in Delta's log. They are NULL where this is unknown. Raises NotFound when there is no
+    microbatch, TableMissing, TableRefused.
     """
     book = open_ledger(ledger)
     bounds = ((">=", begin), ("<", end))
     within = [f"CAST(started_at AS BIGINT) {compare} {bound:d}" for compare, bound in bounds if bound is not None]
     rows = plain(book.rows("microbatch", RECORDED, " AND ".join(within) or "true", "ORDER BY microbatch"))
     if not rows.num_rows:
-        raise NotFound("the ledger has no microbatch there", "`windrow run` makes some; choose an earlier --from.")
+        raise NotFound("the ledger has no microbatch in this range", "Choose an earlier --from, or run `windrow run`.")
     newest, oldest = _lags(rows)
     columns = {"newest_ms": newest, "oldest_ms": oldest, "commit_ms": _commits(book, rows)}
     recorded = {name: rows[name] for name in rows.column_names if name != "clocks"}
@@ -43,7 +44,7 @@ def history(ledger: str, begin: int | None = None, end: int | None = None) -> pa
 
 
 def _lags(rows: pa.Table) -> tuple[pa.Array, pa.Array]:
-    """Return how far the clocks that microbatches of data moved were behind, the least and the most."""
+    """Return the least and the greatest lag of the clocks that each data microbatch moved, in milliseconds."""
     lists = rows["clocks"].combine_chunks()
     moved = pc.struct_field(pc.list_flatten(lists), "clock")
     known = pc.is_valid(moved)
@@ -58,7 +59,7 @@ def _lags(rows: pa.Table) -> tuple[pa.Array, pa.Array]:
 
 
 def _commits(book: Ledger, rows: pa.Table) -> pa.Array:
-    """Return how long after its last phase Delta's log noted each commit, where the log still has it."""
+    """Return the milliseconds from the end of the last phase to the commit in Delta's log; NULL if it is gone."""
     noted = [note for note in map(_note, book.table.history(MOST_COMMITS)) if note]  # the latest first
     numbers, first = np.unique(np.array([number for number, _ in noted], np.int64), return_index=True)
     stamps = np.array([stamp for _, stamp in noted], np.float64)[first]
@@ -72,7 +73,7 @@ def _commits(book: Ledger, rows: pa.Table) -> pa.Array:
 
 
 def _note(commit: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return which microbatch a commit was, and when, in milliseconds since the epoch."""
+    """Return the microbatch of a commit and its time, in milliseconds since the epoch."""
     try:
         return int(json.loads(commit["userMetadata"])["microbatch"]), int(commit["timestamp"])
     except (KeyError, TypeError, ValueError):

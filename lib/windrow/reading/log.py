@@ -1,4 +1,4 @@
-"""What the log of a Delta table says without reading its rows: which versions wait, and which can still be read."""
+"""Read from the log of a Delta table, without its rows, which versions wait and which can still be read."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ KEPT = "delta.logRetentionDuration"
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Depot versions with messages that no microbatch has read yet; `committed_at` (microseconds) of the oldest.
+    """The depot versions with messages that no microbatch has read yet.
 
-    `messages` is None when a commit does not say how many it added.
+    `oldest` is the first of them and `committed_at` its time (microseconds). `messages` is None when a commit does not
+    say how many rows it added.
     """
 
     versions: int
@@ -36,7 +37,7 @@ class Waiting:
 
 
 def waiting_versions(depot: DeltaTable, read: int) -> Waiting:
-    """Return what waits after depot version `read`. Versions that bring no rows, such as deletions, do not wait."""
+    """Return what waits after depot version `read`. Versions that add no rows, such as deletions, do not count."""
     behind = depot.version() - read
     if behind <= 0:
         return Waiting(0, 0, None, None)
@@ -57,10 +58,11 @@ def waiting_versions(depot: DeltaTable, read: int) -> Waiting:
 
 
 def earliest_readable(table: DeltaTable, depot: bool = False) -> int:
-    """Return the version from which on everything in a ledger can be read, or in a depot and its change feed.
+    """Return the first version from which on a ledger, or a depot and its change feed, can be read completely.
 
-    Versions go when the log is cleaned up or VACUUM deletes files that later commits removed. Both take the oldest
-    first, so halving finds the border. In a ledger the progress files tell: every commit removes the one before.
+    A version becomes unreadable when the log is cleaned up, or when VACUUM deletes files that later commits removed.
+    Both begin with the oldest, so a bisection finds the border. In a ledger it is enough to look at the progress files:
+    every commit removes the previous one.
     """
     latest = table.version()
     prefix = "" if depot else PROGRESS_FILES
@@ -86,7 +88,7 @@ def earliest_readable(table: DeltaTable, depot: bool = False) -> int:
 
 
 def kept(table: DeltaTable) -> str | None:
-    """Return how long log and removed files are kept, as the table's property says; None without one."""
+    """Return how long log and removed files are kept, by the property of the table; None without the property."""
     interval = table.metadata().configuration.get(KEPT)
     parts = re.fullmatch(r"interval (\d+) (second|minute|hour|day|week)s?", interval or "")
     if not parts:

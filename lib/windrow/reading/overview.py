@@ -1,4 +1,4 @@
-"""Where a ledger stands: what was read and what waits, clocks, batches, rejections, the last microbatches."""
+"""Read the status of a ledger: what was read, what waits, clocks, batches, rejections, the last microbatches."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ LAST_MICROBATCHES = 10
 
 
 def status(depot: str, ledger: str, now: int) -> Status:
-    """Read where a ledger stands at wall time `now` (microseconds).
+    """Read the status of a ledger at wall time `now` (microseconds).
 
-    Raises TableMissing, TableRefused for a table that is no ledger, OtherDepot for a depot that is not its own.
+    Raises TableMissing, TableRefused for a table that is not a ledger, OtherDepot for a depot that is not its own.
     """
     book = open_ledger(ledger)
     progress = book.progress()
@@ -66,7 +66,7 @@ def status(depot: str, ledger: str, now: int) -> Status:
 
 
 def waiting(depot: str, ledger: str) -> int | None:
-    """Return how many messages wait, by the log of a local depot; None where it does not say, or is not there."""
+    """Return how many messages wait, by the log of a local depot; None if the depot or the number is missing."""
     if local_path(depot) is None or local_path(ledger) is None:
         return None
     try:
@@ -94,7 +94,7 @@ TOTALS = "count(*) AS microbatches, " + ", ".join(
 HISTORY = ", ".join(
     "messages_read AS messages" if name == "messages" else name for name in MicrobatchRow.__dataclass_fields__
 )
-# How old the message was when it came to be processed: what the rule compares with max_delay.
+# The age of a message when it was processed, which the rule compares with max_delay.
 AGE = "CAST(processing_time AS BIGINT) - CAST(event_time AS BIGINT)"
 
 
@@ -123,7 +123,7 @@ def _clocks(book: Ledger) -> tuple[SourceClock, ...]:
 
 
 def _open(book: Ledger, max_delay: int, now: int) -> OpenBatches:
-    """Return the open batches; their timeouts follow the rules in force, also where their rows are older."""
+    """Return the open batches; timeouts follow the rules in force, even if a row was written under others."""
     timeout = f"window_end + INTERVAL '{max_delay} microseconds' AS timeout"
     first = book.rows("open", f"id, source, key, window_start, {timeout}", rest="ORDER BY window_start, id LIMIT 1")
     oldest = [OldestBatch(**row) for row in records(first)]
@@ -132,7 +132,7 @@ def _open(book: Ledger, max_delay: int, now: int) -> OpenBatches:
 
 
 def _open_for(book: Ledger, now: int) -> int:
-    """Return how long ago the window that is open longest began, each by the idle clock of its own source."""
+    """Return the time since the start of the oldest open window, by the idle clock of its source (microseconds)."""
     idle = f"max(CAST(clock AS BIGINT) + greatest(0, {now:d} - CAST(seen_at AS BIGINT)))"
     begun = "min(CAST(window_start AS BIGINT))"
     by_source = book.rows(("open", "progress"), f"{idle} - {begun} AS age", "source IS NOT NULL", "GROUP BY source")
@@ -173,7 +173,7 @@ def _last(book: Ledger, reached: int) -> tuple[MicrobatchRow, ...]:
 
 
 def _in_words(rules: str) -> dict[str, Any]:
-    """Return the rules as they stand in `windrow.toml`."""
+    """Return the rules as one writes them in `windrow.toml`."""
     return {
         name: durations.text(value) if name in {"window", "max_delay", "max_leap"} else value
         for name, value in recorded_rules(rules).items()
@@ -181,12 +181,12 @@ def _in_words(rules: str) -> dict[str, Any]:
 
 
 def _hints(clocks: tuple[SourceClock, ...], too_old: tuple[TooOld, ...]) -> tuple[str, ...]:
-    """Say "map source" where all share the clock of the source '' and most too old messages suffer from that."""
+    """Advise to map `source` if all messages share the source '' and most are too old because of the shared clock."""
     if [clock.source for clock in clocks] != [""] or not too_old:
         return ()
     late = too_old[0]
     if 2 * late.raised <= late.messages:
         return ()
-    shared = f"{late.raised} of {late.messages} too old messages came too late only because others moved their clock"
+    shared = f"{late.raised} of {late.messages} too old messages were too late only because others moved their clock"
     way = "source under [ingest.columns] or [depot.columns] gives each device or file a clock of its own"
     return (f"map source: {shared}; {way}",)

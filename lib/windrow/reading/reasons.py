@@ -1,4 +1,4 @@
-"""Why a message was rejected, in words for somebody who does not know the rules, and what would have kept it. Pure."""
+"""Explain why a message was rejected, to somebody who does not know the rules, and what would have kept it. Pure."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ class Why:
 
 
 REMEDIES = {
-    "format_cast": "the type of the field under [format] fields, or who writes the source, must be set right",
+    "format_cast": "correct the type of the field under [format] fields, or the program that writes the source",
     "format_codec": "each chunk must be whole frames of [format] codec, none larger than max_decoded_bytes",
     "format_columns": "each record must have as many columns as [format] fields or the header names",
-    "format_conflict": "each chunk needs a number of its own; a source that begins anew needs another name",
+    "format_conflict": "each chunk needs its own number; a source that starts over needs another name",
     "format_encoding": "text must be UTF-8; a field of type binary takes any bytes",
     "format_gap": "chunks that come late need a larger [format] max_held_bytes",
     "format_invalid": "every chunk needs raw_source, sequence from 1 on, bytes and received_at",
-    "format_oversize": "a larger [format] max_record_bytes takes it, if a quote or delimiter is not what is missing",
+    "format_oversize": "a larger [format] max_record_bytes accepts it, unless a quote or delimiter is missing",
     "format_repeated": "nothing is lost: the first one was read",
-    "format_syntax": "it is not written as [format] says; mended, it can be ingested again under another name",
+    "format_syntax": "it does not have the syntax of [format]; correct it and ingest it again under another name",
 }
 
 
 def remedy(reason: str) -> str:
-    """Return what would keep what a format refuses for a reason."""
-    return REMEDIES.get(reason, "the format, or who writes the source, must be set right")
+    """Return what to do about a record or chunk that a format refuses for this reason."""
+    return REMEDIES.get(reason, "correct the format, or the program that writes the source")
 
 
 def explain(refused: Refused, max_delay: int, max_leap: int, first: str | None = None) -> Why:
     """Return why a message was rejected under the rules of its microbatch (microseconds).
 
-    `first` is the id of the batch that holds the message which came before a duplicate, where it is known.
+    `first` is the id of the batch with the message before a duplicate, if it is known.
     """
     if refused.reason == "too_old":
         return _too_old(refused, max_delay)
@@ -66,18 +66,18 @@ def explain(refused: Refused, max_delay: int, max_leap: int, first: str | None =
         )
     if refused.reason == "clock_ahead":
         return Why(
-            f"when it was read its stamp received_at lay {span(refused.off_by)} beyond the wall clock + max_clock_skew",
-            "the clock of whoever stamps it must be set right; this message moved no clock and harmed no other",
+            f"when it was read, its received_at was {span(refused.off_by)} beyond the wall clock + max_clock_skew",
+            "correct the clock of the machine that sets received_at; this message moved no clock and harmed no other",
         )
     return Why(
-        f"it is no message that can be batched: {refused.detail or refused.reason}",
-        "whoever writes the depot, or the mapping of its columns, must give every message "
+        f"it is not a message that can be batched: {refused.detail or refused.reason}",
+        "the writer of the depot, or the mapping of its columns, must give every message "
         "source, key, type, event_time and received_at",
     )
 
 
 def _too_old(refused: Refused, max_delay: int) -> Why:
-    """Tell lateness of its own from the clock of its source, which other messages or a tick had moved on."""
+    """Distinguish a message that came late from one whose source's clock others, or a tick, had moved on."""
     age = max_delay + refused.off_by
     kept = f'max_delay = "{enough(age)}" would have kept it'
     own = None
@@ -86,19 +86,19 @@ def _too_old(refused: Refused, max_delay: int) -> Why:
     if own is None or own >= age:
         return Why(f"max_delay was {span(max_delay)}; it came {span(age)} after its time", kept)
     clock = "" if refused.processing_time is None else f" at {time_text(refused.processing_time)}"
-    moved = f"the clock of source {refused.source!r} stood{clock} already, {span(age)} after its time"
+    moved = f"the clock of source {refused.source!r} was{clock} already, {span(age)} after its time"
     if own > max_delay:
         return Why(f"max_delay was {span(max_delay)}; it came {span(own)} after its time, when {moved}", kept)
     came = f"it came {span(own)} after its time" if own >= 0 else f"it came {span(-own)} before its time"
     return Why(
         f"max_delay was {span(max_delay)}; {came}, but {moved}: other messages of the source, or a tick, had moved it",
-        f"a source of its own for each device or file gives each its own clock; or {kept}",
+        f"a separate source for each device or file gives each its own clock; or {kept}",
     )
 
 
 def _too_futuristic(refused: Refused, max_leap: int) -> Why:
     ahead = max_leap + refused.off_by
     return Why(
-        f"max_leap was {span(max_leap)}; its time lay {span(ahead)} after its arrival",
+        f"max_leap was {span(max_leap)}; its time was {span(ahead)} after its arrival",
         f'max_leap = "{enough(ahead)}" would have kept it, if the clock of its device is right',
     )

@@ -1,4 +1,4 @@
-"""The last messages of a depot, for those who try something on them: as many as one asks for, and no more in memory."""
+"""Read the last messages of a depot, to try rules on them: as many as asked for, and no more in memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """Messages with their `version`, from the depot versions `first` to `last`; `cut` says that there were more."""
+    """Messages with their `version`, from the depot versions `first` to `last`; `cut` is true if there were more."""
 
     messages: pa.Table
     first: int
@@ -39,9 +39,8 @@ def recent(
 ) -> Recent:
     """Read the last `most` messages of a depot, of those received in [begin, end) (microseconds) if given.
 
-    `columns` maps the columns of a depot that has others than a message. Raises NotFound when there is none,
-    TableMissing, TableUnreadable, MessagesError; ExpressionError or MissingExtra for a mapping that does not run
-    without Spark.
+    `columns` maps the columns of a depot with other names. Raises NotFound when there is no message, TableMissing,
+    TableUnreadable, MessagesError; ExpressionError or MissingExtra for a mapping that needs Spark.
     """
     log = open_table(depot, "depot")
     bounded = begin is not None or end is not None
@@ -55,7 +54,7 @@ def recent(
     if not found.num_rows:
         raise NotFound(
             f"the depot {depot} has no message{' in this range' if bounded else ''}",
-            "Choose another range." if bounded else "`windrow ingest` brings some.",
+            "Choose another range." if bounded else "`windrow ingest` adds some.",
         )
     kept = _last(found, most)
     versions = pc.min_max(kept["version"])
@@ -64,7 +63,7 @@ def recent(
 
 
 def _first_needed(log: DeltaTable, most: int) -> int:
-    """Return the latest version from which on at least `most` messages were added, by what the commits say."""
+    """Return the latest version from which on at least `most` messages were added, by the counts in the commits."""
     counted = 0
     for commit in history(log):
         counted += rows_added(commit) or 0
@@ -74,21 +73,21 @@ def _first_needed(log: DeltaTable, most: int) -> int:
 
 
 def _read(log: DeltaTable, first: int, columns: dict[str, str], begin: int | None, end: int | None) -> pa.Table:
-    parts = []
+    kept = []
     for piece in feed.messages(log, first, columns):
-        part = conform(piece)
-        received_at = microseconds(part["received_at"])
-        mask = np.ones(part.num_rows, np.bool_)
+        messages = conform(piece)
+        received_at = microseconds(messages["received_at"])
+        mask = np.ones(messages.num_rows, np.bool_)
         if begin is not None:
             mask &= received_at >= begin
         if end is not None:
             mask &= received_at < end
-        parts.append(part.filter(pa.array(mask)))
-    return pa.concat_tables(parts) if parts else schema().append(pa.field("version", pa.int64())).empty_table()
+        kept.append(messages.filter(pa.array(mask)))
+    return pa.concat_tables(kept) if kept else schema().append(pa.field("version", pa.int64())).empty_table()
 
 
 def _last(messages: pa.Table, most: int) -> pa.Table:
-    """Return the messages that came last: in the latest versions, and of one version those received last."""
+    """Return the last messages: those of the latest versions and, within a version, those received last."""
     if messages.num_rows <= most:
         return messages
     order = pc.sort_indices(messages, sort_keys=[("version", "ascending"), ("received_at", "ascending")])

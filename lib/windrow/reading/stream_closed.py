@@ -1,8 +1,8 @@
 """Closed batches as a Spark stream, from the ledger's change feed.
 
 A plain stream of the ledger fails, because its live rows change, and `skipChangeCommits` would skip the commits in
-which batches close. The change feed says what became of each row: a batch arrives once, as an insert or as an update
-that ends in `closed`. Whatever else happens to a closed row takes back what was handed out, and stops the stream.
+which batches close. In the change feed a closed batch arrives once: as an insert, or as an update to `closed`. Any
+other change of a closed row takes back a batch that was delivered, and stops the stream.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 TAKEN_BACK = (
     f"{LedgerRestored.code}: closed batches were taken back: the ledger was restored, or closed rows were deleted or "
-    "changed by hand. Start the stream afresh, with a new checkpoint and an empty target."
+    "changed by hand. Start the stream again with a new checkpoint and an empty target."
 )
-EVERY_FILE = 2_147_483_647  # a limit would split a RESTORE, and hand out what it puts back before what it takes
+EVERY_FILE = 2_147_483_647  # a limit could split a RESTORE, and deliver rows it puts back before those it takes away
 NO_TABLE = ("DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_SCHEMA_NOT_SET", "TABLE_OR_VIEW_NOT_FOUND")
 
 
 def stream_closed(spark: SparkSession, ledger: str, since: int | None = None) -> DataFrame:
     """Return a streaming frame of closed batches, with the columns of the view `closed_batches`, each exactly once.
 
-    `ledger` is a path, or a name in a catalog when it reads like `a.b` or `a.b.c` (write `./a.b` for such a path). At
-    its first start the stream gives all batches that are closed by then, or only those that closed after microbatch
-    `since`; then what closes. Where it stands is in the checkpoint of the query, which Spark keeps. A RESTORE that
-    takes closed batches back stops it with WINDROW-LEDGER-RESTORED. Raises TableMissing, TableRefused.
+    `ledger` is a path, or a name in a catalog if it looks like `a.b` or `a.b.c` (write `./a.b` for such a path). At its
+    first start the stream delivers all closed batches, or only those that closed after microbatch `since`; from then
+    on each batch as it closes. Spark keeps the position in the checkpoint of the query. A RESTORE that takes closed
+    batches back stops the stream with WINDROW-LEDGER-RESTORED. Raises TableMissing, TableRefused.
     """
     from pyspark.sql import functions as F
 
@@ -39,14 +39,14 @@ def stream_closed(spark: SparkSession, ledger: str, since: int | None = None) ->
     is_closed = F.col("state") == "closed"
     arrives = F.col(CHANGE).isin("insert", "update_postimage")
     taken_back = F.raise_error(F.lit(TAKEN_BACK)).cast("boolean")
-    # The state stands in both conditions: the first prunes files, the second may not raise for an open row.
+    # The state is in both conditions: the first prunes files, the second must not raise for an open row.
     kept = F.when(~is_closed, F.lit(False)).when(arrives, F.lit(True)).otherwise(taken_back)
     closed = changes.where(is_closed).where(kept).select(*tables.BATCH)
     return closed if since is None else closed.where(F.col("closed_in") > since)
 
 
 def _changes(spark: SparkSession, ledger: str) -> DataFrame:
-    """Return the ledger's change feed as a stream: the rows that are there at the first start, then every change."""
+    """Return the ledger's change feed as a stream: the rows present at the first start, then every change."""
     from pyspark.errors import AnalysisException
 
     reader = spark.readStream.format("delta").option("readChangeFeed", "true").option("maxFilesPerTrigger", EVERY_FILE)

@@ -1,4 +1,4 @@
-"""A stretch of the ledger as Arrow tables: batches with their messages, and rejected messages, of a few streams."""
+"""Read a time range of the ledger as Arrow tables: batches with messages, and rejected messages, of a few streams."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MESSAGES = "sum(CASE state WHEN 'rejected' THEN 1 ELSE message_count END)"
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
-    """Batches and rejected messages of the `chosen` of `streams` streams that have messages there."""
+    """Batches and rejected messages of the `chosen` streams; `streams` is how many have messages in the range."""
 
     batches: pa.Table
     rejected: pa.Table
@@ -33,8 +33,8 @@ def time_range(
 ) -> TimeRange:
     """Read the `most` streams with the most messages, of a key or source if given, in [begin, end) (microseconds).
 
-    A batch belongs there when its window, up to the timeout, does; a rejected message when its way from event time to
-    processing time does. Raises NotFound when nothing does, TableMissing, TableRefused.
+    A batch belongs to the range if the time from its window's start to its timeout overlaps it; a rejected message if
+    the time from event time to processing time does. Raises NotFound when nothing does, TableMissing, TableRefused.
     """
     book = open_ledger(ledger)
     in_batches = _touching("window_start", "timeout", begin, end)
@@ -61,7 +61,7 @@ def time_range(
 
 
 def _touching(first: str, last: str, begin: int | None, end: int | None) -> str:
-    """Return the condition that what reaches from `first` to `last` touches [begin, end)."""
+    """Return the SQL condition that the time from `first` to `last` overlaps [begin, end)."""
     bounds = ((first, "<", end), (last, ">=", begin))
     conditions = [
         f"CAST({column} AS BIGINT) {compare} {bound:d}" for column, compare, bound in bounds if bound is not None
@@ -76,6 +76,6 @@ def _read(book: Ledger, states: tuple[str, ...], schema: pa.Schema, where: str) 
 
 def _nothing(key: str | None, source: str | None, bounded: bool) -> NotFound:
     of = "".join(f" of {name} {value!r}" for name, value in (("key", key), ("source", source)) if value is not None)
-    there = " in this range of time" if bounded else ""
+    there = " in this time range" if bounded else ""
     hint = "Choose an earlier --from or a later --to." if bounded else "`windrow show` lists what there is."
     return NotFound(f"the ledger has no message{of}{there}", hint)

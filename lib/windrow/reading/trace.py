@@ -1,7 +1,7 @@
-"""Where a message went: every arrival of one identity (source, key, type, event time), in the order of arrival.
+"""Trace a message: every arrival of one identity (source, key, type, event time), in order, and what became of it.
 
-The depot says what arrived and in which version, the ledger what became of it. An arrival that is in both is told by
-its content; of identical ones in one version the rejected ones are counted, and what is left was accepted.
+The depot says what arrived and in which version, the ledger what became of it. Content identifies an arrival in both;
+if several in one version are identical, the rejected ones are counted and the remaining one was accepted.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ BATCH = ("id", "state", "window_start", "window_end", "closed_at", "close_reason
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One arrival of a message and what became of it; `why` and `remedy` in words.
+    """One arrival of a message and what became of it, with `why` and `remedy` in words.
 
-    `batch` has the id, window and state of the batch that holds it, `rejection` id, reason and by how much it missed.
-    `depot_version` and `microbatch` are None where they are not known (any more).
+    `batch` has the id, window and state of the batch that holds it; `rejection` has id, reason and by how much it
+    missed. `depot_version` and `microbatch` are None where they are not (or no longer) known.
     """
 
     outcome: Outcome
@@ -61,9 +61,8 @@ def trace(
 ) -> list[Arrival]:
     """Return what became of the messages of a key at an event time (microseconds), of one type or source if given.
 
-    `columns` maps the columns of a depot that has others than a message. Raises NotFound when there is none,
-    TableMissing, TableRefused, OtherDepot; ExpressionError or MissingExtra when only a mapping could tell and does not
-    run without Spark.
+    `columns` maps the columns of a depot with other names. Raises NotFound when there is no such message, TableMissing,
+    TableRefused, OtherDepot; ExpressionError or MissingExtra when the ledger has none and the mapping needs Spark.
     """
     book = open_ledger(ledger)
     progress = book.progress()
@@ -72,7 +71,7 @@ def trace(
     accepted, rejected = _accepted(book, asked, at), _rejected(book, asked, at)
     try:
         arrived = arrivals(log, asked, at, columns or {})
-    except UsageError:  # the mapping does not run here; what the ledger knows can be said without it
+    except UsageError:  # the mapping needs Spark, but the ledger alone has an answer
         if not (accepted or rejected):
             raise
         arrived = []
@@ -106,7 +105,7 @@ Placed = tuple[Row, int | None, Row | None, Row | None]
 
 
 def _placed(arrived: list[Row], accepted: list[Row], rejected: list[Row]) -> Iterable[Placed]:
-    """Bring arrivals together with what became of them; what the depot has no more stands by itself."""
+    """Match arrivals with what became of them; what the depot no longer has comes without an arrival."""
     in_depot = Counter((row["version"], _content(row)) for row in arrived)
     refused: dict[tuple[int, tuple[Any, ...]], list[Row]] = {}
     for row in rejected:
@@ -132,7 +131,7 @@ def _content(row: Row) -> tuple[Any, ...]:
 
 
 def _order(placed: Placed) -> tuple[Any, ...]:
-    """Order arrivals as the rules take them; of identical ones the accepted one came first."""
+    """Order arrivals as the rules process them; of identical ones the accepted one came first."""
     row, version, _, rejection = placed
     sequence = row["sequence"]
     known = (-1 if version is None else version, row["received_at"] or "")
@@ -140,7 +139,7 @@ def _order(placed: Placed) -> tuple[Any, ...]:
 
 
 class _History:
-    """What the history says of the depot versions and microbatches of some arrivals."""
+    """What the history recorded about the depot versions and microbatches of some arrivals."""
 
     def __init__(self, book: Ledger, progress: Progress, placed: list[Placed]) -> None:
         self._progress = progress
@@ -192,7 +191,7 @@ class _History:
                 'a new ledger with start_from = "beginning" reads it',
             )
         return "lost", Why(
-            f"microbatch {microbatch} read depot version {version}, and the ledger does not have it",
+            f"microbatch {microbatch} read depot version {version}, and the ledger has lost it",
             "`windrow verify` says what else is wrong; please report it",
         )
 

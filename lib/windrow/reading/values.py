@@ -1,7 +1,7 @@
-"""Rows as JSON knows them: times as ISO 8601 text in UTC, bytes as text.
+"""Convert rows to JSON values: times become ISO 8601 text in UTC, bytes become text.
 
-Python values become Arrow arrays nowhere here: that would import pandas, where it is installed, which takes longer than
-everything else that `windrow status` does.
+Nothing here converts Python values to Arrow arrays: that imports pandas, if it is installed, which takes longer than
+everything else in `windrow status`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ BASE64 = "base64:"
 
 
 def records(table: pa.Table) -> list[dict[str, Any]]:
-    """Return the rows of a table as values that JSON knows.
+    """Return the rows of a table as JSON values.
 
-    Bytes that are no UTF-8 become `base64:` and their base64 text.
+    Bytes that are not valid UTF-8 become `base64:` and their base64 text.
     """
     convert = _converter(pa.struct(list(table.schema)))
     return [convert(row) for row in counted(table).to_pylist()]
 
 
 def unescaped(text: str) -> str | bytes:
-    """Return what `records` made a text of: text, or bytes that are none."""
+    """Undo `records` for one text: return a `str`, or `bytes` for a value that was not valid UTF-8."""
     if text.startswith(BASE64):
         with suppress(ValueError):
             found = base64.b64decode(text.removeprefix(BASE64), validate=True)
@@ -39,7 +39,7 @@ def unescaped(text: str) -> str | bytes:
 
 
 def _converter(type_: pa.DataType) -> Callable[[Any], Any]:
-    """Return what turns a value of a type into one that JSON knows; NULL stays NULL."""
+    """Return a function that turns a value of a type into a JSON value; NULL stays None."""
     if pa.types.is_timestamp(type_):
         return lambda value: None if value is None else time_text(value)
     if pa.types.is_list(type_):

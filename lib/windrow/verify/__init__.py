@@ -1,9 +1,9 @@
-"""Verify a ledger: its books at any version, every message of the depot against what became of it, every decision.
+"""Verify a ledger: its books at any version, what became of every message of the depot, and every decision.
 
-Nothing of the code that wrote the ledger is used, and no clock: the tables alone decide, read by delta-rs. Two runs
-over the same versions give the same report. What the rules make of the log is derived once more (`decisions`). A raw
-depot is formatted anew, in one piece (`raw`): that alone uses the code which formats for the ledger as well. Where
-DuckDB is installed, the invariants that `windrow check` looks at on Spark are checked as well, by their own SQL.
+The code that wrote the ledger is not used, and no clock is read: only the tables decide, read by delta-rs, so two runs
+over the same versions give the same report. `decisions` derives again what the rules make of the log. `raw` formats a
+raw depot again, in one piece, with the same code that formats for the ledger. If DuckDB is installed, it also checks
+the invariants that `windrow check` checks on Spark, with the same SQL.
 """
 
 from __future__ import annotations
@@ -44,18 +44,19 @@ def verify(
     columns: Mapping[str, str] | None = None,
     most: int | None = MOST,
 ) -> Report:
-    """Check the books of a ledger at some of its versions (default: the latest), and against the depot.
+    """Check the books of a ledger at some of its versions (default: the latest), and compare them with the depot.
 
-    The windows of streams with `most` messages together are derived again, the smallest streams first; None: of all.
-    `columns` is `[depot.columns]`; versions that were read are mapped as the history has it. `progress` is told what
-    was done, how many steps, and of how many. Raises TableMissing, TableRefused, OtherDepot, TableUnreadable for a
-    file that cannot be read in full, and NotFound for a ledger version that is not there or can no longer be read.
+    Windows are derived for streams with `most` messages together, the smallest streams first; None: for all.
+    `columns` is `[depot.columns]`; versions that were read are mapped as the history recorded it. `progress` is called
+    with what was done, the number of steps done, and of all steps. Raises TableMissing, TableRefused, OtherDepot,
+    TableUnreadable for a file that cannot be read in full, and NotFound for a ledger version that does not exist or
+    can no longer be read.
     """
     book = open_ledger(ledger)
     wanted = sorted(set(versions or [book.table.version()]))
     reached = [read_progress(ledger, version) for version in wanted]
     log = open_depot(depot, book, reached[-1])
-    differences, findings, logs = _on_disk(book, wanted, log, depot)
+    differences, findings, logs = _check_on_disk(book, wanted, log, depot)
     first, began = first_version(ledger, reached[-1])
     last = max(one.depot_version for one in reached)
     read = _depot(log, first, last, columns or {}, open_ledger(ledger, wanted[-1]))
@@ -73,7 +74,7 @@ def verify(
             differences += check_invariants(snapshot)
         if before is not None:
             differences += check_finals(book.table, before, snapshot)
-        decided = decide(snapshot, read, most, _told(progress, version, len(books) + 1, len(wanted) + 1))
+        decided = decide(snapshot, read, most, _message_progress(progress, version, len(books) + 1, len(wanted) + 1))
         differences += decided.differences
         findings += decided.findings
         books.append(_books(snapshot, read, matched, decided))
@@ -83,10 +84,10 @@ def verify(
     return Report(depot, ledger, tuple(books), tuple(differences), tuple(findings))
 
 
-def _on_disk(
+def _check_on_disk(
     book: Ledger, wanted: Sequence[int], log: DeltaTable, depot: str
 ) -> tuple[list[Difference], list[str], tuple[Log, Log]]:
-    """Check the files of both tables, and the end of each log; return what they say of their commits as well."""
+    """Check the files of both tables and the end of each log; return the logs as well."""
     ledger, read = book.location, set[str]()
     logs = read_log(book.table, ledger, "ledger"), read_log(log, depot, "depot")
     found = [*check_end(book.table, ledger, "ledger"), *check_end(log, depot, "depot")]
@@ -105,16 +106,18 @@ def _on_disk(
 
 
 def _recorded(ledger: Ledger) -> dict[int, str | None]:
-    """Return for each depot version the mapping with which it was read."""
+    """Return the mapping with which each depot version was read."""
     history = ledger.rows("microbatch", "versions, columns", "kind = 'data'").to_pylist()
     return {part["version"]: row["columns"] for row in history for part in row["versions"] or []}
 
 
 def _depot(log: DeltaTable, first: int, last: int, columns: Mapping[str, str], ledger: Ledger) -> Depot:
-    """Read the depot; one whose columns only Spark can map is not checked, and the report says so."""
+    """Read the depot; if only Spark can map its columns, it is not checked and the report says so."""
     try:
         if ledger.raw:
-            from windrow.verify.raw.depot import read_raw_depot  # only this knows the settings, and with them the rules
+            from windrow.verify.raw.depot import (
+                read_raw_depot,
+            )  # it alone imports the settings, and with them the rules
 
             return read_raw_depot(log, first, last, ledger)
         return read_depot(log, first, last, dict(columns), _recorded(ledger))
@@ -135,8 +138,8 @@ def _differences(snapshot: Snapshot, depot: Depot, matched: Matched) -> list[Dif
     ]
 
 
-def _told(progress: Progress, version: int, done: int, total: int) -> Callable[[int, int], None]:
-    """Return what tells how many messages of a version were decided again, where that takes longer."""
+def _message_progress(progress: Progress, version: int, done: int, total: int) -> Callable[[int, int], None]:
+    """Return a callback that reports how many messages of a version were decided again."""
     return lambda so_far, of: progress(f"{so_far:,} of {of:,} messages of ledger version {version}", done, total)
 
 
@@ -160,5 +163,5 @@ def _books(snapshot: Snapshot, depot: Depot, matched: Matched, decided: Decided)
         unchecked=int(np.sum(matched.extra)) if partly else 0,
         decided=decided.messages,
         streams=decided.streams,
-        derived_streams=decided.retold,
+        derived_streams=decided.derived,
     )

@@ -1,4 +1,4 @@
-"""Arrow columns as the checks want them: plain types, times as numbers, lists taken apart, rows as a multiset."""
+"""Helpers on Arrow columns for the checks: plain types, times as numbers, exploded lists, comparison of multisets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 NONE = np.iinfo(np.int64).min
-# Arrow cannot group more bytes than this in plain columns, and is slower with large ones.
+# Arrow cannot group more bytes than this in plain columns; large columns can hold more but are slower.
 PLAIN_BYTES = 1 << 30
 TIME = pa.timestamp("us", tz="UTC")
 MESSAGE = {
@@ -53,7 +53,7 @@ def kept(table: pa.Table, mask: Bools, names: Sequence[str] | None = None) -> pa
 
 
 def pairwise(values: Ints, compare: Callable[[Ints, Ints], Bools], first: bool) -> Bools:
-    """Compare each value with the one before it; the first one, which has none, gets `first`."""
+    """Compare each value with the one before it; the first one gets `first`."""
     return np.concatenate([[first], compare(values[1:], values[:-1])])[: values.size]
 
 
@@ -64,13 +64,13 @@ def as_messages(table: pa.Table) -> pa.Table:
 
 
 def plain(table: pa.Table) -> pa.Table:
-    """Return a table without views and dictionaries, in which Arrow cannot group."""
+    """Return a table without view types and dictionaries, which Arrow cannot group."""
     columns = [table[name].cast(PLAIN.get(table[name].type, table[name].type)) for name in table.column_names]
     return pa.table(columns, names=table.column_names)
 
 
 def exploded(table: pa.Table, name: str) -> pa.Table:
-    """Return one row for each struct in a column of lists; `row` says in which row of the table its list stands."""
+    """Return one row for each struct in a column of lists; `row` is the row of the table that holds its list."""
     type_ = table.schema.field(name).type.value_type
     if not table.num_rows:
         return plain(pa.schema([("row", pa.int64()), *type_]).empty_table())
@@ -92,15 +92,15 @@ def coded(*columns: pa.ChunkedArray) -> tuple[pa.Array, list[Ints]]:
 
 
 def dense(values: Ints) -> tuple[Ints, Ints]:
-    """Return the different values, sorted, and where each value stands among them."""
+    """Return the different values, sorted, and the index of each value among them."""
     different, at = np.unique(values, return_inverse=True)
     return different, at.astype(np.int64)
 
 
 def paired(left: Sequence[Ints], right: Sequence[Ints]) -> tuple[Ints, Ints]:
-    """Bring rows with equal keys together, each with one other; -1 where a row has none.
+    """Pair rows with equal keys one to one; -1 where a row has no partner.
 
-    The keys of a side are columns, the most important last, as np.lexsort has it. Every row of either side comes once.
+    The keys of a side are columns, the most important last, as for np.lexsort. Every row of either side appears once.
     """
     sizes = left[0].size, right[0].size
     side = np.repeat([0, 1], sizes)
@@ -114,10 +114,10 @@ def paired(left: Sequence[Ints], right: Sequence[Ints]) -> tuple[Ints, Ints]:
     alone = np.ones(order.size, np.bool_)
     alone[meets] = alone[meets + 1] = False
     lefts, rights = (np.flatnonzero(alone & (side[order] == number)) for number in (0, 1))
-    nobody = np.full(max(lefts.size, rights.size), -1)
+    missing = np.full(max(lefts.size, rights.size), -1)
     return (
-        np.concatenate([row[meets], row[lefts], nobody[: rights.size]]),
-        np.concatenate([row[meets + 1], nobody[: lefts.size], row[rights]]),
+        np.concatenate([row[meets], row[lefts], missing[: rights.size]]),
+        np.concatenate([row[meets + 1], missing[: lefts.size], row[rights]]),
     )
 
 
@@ -140,7 +140,7 @@ def fewer(before: pa.Table, after: pa.Table) -> pa.Table:
 
 
 def wide(table: pa.Table) -> pa.Table:
-    """Return a table with large columns for what is too many bytes to be grouped in plain ones."""
+    """Return a table with large types for columns that hold too many bytes to be grouped in plain types."""
     for name in ("payload", "content"):
         if name in table.column_names and table[name].nbytes > PLAIN_BYTES:
             table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.large_binary()))

@@ -1,4 +1,4 @@
-"""The depot's messages, read from its change feed: version by version what was added, as far back as it goes."""
+"""Read the depot's messages from its change feed: what each version added, as far back as the feed goes."""
 
 from __future__ import annotations
 
@@ -8,23 +8,21 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from windrow.errors import MessagesError, first_line
 from windrow.expressions import Mapping, recorded_text
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
 from windrow.model.messages import COLUMNS, DEFAULTS
+from windrow.reading.arrivals import UNREADABLE
 from windrow.verify.columns import MESSAGE, as_messages, plain
-from windrow.verify.raw.formatted import Formatted
-
-UNREADABLE = (DeltaError, pa.ArrowException, OSError)
+from windrow.verify.raw.held import Formatted
 
 
 @dataclass(frozen=True, slots=True)
 class Depot:
-    """The messages of the depot versions from `first` to `last`, with `version`; those before `readable` are not there.
+    """The messages of the depot versions from `first` to `last`, with `version`; those before `readable` are missing.
 
-    `why` says why they are not. What a raw depot gives beside messages is in `formatted`, which others lack.
+    `why` says why. `formatted` has what else a raw depot gives; it is None for any other depot.
     """
 
     messages: pa.Table
@@ -45,7 +43,7 @@ class Depot:
         return self.messages.filter(pc.less_equal(self.messages["version"], version))
 
     def counted(self, version: int) -> pa.Table:
-        """Return of the versions up to `version` that have any how many `messages` each has; refused ones count."""
+        """Return `version, messages` for each version up to `version` with messages; refused records count."""
         one = [self.messages.select(["version"]).append_column("messages", _ones(self.messages))]
         if self.formatted:
             rejected, byte_count = self.formatted.rejected, self.formatted.byte_count
@@ -66,11 +64,11 @@ class Depot:
 def read_depot(
     table: DeltaTable, first: int, last: int, columns: dict[str, str], recorded: dict[int, str | None]
 ) -> Depot:
-    """Read the versions from `first` to `last`, or as many of the latest of them as can be read.
+    """Read the versions from `first` to `last`, or as many of the latest as can still be read.
 
-    `recorded` has for versions that were read the mapping that made messages of them, as the history has it (JSON);
-    `columns` is the mapping of all others. Raises MessagesError when a column of a message is missing,
-    ExpressionError for a mapping that cannot be run without Spark.
+    `recorded` has the mapping that the history recorded for each version that was read (JSON); `columns` is the
+    mapping of all others. Raises MessagesError when a column of a message is missing, ExpressionError for a mapping
+    that needs Spark.
     """
     last = min(last, table.version())
     names = [field.name for field in table.schema().fields]
@@ -93,7 +91,7 @@ def read_depot(
 
 
 def way_of(names: list[str], text: str | None) -> Mapping | None:
-    """Return how rows with columns of such names become messages by a mapping as the history records it."""
+    """Return the mapping, as the history recorded it, that turns rows with these columns into messages."""
     columns = json.loads(text or "{}")
     missing = [name for name in COLUMNS if name not in DEFAULTS and name not in [given.lower() for given in names]]
     if missing and not columns:
@@ -116,7 +114,7 @@ def _part(added: pa.Table, versions: list[int], way: Mapping | None) -> pa.Table
 
 
 def _readable_from(table: DeltaTable, first: int, last: int) -> int:
-    """Return the version from which on all can be read, `last` + 1 when none can: by halving, since the oldest go."""
+    """Return the first version from which on all can be read, or `last` + 1: a bisection, since the oldest go first."""
     low, high = first + 1, last + 1
     while low < high:
         middle = (low + high) // 2
@@ -130,7 +128,7 @@ def _readable_from(table: DeltaTable, first: int, last: int) -> int:
 
 
 def feed_of(table: DeltaTable, first: int, last: int, names: list[str] | None) -> pa.Table:
-    """Return columns of the feed; None: all, because delta-rs finds no column whose name has a dot by its name."""
+    """Return columns of the feed; None: all, because delta-rs cannot select a column whose name has a dot."""
     if first > last:
         return _nothing(table, names)
     wanted = None if names is None else [*names, CHANGE, VERSION]
@@ -155,7 +153,7 @@ def _mapped(added: pa.Table, mapping: Mapping) -> pa.Table:
 
 
 def _messages(added: pa.Table) -> pa.Table:
-    """Return rows as they are; a column that the depot does not have is empty."""
+    """Return rows as they are; a column that the depot does not have gets its default, or NULL."""
     columns = {name: added[name] for name in MESSAGE if name in added.column_names}
     for name, type_ in MESSAGE.items():
         if name not in columns:

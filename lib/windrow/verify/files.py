@@ -1,4 +1,4 @@
-"""The files of a table against its log: each column of each live file is read once, and its log entry holds for it."""
+"""Check the files of a table against its log: read every column of every live file once, and compare with its entry."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from windrow.verify.report import Difference, differing
 
 OF_A_VERSION = re.compile(r"_delta_log/\.?(\d{20})\..*")
 STATES = (tables.OPEN, tables.PROGRESS, "partial", *tables.FINAL)
-MILLISECOND = 1_000  # to which Spark cuts the times that the log says of a file
+MILLISECOND = 1_000  # Spark truncates the times in a file's statistics to milliseconds
 
 
 def check_files(table: DeltaTable, location: str, role: str, log: Log, read: set[str]) -> Iterator[Difference]:
-    """Check the live files of a table at the version of its handle, but for those that were `read` before.
+    """Check the live files of a table at the version of its handle, except those already in `read`.
 
-    Raises TableUnreadable with the first file that is there and cannot be read in full.
+    Raises TableUnreadable for the first file that exists and cannot be read in full.
     """
     with reading(location, role):
-        said = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all().to_pylist()
+        entries = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all().to_pylist()
     store, wrong = table_files(location, table), []
-    for file in said:
+    for file in entries:
         path = unquote(file["path"])
-        if path not in read and ":" not in path.split("/")[0]:  # one of another table, that this one is a clone of
+        if path not in read and ":" not in path.split("/")[0]:  # a clone names files of its origin by their address
             read.add(path)
             with reading(location, role):
                 why = _why_wrong(store, path, file, log.rows.get(path))
             wrong += [{"table": role, "file": path, "why": why}] if why else []
-    foreign = [file for file in said if role == "ledger" and file["partition.state"] not in STATES]
+    foreign = [file for file in entries if role == "ledger" and file["partition.state"] not in STATES]
     rows = pa.Table.from_pylist([{"state": str(file["partition.state"]), "file": file["path"]} for file in foreign])
     yield from differing("states", f"only rows of {', '.join(STATES)}", rows, "files of other states", table.version())
     expected = f"each file of the {role} can be read in full and holds what the log says of it"
@@ -47,7 +47,7 @@ def check_files(table: DeltaTable, location: str, role: str, log: Log, read: set
 
 
 def check_end(table: DeltaTable, location: str, role: str) -> Iterator[Difference]:
-    """Nothing beside a log is of a later version than its last entry. The handle is at the latest version."""
+    """Check that no file of a log has a later version than its last entry. The handle is at the latest version."""
     latest, store = table.version(), table_files(location, table)
     names = [info.path for info in store.get_file_info(FileSelector("_delta_log"))]
     later = {name: int(found[1]) for name in names if (found := OF_A_VERSION.fullmatch(name))}
@@ -58,9 +58,9 @@ def check_end(table: DeltaTable, location: str, role: str) -> Iterator[Differenc
 
 
 def unnamed(table: DeltaTable, location: str, log: Log, begin: str, microbatch: int | None = None) -> list[str]:
-    """Return the data files whose names begin with `begin` that the log may have lost: no entry of it names them.
+    """Return the data files whose names begin with `begin` and that no entry names: the log may have lost the entry.
 
-    Of a ledger these are those of a microbatch after `microbatch`; else those that are newer than the last entry.
+    With `microbatch` these are the files of later microbatches, else the files that are newer than the last entry.
     """
     store = table_files(location, table)
     found = {info.path: info for info in store.get_file_info(FileSelector(begin, recursive=True, allow_not_found=True))}
@@ -77,7 +77,7 @@ def _paths(table: DeltaTable) -> list[str]:
 
 
 def _reaches(store: FileSystem, path: str, microbatch: int) -> bool:
-    """Tell whether a file of the history has a microbatch after another one; what is not whole was not committed."""
+    """Tell whether a file of the history has a later microbatch; an incomplete file was never committed."""
     try:
         with store.open_input_file(path) as opened:
             return bool((pc.max(pq.read_table(opened, columns=["microbatch"])["microbatch"]).as_py() or 0) > microbatch)
@@ -85,31 +85,31 @@ def _reaches(store: FileSystem, path: str, microbatch: int) -> bool:
         return False
 
 
-def _why_wrong(store: FileSystem, path: str, said: Mapping[str, Any], rows: int | None) -> str | None:
-    """Return what is wrong with a file, None for nothing; `rows` is how many its entry in the log says."""
+def _why_wrong(store: FileSystem, path: str, entry: Mapping[str, Any], rows: int | None) -> str | None:
+    """Return what is wrong with a file, or None; `rows` is the number of rows that its commit recorded."""
     counted = 0
     try:
         with store.open_input_file(path) as opened:
             file = pq.ParquetFile(opened)
-            if opened.size() != said["size_bytes"]:
-                return f"it has {opened.size()} bytes, the log says {said['size_bytes']}"
+            if opened.size() != entry["size_bytes"]:
+                return f"it has {opened.size()} bytes, the log says {entry['size_bytes']}"
             for group in range(file.num_row_groups):
                 part = file.read_row_group(group)
                 part.validate(full=True)
                 counted += part.num_rows
                 for name in part.column_names:
-                    if _is_outside(part[name], said.get(f"min.{name}"), said.get(f"max.{name}")):
-                        return f"{name} has values beyond those that the log says"
+                    if _is_outside(part[name], entry.get(f"min.{name}"), entry.get(f"max.{name}")):
+                        return f"{name} has values outside the range that the log says"
     except FileNotFoundError:
-        return None  # who reads the rows says so, or that the version can no longer be read
+        return None  # reading the rows reports it
     except FAULTS as error:
         raise OSError(f"{path}: {first_line(error)}") from error
-    other = next((count for count in (said["num_records"], rows) if count not in (None, counted)), None)
+    other = next((count for count in (entry["num_records"], rows) if count not in (None, counted)), None)
     return None if other is None else f"it has {counted} rows, the log says {other}"
 
 
 def _is_outside(column: pa.ChunkedArray, least: Any, greatest: Any) -> bool:
-    """Tell whether a column has values beyond what the log says; long texts it cuts off, and says of them as much."""
+    """Tell whether a column has values outside its statistics, in which long texts are truncated."""
     type_ = column.type
     if least is None or greatest is None or column.null_count == len(column):
         return False

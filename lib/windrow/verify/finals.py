@@ -1,4 +1,4 @@
-"""Final rows never change: what a version of the ledger closed, rejected or recorded is the same in every later one."""
+"""Check that final rows never change: closed batches, rejections and history are the same in every later version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history, checked against itself, the progress and the rows: what each microbatch says it did."""
+"""Check the history against itself, the progress and the rows: what each microbatch recorded."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def check_history(snapshot: Snapshot) -> Iterator[Difference]:
 
 
 def _books(snapshot: Snapshot) -> Iterator[Difference]:
-    """The books balance: messages read = messages in batches + rejected."""
+    """Check that the books balance: messages read = messages in batches + rejected."""
     held = snapshot.messages.num_rows + snapshot.rejections.num_rows
     what = "messages in batches and rejections"
     yield from unequal("balance", messages_read(snapshot), held, what, snapshot.version)
 
 
 def _numbers(snapshot: Snapshot) -> Iterator[Difference]:
-    """Microbatches count from 1 to the one in the progress, and never go back in the depot."""
+    """Check that microbatches count from 1 to the one in the progress, and never go back in the depot."""
     history, version = snapshot.history, snapshot.version
     number, reached = numbers(history["microbatch"]), numbers(history["depot_version"])
     wrong = number != np.arange(1, number.size + 1)
@@ -48,7 +48,7 @@ def _numbers(snapshot: Snapshot) -> Iterator[Difference]:
 
 
 def _progress(snapshot: Snapshot) -> Iterator[Difference]:
-    """The progress stands where the last microbatch left it."""
+    """Check that the progress is as the last microbatch left it."""
     last = snapshot.history.slice(max(snapshot.history.num_rows - 1, 0)).select(
         ["microbatch", "depot_version", "rules"]
     )
@@ -61,7 +61,7 @@ def _progress(snapshot: Snapshot) -> Iterator[Difference]:
 
 
 def _counts(snapshot: Snapshot) -> Iterator[Difference]:
-    """Check each row in itself, and the sums of what was opened and closed against the batches."""
+    """Check the counts of each row, and the sums of opened and closed against the batches."""
     history, version = snapshot.history, snapshot.version
     columns = {name: numbers(history[name]) for name in COUNTS if name != "kind"}
     sums = columns["accepted"] + columns["rejected"] == columns["messages_read"]
@@ -80,7 +80,7 @@ def _counts(snapshot: Snapshot) -> Iterator[Difference]:
 
 
 def _rows_by_microbatch(snapshot: Snapshot) -> Iterator[Difference]:
-    """Each microbatch left as many rejections and closed batches as it says."""
+    """Check that each microbatch left as many rejections and closed batches as it recorded."""
     number = numbers(snapshot.history["microbatch"])
     closed = snapshot.batches.filter(pc.equal(snapshot.batches["state"], "closed"))
     for what, by in (("rejected", snapshot.rejections["microbatch"]), ("closed", closed["closed_in"])):
@@ -98,7 +98,7 @@ def _rows_by_microbatch(snapshot: Snapshot) -> Iterator[Difference]:
 
 
 def _versions(snapshot: Snapshot) -> Iterator[Difference]:
-    """The depot versions of a microbatch follow those of the one before, and their messages sum up."""
+    """Check that the depot versions of a microbatch follow those of the one before, and that their messages add up."""
     history, lists = snapshot.history, versions_read(snapshot)
     reached = numbers(history["depot_version"])
     before = np.concatenate([[NONE], reached])
@@ -126,7 +126,7 @@ def versions_read(snapshot: Snapshot) -> pa.Table:
 
 
 def _clocks(snapshot: Snapshot) -> Iterator[Difference]:
-    """The progress holds of each source the clock and the floor that the history recorded last."""
+    """Check that the progress holds the clock and floor of each source as the history recorded them last."""
     recorded = exploded(snapshot.history, "clocks")
     order = pa.array(np.arange(recorded.num_rows))
     last = recorded.append_column("at", order).group_by("source", use_threads=False).aggregate([("at", "max")])

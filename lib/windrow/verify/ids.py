@@ -1,4 +1,4 @@
-"""Ids: unique in the whole ledger, and saying what their row is about."""
+"""Check ids: each is unique in the whole ledger and made from the columns of its row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windrow.verify.snapshot import Snapshot
 
 
 def check_ids(snapshot: Snapshot) -> Iterator[Difference]:
-    """Check that ids are unique and made of the columns that they name."""
+    """Check that ids are unique and made from the columns of their rows."""
     parts = [snapshot.batches, snapshot.rejections, snapshot.history, snapshot.sources]
     parts += [snapshot.raw.partial] if snapshot.raw else []
     ids = pa.concat_tables([part.select(["id"]) for part in parts])
@@ -31,13 +31,13 @@ def check_ids(snapshot: Snapshot) -> Iterator[Difference]:
 
 
 def named_by_id(rejected: pa.Table) -> pa.Table:
-    """Return `version` and `ordinal`, as text, which the ids of rejections name beside their columns."""
+    """Return `version` and `ordinal` as text: the parts of a rejection's id that are not columns."""
     parts = pc.extract_regex(rejected["id"], r"(?s)^rejected/(?P<version>\d{1,18})/.*/(?P<ordinal>\d+)$")
     return pa.table({name: pc.struct_field(parts, name) for name in ("version", "ordinal")})
 
 
 def as_expected(rows: pa.Table, expected: pa.ChunkedArray, snapshot: Snapshot) -> Iterator[Difference]:
-    """Compare the ids of rows with those that are expected."""
+    """Compare the ids of rows with the expected ones."""
     wrong = differ(rows["id"], expected)
     examples = kept(rows.select(["id"]).append_column("by its columns", expected), wrong)
     yield from differing("ids", "the id that the columns make", examples, "rows with another id", snapshot.version)

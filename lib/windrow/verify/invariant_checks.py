@@ -1,4 +1,4 @@
-"""The invariants that `windrow check` looks at, by DuckDB over what was read of a ledger version."""
+"""Check the invariants of `windrow check` with DuckDB, over the rows of a ledger version."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def can_check() -> bool:
 
 
 def check_invariants(snapshot: Snapshot) -> Iterator[Difference]:
-    """Check the critical invariants: a pass over each relation counts, and what fails is looked up."""
+    """Check the critical invariants: one pass over each relation counts failures, a query then fetches failing rows."""
     import duckdb
 
     with duckdb.connect(config={"enable_external_access": False}) as connection:
@@ -49,12 +49,12 @@ def _differences(invariant: Invariant, connection: Any, version: int) -> Iterato
     """Return the difference that the failing rows of an invariant make."""
     rows = connection.sql(for_duckdb(invariant.statement(NAMES))).to_arrow_table()
     types = [pa.int64() if pa.types.is_decimal(field.type) else field.type for field in rows.schema]
-    rows = rows.cast(pa.schema(list(zip(rows.column_names, types, strict=True))))  # sums, which JSON does not know
+    rows = rows.cast(pa.schema(list(zip(rows.column_names, types, strict=True))))  # sums are decimals, unknown to JSON
     yield from differing(invariant.name, invariant.about, rows, "rows", version)
 
 
 def _rows(snapshot: Snapshot) -> dict[str, pa.Table]:
-    """Return what the relations are made of, as `windrow.verify.invariants.views` has it."""
+    """Return the tables that the relations read, named as in `windrow.verify.invariants.views`."""
     history, clocks = snapshot.history, exploded(snapshot.history, "clocks")
     progress = {name: [getattr(snapshot.progress, name)] * snapshot.progress_rows for name in CONTROL.names}
     return {
@@ -71,7 +71,7 @@ def _rows(snapshot: Snapshot) -> dict[str, pa.Table]:
 
 
 def _ids(snapshot: Snapshot) -> pa.Table:
-    """Return `id` and `state` of all rows that have an id of their own; the progress row is counted apart."""
+    """Return `id` and `state` of all rows except the progress row, which is counted separately."""
     parts = {"rejected": snapshot.rejections, "microbatch": snapshot.history, "progress": snapshot.sources}
     if snapshot.raw:
         parts["partial"] = snapshot.raw.partial
@@ -82,17 +82,17 @@ def _ids(snapshot: Snapshot) -> pa.Table:
 
 
 def _messages(snapshot: Snapshot) -> pa.Table:
-    """Return the messages with their batch, each with its content_bytes and the time of the one before it."""
+    """Return the messages with their batch, the bytes of their content and the event time of the message before."""
     messages, batches = snapshot.messages, snapshot.batches
     row, time = numbers(messages["row"]), messages["event_time"].combine_chunks()
     first = pairwise(row, np.not_equal, first=True)
-    content_bytes = [pc.fill_null(pc.binary_length(messages[name]), 0).cast(pa.int64()) for name in ("type", "payload")]
+    lengths = [pc.fill_null(pc.binary_length(messages[name]), 0).cast(pa.int64()) for name in ("type", "payload")]
     of_batch = {"batch": "id"} | {name: name for name in ("state", "source", "key", "window_start", "window_end")}
     return pa.table(
         {new: pa.DictionaryArray.from_arrays(row, batches[name].combine_chunks()) for new, name in of_batch.items()}
         | {name: messages[name] for name in ("type", "event_time", "received_at")}
         | {
-            "content_bytes": pc.add(*content_bytes),
+            "content_bytes": pc.add(*lengths),
             "previous_event_time": time.take(pa.array(np.arange(row.size) - 1, mask=first)),
         }
     )

@@ -1,7 +1,7 @@
-"""What the log of a table says of its commits: a second witness for the history, the progress and the depot's commits.
+"""Check history and progress against the Delta logs, which record every commit independently.
 
-Windrow notes beside each commit of a ledger which microbatch it is, and under which token. A commit without a note,
-such as an UPDATE by hand, may change no history and no progress: the version before it tells what was there.
+Windrow adds a note to each commit of a ledger: the number of the microbatch and its token. A commit without a note,
+such as an UPDATE by hand, must leave history and progress as they were in the version before it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ NOTED = {
     "messages_read": "messages", "rejected": "rejected", "closed": "closed",
 }  # fmt: skip
 RESTORED = "RESTORE"
-CHECKS = ("notes", "by hand")  # that find changes of what nothing else contradicts
+CHECKS = ("notes", "by hand")  # they find changes that contradict nothing else
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """What the log says: by version the mark and the note of each commit, those that nobody noted, what RESTORE undid.
+    """The commits of a log: fingerprint and note by version, the versions without a note, and what RESTORE undid.
 
-    `rows` has how many rows each file has by the entry that added it.
+    `rows` has the number of rows of each file, from the entry that added it.
     """
 
     marks: dict[int, str]
@@ -47,13 +47,13 @@ class Log:
     rows: dict[str, int | None]
 
     def lasting(self, upto: int) -> list[int]:
-        """Return the commits up to a version that are not of Windrow, and that no RESTORE has undone."""
+        """Return the commits up to a version that are not Windrow's and that no RESTORE has undone."""
         undone = [(at, to) for at, to in self.restored.items() if at <= upto]
         return [one for one in self.foreign if one <= upto and not any(to < one < at for at, to in undone)]
 
 
 def read_log(table: DeltaTable, location: str, role: str) -> Log:
-    """Read the log of a table as far as it goes back from the version of the handle. Raises TableUnreadable."""
+    """Read the log of a table from the version of the handle back as far as it goes. Raises TableUnreadable."""
     log = Log({}, {}, [], {}, {})
     with reading(location, role):
         for commit in history(table, files=True):
@@ -86,17 +86,17 @@ def check_commits(location: str, snapshot: Snapshot, log: Log, depot: Log) -> tu
 
 
 def _noted(snapshot: Snapshot, log: Log) -> Iterator[Difference]:
-    """Each row of the history is as one of the commits of its number noted it, where the log still has one."""
+    """Check that each row of the history agrees with the note of its commit, if the log still has it."""
     rows = snapshot.history.select(list(NOTED))
-    said = [note for version, note in log.notes.items() if version <= snapshot.version and "token" in note]
-    noted = pa.Table.from_pylist([{name: note.get(key) for name, key in NOTED.items()} for note in said], rows.schema)
+    notes = [note for version, note in log.notes.items() if version <= snapshot.version and "token" in note]
+    noted = pa.Table.from_pylist([{name: note.get(key) for name, key in NOTED.items()} for note in notes], rows.schema)
     known = rows.filter(pc.is_in(rows["microbatch"], noted["microbatch"].combine_chunks()))
     expected = "the history as the log noted it beside each commit"
     yield from differing("notes", expected, fewer(known, noted), "microbatches", snapshot.version)
 
 
 def _progress(snapshot: Snapshot, depot: Log) -> Iterator[Difference]:
-    """Token, pause and the mark of the depot's commit are those of the microbatches that set them."""
+    """Check that token, pause and the fingerprint of the depot's commit are those of the microbatches that set them."""
     rows, progress, right = snapshot.history.select(["kind", "depot_version", "token"]), snapshot.progress, {}
     if rows.num_rows:
         right["token"] = rows["token"][-1].as_py()
@@ -117,9 +117,9 @@ def _progress(snapshot: Snapshot, depot: Log) -> Iterator[Difference]:
 
 
 def _changed_by(location: str, version: int, seen: int) -> Iterator[Difference]:
-    """Compare history and progress before and after a commit that nobody noted.
+    """Compare history and progress before and after a commit without a note.
 
-    One that was a microbatch after all, as Spark commits where it takes no notes, changes the progress.
+    If the count of microbatches grew by one, the commit is a microbatch: Spark cannot add a note everywhere.
     """
     before, after = (_controls(location, one) for one in (version - 1, version))
     count_before, count_after = (pc.max(one["microbatch"]).as_py() or 0 for one in (before[1], after[1]))

@@ -1,4 +1,4 @@
-"""Every message of the depot against every message of the ledger, as multisets over all columns; NULL is a value."""
+"""Compare the messages of the depot with those of the ledger, as multisets over all columns; NULL is a value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from windrow.verify.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """How often each different message is in the depot and in the ledger, and where: a version, a ledger row."""
+    """How often each distinct message is in the depot and in the ledger, with a depot version and a ledger row."""
 
     messages: pa.Table
     read: Ints
@@ -43,17 +43,17 @@ class Matched:
 
     @property
     def duplicated(self) -> Ints:
-        """Return how often each message of the depot is in the ledger beyond that."""
+        """Return how often each message of the depot is in the ledger too often."""
         return np.where(self.read > 0, self.extra, 0)
 
     @property
     def unexpected(self) -> Ints:
-        """Return how often each message that the depot does not have is in the ledger."""
+        """Return how often each message is in the ledger that the depot does not have."""
         return np.where(self.read > 0, 0, self.extra)
 
 
 def match(snapshot: Snapshot, depot: Depot) -> Matched:
-    """Count each different message on both sides."""
+    """Count each distinct message on both sides."""
     read = depot.upto(snapshot.progress.depot_version)
     held = pa.concat_tables([part.select(list(MESSAGE)) for part in (snapshot.messages, snapshot.rejected)])
     sides = [
@@ -69,26 +69,26 @@ def match(snapshot: Snapshot, depot: Depot) -> Matched:
 def check_messages(snapshot: Snapshot, depot: Depot, matched: Matched) -> Iterator[Difference]:
     """Say which messages are lost, duplicated or unexpected.
 
-    Where depot versions can no longer be read, what the ledger holds beyond the others must be as many messages as
-    the history says that those had.
+    Where depot versions can no longer be read, the ledger must hold as many additional messages as the history
+    recorded for those versions.
     """
     version, gone = snapshot.version, unreadable(snapshot, depot)
-    gone -= snapshot.raw.rejected.num_rows if snapshot.raw else 0  # of a raw depot all can be read, or nothing
+    gone -= snapshot.raw.rejected.num_rows if snapshot.raw else 0  # a raw depot is read completely or not at all
     latest = max(snapshot.progress.depot_version - depot.last, 0) if depot.first <= depot.last else 0
     yield from unequal("depot", 0, latest, "versions read beyond the depot's latest", version)
-    yield from _classed("lost", "in a batch or rejected", matched, matched.lost, snapshot)
+    yield from _located("lost", "in a batch or rejected", matched, matched.lost, snapshot)
     if depot.readable > depot.first:
         what = "messages of depot versions that can no longer be read"
         yield from unequal("unreadable versions", gone, int(matched.extra.sum()), what, version)
         return
-    yield from _classed("duplicated", "as often as in the depot", matched, matched.duplicated, snapshot)
-    yield from _classed("unexpected", "only messages of the depot", matched, matched.unexpected, snapshot)
+    yield from _located("duplicated", "as often as in the depot", matched, matched.duplicated, snapshot)
+    yield from _located("unexpected", "only messages of the depot", matched, matched.unexpected, snapshot)
 
 
 def check_versions(snapshot: Snapshot, depot: Depot) -> Iterator[Difference]:
-    """The history lists every depot version that has messages, with as many as the depot has.
+    """Check that the history lists every depot version with messages, and how many it has.
 
-    Of a raw depot it lists those that have chunks; what was refused before it became a message counts as one.
+    Of a raw depot it lists the versions with chunks; a refused record or chunk counts as a message.
     """
     listed = versions_read(snapshot)
     version = numbers(listed["version"])
@@ -103,7 +103,7 @@ def check_versions(snapshot: Snapshot, depot: Depot) -> Iterator[Difference]:
 
 
 def check_rejected_from(snapshot: Snapshot, depot: Depot) -> Iterator[Difference]:
-    """The depot version that the id of a rejection names has its message."""
+    """Check that the depot version in the id of a rejection has its message."""
     version = named_by_id(snapshot.rejected)["version"].cast(pa.int64())
     rejected = snapshot.rejected.select(list(MESSAGE)).append_column("version", version)
     gone = (numbers(version) >= depot.first) & (numbers(version) < depot.readable)
@@ -133,8 +133,8 @@ def _counted(messages: pa.Table, read: int, held: int, version: pa.ChunkedArray 
     return messages
 
 
-def _classed(check: str, expected: str, matched: Matched, times: Ints, snapshot: Snapshot) -> Iterator[Difference]:
-    """Return the difference that some messages make, with examples that say where each one is."""
+def _located(check: str, expected: str, matched: Matched, times: Ints, snapshot: Snapshot) -> Iterator[Difference]:
+    """Yield the difference for some messages, with examples that say where each one is."""
     rows = np.flatnonzero(times)
     if not rows.size:
         return

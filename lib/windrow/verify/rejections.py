@@ -1,4 +1,4 @@
-"""The rejected messages: each reason holds by the times and rules that were recorded with it."""
+"""Check rejected messages: each reason must follow from the times and rules recorded with it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ STREAM_TYPE_TIME = ["source", "key", "type", "event_time"]
 
 
 def check_rejections(snapshot: Snapshot) -> Iterator[Difference]:
-    """Check what a rejection says of itself, without any window."""
+    """Check rejections by their own columns and the batches, without deriving windows."""
     yield from _processed(snapshot)
     yield from _off_by(snapshot)
     yield from _duplicates(snapshot)
 
 
 def _processed(snapshot: Snapshot) -> Iterator[Difference]:
-    """Whoever was refused by a rule has a processing time, not before it was received."""
+    """Check that a message refused by a rule has a processing time, not before it was received."""
     rejected = snapshot.rejected
     never = ~flags(pc.is_in(rejected["reason"], pa.array(PROCESSED)))
     raised = numbers(rejected["processing_time"]) - numbers(rejected["received_at"])
@@ -41,7 +41,7 @@ def _processed(snapshot: Snapshot) -> Iterator[Difference]:
 
 
 def _off_by(snapshot: Snapshot) -> Iterator[Difference]:
-    """A message was too old by what it lacked to processing time - max_delay, too futuristic by what it was beyond."""
+    """Check `missed_by_us`: how far before processing time - max_delay, or after processing time + max_leap."""
     rejected = snapshot.rejected
     microbatch = numbers(rejected["microbatch"])
     delay = snapshot.of_microbatch(snapshot.rules("max_delay"), microbatch)
@@ -57,7 +57,7 @@ def _off_by(snapshot: Snapshot) -> Iterator[Difference]:
 
 
 def _duplicates(snapshot: Snapshot) -> Iterator[Difference]:
-    """The first of a duplicate is in a batch."""
+    """Check that the message before a duplicate is in a batch."""
     rejected = snapshot.rejected.filter(pc.equal(snapshot.rejected["reason"], "duplicate")).select(REASON)
     accepted = snapshot.messages.select(STREAM_TYPE_TIME)
     rows = rejected.join(accepted, STREAM_TYPE_TIME, join_type="left anti")

@@ -1,4 +1,4 @@
-"""What `verify` found: the books of each ledger version, and every difference with examples."""
+"""The report of `verify`: the books of each ledger version, and every difference with examples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXAMPLES = 20
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something that should be otherwise: the check, what it expects, what it found, up to 20 examples."""
+    """Something wrong: the check, what it expects, what it found, up to 20 examples."""
 
     check: str
     expected: str
@@ -25,13 +25,13 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """One ledger version: what it has read and where that is, and what became of each message of the depot.
+    """The books of one ledger version: what it has read, where the messages are, and how they compare with the depot.
 
-    `rejected` has what was rejected, `rejected_by_format` how much of it the format refused, so that it is no message.
-    `ok` counts messages that the ledger holds as often as the depot, `lost` those that it does not hold, `duplicated`
-    those that it holds too often, `unexpected` those that the depot does not have, and `unchecked` those of depot
-    versions that can no longer be read. `decided` messages were decided again by the log and the rules, and the windows
-    of `derived_streams` of the `streams` that have batches derived from that.
+    `rejected` counts all rejections, `rejected_by_format` those of the format, which are no messages. `ok` counts
+    messages that the ledger holds as often as the depot, `lost` those that it does not hold, `duplicated` those that it
+    holds too often, `unexpected` those that the depot does not have, and `unchecked` those of depot versions that can
+    no longer be read. `decided` messages were decided again from the log and the rules; of the `streams` with batches,
+    the windows of `derived_streams` were derived again.
     """
 
     ledger_version: int
@@ -54,7 +54,7 @@ class Books:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of `verify`; `findings` say what could not be checked, which is no difference."""
+    """The result of `verify`; `findings` says what could not be checked. A finding is not a difference."""
 
     depot: str
     ledger: str
@@ -73,12 +73,12 @@ class Report:
         return not self.findings
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON knows it."""
+        """Return the report as JSON values."""
         return {"ok": self.ok, "complete": self.complete, **asdict(self)}
 
 
 def differing(check: str, expected: str, rows: pa.Table, noun: str, version: int) -> list[Difference]:
-    """Return the difference that some rows make, the first ones as examples; none without rows."""
+    """Return the difference for rows that fail a check, the first ones as examples; none without rows."""
     if not rows.num_rows:
         return []
     examples = tuple(records(rows.slice(0, EXAMPLES).combine_chunks()))

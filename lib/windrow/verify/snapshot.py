@@ -1,4 +1,4 @@
-"""One version of a ledger, read as it is: progress, history, batches, their messages, rejected messages."""
+"""Read one version of a ledger: progress, history, batches, their messages, rejected messages."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ HISTORY = (
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The rows of a ledger version. A message says in `row` which row of `batches` it is in.
+    """The rows of a ledger version. `row` of a message is the row of `batches` that holds it.
 
-    `rejected` are rejected messages. What the ledger of a raw depot has beside them is in `raw`, which others lack.
+    `rejected` has the rejected messages. `raw` has what else the ledger of a raw depot holds; None for any other.
     """
 
     version: int
@@ -52,23 +52,23 @@ class Snapshot:
 
     @property
     def rejections(self) -> pa.Table:
-        """Return all rejections: of messages, and of what never became one."""
+        """Return all rejections: of messages, and of records and chunks that the format refused."""
         if self.raw is None:
             return self.rejected
         return pa.concat_tables([self.rejected, self.raw.rejected], promote_options="default")
 
     def rules(self, name: str) -> Ints:
-        """Return a rule as the history recorded it, one value a microbatch."""
+        """Return a rule as the history recorded it, one value for each microbatch."""
         recorded = pc.fill_null(self.history["rules"], "").combine_chunks().dictionary_encode()
         values = [rule(text, name) for text in recorded.dictionary.to_pylist()]
         return np.array(values, np.int64)[recorded.indices.to_numpy()]
 
     def in_force(self, name: str) -> int:
-        """Return a rule as it is in force."""
+        """Return a rule that is in force."""
         return rule(self.progress.rules, name)
 
     def of_microbatch(self, values: Ints, microbatch: Ints) -> Ints:
-        """Return the history's values for some microbatches, 0 for those that it does not have."""
+        """Return the history's values for some microbatches, 0 for unknown ones."""
         number = numbers(self.history["microbatch"])
         at = np.minimum(np.searchsorted(number, microbatch), max(number.size - 1, 0))
         return np.where(number[at] == microbatch, values[at], 0) if number.size else np.zeros_like(microbatch)
@@ -77,7 +77,7 @@ class Snapshot:
 def read_snapshot(location: str, version: int) -> Snapshot:
     """Read a ledger at a version.
 
-    Raises TableMissing, TableRefused, or NotFound for a version that is not there or can no longer be read.
+    Raises TableMissing, TableRefused, or NotFound for a version that does not exist or can no longer be read.
     """
     ledger = open_ledger(location, version)
     with _readable(ledger):
@@ -113,9 +113,9 @@ def read_progress(location: str, version: int) -> Progress:
 
 
 def first_version(location: str, progress: Progress) -> tuple[int, list[str]]:
-    """Return the first depot version that counts, and a finding where only the history tells it.
+    """Return the first depot version that counts, and a finding if only the history knows it.
 
-    `start_from` names it, or else the progress row with which the ledger began.
+    It comes from `start_from`, or else from the progress row with which the ledger began.
     """
     kind, _, number = progress.start_from.partition(":")
     if kind == "beginning":
@@ -133,7 +133,7 @@ def first_version(location: str, progress: Progress) -> tuple[int, list[str]]:
 
 @contextmanager
 def _readable(ledger: Ledger) -> Iterator[None]:
-    """MicrobatchInput what delta-rs raises for a file that is gone, which has no class of its own, into NotFound."""
+    """Raise NotFound when a file of the version is gone, for which delta-rs has no error class."""
     try:
         yield
     except TableUnreadable as error:
@@ -154,7 +154,7 @@ def _unreadable(ledger: Ledger, error: BaseException) -> NotFound:
 
 
 def _messages(inside: pa.Table, batches: pa.Table) -> pa.Table:
-    """Return the messages inside batches with the stream of their batch."""
+    """Return the messages of batches, with source and key of their batch."""
     stream = {name: batches[name].take(inside["row"]) for name in ("source", "key")}
     return as_messages(pa.table(stream | {name: inside[name] for name in inside.column_names}))
 
@@ -165,7 +165,7 @@ def _controls(ledger: Ledger) -> list[dict[str, Any]]:
 
 
 def _progress(controls: list[dict[str, Any]], ledger: Ledger) -> Progress:
-    """Return the progress row; of several, which is a difference, the furthest, so that the rest can be checked."""
+    """Return the progress row; if there are several (a difference), the furthest, so that the rest can be checked."""
     if len(controls) > 1:
         return Progress(**{name: controls[0][name] for name in Progress.__dataclass_fields__})
     return ledger.progress()

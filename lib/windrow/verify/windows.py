@@ -1,4 +1,4 @@
-"""The batches: windows that never overlap, messages inside them, and columns that agree with the messages."""
+"""Check batches: windows never overlap, messages lie inside them, and columns agree with the messages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check_batches(snapshot: Snapshot) -> Iterator[Difference]:
 
 
 def _by_window(snapshot: Snapshot) -> tuple[pa.Table, Bools, Bools]:
-    """Return the batches by stream, window and part; which are of the stream of the one before, which of its window."""
+    """Return the batches sorted by stream, window and part, with flags: same stream, same window as the one before."""
     batches = snapshot.batches
     stream = np.zeros(batches.num_rows, np.int64)
     for name in ("source", "key"):
@@ -48,7 +48,7 @@ def _by_window(snapshot: Snapshot) -> tuple[pa.Table, Bools, Bools]:
 
 
 def _overlaps(snapshot: Snapshot) -> Iterator[Difference]:
-    """In the order of their starts no window begins before the one before it ends; parts of a window share it."""
+    """Check that no window begins before the previous one of its stream ends; parts of a window share it."""
     batches, same_stream, same_window = _by_window(snapshot)
     start, end = numbers(batches["window_start"]), numbers(batches["window_end"])
     shared = same_window & pairwise(end, np.equal, first=False)
@@ -67,7 +67,7 @@ def _parts(snapshot: Snapshot) -> Iterator[Difference]:
 
 
 def _life(snapshot: Snapshot) -> Iterator[Difference]:
-    """An open batch says nothing of its end, a closed one all; what closes by timeout closes at its timeout."""
+    """Check the columns about the end: empty while open, filled when closed; a timeout closes at its time."""
     batches = snapshot.batches
     closed = flags(pc.equal(batches["state"], "closed"))
     ends = [pc.is_valid(batches[name]).to_numpy() for name in ("closed_at", "close_reason", "closed_in")]
@@ -86,7 +86,7 @@ def _life(snapshot: Snapshot) -> Iterator[Difference]:
 
 
 def _timeouts(snapshot: Snapshot) -> Iterator[Difference]:
-    """A closed batch timed out `max_delay` after its window, by the rules of then; no window is longer than a rule."""
+    """Check that a batch times out `max_delay` after its window, and that no window exceeds the rules."""
     batches = snapshot.batches
     length = numbers(batches["window_end"]) - numbers(batches["window_start"])
     longest = max([snapshot.in_force("window"), *snapshot.rules("window").tolist()])
@@ -102,7 +102,7 @@ def _timeouts(snapshot: Snapshot) -> Iterator[Difference]:
 
 
 def _overdue(snapshot: Snapshot) -> Iterator[Difference]:
-    """What the clock of its source has passed is closed."""
+    """Check that a batch is closed once the clock of its source has passed its timeout."""
     batches, sources = snapshot.batches, snapshot.sources
     at = pc.index_in(batches["source"], sources["source"].combine_chunks())
     floors = np.append(numbers(sources["floor"]), np.iinfo(np.int64).max)
@@ -113,7 +113,7 @@ def _overdue(snapshot: Snapshot) -> Iterator[Difference]:
 
 
 def _content(snapshot: Snapshot) -> Iterator[Difference]:
-    """Count, bytes, first and last event time are those of the messages."""
+    """Check that count, bytes, first and last event time are those of the messages."""
     batches, messages = snapshot.batches, snapshot.messages
     row, time = numbers(messages["row"]), numbers(messages["event_time"])
     size = batches.num_rows
@@ -135,21 +135,21 @@ def _content(snapshot: Snapshot) -> Iterator[Difference]:
 
 
 def _size(snapshot: Snapshot) -> Iterator[Difference]:
-    """A closed batch is within the greatest size by the rules of then, or one message, flagged as oversize."""
+    """Check that a closed batch is within the maximum under which it closed, or one message flagged as oversize."""
     batches = snapshot.batches
     closed = flags(pc.equal(batches["state"], "closed"))
     limit = snapshot.of_microbatch(snapshot.rules("max_batch_bytes"), numbers(batches["closed_in"]))
     above = (limit > 0) & (numbers(batches["bytes"]) > limit)
     flagged = flags(batches["oversize"])
     right = (above == flagged) & (~flagged | (numbers(batches["message_count"]) == 1))
-    said = pc.is_valid(batches["oversize"]).to_numpy()
-    rows = kept(batches, ~(said & (right | ~closed)), [*CONTENT, "oversize"])
+    filled = pc.is_valid(batches["oversize"]).to_numpy()
+    rows = kept(batches, ~(filled & (right | ~closed)), [*CONTENT, "oversize"])
     expected = "at most max_batch_bytes, or one oversize message"
     yield from differing("size", expected, rows, "batches", snapshot.version)
 
 
 def _inside(snapshot: Snapshot) -> Iterator[Difference]:
-    """Every message is complete, lies in its window, and stands where its event time puts it."""
+    """Check that every message is complete and in its window, and that messages are sorted by event time."""
     batches, messages = snapshot.batches, snapshot.messages
     row, time = numbers(messages["row"]), numbers(messages["event_time"])
     start, end = (numbers(batches[name])[row] for name in ("window_start", "window_end"))
@@ -163,7 +163,7 @@ def _inside(snapshot: Snapshot) -> Iterator[Difference]:
 
 
 def _once(snapshot: Snapshot) -> Iterator[Difference]:
-    """A window holds one message of a type; a message of a stream, type and time stands in one batch only."""
+    """Check that a window holds one message of a type, and that a stream, type and event time occur once."""
     messages, version = snapshot.messages, snapshot.version
     start = snapshot.batches["window_start"].take(messages["row"])
     by_window = repeated(messages.append_column("window_start", start), ["source", "key", "window_start", "type"])
@@ -173,5 +173,5 @@ def _once(snapshot: Snapshot) -> Iterator[Difference]:
 
 
 def _placed(messages: pa.Table, batches: pa.Table) -> pa.Table:
-    """Return messages with the batch they are in."""
+    """Return messages with the id of their batch."""
     return messages.select(INSIDE).append_column("batch", batches["id"].take(messages["row"]))

@@ -320,7 +320,7 @@ class TestLedger:
         assert "0 progress rows" in of(seen(world), "ledger").what
         shutil.rmtree(world.ledger)
         shutil.copytree(world.depot, world.ledger)
-        assert "no ledger" in of(seen(world), "ledger").what
+        assert "not a ledger" in of(seen(world), "ledger").what
 
     def test_retention(self, world: World) -> None:
         """

@@ -107,7 +107,7 @@ class TestSizes:
         some = pa.concat_tables([sizes([3]), sizes([4], opened_by="conflict")])
         text = "\n".join(drawn(some, TYPICAL, waits())["title"]["subtitle"])
         assert "7 messages in 2 batches, 30 rejected" in text
-        assert "a message that fitted in none (1), a second message of a type (1)" in text
+        assert "a message that fits in no open window (1), a second message of a type (1)" in text
 
 
 class TestDelays:

@@ -96,7 +96,7 @@ class TestPhases:
         picture = drawn(history(3, commit_ms={0: None, 1: None}))
         commits = [row["bar"] for row in picture["datasets"]["phases"] if row["name"] == "commit"]
         assert commits == [2]
-        assert "No commit is drawn of 2 microbatches" in str(picture["title"])
+        assert "The commits of 2 microbatches are not drawn" in str(picture["title"])
 
     def test_a_bar_far_beyond_the_others_does_not_hide_them(self, tmp_path):
         """

@@ -115,7 +115,7 @@ def incomplete(rows: Rows) -> None:
 
 
 def reverse(rows: Rows) -> None:
-    """MicrobatchInput the messages of a batch around."""
+    """Reverse the messages of a batch."""
     first(rows, "closed", many)["messages"].reverse()
 
 

@@ -1,9 +1,9 @@
-"""Closed batches, their messages, or rejections as a file: parquet, csv or json. No JVM, no engine.
+"""Export closed batches, their messages, or rejections to a file: parquet, csv or json. No JVM, no engine.
 
-What a format refused can be written as it was (`raw`), to be mended and ingested again.
+With `raw`, the bytes that a format refused are written unchanged, to be corrected and ingested again.
 
-Rows go from the ledger to the file piece by piece, in no particular order, so that a ledger larger than memory can be
-exported. The file appears under its name when it is whole.
+Rows go from the ledger to the file piece by piece, in no particular order, so a ledger larger than memory can be
+exported. The file appears under its name when it is complete.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ENDINGS |= {".jsonl": "json", ".ndjson": "json"}
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written; `upto` is the `since` of the next export."""
+    """What was exported; `upto` is the `since` of the next export."""
 
     file: str
     format: Format
@@ -52,57 +52,57 @@ def export(
 ) -> Exported:
     """Write the chosen rows of a ledger to a file, or to standard output (`-`, not for parquet).
 
-    Without a format the file's ending tells it. `progress` is called with the batches or rejected messages read so far
-    and how many there may be at most. Raises OutputRefused, TableMissing, TableRefused, and LedgerRestored as
+    Without `format_` the ending of the file decides. `progress` is called with the batches or rejected messages read so
+    far and the most that there can be. Raises OutputRefused, TableMissing, TableRefused, and LedgerRestored as
     `read_closed` does.
     """
     kind = format_of(out, format_)
     book = open_ledger(ledger)
-    chosen = _bytes(choice or Choice(), book) if kind == "raw" else choice or Choice()
-    part = span(book, chosen.state, chosen.since)
-    part.require_whole(book.rows(chosen.state, "count(*) AS rows", part.where)["rows"][0].as_py())
+    wanted = _refused_bytes(choice or Choice(), book) if kind == "raw" else choice or Choice()
+    written_by = span(book, wanted.state, wanted.since)
+    written_by.require_whole(book.rows(wanted.state, "count(*) AS rows", written_by.where)["rows"][0].as_py())
     written = 0
-    with _sink(out, overwrite) as sink, open_writer(kind, sink, schema_of(book, chosen.what)) as write:
-        for read, batch in rows_of(book, chosen, part):
+    with _sink(out, overwrite) as sink, open_writer(kind, sink, schema_of(book, wanted.what)) as write:
+        for read, batch in rows_of(book, wanted, written_by):
             write(batch)
             written += batch.num_rows
-            progress(read, part.rows)
-    return Exported(out, kind, chosen.what, written, part.upto)
+            progress(read, written_by.rows)
+    return Exported(out, kind, wanted.what, written, written_by.upto)
 
 
-def _bytes(choice: Choice, book: Ledger) -> Choice:
+def _refused_bytes(choice: Choice, book: Ledger) -> Choice:
     """Return the choice of the bytes that a format refused, in place of their rejections. Raises OutputRefused."""
     if choice.what not in ("rejected", "bytes"):
-        raise OutputRefused("raw are the bytes that a format refused", "Say --rejected with --format raw.")
+        raise OutputRefused("--format raw exports the bytes that a format refused", "Add --rejected.")
     if not book.raw:
-        raise OutputRefused("the ledger is of no raw depot, so no format refused anything", "Take csv or json.")
+        raise OutputRefused("the depot is not a raw depot, so no format refused anything", "Use csv or json.")
     if (choice.key, choice.begin, choice.end) != (None, None, None):
-        raise OutputRefused("what a format refused has no key and no time", "Leave out --key, --from and --to.")
+        raise OutputRefused("bytes that a format refused have no key and no time", "Leave out --key, --from and --to.")
     return replace(choice, what="bytes")
 
 
 def format_of(out: str, given: str | None) -> Format:
-    """Return the format that was asked for, or that the file's ending names. Raises OutputRefused."""
+    """Return the given format, or the one that the ending of the file names. Raises OutputRefused."""
     known = f"Known are {', '.join(FORMATS)}."
     if given is not None and given not in FORMATS:
         raise OutputRefused(f"there is no format {given!r}", known)
     found = FORMATS[given] if given else ENDINGS.get(Path(out).suffix.lower())
     if found is None:
-        raise OutputRefused(f"the ending of {out!r} names no format", f"Say --format. {known}")
+        raise OutputRefused(f"the ending of {out!r} names no format", f"Add --format. {known}")
     if found == "parquet" and out == STANDARD_OUTPUT:
-        raise OutputRefused("parquet goes to no standard output", "Name a file, or say --format csv or json.")
+        raise OutputRefused("parquet cannot go to standard output", "Name a file, or use --format csv or json.")
     return found
 
 
 @contextmanager
 def _sink(out: str, overwrite: bool) -> Iterator[BinaryIO]:
-    """Give a file beside the one to write, and rename it at the end, when it is on disk; nothing stays of a failure."""
+    """Yield a temporary file and rename it at the end, when it is on disk; a failure leaves no file behind."""
     if out == STANDARD_OUTPUT:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
     if "://" in out:
-        raise OutputRefused(f"{out} is no local file", "Export to a local file and copy it, or use Spark.")
+        raise OutputRefused(f"{out} is not a local file", "Export to a local file and copy it, or use Spark.")
     target = Path(out)
     _require_place(target, overwrite)
     partial = target.with_name(f".{target.name}.{uuid4().hex[:8]}.part")
@@ -115,7 +115,7 @@ def _sink(out: str, overwrite: bool) -> Iterator[BinaryIO]:
         partial.replace(target)
     except OSError as error:
         raise OutputRefused(
-            f"{out} cannot be written: {first_line(error)}", "See that there is space and the right to write."
+            f"{out} cannot be written: {first_line(error)}", "Check the free space and the permission to write."
         ) from error
     finally:
         partial.unlink(missing_ok=True)
@@ -123,8 +123,8 @@ def _sink(out: str, overwrite: bool) -> Iterator[BinaryIO]:
 
 def _require_place(target: Path, overwrite: bool) -> None:
     if not target.parent.is_dir():
-        raise OutputRefused(f"there is no directory {target.parent}", "Make it first.")
+        raise OutputRefused(f"there is no directory {target.parent}", "Create it first.")
     if target.is_dir():
         raise OutputRefused(f"{target} is a directory", "Name a file in it.")
     if target.exists() and not overwrite:
-        raise OutputRefused(f"{target} is there already", "Name another file, or say --overwrite.")
+        raise OutputRefused(f"{target} exists already", "Name another file, or add --overwrite.")

@@ -1,4 +1,4 @@
-"""Which rows of a ledger an export has, and its columns: those of the views, in plain types."""
+"""Select the rows and columns of an export: the columns are those of the views, in plain types."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from windrow.reading.delta import Ledger, quoted
 
 What = Literal["batches", "messages", "rejected", "bytes"]
 
-# What each message of closed_messages says of its batch.
+# The columns of its batch that each message of closed_messages has.
 OF_BATCH = ("id", "source", "key", "part", "window_start", "window_end")
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which rows: of batches, their messages, rejections, or the bytes of records that a format refused.
+    """Which rows to export: batches, their messages, rejections, or the bytes of records that a format refused.
 
-    Of one key, from `begin` to before `end` (microseconds), written after the position `since`.
-
-    The time is the `window_start` of batches and the `event_time` of rejected messages.
+    They can be limited to one key, to times in [begin, end) (microseconds), and to rows written after the position
+    `since`. The time is the `window_start` of batches and the `event_time` of rejected messages.
     """
 
     what: What = "batches"
@@ -54,7 +53,7 @@ class Choice:
 
     @property
     def order(self) -> str:
-        """Return the order of the rows as SQL: bytes come as they stood in their sources, all else as it comes."""
+        """Return the order of the rows as SQL: bytes come in the order of their sources, other rows in any order."""
         by = 'raw_source, chunk, "offset", id'
         return f"ORDER BY {by}" if self.what == "bytes" else ""
 
@@ -66,12 +65,12 @@ def schema_of(book: Ledger, what: What) -> pa.Schema:
     return _read(book, what)
 
 
-def rows_of(book: Ledger, choice: Choice, part: Span) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows piece by piece, each piece with how many ledger rows were read so far."""
+def rows_of(book: Ledger, choice: Choice, written_by: Span) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the rows piece by piece, each piece with the number of ledger rows read so far."""
     schema = _read(book, choice.what)
     read = 0
     columns = ", ".join(f'"{name}"' for name in schema.names)
-    for piece in book.pieces(choice.state, columns, f"{part.where} AND {choice.where}", choice.order):
+    for piece in book.pieces(choice.state, columns, f"{written_by.where} AND {choice.where}", choice.order):
         read += piece.num_rows
         rows = pa.Table.from_batches([piece]).cast(schema)
         whole = _messages(rows) if choice.what == "messages" else rows
@@ -95,7 +94,7 @@ def _batch(book: Ledger, names: tuple[str, ...] | None) -> pa.Schema:
 
 
 def _messages(batches: pa.Table) -> pa.Table:
-    """Return one row a message, with what it says of its batch."""
+    """Return a row for each message, with the columns of its batch."""
     inside = batches["messages"].combine_chunks()
     messages = pa.Table.from_struct_array(pc.list_flatten(inside))
     batch = batches.select(OF_BATCH).take(pc.list_parent_indices(inside))

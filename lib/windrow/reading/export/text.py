@@ -1,4 +1,4 @@
-"""Arrow columns as text: JSON values, ISO 8601 times, base64. Whole columns at once, never value by value."""
+"""Convert Arrow columns to text: JSON values, ISO 8601 times, base64. Whole columns at once, never value by value."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-TEXT = pa.large_string()  # a piece may hold more than the 2 GiB that plain strings can
+TEXT = pa.large_string()  # a piece may exceed the 2 GiB limit of plain strings
 BYTES = pa.large_binary()
 NOTHING = pa.scalar(None, TEXT)
 SPECIAL = r'[\x00-\x1f"\\]'
@@ -52,8 +52,8 @@ def time_text(column: pa.Array) -> pa.Array:
 def base64_text(column: pa.Array) -> pa.Array:
     """Return bytes as base64 text.
 
-    Each value is filled up to a multiple of three bytes, which makes the codes of all values together the codes of
-    each, one after the other; what was filled up becomes the `=` at their ends.
+    Each value is padded to a multiple of three bytes, so that all values can be encoded at once; the padding becomes
+    the `=` at the end of each.
     """
     values = pc.fill_null(column.cast(BYTES), b"")
     begins = np.frombuffer(values.buffers()[1], np.int64)[values.offset : values.offset + len(values) + 1]
@@ -72,7 +72,7 @@ def base64_text(column: pa.Array) -> pa.Array:
 
 
 def _flat(column: pa.Array) -> pa.Array:
-    """Return numbers and booleans as they are, all else as text."""
+    """Return numbers, booleans and strings as they are, other types as text."""
     if pa.types.is_nested(column.type):
         return json_text(column)
     if pa.types.is_timestamp(column.type):

@@ -1,4 +1,4 @@
-"""The formats of an export: each gives a function that writes one piece after the other to an open file."""
+"""The writers of an export, one for each format: each yields a function that writes a piece to an open file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Write = Callable[[pa.RecordBatch], None]
 
 
 def open_writer(format_: Format, sink: BinaryIO, schema: pa.Schema) -> AbstractContextManager[Write]:
-    """Open a writer for rows of a schema; leaving it finishes the file, which stays open."""
+    """Open a writer for rows of a schema; leaving it completes the content, and the file stays open."""
     return {"parquet": _parquet, "csv": _csv, "json": _json, "raw": _raw}[format_](sink, schema)
 
 
@@ -29,7 +29,7 @@ def _parquet(sink: BinaryIO, schema: pa.Schema) -> Iterator[Write]:
 
 @contextmanager
 def _csv(sink: BinaryIO, schema: pa.Schema) -> Iterator[Write]:
-    """Write a head and rows; text stands in quotes, NULL is empty and has none."""
+    """Write a header and rows; text is quoted, NULL is empty and unquoted."""
     head = csv_text(pa.RecordBatch.from_pylist([], schema))
     with pa.csv.CSVWriter(pa.PythonFile(sink, "w"), head.schema) as writer:
         yield lambda rows: writer.write_batch(csv_text(rows))
@@ -37,7 +37,7 @@ def _csv(sink: BinaryIO, schema: pa.Schema) -> Iterator[Write]:
 
 @contextmanager
 def _json(sink: BinaryIO, _: pa.Schema) -> Iterator[Write]:
-    """Write one object a line."""
+    """Write one JSON object on each line."""
 
     def write(rows: pa.RecordBatch) -> None:
         sink.write(json_lines(rows))
@@ -47,7 +47,7 @@ def _json(sink: BinaryIO, _: pa.Schema) -> Iterator[Write]:
 
 @contextmanager
 def _raw(sink: BinaryIO, _: pa.Schema) -> Iterator[Write]:
-    """Write bytes one behind the other, as they are."""
+    """Write the bytes of all records one after the other, unchanged."""
 
     def write(rows: pa.RecordBatch) -> None:
         sink.writelines(content.as_buffer() for content in rows["content"])

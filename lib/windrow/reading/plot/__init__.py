@@ -1,4 +1,4 @@
-"""Pictures of what was batched, in Vega-Lite; altair checks and saves them."""
+"""Draw pictures of batches and messages in Vega-Lite; altair validates and saves them."""
 
 from __future__ import annotations
 

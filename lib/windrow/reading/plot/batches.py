@@ -1,4 +1,4 @@
-"""How large batches are, how late their messages came, and how long these waited, as histograms."""
+"""Draw histograms: how large batches are, how late their messages came, and how long these waited."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Data = dict[str, list[Spec]]
 MOST_NAMES, SHARES = 12, {"p50": 0.5, "p99": 0.99, "longest": 1.0}
 STILL_OPEN = "still open"
 OPENINGS = {
-    "message": "a message that fitted in none",
+    "message": "a message that fits in no open window",
     "conflict": "a second message of a type",
     "size": "a batch that grew too large",
 }
@@ -119,7 +119,7 @@ def _delays(delays: pa.Table, data: Data, by: str, rules: dict[str, int | None])
     sign = {"max_delay": 1, "max_leap": -1}
     limits = {name: sign[name] * value / 1e3 for name, value in rules.items() if value is not None}
     if values.min() > limits.get("max_leap", 0) / 2:
-        limits.pop("max_leap", None)  # where no message comes near it, it only takes room
+        limits.pop("max_leap", None)  # no message comes near it
     outcome = delays["outcome"].to_numpy(zero_copy_only=False)
     low, high = min(values.min(), 0, *limits.values()), max(values.max(), 0, *limits.values()) * 1.2 + 1
     edges = bins.times(low, high, list(limits.values()))
@@ -181,14 +181,14 @@ def _by_name(delays: pa.Table) -> pa.Table:
 
 
 def _words(row: Spec, late: float) -> Spec:
-    """Return what is written of a name: its times, and how many were rejected; from `over` on its bar is too late."""
+    """Return the texts for a name: its times and rejections; `over` is where the late part of its bar begins."""
     share = f"{row['rejected']:,} of {row['messages']:,} rejected"
     over = max(late, row["p50"]) if row["p99"] > late else None
     return {"words": share, "over": over} | {f"{name}_text": time_text(row[name]) for name in SHARES}
 
 
 def _bars(name: str, edges: Edges, axis: Spec, what: tuple[str, str], colour: Spec) -> Spec:
-    """Draw the bars of a histogram; `what` is counted, and by what."""
+    """Draw the bars of a histogram; `what` names the counts and the axis."""
     counted, by = what
     x = {"field": "low", "type": "quantitative", "scale": edges.scale, "axis": axis | {"title": None}}
     y_axis = {"title": counted, "tickCount": 4, "labelExpr": SHORT_COUNTS}
@@ -233,10 +233,10 @@ def _rows(table: pa.Table) -> list[Spec]:
 
 
 def _facts(sizes: pa.Table, delays: pa.Table) -> list[str]:
-    """Say how many there are, and why batches were opened."""
+    """Say how many messages and batches there are, and why batches were opened."""
     rejected = pc.sum(delays.filter(pc.not_equal(delays["outcome"], "accepted"))["messages"]).as_py() or 0
     held = pc.sum(sizes["message_count"]).as_py() or 0
     counted = {row["values"]: row["counts"] for row in sizes["opened_by"].value_counts().to_pylist()}
     opened = ", ".join(f"{why} ({counted[name]:,})" for name, why in OPENINGS.items() if name in counted)
-    facts = f"{held:,} messages in {sizes.num_rows:,} batches, {rejected:,} rejected with a delay that is known."
+    facts = f"{held:,} messages in {sizes.num_rows:,} batches, {rejected:,} rejected with a known delay."
     return [facts, f"Windows were opened by {opened}."] if opened else [facts]

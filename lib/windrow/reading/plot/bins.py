@@ -1,4 +1,4 @@
-"""Histograms in numpy: edges that people read easily, and counts stacked on each other."""
+"""Compute histograms with numpy: edges at round numbers, and stacked counts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pyarrow as pa
 
 Numbers = npt.NDArray[Any]
 
-BINS, FEWEST = 50, 9  # of a histogram; fewer are drawn with room beside them
-WIDE = 40  # times the median: from there on a logarithm shows more
+BINS, FEWEST = 50, 9  # of a histogram; fewer bins are drawn with room on both sides
+WIDE = 40  # times the median: above it a logarithmic scale shows more
 STEPS = [factor * 10**power for power in range(18) for factor in (1, 2, 5)]
 NEAR = 20.0  # milliseconds: nearer to 0 the scale of times is even, beyond it logarithmic
 UNITS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -30,7 +30,7 @@ SHORT_TIMES = "datum.value < 1000 ? datum.value + (datum.value ? ' ms' : '') : f
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """Where bins begin, and the last ends; `scale` and `axis` are Vega's."""
+    """Where each bin begins and the last one ends; `scale` and `axis` are Vega's."""
 
     at: Numbers
     scale: dict[str, Any]
@@ -38,7 +38,7 @@ class Edges:
 
 
 def counts(values: Numbers) -> Edges:
-    """Return edges for counts, whole numbers from 0: even, or logarithmic where the largest is far from the median."""
+    """Return edges for counts from 0: even, or logarithmic if the largest is far above the median."""
     low, high, middle = int(values.min()), int(values.max()), float(np.median(values))
     if high > WIDE * max(middle, 1):
         at = np.unique(np.rint(np.geomspace(max(low, 1), high + 1, BINS // 2)).astype(np.int64))
@@ -49,7 +49,7 @@ def counts(values: Numbers) -> Edges:
 
 
 def even(low: int, high: int) -> Edges:
-    """Return even edges from a whole number to another."""
+    """Return even edges from one whole number to another."""
     step = next(step for step in STEPS if step * BINS > high - low)
     at = np.arange(low // step * step, high + step, step)
     at = np.append(at, at[-1] + step) if at[-1] <= high else at
@@ -58,7 +58,7 @@ def even(low: int, high: int) -> Edges:
 
 
 def times(low: float, high: float, borders: Sequence[float] = ()) -> Edges:
-    """Return edges in whole milliseconds, logarithmic on both sides of 0, with some of them at the borders."""
+    """Return edges in whole milliseconds, logarithmic on both sides of 0, with an edge at each border."""
     first, last, *at_borders = _bent(np.array([low, high, *borders]))
     places = np.linspace(first, last, BINS + 10)
     gap = (places[1] - places[0]) / 2
@@ -70,19 +70,19 @@ def times(low: float, high: float, borders: Sequence[float] = ()) -> Edges:
 
 
 def _bent(milliseconds: Numbers) -> Numbers:
-    """Return where times stand on the scale, as Vega's symlog bends it."""
+    """Return the positions of times on Vega's symlog scale."""
     return np.sign(milliseconds) * np.log1p(np.abs(milliseconds) / NEAR)
 
 
 def ticks(low: float, high: float, least: int = 1) -> dict[str, Any]:
-    """Return an axis of milliseconds: the round times between low and high, `least` the shortest, as words."""
+    """Return an axis of milliseconds labelled at the round times between low and high; `least` is the shortest."""
     ladder = [at for at in LADDER if at >= least]
     around = [0, *ladder, *(-at for at in ladder)]
     return _worded(sorted(at for at in around if low <= at <= high)) | {"labelOverlap": "greedy"}
 
 
 def even_ticks(high: float) -> dict[str, Any]:
-    """Return an axis of milliseconds from 0 on an even scale: a few round times, as words."""
+    """Return an axis of milliseconds from 0 on an even scale, labelled at a few round times."""
     sizes = [number * UNITS[unit] for unit, numbers in EVEN.items() for number in numbers]
     step = next((size for size in sizes if size * 5 >= high), high)
     return _worded([place * step for place in range(int(high // step) + 1)])
@@ -103,9 +103,9 @@ def time_text(milliseconds: float) -> str:
 
 
 def stacked(values: Numbers, names: Numbers, order: Sequence[str], weights: Numbers, edges: Edges) -> pa.Table:
-    """Return a row for each bin and name with something in it: low, high, name, count, and base and top in the stack.
+    """Return a row for each bin and name that is not empty: low, high, name, count, and base and top in the stack.
 
-    Each value has a name and a weight; `order` is that of the stack, from its foot.
+    Each value has a name and a weight; `order` lists the names from the bottom of the stack.
     """
     kinds = np.arange(max(len(order), 1) + 1) - 0.5
     sorter = np.argsort(np.array(order, np.str_))

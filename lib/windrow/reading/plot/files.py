@@ -1,4 +1,4 @@
-"""Pictures as files that need no network: .html to zoom in, .png, .svg, and .json for other programs."""
+"""Save pictures as files that need no network: .html for zooming, .png, .svg, and .json for other programs."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def save(chart: alt.TopLevelMixin, path: str | Path) -> None:
 
 
 def require_picture(path: str | Path) -> None:
-    """Raise SettingsError unless `path` names a kind of picture, MissingExtra unless it can be drawn."""
+    """Raise SettingsError unless `path` has the ending of a picture, MissingExtra unless it can be drawn."""
     if Path(path).suffix not in {".html", ".png", ".svg", ".json"}:
-        raise SettingsError(f"{str(path)!r} is no kind of picture", "Name a file .html, .png, .svg or .json.")
+        raise SettingsError(f"{str(path)!r} does not end like a picture", "Use .html, .png, .svg or .json.")
     require("altair")
     require("vl_convert")
 
 
 def require(package: str) -> None:
-    """Raise MissingExtra unless a package is there."""
+    """Raise MissingExtra unless a package is installed."""
     if find_spec(package) is None:
         raise MissingExtra(f"pictures need {package}", "pip install 'windrow-delta[plot]'")
 
 
-class _Harmless(json.JSONEncoder):  # a name that reads `</script>` must not end the script that holds it
+class _Harmless(json.JSONEncoder):  # a name like `</script>` must not end the script that contains it
     def encode(self, o: Any) -> str:
         return super().encode(o).replace("<", "\\u003c")

@@ -1,6 +1,6 @@
-"""The marks of a timeline in Vega-Lite: two time lines a stream, boxes of windows, and the ways of messages.
+"""The marks of a timeline in Vega-Lite: two time lines for each stream, boxes for windows, and lines for messages.
 
-Rows of data stand at their stream's `foot`, and everything in a row at its height above that.
+Each stream has a row whose bottom is `foot`; everything in the row is at a fixed height above it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOMENTS = {*LANES, *WINDOW, "moment"}
 BATCH = ("id", "state", *WINDOW, "close_reason", "opened_by", "message_count", "bytes")
 MESSAGE, COUNT = ("type", "outcome", *LANES, "delay_seconds", "id"), ("outcome", "messages")
 FACE = "time(datum.value) % 864e5 ? time(datum.value) % 1e3 ? '%H:%M:%S.%L' : '%H:%M:%S' : '%d %b'"
-# Where things stand in a row, from its foot to the next row's.
+# The heights of things in a row: 0 is its foot, 1 the foot of the row above.
 HEIGHTS = {
     "box_top": 0.95,
     "above": 0.83,
@@ -36,7 +36,7 @@ FEW, ROW_HEIGHT, ONLY_ROW_HEIGHT = 200, 210, 330
 
 
 def frame(rows: int, begin: int, end: int, batches: str) -> Spec:
-    """Return the two time lines of each stream and the scales that all marks share; `batches` names the queue below."""
+    """Return the two time lines of each stream and the scales of all marks; `batches` labels the boxes below."""
     days = " to ".join(sorted({day[:10] for day in times(np.array([begin, end])).cast(pa.string()).to_pylist()}))
     time = {"datum": begin / 1e3, "type": "temporal", "scale": {"type": "utc", "domain": [begin / 1e3, end / 1e3]}}
     height = {"type": "quantitative", "axis": None, "scale": {"domain": [0, rows]}}
@@ -63,9 +63,9 @@ def frame(rows: int, begin: int, end: int, batches: str) -> Spec:
 
 
 def windows(count: int, span: int, *, dense: bool) -> Spec:
-    """Draw the window of each batch above, and below how it goes on to its timeout, with a mark where the batch closed.
+    """Draw the window of each batch above; below, also the time until its timeout, with a mark where the batch closed.
 
-    Parts of a window stand in front of each other above; below, batches that overlap have a level each.
+    Above, parts of a window overlap; below, batches that overlap are on separate levels.
     """
     pixel, thin = span / WIDTH / 1e3, int(count <= FEW)  # milliseconds; edges would hide many boxes
     (fill, edge), (odd_fill, odd_edge) = WINDOWS
@@ -94,7 +94,7 @@ def windows(count: int, span: int, *, dense: bool) -> Spec:
 
 
 def _box_places(dense: bool, pixel: float) -> dict[str, str]:
-    """Return where boxes stand in their row, and what is written in them."""
+    """Return the positions of boxes in their row, and their labels."""
     top = "bars" if dense else "below"
     level = f"(datum.{top} - datum.bottom - 0.03) / datum.levels"
     return {
@@ -110,7 +110,7 @@ def _box_places(dense: bool, pixel: float) -> dict[str, str]:
 
 
 def coverage() -> list[Spec]:
-    """Draw what windows cover, and below how many batches are open: for more windows than there is room for boxes."""
+    """Draw the time covered by windows, and below how many batches are open, if there are too many for boxes."""
     box = _span("window_start", "box_bottom", "window_end", "box_top")
     tooltip = _tips("windows", "window_start", "window_end")
     shade = _mark("rect", box, color=WINDOWS[0][0], fillOpacity=0.6)
@@ -123,7 +123,7 @@ def coverage() -> list[Spec]:
 
 
 def lines(messages: pa.Table) -> Spec:
-    """Draw each message as a point on both lines, and the line between them."""
+    """Draw each message as a point on both time lines, joined by a line."""
     faint = float(np.clip(8 / np.sqrt(messages.num_rows), 0.15, 0.7))
     opacity = {"condition": {"test": "datum.rejected", "value": 0.9}, "value": faint}
     point: Spec = {"size": 45 if messages.num_rows <= FEW else 18, "fillOpacity": 0.9}
@@ -136,7 +136,7 @@ def lines(messages: pa.Table) -> Spec:
 
 
 def bands(messages: pa.Table) -> Spec:
-    """Draw messages that share their way as one band, and bars that count them on both lines."""
+    """Draw messages with similar times as one band, and bars that count them on both time lines."""
     middles = {f"{name}_middle": f"datum.{name} + datum.step / 2" for name in LANES}
     size = {"field": "messages", "type": "quantitative", "scale": {"type": "sqrt", "range": [0.4, 4]}, "legend": None}
     way = _span("event_time_middle", "box_bottom", "processing_time_middle", "below") | {"size": size}
@@ -170,7 +170,7 @@ def _mark(kind: str, encoding: Spec, only: str = "true", **look: Any) -> Spec:
 
 
 def _span(x: str, y: str, x2: str | None = None, y2: str | None = None) -> Spec:
-    """Return the encoding of a place, or of what reaches from one place to another."""
+    """Return the encoding of a point, or of a mark from one point to another."""
     place: Spec = {"x": {"field": x, "type": "temporal", "axis": None}, "y": {"field": y, "type": "quantitative"}}
     return place | {name: {"field": field} for name, field in (("x2", x2), ("y2", y2)) if field}
 
@@ -192,7 +192,7 @@ def _tips(*names: str) -> list[Spec]:
 
 
 def values(table: pa.Table) -> list[Spec]:
-    """Return the rows for Vega, which counts milliseconds; times also as text, to the microsecond."""
+    """Return the rows for Vega, with times in milliseconds and also as text to the microsecond."""
     columns = {name: table[name] for name in table.column_names}
     for name in MOMENTS & columns.keys():
         milliseconds = pc.divide(columns[name].cast(pa.int64()), 1e3)

@@ -1,6 +1,6 @@
-"""What microbatches did and how long they took, in their order: messages, phases, how far behind, ticks and the like.
+"""Draw microbatches in order: their messages, the duration of their phases, their lag, and ticks and other kinds.
 
-Above `MOST_BARS` microbatches a bar stands for several that follow each other.
+Above `MOST_BARS` microbatches, a bar stands for several consecutive ones.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ MOST_BARS, MOST_TICKS, FEWEST, DAY = 200, 10, 12, 86_400_000_000
 MESSAGES = {"accepted": ACCEPTED, "rejected": REJECTED}
 COUNTED = ("messages", *MESSAGES, "opened", "closed")
 AGAIN, UP = "tried again", "'\N{UPWARDS ARROW} '"
-LAGS, TOLD = ("newest_ms", "oldest_ms"), ("first_number", "last_number", "started_at", *COUNTED)
-# Bars leave room between them, and what goes on over them does not.
+LAGS, LOOKED_UP = ("newest_ms", "oldest_ms"), ("first_number", "last_number", "started_at", *COUNTED)
+# Bars leave room between them; lines across them do not.
 SIDES = [
     {"calculate": f"datum.bar + {place}", "as": name}
     for name, place in {"left": 0.06, "middle": 0.5, "right": 0.94, "next": 1}.items()
 ]
-USUAL, FAR = 0.9, 3  # the share of bars that are usual, and how many times as long one may take that is not cut off
-NAMED, WORDS = 3, 18  # of those that are, so many say how long they took; there is room for so many words
+USUAL, FAR = 0.9, 3  # the share of usual bars; a bar this many times as long as those is cut off
+NAMED, WORDS = 3, 18  # how many cut bars have a label with their duration; there is room for so many labels
 
 
 def microbatches(history: pa.Table, *, title: str = "Microbatches") -> alt.VConcatChart:
@@ -83,7 +83,7 @@ def microbatches(history: pa.Table, *, title: str = "Microbatches") -> alt.VConc
 
 
 def _bars(history: pa.Table, each: int) -> pa.Table:
-    """Return a row a bar: what its microbatches counted together, and how long they took on average."""
+    """Return a row for each bar: the sums of its microbatches' counts, and the means of their durations."""
     first = np.arange(0, history.num_rows, each)
     last = np.append(first[1:], history.num_rows) - 1
     columns: dict[str, Any] = {"bar": np.arange(len(first))}
@@ -102,7 +102,7 @@ def _bars(history: pa.Table, each: int) -> pa.Table:
 
 
 def _stacked(bars: pa.Table, columns: dict[str, str]) -> pa.Table:
-    """Return a row for each bar and column with something in it: its name, and base and top in the stack."""
+    """Return a row for each bar and column above 0: its name, value, and base and top in the stack."""
     tops = np.zeros(bars.num_rows)
     parts = []
     for name, column in columns.items():
@@ -115,7 +115,7 @@ def _stacked(bars: pa.Table, columns: dict[str, str]) -> pa.Table:
 
 
 def _events(history: pa.Table, each: int) -> pa.Table:
-    """Return which bars hold microbatches that are not of data, or took more than one attempt, and how many."""
+    """Return which bars have microbatches of other kinds than data, or with several attempts, and how many."""
     bar = pa.array(np.arange(history.num_rows) // each)
     of_kind = pa.table({"bar": bar, "name": history["kind"]}).filter(pc.not_equal(history["kind"], "data"))
     again = pa.table({"bar": bar, "name": pa.repeat(AGAIN, history.num_rows)}).filter(pc.greater(history["attempt"], 1))
@@ -132,23 +132,23 @@ def _messages(bars: pa.Table, x: Spec) -> Spec:
 
 
 def _phases(bars: pa.Table, each_took: Floats, x: Spec) -> Spec:
-    """Draw the phases on each other; bars far beyond the others are cut off, and the longest of these say how long."""
+    """Draw the phases stacked; bars far longer than the others are cut off, and the longest of them are labelled."""
     took = bars["took_ms"].to_numpy()
     usual = float(np.quantile(took, USUAL, method="lower")) or float(took.max())
     top = 1.5 * usual if took.max() > FAR * usual else float(took.max()) * 1.05
     axis = {"title": None, "labelExpr": SHORT_TIMES, "tickCount": 4}
     y = {"axis": axis, "scale": {"domain": [0, top], "nice": False}}
     beyond = {"filter": f"indexof({_named(took, top)}, datum.bar) >= 0"}
-    said = {"calculate": f"{UP} + format(datum.took_ms / 1000, '.3~r') + ' s'", "as": "word"}
+    label = {"calculate": f"{UP} + format(datum.took_ms / 1000, '.3~r') + ' s'", "as": "word"}
     word = {"x": x | {"field": "left"}, "y": {"value": 0}, "text": {"field": "word"}}
-    over = _mark("bars", "text", word, beyond, said, baseline="bottom", dy=-2, align="left")
+    over = _mark("bars", "text", word, beyond, label, baseline="bottom", dy=-2, align="left")
     median, longest = time_text(float(np.median(each_took))), time_text(each_took.max())
     text = f"How long a microbatch took: median {median}, longest {longest}"
     return _panel(text, 170, _stack("phases", x, y, PHASES), over)
 
 
 def _named(took: Floats, top: float) -> list[int]:
-    """Return the longest bars beyond the top that have room for a word beside each other."""
+    """Return the longest bars beyond the top whose labels do not overlap."""
     room, named = max(len(took), FEWEST) / WORDS, list[int]()
     for bar in np.argsort(-took, kind="stable")[: int((took > top).sum())].tolist():
         if len(named) < NAMED and all(abs(bar - other) >= room for other in named):
@@ -157,7 +157,7 @@ def _named(took: Floats, top: float) -> list[int]:
 
 
 def _lag(bars: pa.Table, x: Spec) -> Spec:
-    """Draw how old the newest message read was, of the source furthest ahead and of the one furthest behind."""
+    """Draw the age of the newest message read: of the source furthest ahead, and of the one furthest behind."""
     newest, oldest = _known(bars, "newest_ms"), _known(bars, "oldest_ms")
     low, high = min(0.0, float(newest.min())), max(1_000.0, 1.3 * float(oldest.max()))
     wide = low < 0 or high > bins.WIDE * max(float(np.median(oldest)), 1.0)
@@ -178,7 +178,7 @@ def _lag(bars: pa.Table, x: Spec) -> Spec:
 
 
 def _others(events: pa.Table, x: Spec) -> Spec:
-    """Mark what is not a microbatch of data, or took more than one attempt."""
+    """Mark microbatches that are not of data, or took more than one attempt."""
     there = set(events["name"].to_pylist())
     colours = {name: colour for name, colour in (KINDS | {AGAIN: REJECTED}).items() if name in there}
     y = {"field": "name", "type": "nominal", "sort": list(colours), "axis": {"title": None, "grid": True}}
@@ -193,12 +193,12 @@ def _panel(text: str, height: int, *layer: Spec) -> Spec:
 
 
 def _stack(data: str, x: Spec, y: Spec, colours: dict[str, str]) -> Spec:
-    """Draw stacked bars; the tip of any says all of its bar."""
+    """Draw stacked bars; the tooltip of any segment describes its whole bar."""
     sides = {"x": x | {"field": "left"}, "x2": {"field": "right"}}
     heights = {"y": {"field": "base", "type": "quantitative", **y}, "y2": {"field": "top"}}
     legend = coloured("name", colours, orient="right", direction="vertical")
     tooltip = _tips("name", "value", "first_number", "last_number", "started_at", *COUNTED)
-    lookup = {"lookup": "bar", "from": {"data": {"name": "bars"}, "key": "bar", "fields": [*TOLD]}}
+    lookup = {"lookup": "bar", "from": {"data": {"name": "bars"}, "key": "bar", "fields": [*LOOKED_UP]}}
     return _mark(data, "rect", sides | heights | {"color": legend, "tooltip": tooltip}, lookup, clip=True)
 
 
@@ -217,7 +217,7 @@ def _across(bars: pa.Table, axis: Spec) -> Spec:
 
 
 def _axis(bars: pa.Table, history: pa.Table, each: int) -> Spec:
-    """Return the axis that names some bars by their first microbatch, and when it started."""
+    """Return the axis, which labels some bars with their first microbatch and its start."""
     step = next(step for step in bins.STEPS if step * MOST_TICKS >= bars.num_rows)
     begun = microseconds(history["started_at"])
     days = (begun[-1] // DAY) - (begun[0] // DAY)
@@ -247,22 +247,22 @@ def _facts(history: pa.Table, each: int) -> list[str]:
         facts.append(f"Each bar stands for {each:,} microbatches: the sum of their messages, the mean of their phases.")
     unknown = history["commit_ms"].null_count
     if unknown:
-        facts.append(f"No commit is drawn of {unknown:,} microbatches: Delta's log no longer says when they were.")
+        facts.append(f"The commits of {unknown:,} microbatches are not drawn: Delta's log no longer has them.")
     return facts
 
 
 def _took(history: pa.Table) -> Floats:
-    """Return how long each microbatch took, as far as it is known."""
+    """Return how long each microbatch took in milliseconds, as far as it is known."""
     return np.nan_to_num(np.stack([_filled(history, f"{name}_ms") for name in PHASES])).sum(axis=0)
 
 
 def _known(table: pa.Table, column: str) -> Floats:
-    """Return the values that are there."""
+    """Return the values that are not NULL."""
     return table[column].drop_null().to_numpy().astype(np.float64)
 
 
 def _filled(table: pa.Table, column: str) -> Floats:
-    """Return the values, NaN where there is none."""
+    """Return the values, NaN for NULL."""
     return pc.fill_null(table[column].cast(pa.float64()), np.nan).to_numpy()
 
 

@@ -1,4 +1,4 @@
-"""Small PNG files: a picture of few colours needs a byte a pixel, and a chart has few."""
+"""Make PNG files smaller: a chart has few colours, so one byte for each pixel is enough."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Pixels = npt.NDArray[np.uint8]
 
 
 def smaller(png: bytes) -> bytes:
-    """Return the picture on white with 256 colours at most; one that is not coded as vl-convert does stays as it is."""
+    """Return the picture on white with at most 256 colours; a PNG not coded like vl-convert's is returned unchanged."""
     parts = list(_chunks(png))
     width, height, *coding = struct.unpack(">IIBBBBB", dict(parts)[b"IHDR"])
     packed = zlib.decompress(b"".join(data for kind, data in parts if kind == b"IDAT"))
@@ -35,13 +35,13 @@ def smaller(png: bytes) -> bytes:
 
 
 def _on_white(pixels: Pixels) -> Pixels:
-    """Return red, green and blue of what is seen on white paper; vl-convert writes colours apart from their alpha."""
+    """Return red, green and blue as seen on white; vl-convert writes colours that are not premultiplied by alpha."""
     alpha = pixels[..., 3:].astype(np.uint16)
     return ((pixels[..., :3] * alpha + 255 * (255 - alpha) + 127) // 255).astype(np.uint8)
 
 
 def _indexed(colours: Pixels) -> tuple[Pixels, Pixels]:
-    """Return the most frequent colours, and for each pixel the place of the nearest of them."""
+    """Return the most frequent colours, and for each pixel the index of the nearest."""
     fine = colours.reshape(-1, 3)
     cell = (fine // (256 // LEVELS)).astype(np.int64) @ np.array([LEVELS**2, LEVELS, 1])
     counted = np.bincount(cell, minlength=LEVELS**3)

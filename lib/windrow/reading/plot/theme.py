@@ -1,4 +1,4 @@
-"""The look that all pictures share: colours by what they mean, one width, one type, and the config of Vega-Lite."""
+"""The look of all pictures: colours by meaning, one width, one font, and the config of Vega-Lite."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Spec = dict[str, Any]
 WIDTH = 1_100
 INK, MUTED, FAINT, GRID = "#1f2937", "#5b6470", "#c9d0d9", "#e8ecf1"
 ACCEPTED, REJECTED, LIMIT = "#5b6b82", "#e02b20", "#111827"
-# What became of a message; a reason that is not here is OTHER.
+# The colours of outcomes; any other reason is OTHER.
 OUTCOMES = {"accepted": ACCEPTED, "too_old": REJECTED, "duplicate": "#ff8552", "too_futuristic": "#c2185b"}
 OTHER = "#7a0019"
 # Neighbouring windows take turns: fill, edge.
@@ -47,12 +47,12 @@ def titled(text: str, *subtitle: str) -> Spec:
 
 
 def panel(text: str) -> Spec:
-    """Return the title of one panel of a picture, a statement of what its marks mean."""
+    """Return the title of one panel, which says what its marks mean."""
     return {"text": text, "fontSize": 13, "fontWeight": "bold", "offset": 8}
 
 
 def outcomes(found: Iterable[str]) -> dict[str, str]:
-    """Return the colour of each outcome found, accepted first; the order is that of legends and stacks."""
+    """Return the colour of each outcome found, in the order of legends and stacks, accepted first."""
     there = set(found)
     return {name: colour for name, colour in OUTCOMES.items() if name in there} | dict.fromkeys(
         sorted(there - OUTCOMES.keys()), OTHER
@@ -60,6 +60,6 @@ def outcomes(found: Iterable[str]) -> dict[str, str]:
 
 
 def coloured(field: str, colours: dict[str, str], **legend: Any) -> Spec:
-    """Return the encoding that colours a field by a table of colours; `legend` adds to what the config says."""
+    """Return the encoding that colours a field by a table of colours; `legend` adds to the config."""
     scale = {"domain": list(colours), "range": list(colours.values())}
     return {"field": field, "type": "nominal", "scale": scale, "legend": {"symbolType": "square", **legend}}

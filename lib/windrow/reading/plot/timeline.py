@@ -1,7 +1,8 @@
-"""Timelines: event time above, processing time below, and each message a line from one to the other.
+"""Draw timelines: event time above, processing time below, and each message as a line from one to the other.
 
-Windows are boxes on the event time line; below the other they go on to their timeouts, where batches close. A message
-in a batch is drawn at its `received_at`, a rejected one at its processing time. Here is what is drawn, in `marks` how.
+Windows are boxes on the event time line; below the other line they extend to their timeouts, where batches close. A
+message in a batch is drawn at its `received_at`, a rejected one at its processing time. This module prepares the data,
+`marks` draws it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 from windrow.errors import NotFound
 from windrow.model.messages import EARLIEST, LATEST, microseconds, times
 from windrow.reading.plot import marks
+from windrow.reading.plot.bins import STEPS
 from windrow.reading.plot.files import require
 from windrow.reading.plot.marks import BATCH, LANES
 from windrow.reading.plot.theme import titled
@@ -23,16 +25,15 @@ from windrow.reading.plot.theme import titled
 if TYPE_CHECKING:
     import altair as alt
 
-LINES = "Each line joins a message's event time (above) to its processing time (below): what leans came late."
-BANDS = "Each band joins event time (above) to processing time (below), and bars count: what leans came late."
+LINES = "Each line joins a message's event time (above) to its processing time (below): a slanted line came late."
+BANDS = "Each band joins event time (above) to processing time (below), and bars count: a slanted band came late."
 BOXES = (
-    "Boxes are windows and how many messages they hold; dashed: still open. "
-    "Below, each goes on, lighter, to its timeout; a mark is where the batch closed."
+    "Boxes are windows, with the number of their messages; dashed: still open. "
+    "Below, each extends, lighter, to its timeout; a mark shows where the batch closed."
 )
-COVERED = "Shaded above is what windows cover, below how many batches are open; a shorter stretch shows each of them."
+COVERED = "Shaded above: covered by windows. Below: how many batches are open. A shorter time range shows each window."
 Moments = npt.NDArray[np.int64]
 STREAM, BY_STREAM = ["source", "key"], [("source", "ascending"), ("key", "ascending")]
-STEPS = [factor * 10**power for power in range(18) for factor in (1, 2, 5)]
 BINS, MOST_LINES, MOST_LEVELS = 300, 3_000, 6
 STALL_BUCKET, STALL_LONGEST, STALL_MARGIN = 10_000_000, 60_000_000, 5_000_000  # microseconds
 
@@ -49,8 +50,8 @@ def timeline(
 ) -> alt.LayerChart:
     """Return the picture of batches and rejected messages from `begin` to `end` (microseconds; default: all).
 
-    The `max_streams` streams with the most messages have a row each; above `max_lines` messages bands and bars stand
-    for lines, above as many batches there are no boxes. Raises MissingExtra, or NotFound when there is no message.
+    The `max_streams` streams with the most messages have a row each. Above `max_lines` messages, bands and bars replace
+    lines; above as many batches there are no boxes. Raises MissingExtra, or NotFound when there is no message.
     """
     require("altair")
     import altair as alt
@@ -88,10 +89,10 @@ def timeline(
 
 
 def busiest_rejections(rejected: pa.Table) -> tuple[str, str, int, int]:
-    """Return source, key, begin and end of the stretch around most rejections of one stream; raises NotFound."""
+    """Return source, key, begin and end of the time around the most rejections of one stream. Raises NotFound."""
     processed = rejected.filter(pc.is_valid(rejected["processing_time"]))
     if not processed.num_rows:
-        raise NotFound("no rejected message has a processing time", "There is no such stretch: draw all there is.")
+        raise NotFound("no rejected message has a processing time", "Draw another time range, or all messages.")
     columns = {name: processed[name] for name in STREAM} | {name: processed[name].cast(pa.int64()) for name in LANES}
     columns["bucket"] = pc.divide(columns["processing_time"], STALL_BUCKET)
     groups = pa.table(columns).group_by([*STREAM, "bucket"])
@@ -105,14 +106,14 @@ def busiest_rejections(rejected: pa.Table) -> tuple[str, str, int, int]:
 
 
 def _boxes(batches: pa.Table) -> pa.Table:
-    """Return the batches without their messages, `odd` every other one of a stream."""
+    """Return the batches without their messages; `odd` is true for every other one."""
     order = [*BY_STREAM, ("window_start", "ascending"), ("part", "ascending")]
     table = batches.select([*STREAM, "part", *BATCH]).sort_by(order)
     return table.append_column("odd", pa.array(np.arange(table.num_rows) % 2 == 1))
 
 
 def _levelled(boxes: pa.Table) -> pa.Table:
-    """Give each batch a level below those of its stream that are still open when its window begins."""
+    """Put each batch on a level below those of its stream that are still open when its window begins."""
     ordered = boxes.sort_by([("foot", "ascending"), ("window_start", "ascending"), ("part", "ascending")])
     foot, begins, ends = (microseconds(ordered[name]) for name in ("foot", "window_start", "timeout"))
     streams, first, stream = np.unique(foot, return_index=True, return_inverse=True)
@@ -127,7 +128,7 @@ def _levelled(boxes: pa.Table) -> pa.Table:
 
 
 def _stretches(boxes: pa.Table) -> pa.Table:
-    """Return the stretches of each stream that windows cover without a gap, and how many windows each holds."""
+    """Return the times of each stream that windows cover without a gap, and how many windows each has."""
     ordered = boxes.sort_by([("foot", "ascending"), ("window_start", "ascending")])
     foot, begins, ends = (microseconds(ordered[name]) for name in ("foot", "window_start", "window_end"))
     apart = np.ones(len(foot), np.bool_)
@@ -139,7 +140,7 @@ def _stretches(boxes: pa.Table) -> pa.Table:
 
 
 def _open(boxes: pa.Table, begin: int, end: int) -> pa.Table:
-    """Return how many batches of each stream are open at moments of the stretch; `share` is of the most at one time."""
+    """Return how many batches of each stream are open at regular times; `share` is relative to the maximum."""
     moments = np.linspace(begin, end, BINS, endpoint=False).astype(np.int64)
     foot, begins, ends = (microseconds(boxes[name]) for name in ("foot", "window_start", "timeout"))
     streams = np.unique(foot)
@@ -155,7 +156,7 @@ def _reached(begins: Moments, ends: Moments, moments: Moments) -> Moments:
 
 
 def _messages(batches: pa.Table, rejected: pa.Table) -> pa.Table:
-    """Return the messages in batches and the rejected ones that have both times; the others have no place."""
+    """Return the messages in batches and the rejected ones that have both times; others cannot be drawn."""
     lists = batches["messages"].combine_chunks()
     accepted = batches.select([*STREAM, "id"]).take(pc.list_parent_indices(lists))
     for name, field in (("type", "type"), ("event_time", "event_time"), ("processing_time", "received_at")):
@@ -170,7 +171,7 @@ def _messages(batches: pa.Table, rejected: pa.Table) -> pa.Table:
 
 
 def _rows(streams: pa.Table) -> pa.Table:
-    """Give each stream a row, from the top by name, and say at which height it stands."""
+    """Give each stream a row, sorted by name from the top; `foot` is its height."""
     table = streams.select(STREAM).sort_by(BY_STREAM)
     alone = pc.or_(pc.equal(table["source"], table["key"]), pc.equal(table["source"], ""))
     name = pc.if_else(alone, table["key"], pc.binary_join_element_wise(table["source"], table["key"], " / "))
@@ -178,7 +179,7 @@ def _rows(streams: pa.Table) -> pa.Table:
 
 
 def _bands(messages: pa.Table, span: int, max_lines: int) -> pa.Table:
-    """Return how many messages share their way, as finely as `max_lines` allows."""
+    """Return how many messages share rounded times, as finely as `max_lines` allows."""
     way = ["stream", "foot", "rejected", "outcome", *LANES]
     for step in (step for step in STEPS if step >= span / BINS):
         begins = {name: times(microseconds(messages[name]) // step * step) for name in LANES}
@@ -190,7 +191,7 @@ def _bands(messages: pa.Table, span: int, max_lines: int) -> pa.Table:
 
 
 def _between(table: pa.Table, first: str, last: str, begin: int, end: int) -> pa.Table:
-    """Return the rows whose way from `first` to `last`, or back, touches [begin, end); of NULL nobody knows."""
+    """Return the rows whose time from `first` to `last` overlaps [begin, end), in either direction, or is NULL."""
     ends = [table[name].cast(pa.int64()) for name in (first, last)]
     touches = pc.and_(pc.less(pc.min_element_wise(*ends), end), pc.greater_equal(pc.max_element_wise(*ends), begin))
     return table.filter(pc.fill_null(touches, True))

@@ -1,7 +1,7 @@
-"""The picture of a sweep: what each pair of window and max_delay makes of the same messages.
+"""Draw a sweep: what each pair of window and max_delay makes of the same messages.
 
-A column is one max_delay, a row one window. On top the share that is rejected, on which the window has no influence;
-below how many messages a batch has and how long one waits. The rules in force have a frame.
+A column is one max_delay, a row one window. The top panel shows the share rejected, which does not depend on the
+window; below are the messages in a batch and how long a message waits. The rules in force are framed.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 TITLE = "Which window, which max_delay?"
 HOW = "Each cell is one pair of rules, tried on the same messages; a column is one max_delay."
 FRAME = " The frame marks the rules in force."
-SHORT = "* the window is not longer than max_delay + max_leap: messages far from the clock start windows of their own"
+SHORT = "* the window is not longer than max_delay + max_leap: messages far from the clock start separate windows"
 REDS, BLUES, SANDS = ["#fff8f6", REJECTED], ["#f3f8fd", "#2f6ea5"], ["#fdf9ee", "#a8780a"]
 PANELS = {
-    "rejected_percent": ("Rejected, of all messages: the window has no influence on it", REDS),
+    "rejected_percent": ("Rejected, of all messages: the window does not matter", REDS),
     "batch_messages_mean": ("Messages in a batch, on average", BLUES),
     "wait_seconds_median": (
-        "How long messages wait until their batch closes: half of them at most, in brackets 95 %",
+        "How long messages wait until their batch closes: the median, in brackets 95 %",
         SANDS,
     ),
 }
@@ -74,7 +74,7 @@ def tuning(tuned: pa.Table, rules: Rules | None = None, *, of: str | None = None
 
 
 def _described(row: Spec, rules: Rules | None) -> Spec:
-    """Return a row with its durations and figures as they stand in the cells."""
+    """Return a row with the texts of its cells."""
     short = " *" if row["warning"] else ""
     wait, most = (_span(row[f"wait_seconds_{name}"]) for name in ("median", "p95"))
     mean = row["batch_messages_mean"]
@@ -90,7 +90,7 @@ def _described(row: Spec, rules: Rules | None) -> Spec:
 
 
 def _shade(pairs: list[Spec]) -> None:
-    """Give each cell of a panel its shade, from 0 for the least to 1 for the most."""
+    """Add the shade of each cell, from 0 for the least value of its panel to 1 for the greatest."""
     for name in PANELS:
         values = [pair[name] for pair in pairs if pair[name] is not None]
         least = 0 if name == "rejected_percent" else min(values, default=0)
@@ -109,7 +109,7 @@ def _span(seconds: float | None) -> str:
 
 
 def _panel(name: str, data: str, delays: list[str], windows: list[str] | None, labelled: bool = False) -> Spec:
-    """Return a panel of cells with their figures, over max_delay; without windows it is one row."""
+    """Return a panel of labelled cells over max_delay; without windows it has one row."""
     words, colours = PANELS[name]
     shade = f"{name}_shade"
     axis: Spec = {"title": "max_delay", "orient": "bottom" if labelled else "top", "labelAngle": 0, "domain": False}

@@ -1,6 +1,6 @@
-"""Window and delay tried out: what other rules would have made of messages that were recorded.
+"""Try windows and delays on recorded messages: what other rules would have made of them.
 
-Pure: Arrow in, Arrow out; no engine, no table, no clock of the machine. The compiled kernel does each pair at about ten
+Pure: Arrow in, Arrow out; no engine, no table, no machine clock. The compiled kernel does each pair at about ten
 million messages a second, because everything that does not depend on the rules is computed once (`Trial`).
 """
 

@@ -1,4 +1,4 @@
-"""Advice: the shortest max_delay that keeps as many messages as one wants, with the reason in words."""
+"""Advice: the shortest max_delay that keeps a given share of the messages, with the reasons in words."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ import numpy as np
 
 from windrow.batching.rules import Rules
 from windrow.model.durations import span, text
-from windrow.reading.tuning.grid import settable
+from windrow.reading.tuning.grid import OLDEST, settable
 from windrow.reading.tuning.trial import Trial
 
-MOSTLY = 0.5
+MOST_OF = 0.5
+NAMED_SOURCES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The shortest `max_delay_us` that rejects at most the rest of `keep_percent` as too old, and why.
+    """The shortest `max_delay_us` that keeps `keep_percent` of the messages that are at most 30 days old, and why.
 
-    `too_old` counts the messages that are rejected nevertheless, `now_too_old` those under the rules in force.
+    `too_old` counts the messages that it rejects, `now_too_old` those that the rules in force reject. Both counts
+    include older messages, whose clocks are more likely wrong than late: no `max_delay` is proposed for their sake.
     """
 
     keep_percent: float
@@ -29,36 +31,53 @@ class Advice:
 
 
 def advise(trial: Trial, rules: Rules | None = None, keep_percent: float = 99.0) -> Advice:
-    """Return the shortest max_delay that keeps `keep_percent` of the messages, rounded up to what one would write.
+    """Return the shortest max_delay that keeps `keep_percent` of the messages, rounded up to a usual duration.
 
     Only lateness decides: whether a message is too old follows from its age and max_delay alone, whatever the window
-    is. There is no best window to advise: it is what belongs together downstream.
+    is. There is no best window to advise: the window is what belongs together downstream. Messages older than 30 days
+    do not count; when all are, the advice is the max_delay in force.
     """
     now, age = rules or Rules(), np.sort(np.maximum(trial.age, 0))
-    most = int(age.size * (1 - keep_percent / 100) + 1e-9)
-    needed = int(age[age.size - 1 - min(most, age.size - 1)])
-    max_delay = settable(needed)
-    too_old = _older(age, max_delay)
-    now_too_old = _older(age, now.max_delay)
-    ages = f"{keep_percent:g} % of the messages were at most {span(needed)} old when they were processed"
+    counted = age[: np.searchsorted(age, OLDEST, side="right")]
+    max_delay, ages = now.max_delay, []
+    if counted.size:
+        most = int(counted.size * (1 - keep_percent / 100) + 1e-9)
+        needed = int(counted[counted.size - 1 - min(most, counted.size - 1)])
+        max_delay = settable(needed)
+        others = "messages" if counted.size == age.size else "other messages"
+        reached = f"{keep_percent:g} % of the {others} were at most {span(needed)} old when they were processed"
+        ages = [f"{reached}, the oldest {span(int(counted[-1]))}"]
+    too_old, now_too_old = (_count_older(age, delay) for delay in (max_delay, now.max_delay))
     costs = f"max_delay = {text(max_delay)} rejects {too_old:,} of {age.size:,} as too old"
     why = (
-        f"{ages}, the oldest {span(int(age[-1]))}",
+        *_left_out(trial),
+        *ages,
         f"{costs}; {text(now.max_delay)}, as it is, {now_too_old:,}",
-        *_moved_clock(trial, max_delay, too_old),
-        *_too_long(now, max_delay),
+        *_clock_moved_by_others(trial, max_delay, too_old),
+        *_window_too_short(now, max_delay),
     )
     return Advice(keep_percent, max_delay, too_old, now_too_old, why)
 
 
-def _older(age: np.ndarray, max_delay: int) -> int:
+def _count_older(age: np.ndarray, max_delay: int) -> int:
     return int(age.size - np.searchsorted(age, max_delay, side="right"))
 
 
-def _moved_clock(trial: Trial, max_delay: int, too_old: int) -> list[str]:
-    """Say how many messages are too old only because others moved their clock, where most are."""
+def _left_out(trial: Trial) -> list[str]:
+    """Say how many messages are too old to count, and which sources sent the most of them."""
+    by_source = trial.count_older(OLDEST)
+    if not by_source:
+        return []
+    named = ", ".join(f"{source!r} ({count:,})" for source, count in by_source[:NAMED_SOURCES])
+    more = f" and {len(by_source) - NAMED_SOURCES:,} more" if len(by_source) > NAMED_SOURCES else ""
+    total = sum(count for _, count in by_source)
+    return [f"{total:,} messages older than {text(OLDEST)} are left out, from {named}{more}: check the clocks there"]
+
+
+def _clock_moved_by_others(trial: Trial, max_delay: int, too_old: int) -> list[str]:
+    """Say how many messages are too old only because others moved their clock, if most are."""
     moved = too_old_by_others(trial, max_delay)
-    if moved <= MOSTLY * too_old:
+    if moved <= MOST_OF * too_old:
         return []
     return [f"{moved:,} of these are too old only because others moved their clock: a source for each device helps"]
 
@@ -68,7 +87,7 @@ def too_old_by_others(trial: Trial, max_delay: int) -> int:
     return int(((trial.own_age <= max_delay) & (trial.age > max_delay)).sum())
 
 
-def _too_long(rules: Rules, max_delay: int) -> list[str]:
+def _window_too_short(rules: Rules, max_delay: int) -> list[str]:
     if rules.window_start != "arrival" or rules.window > max_delay + rules.max_leap:
         return []
     least = span(max_delay + rules.max_leap)

@@ -1,4 +1,4 @@
-"""Windows and delays worth trying, from the messages themselves."""
+"""Choose windows and delays worth trying from the messages themselves."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import numpy as np
 
 from windrow.batching.columns import Ints
 from windrow.batching.rules import Rules
-from windrow.model.durations import LONGEST, UNITS, enough, microseconds
+from windrow.model.durations import UNITS, enough, microseconds
 from windrow.reading.tuning.trial import Trial
 
+OLDEST = 30 * UNITS["d"]  # an older message says more of a wrong clock than of a delay
 SHARES = (0.5, 0.8, 0.95, 0.99, 0.999)
 _COUNTS = {"ms": (1, 2, 5, 10, 20, 50, 100, 200, 500), "s": (1, 2, 5, 10, 20, 30), "m": (1, 2, 5, 10, 20, 30)}
 ROUND = sorted(
@@ -19,16 +20,18 @@ ROUND = sorted(
 def suggested(trial: Trial, rules: Rules) -> tuple[list[int], list[int]]:
     """Return windows and delays (microseconds) that show what the choice does, those of `rules` among them.
 
-    Windows go by the time between two messages of one type in a stream, because a second one splits a window; delays
-    by how old messages were when they were processed. The longest delay keeps every message, as far as one can set it.
+    Windows follow the time between two messages of one type in a stream, because a second one splits a window. Delays
+    follow how old messages were when they were processed; the longest keeps every message that is at most 30 days old.
     """
-    gaps, age = _gaps(trial), trial.age
+    gaps, age = _gaps(trial), np.maximum(trial.age, 0)
+    age = age[age <= OLDEST]
     usual = np.quantile(gaps, [0.5, 0.9]).tolist() if gaps.size else [rules.window / 2]
     windows = {rounded(factor * gap) for gap in usual for factor in (0.5, 1, 2, 4)}
-    delays = {rounded(late) for late in np.quantile(np.maximum(age, 0), SHARES).tolist()}
-    longest = settable(int(age.max(initial=0)))
-    shorter = {late for late in delays if late < longest}
-    return sorted(windows | {rules.window}), sorted(shorter | {longest, rules.max_delay})
+    delays = {rules.max_delay}
+    if age.size:
+        longest = settable(int(age.max()))
+        delays |= {longest, *(late for late in map(rounded, np.quantile(age, SHARES).tolist()) if late < longest)}
+    return sorted(windows | {rules.window}), sorted(delays)
 
 
 def rounded(duration: float) -> int:
@@ -37,12 +40,12 @@ def rounded(duration: float) -> int:
 
 
 def settable(duration: int) -> int:
-    """Return the next duration that one would set, in microseconds; the longest there is, if that is too short."""
-    return microseconds(enough(min(duration, LONGEST)))
+    """Return the next duration that one would set, in microseconds."""
+    return microseconds(enough(duration))
 
 
 def _gaps(trial: Trial) -> Ints:
-    """Return the times between two messages of one type, one after the other in their stream."""
+    """Return the times between consecutive messages of one type in a stream."""
     columns, event_time = trial.columns, trial.event_time
     order = np.lexsort((event_time, columns.list_of))
     same = np.diff(columns.list_of[order]) == 0

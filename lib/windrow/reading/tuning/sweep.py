@@ -47,8 +47,8 @@ def tune(
 ) -> pa.Table:
     """Return what each pair of window and max_delay makes of `messages` (as `windrow.batch` takes them), a row each.
 
-    Windows and delays that are not given are chosen to suit the messages; what is neither is as in `rules`. `sweep`
-    has the columns. Raises MessagesError, RulesError, SettingsError, NotFound without messages.
+    Windows and delays that are not given are chosen to suit the messages; all other rules are those of `rules`.
+    `sweep` explains the columns. Raises MessagesError, RulesError, SettingsError, and NotFound without messages.
     """
     return sweep(Trial.of(messages), windows, delays, rules, progress)
 
@@ -64,7 +64,8 @@ def sweep(
 
     `batches` counts all, `open_batches` those that the clock did not reach. `batch_messages_...` is how many messages
     a batch has, `wait_seconds_...` how long a message waits from `received_at` until its batch can close, in batches
-    that the clock closed. `warning` is what Windrow would say of such rules. `progress` is told the pairs done of all.
+    that the clock closed. `warning` is the warning that Windrow gives for such rules. `progress` is called with the
+    number of pairs done and of all pairs.
     """
     fixed = rules or Rules()
     own = suggested(trial, fixed)
@@ -80,11 +81,11 @@ def sweep(
 
 
 def paired(rules: Rules, window: int, max_delay: int) -> tuple[Rules, str | None]:
-    """Return the rules with another window and max_delay, and what Windrow warns of in them."""
-    with warnings.catch_warnings(record=True) as told:
+    """Return the rules with another window and max_delay, and the warning that they give, if any."""
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ShortWindowWarning)
         changed = replace(rules, window=window, max_delay=max_delay)
-    return changed, str(told[0].message) if told else None
+    return changed, str(caught[0].message) if caught else None
 
 
 def _ordered(durations: Durations, name: str) -> list[int]:

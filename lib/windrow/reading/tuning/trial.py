@@ -1,4 +1,4 @@
-"""A trial: messages made ready once, to be batched under as many rules as one likes."""
+"""A trial: messages prepared once and then batched under any number of rules."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ PERCENT = 100
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Messages as the kernel wants them, `received_at` of each row (microseconds), the last `clock` of each stream.
+    """Messages as the kernel takes them, `received_at` of each row (microseconds), the last `clock` of each stream.
 
-    `refused` counts by reason the messages that no rule ever sees.
+    `refused` counts by reason the messages that no rule sees.
     """
 
     columns: Columns
@@ -45,7 +45,7 @@ class Trial:
     def of(
         cls, messages: pa.Table, key: str | None = None, source: str | None = None, latest: int | None = None
     ) -> Trial:
-        """Make messages ready, those of one key or source if given; `messages` are as `windrow.batch` takes them.
+        """Prepare messages, those of one key or source if given; `messages` are as `windrow.batch` takes them.
 
         All messages of a source move its clock, also those of other keys. A message stamped later than `latest`
         (microseconds) is refused as `clock_ahead` and moves none. Raises MessagesError, or NotFound when there is no
@@ -60,9 +60,9 @@ class Trial:
         rows = np.flatnonzero(_has(valid, asked))
         if not rows.size:
             what = "".join(f" of {name} {value!r}" for name, value in asked.items())
-            raise NotFound(f"there is no message{what} to batch", "Choose others, or a longer stretch.")
-        chosen = valid.take(pa.array(rows))
-        by = by_stream(chosen, processing_time[rows], version[rows], _no_batches(chosen))
+            raise NotFound(f"there is no message{what} to batch", "Choose another one, or a longer time range.")
+        wanted = valid.take(pa.array(rows))
+        by = by_stream(wanted, processing_time[rows], version[rows], _no_batches(wanted))
         unseen = refused.filter(pa.array(_has(given, asked)[refused["row"].to_numpy()]))
         return cls(
             columns=columns(by, 0, len(by.source)),
@@ -73,7 +73,7 @@ class Trial:
 
     @property
     def messages(self) -> int:
-        """How many messages there are, with those that no rule sees."""
+        """How many messages there are, including those that no rule sees."""
         return self.received_at.size + sum(self.refused.values())
 
     @property
@@ -91,8 +91,14 @@ class Trial:
         """How old each message was when it was received, in the order of `age`."""
         return self.received_at[self.columns.row_of] - self.event_time
 
+    def count_older(self, age: int) -> list[tuple[str, int]]:
+        """Count by source the messages older than `age` (microseconds), the source with the most first."""
+        stream = np.repeat(np.arange(self.columns.begin.size - 1), np.diff(self.columns.begin))
+        sources = self.columns.rows.source.take(pa.array(stream[self.age > age]))
+        return Counter(sources.to_pylist()).most_common()
+
     def outcome(self, rules: Rules) -> Row:
-        """Return what the rules make of the messages; see `sweep` for the names."""
+        """Return what the rules make of the messages; `sweep` explains the names."""
         share = decided(self.columns, rules, self.clock)
         members, begin, window, *_ = share.emitted(rules)
         sizes, closed_at = np.diff(begin), share.windows.closed_at[window]

@@ -1,8 +1,8 @@
-"""Every decision again, from the log and the rules, beside what the ledger has.
+"""Derive every decision from the depot's log and the rules, and compare it with the ledger.
 
-Clocks and what becomes of each message are computed over all messages at once, the windows of each stream are told
-again message by message (`retelling`). Nothing of `windrow.batching`, `clock`, `floors` or `step` is used. What cannot
-be derived is taken from the ledger: how far ticks raised floors, when a flush was, which messages were ahead of the
+Clocks and verdicts are computed over all messages at once. The windows of each stream are derived message by message
+(`reference_model`). No code of `windrow.batching`, `clock`, `floors` or `step` is used. Three things cannot be derived
+and are taken from the ledger: how far ticks raised floors, when a flush happened, and which messages were ahead of the
 machine's clock.
 """
 
@@ -15,11 +15,11 @@ import numpy as np
 
 from windrow.verify.decisions.arrived import Held, Streams, ahead_from, encode
 from windrow.verify.decisions.comparison import check_members, check_rejected, check_windows
-from windrow.verify.decisions.microbatch_history import is_whole, read_course
+from windrow.verify.decisions.microbatch_history import is_whole, read_history
 from windrow.verify.decisions.recorded import check_ahead, check_clocks, check_rules, check_ticks
-from windrow.verify.decisions.source_history import Pasts
+from windrow.verify.decisions.source_history import SourceHistories
 from windrow.verify.decisions.verdicts import judge
-from windrow.verify.decisions.windows import Chosen, choose, retell
+from windrow.verify.decisions.windows import ChosenStreams, choose, derive
 from windrow.verify.depot import Depot
 from windrow.verify.report import Difference
 from windrow.verify.snapshot import Snapshot
@@ -32,46 +32,46 @@ CHECKS = (
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What came of it: how many messages were decided again and how many streams told again, of how many."""
+    """The result of `decide`: how many messages were decided again, and in how many of the streams all windows were."""
 
     messages: int
     streams: int
-    retold: int
+    derived: int
     differences: tuple[Difference, ...] = ()
     findings: tuple[str, ...] = ()
 
 
 def decide(snapshot: Snapshot, depot: Depot, most: int | None, progress: Callable[[int, int], None]) -> Decided:
-    """Decide again what can be decided of a ledger version, and compare.
+    """Derive the decisions of a ledger version, as far as possible, and compare them with the ledger.
 
-    Windows are told again for streams of `most` messages together, None: for all. `progress` is told how many messages
-    of how many, when it takes longer.
+    Windows are derived for streams with `most` messages together; None: for all. When this takes longer, `progress` is
+    called with the number of messages done and of all messages.
     """
     if not is_whole(snapshot):
         finding = f"the decisions in ledger version {snapshot.version}, whose history is not whole"
         return Decided(0, 0, 0, findings=(finding,))
-    course = read_course(snapshot, depot.readable)
-    streams, arrived, held = encode(snapshot, depot, course)
-    latest = ahead_from(snapshot, course)
-    fates, clocks = judge(arrived, course, latest, held.clock_source)
-    chosen = choose(streams, arrived, fates, most)
-    retold = retell(streams, arrived, fates, Pasts(snapshot, clocks, held), chosen, progress)
+    history = read_history(snapshot, depot.readable)
+    streams, arrived, held = encode(snapshot, depot, history)
+    latest = ahead_from(snapshot, history)
+    verdicts, clocks = judge(arrived, history, latest, held.clock_source)
+    chosen = choose(streams, arrived, verdicts, most)
+    derived = derive(streams, arrived, verdicts, SourceHistories(snapshot, clocks, held), chosen, progress)
     differences = (
-        *check_rules(snapshot, course),
+        *check_rules(snapshot, history),
         *check_clocks(snapshot, streams, clocks, held),
         *check_ticks(snapshot, clocks, held),
-        *check_ahead(snapshot, course, latest),
-        *check_rejected(snapshot, streams, arrived, fates, held),
-        *check_windows(snapshot, streams, held, chosen, retold),
-        *check_members(snapshot, arrived, held, chosen, retold),
+        *check_ahead(snapshot, history, latest),
+        *check_rejected(snapshot, streams, arrived, verdicts, held),
+        *check_windows(snapshot, streams, held, chosen, derived),
+        *check_members(snapshot, arrived, held, chosen, derived),
     )
     decided = int(np.sum(streams.whole[arrived.stream]))
     there = np.unique(held.batch_stream).size
     return Decided(decided, there, chosen.streams, differences, tuple(_findings(snapshot, streams, held, chosen)))
 
 
-def _findings(snapshot: Snapshot, streams: Streams, held: Held, chosen: Chosen) -> Iterator[str]:
-    """Say of which streams not every decision was derived again, and why."""
+def _findings(snapshot: Snapshot, streams: Streams, held: Held, chosen: ChosenStreams) -> Iterator[str]:
+    """Say for which streams not every decision was derived, and why."""
     whole = streams.whole[np.unique(held.batch_stream)]
     where = f"in ledger version {snapshot.version}"
     if not whole.all():

@@ -1,6 +1,6 @@
-"""What the log and the rules give beside what the ledger has: of clocks, of rejections, of batches, of their messages.
+"""Compare the derived rejections, batches and their messages with those in the ledger.
 
-An example of a difference has both sides, as far as they differ.
+An example of a difference shows both sides, as far as they differ.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from windrow.model.timestamps import time_text
 from windrow.reading.values import records
 from windrow.verify.columns import MESSAGE, NONE, Bools, Ints, fewer, kept, numbers, paired, plain, times
 from windrow.verify.decisions.arrived import Arrived, Held, Streams
-from windrow.verify.decisions.verdicts import ACCEPTED, REASONS, Fates
-from windrow.verify.decisions.windows import Chosen, Retold
+from windrow.verify.decisions.verdicts import ACCEPTED, REASONS, Verdicts
+from windrow.verify.decisions.windows import ChosenStreams, Derived
 from windrow.verify.ids import named_by_id
 from windrow.verify.report import EXAMPLES, Difference
 from windrow.verify.snapshot import Snapshot
@@ -32,11 +32,11 @@ Row = dict[str, Any]
 
 
 def check_rejected(
-    snapshot: Snapshot, streams: Streams, arrived: Arrived, fates: Fates, held: Held
+    snapshot: Snapshot, streams: Streams, arrived: Arrived, verdicts: Verdicts, held: Held
 ) -> Iterator[Difference]:
-    """Each message that the rules refuse is rejected for that reason, by as much; no other one is."""
+    """Check that the ledger rejects exactly the messages that the rules refuse, for the same reason and by as much."""
     whole = streams.whole
-    by_rules = _refused(arrived, fates, np.flatnonzero((fates.fate != ACCEPTED) & whole[arrived.stream]))
+    by_rules = _refused(arrived, verdicts, np.flatnonzero((verdicts.verdict != ACCEPTED) & whole[arrived.stream]))
     rejected = snapshot.rejected.append_column(
         "depot_version", named_by_id(snapshot.rejected)["version"].cast(pa.int64())
     )
@@ -57,22 +57,25 @@ def check_rejected(
             example[name] = otherwise if at < 0 else records(both.slice(at, 1).select(VERDICT))[0]
     yield Difference(
         "decisions",
-        "each message accepted or rejected as the log and the rules have it",
-        f"{content.num_rows} messages of which the ledger has it otherwise",
+        "each message accepted or rejected as the log and the rules decide",
+        f"{content.num_rows} messages that the ledger decided otherwise",
         snapshot.version,
         tuple(examples),
     )
 
 
 def check_windows(
-    snapshot: Snapshot, streams: Streams, held: Held, chosen: Chosen, retold: Retold
+    snapshot: Snapshot, streams: Streams, held: Held, chosen: ChosenStreams, derived: Derived
 ) -> Iterator[Difference]:
-    """The batches of the chosen streams are those that the rules give, with the same windows, beginnings and ends."""
-    rules = _retold_batches(streams, retold)
+    """Check that the batches of the chosen streams are those that the rules make, opened and closed alike."""
+    rules = _batches_by_rules(streams, derived)
     rows = np.flatnonzero(chosen.of_stream[held.batch_stream])
     ledger = snapshot.batches.take(pa.array(rows)).select([*WINDOW, *DECIDED, "id"])
     left, right = paired(
-        [np.array(values, np.int64) for values in (retold.told.part, retold.told.start, retold.told.stream)],
+        [
+            np.array(values, np.int64)
+            for values in (derived.batches.part, derived.batches.start, derived.batches.stream)
+        ],
         [numbers(ledger["part"]), numbers(ledger["window_start"]), held.batch_stream[rows]],
     )
     wrong = (left < 0) | (right < 0)
@@ -80,10 +83,10 @@ def check_windows(
     at = np.flatnonzero(wrong)
     if not at.size:
         return
-    at = at[np.lexsort(_by_window(retold, ledger, held.batch_stream[rows], left[at], right[at]))]
+    at = at[np.lexsort(_by_window(derived, ledger, held.batch_stream[rows], left[at], right[at]))]
     yield Difference(
         "windows by the rules",
-        "the batches that the rules make of the accepted messages of each stream",
+        "the batches that the rules make from the accepted messages of each stream",
         f"{at.size} batches that differ",
         snapshot.version,
         tuple(_example(rules, ledger, int(left[one]), int(right[one])) for one in at[:EXAMPLES]),
@@ -91,22 +94,22 @@ def check_windows(
 
 
 def check_members(
-    snapshot: Snapshot, arrived: Arrived, held: Held, chosen: Chosen, retold: Retold
+    snapshot: Snapshot, arrived: Arrived, held: Held, chosen: ChosenStreams, derived: Derived
 ) -> Iterator[Difference]:
-    """Each message is in the batch in which the rules put it."""
+    """Check that each message is in the batch in which the rules put it."""
     batch = numbers(snapshot.messages["row"])
     rows = np.flatnonzero(chosen.of_stream[held.batch_stream[batch]])
     batch = batch[rows]
     time = numbers(snapshot.messages["event_time"])[rows]
-    told, order = retold.told, retold.rows
+    batches, order = derived.batches, derived.rows
     left, right = paired(
         [arrived.kind[order], arrived.event_time[order], arrived.stream[order]],
         [held.message_kind[rows], time, held.batch_stream[batch]],
     )
     both = (left >= 0) & (right >= 0)
     left, right = left[both], right[both]
-    expected = np.array(told.batch_of, np.int64)[left]
-    start, part = (np.array(values, np.int64)[expected] for values in (told.start, told.part))
+    expected = np.array(batches.batch_of, np.int64)[left]
+    start, part = (np.array(values, np.int64)[expected] for values in (batches.start, batches.part))
     window, number = (numbers(snapshot.batches[name])[batch[right]] for name in ("window_start", "part"))
     at = np.flatnonzero((start != window) | (part != number))
     if not at.size:
@@ -124,15 +127,15 @@ def check_members(
     )
 
 
-def _refused(arrived: Arrived, fates: Fates, rows: Ints) -> pa.Table:
-    """Return messages that the rules refuse, as their rejections have to be."""
-    processed, now = fates.processed[rows], fates.processing_time[rows]
+def _refused(arrived: Arrived, verdicts: Verdicts, rows: Ints) -> pa.Table:
+    """Return the rejections that the ledger must have for messages that the rules refuse."""
+    processed, now = verdicts.processed[rows], verdicts.processing_time[rows]
     content = arrived.messages.select(list(MESSAGE)).take(pa.array(rows))
     verdict = {
         "depot_version": pa.array(arrived.version[rows]),
-        "reason": pa.array(REASONS[fates.fate[rows]], pa.string()),
-        "detail": fates.detail.take(pa.array(rows)),
-        "missed_by_us": pa.array(fates.off_by[rows]),
+        "reason": pa.array(REASONS[verdicts.verdict[rows]], pa.string()),
+        "detail": verdicts.detail.take(pa.array(rows)),
+        "missed_by_us": pa.array(verdicts.off_by[rows]),
         "clock_lead_us": pa.array(now - arrived.received_at[rows], mask=~processed),
         "processing_time": times(now, ~processed),
         "microbatch": pa.array(arrived.microbatch[rows]),
@@ -140,31 +143,31 @@ def _refused(arrived: Arrived, fates: Fates, rows: Ints) -> pa.Table:
     return pa.table({name: content[name] for name in MESSAGE} | verdict)
 
 
-def _retold_batches(streams: Streams, retold: Retold) -> pa.Table:
-    told = retold.told
-    stream = np.array(told.stream, np.int64)
-    closed_at, closed_in = (np.array(values, np.int64) for values in (told.closed_at, told.closed_in))
-    start, end, timeout = (np.array(values, np.int64) for values in (told.start, told.end, told.timeout))
+def _batches_by_rules(streams: Streams, derived: Derived) -> pa.Table:
+    batches = derived.batches
+    stream = np.array(batches.stream, np.int64)
+    closed_at, closed_in = (np.array(values, np.int64) for values in (batches.closed_at, batches.closed_in))
+    start, end, timeout = (np.array(values, np.int64) for values in (batches.start, batches.end, batches.timeout))
     return pa.table(
         {
             "source": streams.sources.take(pa.array(streams.source[stream])),
             "key": streams.keys.take(pa.array(streams.key[stream])),
-            "part": pa.array(told.part, pa.int64()),
+            "part": pa.array(batches.part, pa.int64()),
             "window_start": times(start),
             "window_end": times(end),
             "timeout": times(timeout),
-            "opened_by": pa.array(told.opened_by, pa.string()),
-            "opened_in": pa.array(told.opened_in, pa.int64()),
+            "opened_by": pa.array(batches.opened_by, pa.string()),
+            "opened_in": pa.array(batches.opened_in, pa.int64()),
             "closed_at": times(closed_at, closed_at == NONE),
-            "close_reason": pa.array(told.close_reason, pa.string()),
+            "close_reason": pa.array(batches.close_reason, pa.string()),
             "closed_in": pa.array(closed_in, mask=closed_in == NONE),
-            "oversize": pa.array(told.oversize, pa.bool_()),
+            "oversize": pa.array(batches.oversize, pa.bool_()),
         }
     )
 
 
 def _unequal(rules: pa.Table, ledger: pa.Table, left: Ints, right: Ints) -> Bools:
-    """Tell which pairs of batches were not decided alike; NULL equals NULL."""
+    """Return which pairs of batches differ; NULL equals NULL."""
     wrong = np.zeros(left.size, np.bool_)
     for name in DECIDED:
         one, other = rules[name].take(pa.array(left)), ledger[name].take(pa.array(right))
@@ -176,10 +179,10 @@ def _unequal(rules: pa.Table, ledger: pa.Table, left: Ints, right: Ints) -> Bool
     return wrong
 
 
-def _by_window(retold: Retold, ledger: pa.Table, stream: Ints, left: Ints, right: Ints) -> tuple[Ints, Ints]:
-    """Return start and stream of batches that one side may not have, so that neighbours stand beside each other."""
-    pairs = ((retold.told.start, numbers(ledger["window_start"])), (retold.told.stream, stream))
-    keys = [np.where(left >= 0, _at(np.array(told), left), _at(held, right)) for told, held in pairs]
+def _by_window(derived: Derived, ledger: pa.Table, stream: Ints, left: Ints, right: Ints) -> tuple[Ints, Ints]:
+    """Return start and stream of batches, either side of which may be missing, to sort neighbours together."""
+    pairs = ((derived.batches.start, numbers(ledger["window_start"])), (derived.batches.stream, stream))
+    keys = [np.where(left >= 0, _at(np.array(ours), left), _at(recorded, right)) for ours, recorded in pairs]
     return keys[0], keys[1]
 
 
@@ -188,7 +191,7 @@ def _at(values: Ints, rows: Ints) -> Ints:
 
 
 def _example(rules: pa.Table, ledger: pa.Table, left: int, right: int) -> Row:
-    """Return a batch that differs, with what differs on either side."""
+    """Return a batch that differs, with the columns that differ from both sides."""
     one, other = (_record(side, at) for side, at in ((rules, left), (ledger, right)))
     names = [name for name in DECIDED if not (one and other) or one[name] != other[name]]
     sides = {
@@ -200,5 +203,5 @@ def _example(rules: pa.Table, ledger: pa.Table, left: int, right: int) -> Row:
 
 
 def _record(table: pa.Table, row: int) -> Row:
-    """Return a row as JSON knows it; nothing for -1."""
+    """Return a row as JSON values; {} for -1."""
     return records(table.slice(row, 1))[0] if row >= 0 else {}

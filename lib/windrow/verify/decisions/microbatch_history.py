@@ -1,4 +1,4 @@
-"""The course of a ledger: its microbatches in order, their rules, what they read, what they say of the clocks."""
+"""The microbatches of a ledger in order: their rules, the versions they read, and the clocks they recorded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Rules:
 
     @classmethod
     def recorded(cls, text: str) -> Rules:
-        """Read them from JSON. Raises TableRefused when they are none."""
+        """Read them from JSON. Raises TableRefused for anything else."""
         found = recorded_rules(text)
         return cls(
             window=found["window"],
@@ -38,12 +38,12 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """The microbatches of a ledger. `kinds`, `rules` and `raised` are by their number; 0 is before the first.
+class MicrobatchHistory:
+    """The microbatches of a ledger. `kinds`, `rules` and `raised` are indexed by microbatch; 0 is before the first.
 
-    `raised` is by how much changes of `max_delay` have raised every floor until then. `version` lists the depot
+    `raised` is the sum by which changes of `max_delay` have raised every floor so far. `version` lists the depot
     versions that were read, in order, `read_in` the microbatch of each. `clocks` has `microbatch, source, clock, floor,
-    flushed_at` as they were recorded. Up to microbatch `gone` there are versions that can no longer be read.
+    flushed_at` as recorded. `gone` is the last microbatch with a version that can no longer be read.
     """
 
     kinds: list[str]
@@ -63,8 +63,8 @@ class Course:
         """Return a rule by microbatch."""
         return np.array([getattr(rules, name) for rules in self.rules], np.int64)
 
-    def turns(self) -> list[int]:
-        """Return the microbatches from which on other rules are in force, and those that flushed."""
+    def changes(self) -> list[int]:
+        """Return the microbatches that changed the rules, and those that flushed."""
         return [
             number
             for number in range(1, len(self.kinds))
@@ -73,15 +73,15 @@ class Course:
 
 
 def is_whole(snapshot: Snapshot) -> bool:
-    """Tell whether the history can be followed: every microbatch once and in order, every version once and in order."""
+    """Tell whether the history is complete: every microbatch and every version once and in order."""
     number = numbers(snapshot.history["microbatch"])
     version = numbers(versions_read(snapshot)["version"])
     in_order = np.array_equal(number, np.arange(1, number.size + 1)) and bool(np.all(np.diff(version) > 0))
     return in_order and not snapshot.history["kind"].null_count
 
 
-def read_course(snapshot: Snapshot, readable: int) -> Course:
-    """Return the course of a ledger whose history is whole; `readable` is the first depot version that can be read."""
+def read_history(snapshot: Snapshot, readable: int) -> MicrobatchHistory:
+    """Return the microbatches of a ledger whose history is complete; `readable` is the first readable depot version."""
     history, read = snapshot.history, versions_read(snapshot)
     kinds = ["", *history["kind"].to_pylist()]
     encoded = pc.fill_null(history["rules"], "").combine_chunks().dictionary_encode()
@@ -89,7 +89,7 @@ def read_course(snapshot: Snapshot, readable: int) -> Course:
     rules = [known[index] for index in encoded.indices.to_pylist()]
     version, read_in = numbers(read["version"]), numbers(read["microbatch"])
     clocks = exploded(history, "clocks")
-    return Course(
+    return MicrobatchHistory(
         kinds=kinds,
         rules=[rules[0] if rules else Rules.recorded(snapshot.progress.rules), *rules],
         raised=_raised(kinds, rules),
@@ -101,7 +101,7 @@ def read_course(snapshot: Snapshot, readable: int) -> Course:
 
 
 def _raised(kinds: list[str], rules: list[Rules]) -> Ints:
-    """A larger `max_delay` raises every floor by as much: what was too old stays so."""
+    """Return the sum of raises: a larger `max_delay` raises every floor, so that what was too old stays too old."""
     more = np.zeros(len(kinds), np.int64)
     for number in range(2, len(kinds)):
         if kinds[number] == "rules":

@@ -1,4 +1,4 @@
-"""What the history says of clocks, rules and the clock of the machine, beside what the log and the rules make of it."""
+"""Compare the clocks and rules that the history recorded with those that follow from the log and the rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from windrow.verify.columns import NONE, Ints, dense, flags, kept, numbers, paired, times
 from windrow.verify.decisions.arrived import Held, Streams
 from windrow.verify.decisions.clocks import Clocks
-from windrow.verify.decisions.microbatch_history import Course
+from windrow.verify.decisions.microbatch_history import MicrobatchHistory
 from windrow.verify.decisions.source_history import cuts, flushed
 from windrow.verify.rejections import REASON
 from windrow.verify.report import Difference, differing
@@ -19,12 +19,16 @@ from windrow.verify.snapshot import Snapshot
 
 
 def check_clocks(snapshot: Snapshot, streams: Streams, clocks: Clocks, held: Held) -> Iterator[Difference]:
-    """After each microbatch clock and floor of each source are what the log, the ticks and the rules make of them."""
-    course = clocks.course
+    """Check that each microbatch recorded the clocks and floors that follow from the log, the ticks and the rules."""
+    history = clocks.history
     expected = [np.concatenate(parts) for parts in zip(*_expected(snapshot, clocks, held), strict=True)]
-    microbatch = numbers(course.clocks["microbatch"])
-    rows = np.flatnonzero(microbatch > course.gone)
-    found = [microbatch[rows], held.clock_source[rows], *(_recorded(course, name)[rows] for name in ("clock", "floor"))]
+    microbatch = numbers(history.clocks["microbatch"])
+    rows = np.flatnonzero(microbatch > history.gone)
+    found = [
+        microbatch[rows],
+        held.clock_source[rows],
+        *(numbers(history.clocks[name])[rows] for name in ("clock", "floor")),
+    ]
     left, right = paired(expected[1::-1], found[1::-1])
     sides = [[_taken(column, at) for column in side] for side, at in ((expected, left), (found, right))]
     alike = (left >= 0) & (right >= 0) & (sides[0][2] == sides[1][2]) & (sides[0][3] == sides[1][3])
@@ -33,7 +37,7 @@ def check_clocks(snapshot: Snapshot, streams: Streams, clocks: Clocks, held: Hel
     rows = pa.table(
         {
             "microbatch": at,
-            "kind": [course.kinds[one] for one in at.tolist()],
+            "kind": [history.kinds[one] for one in at.tolist()],
             "source": streams.sources.take(pa.array(source)),
             "clock by the log": _time(sides[0][2][wrong]),
             "floor by the log": _time(sides[0][3][wrong]),
@@ -46,11 +50,11 @@ def check_clocks(snapshot: Snapshot, streams: Streams, clocks: Clocks, held: Hel
 
 
 def check_ticks(snapshot: Snapshot, clocks: Clocks, held: Held) -> Iterator[Difference]:
-    """A tick raises floors: each source's to the greatest timeout that it closes, or all to one time."""
-    course = clocks.course
+    """Check that a tick raises the floor of a source to the greatest timeout it closes, or all floors to one time."""
+    history = clocks.history
     number, source, floor = _of_kind(clocks, held, "tick")
     closed_in, timeout = (numbers(snapshot.batches[name]) for name in ("closed_in", "timeout"))
-    last = course.last + 1
+    last = history.last + 1
     places, row = dense(
         np.concatenate([held.batch_source * last + np.clip(closed_in, 0, last - 1), source * last + number])
     )
@@ -59,31 +63,31 @@ def check_ticks(snapshot: Snapshot, clocks: Clocks, held: Held) -> Iterator[Diff
     idle = np.zeros(last, np.bool_)
     idle[number] = True
     idle[number[greatest[row[closed_in.size :]] != floor]] = False
-    ticks = [at for at, kind in enumerate(course.kinds) if kind == "tick" and at > course.gone and not idle[at]]
+    ticks = [at for at, kind in enumerate(history.kinds) if kind == "tick" and at > history.gone and not idle[at]]
     wrong = [at for at in ticks if not _to_one_time(clocks, at, floor[number == at])]
     rows = kept(snapshot.history, np.isin(numbers(snapshot.history["microbatch"]), wrong), ["microbatch", "kind"])
     expects = "floors at the greatest timeout that a source closed, or all at one time"
     yield from differing("ticks", expects, rows, "ticks that raised floors otherwise", snapshot.version)
 
 
-def check_rules(snapshot: Snapshot, course: Course) -> Iterator[Difference]:
-    """Other rules come in force by a microbatch that says so."""
-    turns = [turn for turn in course.turns() if turn > 1 and course.kinds[turn] != "rules"]
-    wrong = [turn for turn in turns if course.rules[turn] != course.rules[turn - 1]]
+def check_rules(snapshot: Snapshot, history: MicrobatchHistory) -> Iterator[Difference]:
+    """Check that the rules change only in a microbatch of kind `rules`."""
+    changes = [change for change in history.changes() if change > 1 and history.kinds[change] != "rules"]
+    wrong = [change for change in changes if history.rules[change] != history.rules[change - 1]]
     names = ["microbatch", "kind", "rules"]
     rows = kept(snapshot.history, np.isin(numbers(snapshot.history["microbatch"]), wrong), names)
     expects = "other rules only from a microbatch of kind rules on"
     yield from differing("rules", expects, rows, "microbatches with other rules", snapshot.version)
 
 
-def check_ahead(snapshot: Snapshot, course: Course, ahead_from: Ints) -> Iterator[Difference]:
-    """Messages that were ahead of the clock were so by one bound in a microbatch.
+def check_ahead(snapshot: Snapshot, history: MicrobatchHistory, ahead_from: Ints) -> Iterator[Difference]:
+    """Check that all messages ahead of the clock in a microbatch were measured against one bound.
 
-    In a replay that is the bound of the run that is replayed, so when the microbatch began says nothing of it.
+    In a replay this is the bound of the replayed run, so the start of the microbatch does not determine it.
     """
     rejected = kept(snapshot.rejected, flags(pc.equal(snapshot.rejected["reason"], "clock_ahead")))
     bound = numbers(rejected["received_at"]) - numbers(rejected["missed_by_us"])
-    microbatch = np.clip(numbers(rejected["microbatch"]), 0, course.last)
+    microbatch = np.clip(numbers(rejected["microbatch"]), 0, history.last)
     rows = kept(rejected, bound != ahead_from[microbatch], REASON)
     expects = "ahead of one time in a microbatch"
     yield from differing("clock_ahead", expects, rows, "rejections", snapshot.version)
@@ -94,19 +98,19 @@ Moved = tuple[Ints, Ints, Ints, Ints]
 
 
 def _expected(snapshot: Snapshot, clocks: Clocks, held: Held) -> Iterator[Moved]:
-    """Return what microbatches have to record."""
+    """Yield the clocks that microbatches must record."""
     yield _by_data(clocks)
-    for number in range(clocks.course.gone + 1, clocks.course.last + 1):
-        if clocks.course.raised[number] > clocks.course.raised[number - 1]:
+    for number in range(clocks.history.gone + 1, clocks.history.last + 1):
+        if clocks.history.raised[number] > clocks.history.raised[number - 1]:
             yield _by_rules(clocks, number)
     yield _by_ticks(clocks, held)
     yield _by_flushes(snapshot, clocks, held)
 
 
 def _by_data(clocks: Clocks) -> Moved:
-    """Messages move the clock of their source, and with it its floor, to where the last of their versions leaves it."""
+    """Return the clocks that messages moved, with clock and floor after the last version of the microbatch."""
     rows = np.flatnonzero(clocks.is_data)
-    last = clocks.course.last + 1
+    last = clocks.history.last + 1
     place = np.unique(clocks.source[rows] * last + clocks.microbatch[rows])
     source, microbatch = place // last, place % last
     floor = clocks.floor_after(source, microbatch)
@@ -114,7 +118,7 @@ def _by_data(clocks: Clocks) -> Moved:
 
 
 def _by_rules(clocks: Clocks, number: int) -> Moved:
-    """A larger `max_delay` raises the floor of every source that is known."""
+    """Return the clocks that a larger `max_delay` moved: it raises the floor of every known source."""
     known = np.unique(clocks.source)
     before = np.full(known.size, number - 1)
     source = known[clocks.floor_after(known, before) != NONE]
@@ -123,7 +127,7 @@ def _by_rules(clocks: Clocks, number: int) -> Moved:
 
 
 def _by_ticks(clocks: Clocks, held: Held) -> Moved:
-    """A tick says itself how far it raises a floor; the source is known, and its floor was lower."""
+    """Return the clocks that ticks moved, as they recorded it: the source must be known and its floor lower before."""
     number, source, floor = _of_kind(clocks, held, "tick")
     clock = clocks.clock_after(source, number - 1)
     right = (clock != NONE) & (floor > clocks.floor_after(source, number - 1))
@@ -131,41 +135,37 @@ def _by_ticks(clocks: Clocks, held: Held) -> Moved:
 
 
 def _of_kind(clocks: Clocks, held: Held, kind: str) -> tuple[Ints, Ints, Ints]:
-    """Return microbatch, source and floor as microbatches of a kind recorded them."""
-    course = clocks.course
-    microbatch = numbers(course.clocks["microbatch"])
-    rows = np.flatnonzero((np.array(course.kinds)[microbatch] == kind) & (microbatch > course.gone))
-    return microbatch[rows], held.clock_source[rows], _recorded(course, "floor")[rows]
+    """Return microbatch, source and floor as recorded by microbatches of a kind."""
+    history = clocks.history
+    microbatch = numbers(history.clocks["microbatch"])
+    rows = np.flatnonzero((np.array(history.kinds)[microbatch] == kind) & (microbatch > history.gone))
+    return microbatch[rows], held.clock_source[rows], numbers(history.clocks["floor"])[rows]
 
 
 def _by_flushes(snapshot: Snapshot, clocks: Clocks, held: Held) -> Moved:
-    """A flush raises a floor to its time, or to the cut + `max_delay` where that is later."""
-    course, last = clocks.course, clocks.course.last + 1
+    """Return the clocks that flushes moved: the floor rises to the flush's time, or to cut + `max_delay` if later."""
+    history, last = clocks.history, clocks.history.last + 1
     at, flush = flushed(clocks, held), cuts(snapshot, held)
-    delay = course.each("max_delay")
+    delay = history.each("max_delay")
     place, row = dense(np.concatenate([part[1] * last + np.clip(part[0], 0, last - 1) for part in (at, flush)]))
     source, microbatch = place // last, place % last
     before = clocks.floor_after(source, np.maximum(microbatch - 1, 0))
     floor = before.copy()
     ends = np.concatenate([at[2], flush[2] + delay[np.clip(flush[0], 0, last - 1)]])
     np.maximum.at(floor, row, ends)
-    right = (floor > before) & (before != NONE) & (microbatch > course.gone)
-    right &= np.array(course.kinds)[microbatch] == "flush"
+    right = (floor > before) & (before != NONE) & (microbatch > history.gone)
+    right &= np.array(history.kinds)[microbatch] == "flush"
     source, microbatch = source[right], microbatch[right]
     return microbatch, source, clocks.clock_after(source, microbatch), floor[right]
 
 
 def _to_one_time(clocks: Clocks, number: int, floor: Ints) -> bool:
-    """Tell whether a tick raised every floor that was lower to the same time."""
+    """Tell whether a tick raised every lower floor to the same time."""
     if not floor.size or floor.min() != floor.max():
         return False
     known = np.unique(clocks.source)
     after = clocks.floor_after(known, np.full(known.size, number))
     return bool(np.all((after == NONE) | (after >= floor[0])))
-
-
-def _recorded(course: Course, name: str) -> Ints:
-    return numbers(course.clocks[name])
 
 
 def _taken(column: Ints, rows: Ints) -> Ints:

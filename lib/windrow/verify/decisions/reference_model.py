@@ -1,7 +1,7 @@
-"""The windows of a stream told again, message by message, as the rules are written.
+"""A reference model of the rules: derive the windows of a stream, message by message.
 
-This is what the ledger is compared with, so it is written to be read: the sentences of docs/batching.md in their order,
-one message after the other. It shares nothing with the code that batches. Times are microseconds.
+`verify` compares the ledger with this model. It is written to be read: it follows the sentences of docs/batching.md in
+their order, and shares no code with `windrow.batching`. Times are microseconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ START = attrgetter("start")
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Accepted messages as plain lists; a message is a row in them. Those of a stream stand in processing order."""
+    """Accepted messages as plain lists with one element a message; those of a stream are in processing order."""
 
     event_time: list[int]
     processing_time: list[int]
@@ -29,10 +29,10 @@ class Messages:
 
 
 @dataclass(frozen=True, slots=True)
-class MicrobatchInput:
-    """A microbatch that changed the rules or flushed, for one source: its floor before it and its `now` in it.
+class Change:
+    """A microbatch that changed the rules or flushed, as one source sees it: the floor `before`, the time `now` in it.
 
-    A flush ends windows at `cut`, or before.
+    A flush ends windows at `cut` or earlier.
     """
 
     microbatch: int
@@ -43,17 +43,17 @@ class MicrobatchInput:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
-    """What happened to a source: `heights` of its floor and in which microbatches it reached them, and the turns.
+class SourceHistory:
+    """The history of a source: the `heights` of its floor, the microbatches that reached them, and the changes.
 
-    `rules` and `raised` are by microbatch: a floor is height + raised. `floor` is where it stands at last.
+    `rules` and `raised` are indexed by microbatch; a floor is height + raised. `floor` is the last one.
     """
 
     rules: Sequence[Rules]
     raised: Sequence[int]
     heights: list[int]
     reached_in: list[int]
-    turns: list[MicrobatchInput]
+    changes: list[Change]
     floor: int
 
 
@@ -71,8 +71,8 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """The batches that came of it, one element each, and in `batch_of` the batch of each message."""
+class DerivedBatches:
+    """The batches that the rules make, one element each; `batch_of` has the batch of each message."""
 
     batch_of: list[int]
     stream: list[int] = field(default_factory=list)
@@ -91,28 +91,28 @@ class Told:
 class Stream:
     """One stream: its active windows, ordered by start, and the rules in force."""
 
-    def __init__(self, number: int, messages: Messages, past: Past, told: Told) -> None:
+    def __init__(self, number: int, messages: Messages, source_history: SourceHistory, batches: DerivedBatches) -> None:
         """Begin without windows."""
-        self._number, self._messages, self._past, self._told = number, messages, past, told
+        self._number, self._messages, self._source_history, self._batches = number, messages, source_history, batches
         self._active: list[Window] = []
-        self._turns = past.turns
+        self._changes = source_history.changes
         self._in_force(0, 0)
 
-    def tell(self, rows: Sequence[int]) -> None:
-        """Take the messages of the stream, and leave its windows as they stand after the last microbatch."""
+    def derive(self, rows: Sequence[int]) -> None:
+        """Take the messages of the stream in order, and note its batches as they are after the last microbatch."""
         microbatch_of, current = self._messages.microbatch, 0
         for row in rows:
             if microbatch_of[row] != current:
                 current = microbatch_of[row]
-                self._turn_to(current)
+                self._apply_changes(current)
             self._take(row, current)
-        self._turn_to(len(self._past.rules) - 1)
-        self._sweep(self._past.floor)
+        self._apply_changes(len(self._source_history.rules) - 1)
+        self._sweep(self._source_history.floor)
         for window in self._active:
             self._leave(window)
 
     def _take(self, row: int, microbatch: int) -> None:
-        """Put a message into the window that holds its time, which is opened or split where needed."""
+        """Put a message into the window that holds its time; open or split a window where needed."""
         messages, rules = self._messages, self._rules
         time, now, kind = messages.event_time[row], messages.processing_time[row], messages.kind[row]
         self._sweep(now)
@@ -150,7 +150,7 @@ class Stream:
         return window
 
     def _split(self, window: Window, time: int, cause: str, microbatch: int) -> Window:
-        """Divide a window at a time and return the right half, a fresh window."""
+        """Split a window at a time and return the right part, a new window."""
         active, times, byte_count = self._active, self._messages.event_time, self._messages.byte_count
         at = self._place(window.start)
         end = max(time + self._rules.window, window.end)
@@ -166,7 +166,7 @@ class Stream:
         return right
 
     def _split_by_size(self, window: Window, time: int, microbatch: int) -> None:
-        """Separate the message of a time from earlier ones, then, if that is not enough, from later ones."""
+        """Split off the messages before a time and, if the window is still too large, those after it."""
         times = self._messages.event_time
         if any(times[row] < time for row in window.held.values()):
             window = self._split(window, time, "size", microbatch)
@@ -175,61 +175,61 @@ class Stream:
             self._split(window, min(later), "size", microbatch)
 
     def _place(self, time: int) -> int:
-        """Return the last active window that does not begin after a time, -1 when there is none."""
+        """Return the index of the last active window that does not begin after a time, or -1."""
         active = self._active
         if active and active[-1].start <= time:
             return len(active) - 1
         return bisect_right(active, time, key=START) - 1
 
     def _sweep(self, now: int) -> None:
-        """Close what is due, in the order of the windows."""
+        """Close the windows that are due, in order."""
         active, delay = self._active, self._rules.max_delay
         while active and active[0].end + delay <= now:
             window = active.pop(0)
             timeout = window.end + delay
-            reached = bisect_left(self._past.heights, timeout - self._raised)
-            noticed = self._past.reached_in[min(reached, len(self._past.heights) - 1)]
+            reached = bisect_left(self._source_history.heights, timeout - self._raised)
+            noticed = self._source_history.reached_in[min(reached, len(self._source_history.heights) - 1)]
             self._close(window, timeout, "timeout", max(noticed, window.changed_in, self._since))
 
-    def _turn_to(self, microbatch: int) -> None:
-        """Live through the changes of the rules and the flushes up to a microbatch."""
-        while self._active and self._next < len(self._turns) and self._turns[self._next].microbatch <= microbatch:
-            turn = self._turns[self._next]
-            self._sweep(turn.before)
-            self._in_force(turn.microbatch, self._next + 1)
-            self._sweep(turn.now)
-            if turn.flush:
-                self._flush(turn)
+    def _apply_changes(self, microbatch: int) -> None:
+        """Apply the changes of the rules and the flushes up to a microbatch."""
+        while self._active and self._next < len(self._changes) and self._changes[self._next].microbatch <= microbatch:
+            change = self._changes[self._next]
+            self._sweep(change.before)
+            self._in_force(change.microbatch, self._next + 1)
+            self._sweep(change.now)
+            if change.flush:
+                self._flush(change)
         if not self._active:
-            self._in_force(microbatch, bisect_right(self._turns, microbatch, key=attrgetter("microbatch")))
+            self._in_force(microbatch, bisect_right(self._changes, microbatch, key=attrgetter("microbatch")))
 
-    def _in_force(self, microbatch: int, turns: int) -> None:
-        """Go on by the rules of a microbatch, so many turns being over."""
-        self._rules, self._raised = self._past.rules[microbatch], self._past.raised[microbatch]
-        self._next = turns
-        self._since = self._turns[turns - 1].microbatch if turns else 0
+    def _in_force(self, microbatch: int, changes: int) -> None:
+        """Continue under the rules of a microbatch, after so many changes."""
+        self._rules, self._raised = self._source_history.rules[microbatch], self._source_history.raised[microbatch]
+        self._next = changes
+        self._since = self._changes[changes - 1].microbatch if changes else 0
 
-    def _flush(self, turn: MicrobatchInput) -> None:
-        """Close everything now; windows end where their source's messages do."""
+    def _flush(self, change: Change) -> None:
+        """Close all windows now; each ends at the cut or earlier."""
         for window in self._active:
-            window.end = min(window.end, turn.cut)
-            self._close(window, turn.now, "flush", turn.microbatch)
+            window.end = min(window.end, change.cut)
+            self._close(window, change.now, "flush", change.microbatch)
         self._active.clear()
 
     def _close(self, window: Window, closed_at: int, reason: str, closed_in: int) -> None:
-        """Note a closed window, in parts where it is larger than the maximum."""
+        """Note a closed window, in parts if it is larger than the maximum."""
         limit, byte_count = self._rules.max_batch_bytes, self._messages.byte_count
         rows = list(window.held.values())
         large = 0 < limit < window.byte_count
         for part, inside in enumerate(self._parts(rows, limit) if large else [rows]):
             oversize = large and any(byte_count[row] > limit for row in inside)
             self._note(window, part, inside, window.end + self._rules.max_delay, oversize)
-            self._told.closed_at.append(closed_at)
-            self._told.close_reason.append(reason)
-            self._told.closed_in.append(closed_in)
+            self._batches.closed_at.append(closed_at)
+            self._batches.close_reason.append(reason)
+            self._batches.closed_in.append(closed_in)
 
     def _parts(self, rows: list[int], limit: int) -> list[list[int]]:
-        """Cut messages, in the order of time and type, wherever one more would exceed the maximum."""
+        """Divide messages, by time and type, into parts that stay within the maximum."""
         messages = self._messages
         parts: list[list[int]] = [[]]
         byte_count = 0
@@ -242,24 +242,24 @@ class Stream:
         return parts
 
     def _leave(self, window: Window) -> None:
-        """Note a window that stays open: as its last change wrote it, under the rules of then."""
-        rules, rows = self._past.rules[window.changed_in], list(window.held.values())
+        """Note a window that stays open as its last change wrote it, under the rules of that microbatch."""
+        rules, rows = self._source_history.rules[window.changed_in], list(window.held.values())
         limit = rules.max_batch_bytes
         oversize = 0 < limit < window.byte_count and any(self._messages.byte_count[row] > limit for row in rows)
         self._note(window, 0, rows, window.end + rules.max_delay, oversize)
-        self._told.closed_at.append(NONE)
-        self._told.close_reason.append(None)
-        self._told.closed_in.append(NONE)
+        self._batches.closed_at.append(NONE)
+        self._batches.close_reason.append(None)
+        self._batches.closed_in.append(NONE)
 
     def _note(self, window: Window, part: int, rows: list[int], timeout: int, oversize: bool) -> None:
-        told = self._told
+        batches = self._batches
         for row in rows:
-            told.batch_of[row] = len(told.start)
-        told.stream.append(self._number)
-        told.start.append(window.start)
-        told.part.append(part)
-        told.end.append(window.end)
-        told.timeout.append(timeout)
-        told.opened_by.append(window.opened_by)
-        told.opened_in.append(window.opened_in)
-        told.oversize.append(oversize)
+            batches.batch_of[row] = len(batches.start)
+        batches.stream.append(self._number)
+        batches.start.append(window.start)
+        batches.part.append(part)
+        batches.end.append(window.end)
+        batches.timeout.append(timeout)
+        batches.opened_by.append(window.opened_by)
+        batches.opened_in.append(window.opened_in)
+        batches.oversize.append(oversize)

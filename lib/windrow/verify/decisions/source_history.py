@@ -1,4 +1,4 @@
-"""What happened to each source, as the windows of its streams see it: its floor, changes of the rules, flushes."""
+"""The history of each source as its streams see it: its floor, changes of the rules, and flushes."""
 
 from __future__ import annotations
 
@@ -11,53 +11,54 @@ import pyarrow.compute as pc
 from windrow.verify.columns import NONE, Ints, flags, numbers
 from windrow.verify.decisions.arrived import NOBODY, Held
 from windrow.verify.decisions.clocks import Clocks
-from windrow.verify.decisions.reference_model import MicrobatchInput, Past
+from windrow.verify.decisions.reference_model import Change, SourceHistory
 from windrow.verify.snapshot import Snapshot
 
 
-class Pasts:
-    """The past of each source, by its number, made when it is asked for."""
+class SourceHistories:
+    """The history of each source by its number, made on first use."""
 
     def __init__(self, snapshot: Snapshot, clocks: Clocks, held: Held) -> None:
         """Keep what is the same for all sources."""
-        self._course, self._clocks = clocks.course, clocks
-        self._raised = clocks.course.raised.tolist()
-        self._turns = np.array([turn for turn in clocks.course.turns() if turn > clocks.course.gone], np.int64)
+        self._history, self._clocks = clocks.history, clocks
+        self._raised = clocks.history.raised.tolist()
+        self._changes = np.array(
+            [change for change in clocks.history.changes() if change > clocks.history.gone], np.int64
+        )
         self._cuts = dict(zip(*_listed(*cuts(snapshot, held)), strict=True))
         self._flushed = dict(zip(*_listed(*flushed(clocks, held)), strict=True))
         self.of = cache(self._of)
 
-    def _of(self, source: int) -> Past:
+    def _of(self, source: int) -> SourceHistory:
         reached_in, heights = self._clocks.of(source)
-        return Past(
-            rules=self._course.rules,
+        return SourceHistory(
+            rules=self._history.rules,
             raised=self._raised,
             heights=heights.tolist(),
             reached_in=reached_in.tolist(),
-            turns=self._lived(source, reached_in, np.append(heights, NONE)),
+            changes=self._lived(source, reached_in, np.append(heights, NONE)),
             floor=int(heights[-1]) + self._raised[-1] if heights.size else int(NONE),
         )
 
-    def _lived(self, source: int, reached_in: Ints, heights: Ints) -> list[MicrobatchInput]:
-        """Return the turns as a source lived through them; -1 stands for a height that it had not reached yet."""
+    def _lived(self, source: int, reached_in: Ints, heights: Ints) -> list[Change]:
+        """Return the changes as a source saw them; its height is NONE before the first."""
         before, after = (
-            heights[np.searchsorted(reached_in, at, side="right") - 1] + self._course.raised[at]
-            for at in (self._turns - 1, self._turns)
+            heights[np.searchsorted(reached_in, at, side="right") - 1] + self._history.raised[at]
+            for at in (self._changes - 1, self._changes)
         )
-        turns = []
-        for at, microbatch in enumerate(self._turns.tolist()):
-            place, flush = (microbatch, source), self._course.kinds[microbatch] == "flush"
+        changes = []
+        for at, microbatch in enumerate(self._changes.tolist()):
+            place, flush = (microbatch, source), self._history.kinds[microbatch] == "flush"
             floor = int(before[at])
             now = max(floor, self._flushed.get(place, NONE)) if flush else int(after[at])
-            turns.append(MicrobatchInput(microbatch, floor, now, flush, self._cuts.get(place, NOBODY)))
-        return turns
+            changes.append(Change(microbatch, floor, now, flush, self._cuts.get(place, NOBODY)))
+        return changes
 
 
 def cuts(snapshot: Snapshot, held: Held) -> tuple[Ints, Ints, Ints]:
-    """Return microbatch, source and where windows were cut: behind the last message that a flush of the source closed.
+    """Return microbatch, source and the cut of each flush: just after the last message of the source that it closed.
 
-    This is read from the ledger, where the batches of other streams of the source stand: it is right when each stream
-    is compared.
+    The cut depends on all streams of the source, so it is read from the ledger. It is right if every stream is.
     """
     rows = np.flatnonzero(flags(pc.equal(snapshot.batches["close_reason"], "flush")))
     closed_in = numbers(snapshot.batches["closed_in"])[rows]
@@ -71,10 +72,10 @@ def cuts(snapshot: Snapshot, held: Held) -> tuple[Ints, Ints, Ints]:
 
 
 def flushed(clocks: Clocks, held: Held) -> tuple[Ints, Ints, Ints]:
-    """Return microbatch, source and at which time flushes closed, where it was recorded."""
-    at = numbers(clocks.course.clocks["flushed_at"])
+    """Return microbatch, source and time of each flush that recorded its time."""
+    at = numbers(clocks.history.clocks["flushed_at"])
     rows = np.flatnonzero(at != NONE)
-    return numbers(clocks.course.clocks["microbatch"])[rows], held.clock_source[rows], at[rows]
+    return numbers(clocks.history.clocks["microbatch"])[rows], held.clock_source[rows], at[rows]
 
 
 def _listed(microbatch: Ints, source: Ints, time: Ints) -> tuple[list[tuple[int, int]], list[int]]:

@@ -1,4 +1,4 @@
-"""What the rules make of each message: no window is needed to say it, only its processing time and those before it."""
+"""Derive the verdict on each message: it needs no window, only the processing time and the messages before."""
 
 from __future__ import annotations
 
@@ -13,65 +13,69 @@ from windrow.model.messages import EARLIEST, LATEST
 from windrow.verify.columns import NONE, Bools, Ints, dense
 from windrow.verify.decisions.arrived import Arrived
 from windrow.verify.decisions.clocks import Clocks, Sent, follow
-from windrow.verify.decisions.microbatch_history import Course
+from windrow.verify.decisions.microbatch_history import MicrobatchHistory
 
 ACCEPTED, TOO_OLD, TOO_FUTURISTIC, DUPLICATE, INVALID, CLOCK_AHEAD = range(6)
 REASONS = np.array(["accepted", "too_old", "too_futuristic", "duplicate", "invalid", "clock_ahead"])
 
 
 @dataclass(frozen=True, slots=True)
-class Fates:
-    """What becomes of each message (one of REASONS, by number), by how much it missed, and what counts as its now.
+class Verdicts:
+    """The verdict on each message (an index into REASONS), by how much it missed, and its processing time.
 
-    `detail` says what makes a message invalid, NULL for any other.
+    `detail` says what makes a message invalid; NULL for any other.
     """
 
-    fate: Ints
+    verdict: Ints
     off_by: Ints
     processing_time: Ints
     detail: pa.Array
 
     @property
     def processed(self) -> Bools:
-        """Tell which messages have a processing time: those that the rules have seen."""
-        return self.fate < INVALID
+        """Tell which messages have a processing time: those that the rules saw."""
+        return self.verdict < INVALID
 
 
-def judge(arrived: Arrived, course: Course, ahead_from: Ints, recorded: Ints) -> tuple[Fates, Clocks]:
-    """Say what becomes of each message by the log and the rules, and how the clocks went.
+def judge(arrived: Arrived, history: MicrobatchHistory, ahead_from: Ints, recorded: Ints) -> tuple[Verdicts, Clocks]:
+    """Derive the verdict on each message, and the clocks, from the log and the rules.
 
-    `ahead_from` is the latest stamp that was not ahead of the clock by microbatch, `recorded` numbers the sources of
-    `course.clocks`.
+    `ahead_from` has for each microbatch the latest stamp that was not ahead of the clock; `recorded` numbers the
+    sources of `history.clocks`.
     """
     detail = _faults(arrived.messages)
     invalid = detail.is_valid().to_numpy(zero_copy_only=False)
     beyond = arrived.received_at - ahead_from[arrived.microbatch]
     good = ~invalid & (beyond <= 0)
-    clocks, now = _processing_times(arrived, course, good, recorded)
-    delay, leap = (course.each(name)[arrived.microbatch] for name in ("max_delay", "max_leap"))
+    clocks, now = _processing_times(arrived, history, good, recorded)
+    delay, leap = (history.each(name)[arrived.microbatch] for name in ("max_delay", "max_leap"))
     late, early = now - delay - arrived.event_time, arrived.event_time - now - leap
-    fate = np.select([invalid, ~good, late > 0, early > 0], [INVALID, CLOCK_AHEAD, TOO_OLD, TOO_FUTURISTIC], ACCEPTED)
-    fate[_repeated(arrived, now, np.flatnonzero(fate == ACCEPTED))] = DUPLICATE
-    off_by = np.select([fate == CLOCK_AHEAD, fate == TOO_OLD, fate == TOO_FUTURISTIC], [beyond, late, early], 0)
-    return Fates(fate, off_by, now, detail), clocks
+    verdict = np.select(
+        [invalid, ~good, late > 0, early > 0], [INVALID, CLOCK_AHEAD, TOO_OLD, TOO_FUTURISTIC], ACCEPTED
+    )
+    verdict[_repeated(arrived, now, np.flatnonzero(verdict == ACCEPTED))] = DUPLICATE
+    off_by = np.select(
+        [verdict == CLOCK_AHEAD, verdict == TOO_OLD, verdict == TOO_FUTURISTIC], [beyond, late, early], 0
+    )
+    return Verdicts(verdict, off_by, now, detail), clocks
 
 
-def _processing_times(arrived: Arrived, course: Course, good: Bools, recorded: Ints) -> tuple[Clocks, Ints]:
-    """The processing time is the greater of the stamp and of the floor that the message's depot version found."""
+def _processing_times(arrived: Arrived, history: MicrobatchHistory, good: Bools, recorded: Ints) -> tuple[Clocks, Ints]:
+    """Return the clocks, and for each message the greater of its stamp and of the floor before its depot version."""
     rows = np.flatnonzero(good)
     versions, at = dense(arrived.version[rows])
     pairs, pair = dense(arrived.source[rows] * max(versions.size, 1) + at)
     stamp = np.full(pairs.size, NONE)
     np.maximum.at(stamp, pair, arrived.received_at[rows])
     source, version = pairs // max(versions.size, 1), versions[pairs % max(versions.size, 1)]
-    clocks, floor = follow(course, Sent(source, version, stamp), recorded)
+    clocks, floor = follow(history, Sent(source, version, stamp), recorded)
     now = np.full(good.size, NONE)
     now[rows] = np.maximum(floor[pair], arrived.received_at[rows])
     return clocks, now
 
 
 def _repeated(arrived: Arrived, now: Ints, rows: Ints) -> Ints:
-    """Return those of some messages that are not the first of their stream, type and time, in processing order."""
+    """Return the messages that are not the first of their stream, type and time in processing order."""
     keys = [values[rows] for values in (arrived.event_time, arrived.kind, arrived.stream)]
     order = np.lexsort(keys)
     same = np.ones(max(rows.size - 1, 0), np.bool_)
@@ -99,7 +103,7 @@ def _repeated(arrived: Arrived, now: Ints, rows: Ints) -> Ints:
 
 
 def _faults(messages: pa.Table) -> pa.Array:
-    """Say what makes a message invalid: the first column that is NULL, or else a time that is out of range."""
+    """Say what makes each message invalid: the first column that is NULL, or else a time that is out of range."""
     conditions: list[npt.NDArray[np.bool_]] = []
     words = []
     for name in ("source", "key", "type", "event_time", "received_at"):

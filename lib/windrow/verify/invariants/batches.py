@@ -1,4 +1,4 @@
-"""What holds for batches, closed ones and those that are still open."""
+"""The invariants of batches, open and closed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ BATCHES = (
     ),
     _batch(
         "closed_filled",
-        "A closed batch says when, why and in which microbatch it closed; an open one says nothing of it.",
+        "A closed batch says when, why and in which microbatch it closed; an open one leaves these columns empty.",
         LIFE,
         "CASE WHEN state = 'closed' THEN closed_at IS NOT NULL AND closed_in IS NOT NULL AND "
         "close_reason IN ('timeout', 'flush') "
@@ -115,7 +115,7 @@ BATCHES = (
     ),
     _batch(
         "bytes",
-        "bytes are the content_bytes of types and payloads.",
+        "bytes is the length of all types and payloads together.",
         "id, state, bytes, content_bytes AS found",
         "bytes = content_bytes",
     ),
@@ -139,13 +139,11 @@ BATCHES = (
     ),
     _batch(
         "messages_complete",
-        "Every message of a batch has a type and the time at which it arrived.",
+        "Every message of a batch has a type and received_at.",
         f"{INSIDE}, incomplete",
         "incomplete = 0",
     ),
-    _batch(
-        "messages_sorted", "Messages stand in the order of their event times.", f"{INSIDE}, unsorted", "unsorted = 0"
-    ),
+    _batch("messages_sorted", "Messages are sorted by event time.", f"{INSIDE}, unsorted", "unsorted = 0"),
     _batch(
         "size",
         "A closed batch is within max_batch_bytes, or one message that is flagged as oversize.",
@@ -163,7 +161,7 @@ BATCHES = (
     _of(
         MESSAGE,
         "message_once",
-        "A message of a stream, type and time is in one batch, once.",
+        "A message of a stream, type and event time is in one batch, once.",
         "batch, another, source, key, type, event_time, times",
         "times = 1",
     ),

@@ -1,4 +1,4 @@
-"""What holds for the books: progress and history in themselves, and against batches and rejected messages."""
+"""The invariants of the books: progress and history, and how they agree with batches and rejections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _of(
 
 
 BOOKS = (
-    _of(ROW, "id_once", "An id stands once in the ledger.", "id, state, times", "times = 1"),
+    _of(ROW, "id_once", "An id occurs once in the ledger.", "id, state, times", "times = 1"),
     _of(TOTAL, "one_progress_row", "There is one progress row.", "progress_rows", "progress_rows = 1"),
     _of(
         TOTAL,
@@ -77,14 +77,14 @@ BOOKS = (
     _of(
         MICROBATCH,
         "microbatch_closed",
-        "A microbatch left as many closed batches as it says.",
+        "A microbatch closed as many batches as its row says.",
         "id, microbatch, kind, closed, closed_rows",
         "closed = closed_rows",
     ),
     _of(
         MICROBATCH,
         "microbatch_rejected",
-        "A microbatch left as many rejected messages as it says.",
+        "A microbatch rejected as many messages as its row says.",
         "id, microbatch, kind, rejected, rejected_rows",
         "rejected = rejected_rows",
     ),
@@ -105,7 +105,7 @@ BOOKS = (
     _of(
         MICROBATCH,
         "versions_in_order",
-        "A microbatch read versions behind those of the one before, up to the one it reached.",
+        "A microbatch read versions after those of the one before, up to the one it reached.",
         "id, microbatch, depot_version, previous_version, first_version, last_version",
         "first_version IS NULL OR (last_version <= depot_version AND first_version > coalesce(previous_version, -1))",
     ),
@@ -113,7 +113,7 @@ BOOKS = (
     _of(
         SOURCE,
         "source_open",
-        "The progress has how much is open of each source, and no open window ends before the next one that it names.",
+        "The progress counts what is open of each source, and no open window ends before next_window_end.",
         "source, open_batches, found_batches, open_messages, found_messages, open_bytes, found_bytes, "
         "next_window_end, first_window_end",
         "open_batches = found_batches AND open_messages = found_messages AND open_bytes = found_bytes AND "

@@ -1,10 +1,10 @@
-"""Ids, as SQL that makes them from the columns of their row."""
+"""SQL conditions on ids, which are made from the columns of their row."""
 
 from __future__ import annotations
 
 
 def identity(kind: str, *texts: str, **numbers: str) -> str:
-    """Return the condition that an id is `kind/component/...`: columns of text, encoded, and numbers as they are."""
+    """Return the condition that an id is `kind/component/...`: text columns are encoded, numbers stay as they are."""
     components = [*map(encoded, texts), *(f"CAST({number} AS STRING)" for number in numbers.values())]
     return f"id = concat_ws('/', '{kind}', {', '.join(components)})"
 

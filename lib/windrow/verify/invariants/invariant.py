@@ -1,4 +1,4 @@
-"""An invariant: what holds for each row of a relation, in Spark SQL, and the statement that finds the other rows."""
+"""An invariant: a condition in Spark SQL on each row of a relation, and the statement that finds failing rows."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ Severity = Literal["critical", "warning", "info"]
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """Rows to look at, as SQL over the views of a ledger, whose names stand in braces."""
+    """A query over the views of a ledger; the names of the views are in braces."""
 
     name: str
     sql: str
 
     def over(self, views: Mapping[str, str]) -> str:
-        """Return the SQL over views of other names, or over what stands for them."""
+        """Return the SQL over the given views: names, or subqueries in their place."""
         return textwrap.dedent(self.sql).strip().format_map(views)
 
 
 @dataclass(frozen=True, slots=True)
 class Invariant:
-    """A condition that holds for each row of a relation; NULL counts as a failure.
+    """A condition on each row of a relation; NULL counts as a failure.
 
-    `about` says it in a sentence, `shows` are the columns of a failing row that matter.
+    `about` says it in a sentence; `shows` lists the columns to show of a failing row.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Invariant:
 
     @property
     def fails(self) -> str:
-        """Return the condition of the rows for which it does not hold."""
+        """Return the condition that failing rows meet."""
         return f"({self.holds}) IS NOT TRUE"
 
     def statement(self, views: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""What holds for rejections: each reason by the times and rules recorded with it; what the format refused apart."""
+"""The invariants of rejections: of messages, by the times and rules recorded with them, and of the format."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REJECTIONS = (
     ),
     _rejection(
         "id",
-        "The id of a rejection names a depot version, its stream and its number in it.",
+        "The id of a rejection has a depot version, the stream and a number.",
         "id, source, key",
         f"id = concat_ws('/', 'rejected', named_version, {encoded('source')}, {encoded('key')}, named_number) "
         "AND named_version <> '' AND named_number <> ''",
@@ -52,7 +52,7 @@ REJECTIONS = (
     ),
     _rejection(
         "detail",
-        "An invalid message says which column makes it invalid, and no other says so.",
+        "An invalid message says which column makes it invalid; detail is empty for any other.",
         f"{MESSAGE}, detail",
         "(reason = 'invalid') = (detail IS NOT NULL)",
     ),
@@ -65,7 +65,7 @@ REJECTIONS = (
     ),
     _rejection(
         "processing_time",
-        "Who was refused by a rule has a processing time, not before it was received; no other has one.",
+        "A message refused by a rule has a processing time, not before received_at; no other rejection has one.",
         TIMES,
         "CASE WHEN reason IN ('too_old', 'too_futuristic', 'duplicate') "
         "THEN clock_lead_us = raised_us AND raised_us >= 0 "
@@ -73,26 +73,26 @@ REJECTIONS = (
     ),
     _rejection(
         "too_old",
-        "A message is too old by what it lacks to its processing time - max_delay.",
+        "A too_old message missed processing time - max_delay by missed_by_us.",
         f"{TIMES}, delay",
         "reason IS DISTINCT FROM 'too_old' OR (missed_by_us = -ahead_us - delay AND missed_by_us > 0)",
     ),
     _rejection(
         "too_futuristic",
-        "A message is too futuristic by what it is beyond its processing time + max_leap.",
+        "A too_futuristic message exceeded processing time + max_leap by missed_by_us.",
         f"{TIMES}, leap",
         "reason IS DISTINCT FROM 'too_futuristic' OR (missed_by_us = ahead_us - leap AND missed_by_us > 0)",
     ),
     _rejection(
         "off_by",
-        "A stamp that is ahead of the clock says by how much; a duplicate and an invalid message miss nothing.",
+        "missed_by_us is above 0 for a stamp ahead of the clock, and 0 for duplicates and invalid messages.",
         TIMES,
         "CASE WHEN reason = 'clock_ahead' THEN missed_by_us > 0 "
         "WHEN reason IN ('duplicate', 'invalid') THEN missed_by_us = 0 ELSE true END",
     ),
     _rejection(
         "duplicate",
-        "The first of a duplicate, of the same stream, type and time, is in a batch.",
+        "A duplicate has a message of the same stream, type and event time in a batch.",
         MESSAGE,
         "reason IS DISTINCT FROM 'duplicate' OR first_in IS NOT NULL",
     ),
@@ -112,26 +112,26 @@ REJECTIONS = (
     ),
     _refused(
         "id",
-        "The id of what the format refused names a record by its place, or a chunk by the version that brought it.",
+        "The id of a format rejection names a record by its place, or a chunk by its depot version.",
         FORMAT,
         "id LIKE 'record/%' OR id LIKE 'chunk/%'",
     ),
     _refused(
         "reason",
-        "What the format refuses, it refuses for one of its reasons.",
+        "A format rejection has one of the known reasons.",
         FORMAT,
         f"reason IN {REASONS}",
     ),
-    _refused("detail", "What the format refused says in detail why.", FORMAT, "detail IS NOT NULL"),
+    _refused("detail", "A format rejection says why in detail.", FORMAT, "detail IS NOT NULL"),
     _refused(
         "microbatch",
-        "The format refused it in a microbatch of the history.",
+        "A format rejection belongs to a microbatch of the history.",
         FORMAT,
         "rejecting_microbatch IS NOT NULL",
     ),
     _refused(
         "no_message",
-        "What the format refused has no column of a message but received_at, and missed nothing.",
+        "A format rejection has no column of a message except received_at, and missed_by_us is 0.",
         f"{FORMAT}, source, key, type, event_time, sequence, processing_time, missed_by_us, clock_lead_us",
         "source IS NULL AND key IS NULL AND type IS NULL AND event_time IS NULL AND sequence IS NULL AND "
         "processing_time IS NULL AND clock_lead_us IS NULL AND missed_by_us = 0",

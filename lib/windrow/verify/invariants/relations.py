@@ -1,6 +1,6 @@
-"""What the invariants look at: the rows of a ledger, each beside what it must agree with.
+"""The relations that invariants check: rows of a ledger, joined with what they must agree with.
 
-Written in the part of Spark SQL that DuckDB knows as well. Times are compared as they are, and counted in microseconds.
+They use the part of Spark SQL that DuckDB supports as well. Durations are in microseconds.
 """
 
 from __future__ import annotations
@@ -70,8 +70,7 @@ MESSAGE = Relation(
     """,
 )
 
-# A rejection of the format is of no message: it has content_bytes, a place in a raw source, and a reason that begins
-# so.
+# What the format refused is not a message: it has bytes and a place in a raw source, and its reason has this prefix.
 OF_FORMAT = f"coalesce(substr(j.reason, 1, {len(REFUSED)}), '') = '{REFUSED}'"
 
 REJECTION = Relation(
@@ -205,7 +204,7 @@ TOTAL = Relation(
 
 
 def views(ledger: str) -> dict[str, str]:
-    """Return what the relations are made of, as Spark SQL over a ledger, which is a reference to its table."""
+    """Return the views that the relations read, as Spark SQL over `ledger`, a reference to its table."""
     lists = "SELECT h.microbatch, one.* FROM {ledger} AS h LATERAL VIEW explode({name}) AS one"
     return {
         "rows": f"(SELECT id, state FROM {ledger})",
@@ -220,7 +219,7 @@ def views(ledger: str) -> dict[str, str]:
     }
 
 
-# Each message knows the one before it, so that nobody needs to sort, and its content_bytes instead of its payload.
+# Each message has the event time of the one before, so that no check sorts, and the bytes of its content, no payload.
 _MESSAGES = """
 SELECT id AS batch, state, source, key, window_start, window_end, inside.*
     FROM {ledger} LATERAL VIEW explode(transform(messages, (one, at) -> named_struct(

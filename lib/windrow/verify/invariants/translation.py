@@ -1,4 +1,4 @@
-"""The invariants in the words of DuckDB, which runs them where there is no Spark."""
+"""Translate the SQL of the invariants for DuckDB, which runs them without Spark."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 
 @cache
 def for_duckdb(statement: str) -> str:
-    """Return a statement in Spark SQL as one for DuckDB that means the same; `embedded`, an extra, brings both."""
+    """Translate a statement from Spark SQL to DuckDB. The extra `embedded` installs what this needs."""
     from sqlglot import transpile
 
     return str(transpile(statement, read="spark", write="duckdb")[0])

@@ -1,7 +1,7 @@
-"""Data quality: suites of expectations for Great Expectations, and the check of a ledger by them.
+"""Data quality: suites for Great Expectations, and `check`, which validates a ledger against them.
 
-The suites are functions that return a fresh `ExpectationSuite` over a ledger's table, for users to extend. All of it
-needs the extra `quality`, which is imported where it is used.
+Each suite is a function that returns a new `ExpectationSuite` over a ledger's table, for users to extend. The extra
+`quality` is needed, and imported on first use.
 """
 
 from __future__ import annotations

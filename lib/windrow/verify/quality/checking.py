@@ -1,4 +1,4 @@
-"""The check of a ledger: one version of it, read once, validated against suites by Great Expectations."""
+"""Check a ledger: read one version once, and validate it against suites with Great Expectations."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def check(
 ) -> Checked:
     """Validate the latest version of a ledger, a path or a name, against suites (default: all of this package).
 
-    Without a Spark session DuckDB looks at a ledger at a path; expectations of your own need Spark. `docs` is a
-    directory for Data Docs; `progress` is told what was done, how many steps, and of how many. One thread at a time,
-    and never inside `foreachBatch`: Great Expectations keeps one name for the rows that its queries read. Raises
-    MissingExtra, EngineUnavailable, TableMissing, TableRefused, TableUnreadable, OutputRefused, and ExpectationBroken
-    for one that did not run.
+    Without a Spark session DuckDB reads a ledger at a path; your own expectations need Spark. `docs` is a directory for
+    Data Docs. `progress` is called with what was done, the number of steps done, and of all steps. Call it from one
+    thread at a time and never inside `foreachBatch`: Great Expectations has one name for the rows that its queries
+    read. Raises MissingExtra, EngineUnavailable, TableMissing, TableRefused, TableUnreadable, OutputRefused, and
+    ExpectationBroken for an expectation that did not run.
     """
     library()
     _require_directory(docs)
@@ -66,7 +66,7 @@ def _opened(spark: SparkSession | None, ledger: str) -> AbstractContextManager[t
 
 
 def _require_ours(suites: Sequence[ExpectationSuite]) -> None:
-    """Refuse expectations that look at a ledger by themselves, in the words of Spark."""
+    """Refuse expectations that query a ledger on their own, in Spark SQL."""
     from windrow.verify.quality.expectation import OURS
 
     for suite in suites:

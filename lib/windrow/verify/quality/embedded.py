@@ -1,7 +1,7 @@
-"""The rows of a ledger without Spark: read once by delta-rs, held by DuckDB, which runs the same SQL translated.
+"""The rows of a ledger without Spark: delta-rs reads them once, DuckDB holds them and runs the translated SQL.
 
-DuckDB holds them in memory up to a limit and beyond it in files of its own. It computes what the invariants ask for;
-Great Expectations, on its engine for pandas, gets a small frame that leads here.
+DuckDB holds them in memory up to a limit, and spills to temporary files. It computes what the invariants ask for; Great
+Expectations, on its engine for pandas, gets a small frame that refers to these rows.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     import pandas as pd
     from duckdb import DuckDBPyConnection
 
-MEMORY = "2GB"  # as Spark's driver has it
+MEMORY = "2GB"  # the same as Spark's driver
 LEDGER = "ledger"
 NAMES = {name: name for name in views(LEDGER)}
-ROWS = "rows"  # where a frame for pandas has the rows that it leads to
+ROWS = "rows"  # the attribute of a pandas frame that refers to the rows
 
-# Payloads only count by their content_bytes: those are kept instead.
+# The checks need only the length of a payload, so `content_bytes` is kept in its place.
 HELD = """
 CREATE TABLE ledger AS SELECT * REPLACE (list_transform(messages, lambda one: {{
     'type': one.type, 'event_time': one.event_time, 'received_at': one.received_at,
-    'content_bytes': coalesce(strlen(one.type), 0) + coalesce({content_bytes}(one.payload), 0)}}) AS messages)
+    'content_bytes': coalesce(strlen(one.type), 0) + coalesce({length}(one.payload), 0)}}) AS messages)
 FROM stream
 """
 MESSAGES = """
@@ -53,12 +53,12 @@ class EmbeddedRows:
     connection: DuckDBPyConnection
 
     def __deepcopy__(self, memo: Any) -> EmbeddedRows:
-        """Return the same rows: pandas copies what a frame carries whenever it looks at a column."""
+        """Return the same rows: pandas copies a frame's attributes whenever it selects a column."""
         return self
 
     @property
     def views(self) -> Mapping[str, str]:
-        """Return the names of the views, which DuckDB has."""
+        """Return the names of the views in DuckDB."""
         return NAMES
 
     def ask(self, statement: str) -> pa.Table:
@@ -67,7 +67,7 @@ class EmbeddedRows:
         return found.cast(pa.schema([field.with_type(_whole(field.type)) for field in found.schema]))
 
     def batch(self, context: Any, name: str) -> tuple[Any, pd.DataFrame]:
-        """Return a batch definition for pandas, and a frame of one row that leads to these rows."""
+        """Return a batch definition for pandas, and a frame of one row that refers to these rows."""
         import pandas as pd
 
         frame = pd.DataFrame({"ledger": [LEDGER]})
@@ -77,13 +77,13 @@ class EmbeddedRows:
 
 
 def rows_of(frame: pd.DataFrame) -> EmbeddedRows:
-    """Return the rows to which a frame leads."""
+    """Return the rows to which a frame refers."""
     rows: EmbeddedRows = frame.attrs[ROWS]
     return rows
 
 
 def can_hold(location: str) -> bool:
-    """Tell whether the rows of a ledger at a path can be read here without Spark. Raises TableMissing, TableRefused."""
+    """Tell whether a ledger at a path can be checked without Spark. Raises TableMissing, TableRefused."""
     return find_spec("duckdb") is not None and not beyond_files(open_ledger(location).table)
 
 
@@ -91,14 +91,14 @@ def can_hold(location: str) -> bool:
 def embedded_rows(location: str) -> Iterator[tuple[int, EmbeddedRows]]:
     """Yield the latest version of a ledger at a path and its rows.
 
-    Raises MissingExtra, TableMissing, TableUnreadable, and TableRefused for one that only Spark reads.
+    Raises MissingExtra, TableMissing, TableUnreadable, and TableRefused for a ledger that only Spark can read.
     """
     duckdb = _duckdb()
     ledger = open_ledger(location)
     beyond = beyond_files(ledger.table)
     if beyond:
         raise TableRefused(
-            f"the ledger at {location} has {beyond}, with which its files alone do not say what its rows are",
+            f"the ledger at {location} has {beyond}, so its data files alone do not determine its rows",
             "Check it with --engine spark.",
         )
     with tempfile.TemporaryDirectory(prefix="windrow-check-") as scratch:
@@ -107,18 +107,18 @@ def embedded_rows(location: str) -> Iterator[tuple[int, EmbeddedRows]]:
             try:
                 _hold(connection, ledger)
             except duckdb.OutOfMemoryException:
-                raise  # says nothing of the table
+                raise  # not a fault of the table
             except duckdb.Error as error:
                 raise unreadable(location, "ledger", error) from error
             yield ledger.table.version(), EmbeddedRows(connection)
 
 
 def _hold(connection: DuckDBPyConnection, ledger: Ledger) -> None:
-    """Read the ledger into a table, and make the views over it."""
+    """Read the ledger into a table, and create the views over it."""
     with reading(ledger.location, "ledger"):
         connection.register("stream", ledger.everything(without="payload"))
-        content_bytes = "octet_length" if pa.types.is_binary(ledger.payload) else "strlen"
-        connection.execute(HELD.format(content_bytes=content_bytes))
+        length = "octet_length" if pa.types.is_binary(ledger.payload) else "strlen"
+        connection.execute(HELD.format(length=length))
     connection.unregister("stream")
     connection.execute(MESSAGES)
     for name, rows in views(LEDGER).items():
@@ -127,7 +127,7 @@ def _hold(connection: DuckDBPyConnection, ledger: Ledger) -> None:
 
 
 def _whole(type_: pa.DataType) -> pa.DataType:
-    """Return the type of a count: DuckDB sums whole numbers as decimals."""
+    """Return int64 for a decimal, as which DuckDB sums whole numbers, else the type itself."""
     return pa.int64() if pa.types.is_decimal(type_) else type_
 
 

@@ -1,8 +1,8 @@
-"""The invariants as expectations: each one a query for failing rows, all of a relation counted in one pass.
+"""The invariants as expectations: each is a query for failing rows; one pass counts all invariants of a relation.
 
-An `UnexpectedRowsExpectation` runs its query twice and three times over when it fails. Here expectations that look at
-one relation share a metric, which Great Expectations computes once for all of them: on its engine for Spark, or on the
-one for pandas, whose frame leads to the rows that DuckDB holds.
+An `UnexpectedRowsExpectation` runs its query twice, or three times if it fails. Here all expectations on one relation
+share a metric, which Great Expectations computes once: on its engine for Spark, or on the one for pandas, whose frame
+refers to the rows in DuckDB.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Found = tuple[int, list[Named]]
 
 
 class LedgerMetric(TableMetricProvider):
-    """What is asked of the rows of a ledger, the same on either engine; without a name it is not registered."""
+    """A metric over the rows of a ledger, the same on either engine; a class without a name is not registered."""
 
     @classmethod
     def found(cls, asked: Named, rows: Rows) -> Any:
@@ -58,14 +58,14 @@ class LedgerMetric(TableMetricProvider):
 
 
 class FailingRows(LedgerMetric):
-    """For each invariant of a relation how many rows fail, and the first of them."""
+    """The number of failing rows and the first of them, for each invariant of a relation."""
 
     metric_name = "windrow.failing_rows"
     value_keys = ("relation",)
 
     @classmethod
     def found(cls, asked: Named, rows: Rows) -> dict[str, Found]:
-        """Count all invariants of the relation in one pass, and look for rows only of those that fail."""
+        """Count failures of all invariants of the relation in one pass, then fetch rows only for those that fail."""
         invariants = [one for one in INVARIANTS.values() if one.relation.name == asked["relation"]]
         (statement,) = counting(invariants, rows.views)
         (counts,) = rows.ask(statement).to_pylist()
@@ -73,7 +73,7 @@ class FailingRows(LedgerMetric):
 
 
 class SelectedRows(LedgerMetric):
-    """How many rows a query selects, and the first of them."""
+    """The number of rows that a query selects, and the first of them."""
 
     metric_name = "windrow.selected_rows"
     value_keys = ("unexpected_rows_query",)
@@ -86,7 +86,7 @@ class SelectedRows(LedgerMetric):
 
 
 class ExpectNoRow(UnexpectedRowsExpectation):
-    """`unexpected_rows_query`, of at most a few rows, selects none; it is run once, on either engine."""
+    """Expect that `unexpected_rows_query` selects no row; it runs once, on either engine, and may select a few rows."""
 
     metric_dependencies: ClassVar[tuple[str, ...]] = ("windrow.selected_rows",)
 
@@ -97,7 +97,7 @@ class ExpectNoRow(UnexpectedRowsExpectation):
 
 
 class ExpectInvariant(UnexpectedRowsExpectation):
-    """No row of a ledger fails an invariant; `unexpected_rows_query` is the query that finds those that do."""
+    """Expect that no row of a ledger fails an invariant; `unexpected_rows_query` finds the rows that do."""
 
     invariant: str
     relation: str
@@ -111,7 +111,7 @@ class ExpectInvariant(UnexpectedRowsExpectation):
         return _result(metrics["windrow.failing_rows"][self.invariant])
 
 
-OURS = (ExpectInvariant, ExpectNoRow)  # what also runs without Spark
+OURS = (ExpectInvariant, ExpectNoRow)  # these also run without Spark
 
 
 def expectation(invariant: Invariant) -> ExpectInvariant:

@@ -1,4 +1,4 @@
-"""Great Expectations, imported where it is needed: without its usage statistics, its bars and its log."""
+"""Import Great Expectations on first use, without its usage statistics, progress bars and log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def library() -> ModuleType:
     """Return the module `great_expectations`. Raises MissingExtra."""
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
     try:
-        with warnings.catch_warnings():  # it imports a module of Python's that is deprecated
+        with warnings.catch_warnings():  # it imports a deprecated module of the standard library
             warnings.simplefilter("ignore", DeprecationWarning)
             import great_expectations
     except ImportError as error:
@@ -30,7 +30,7 @@ def library() -> ModuleType:
 
 
 def fresh_context() -> Any:
-    """Return a context that lives in memory and shows no bars."""
+    """Return a context in memory without progress bars."""
     context = library().get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False, "metric_calculations": False}
     return context
@@ -38,7 +38,7 @@ def fresh_context() -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep its log silent while the block runs: what fails is raised as an error of ours."""
+    """Silence its log while the block runs; failures are raised as Windrow's errors."""
     log = logging.getLogger("great_expectations")
     level = log.level
     log.setLevel(logging.CRITICAL + 1)

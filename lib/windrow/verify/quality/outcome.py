@@ -1,4 +1,4 @@
-"""What a check found: the outcome of each expectation, with the rows that failed, and what there was to look at."""
+"""The result of a check: the outcome of each expectation, with failing rows, and the number of rows checked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SEVERITIES = ("info", "warning", "critical")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """An expectation of a suite: whether it holds, else how many rows fail, with up to 20 of them."""
+    """An expectation of a suite: whether it holds and, if not, how many rows fail, with up to 20 of them."""
 
     suite: str
     name: str
@@ -36,11 +36,11 @@ class Checked:
 
     @property
     def empty(self) -> tuple[str, ...]:
-        """Return the states without rows: what is expected of them holds because there is nothing to look at."""
+        """Return the states without rows, on which every expectation holds."""
         return tuple(state for state, count in self.rows.items() if not count)
 
     def failures(self, severity: str = "critical") -> tuple[Outcome, ...]:
-        """Return what does not hold, of this severity or a graver one."""
+        """Return the outcomes that do not hold, of this severity or above."""
         least = SEVERITIES.index(severity)
         return tuple(one for one in self.outcomes if not one.holds and SEVERITIES.index(one.severity) >= least)
 
@@ -50,7 +50,7 @@ class Checked:
         return not self.failures()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON knows it."""
+        """Return the result as JSON values."""
         failed = {severity: sum(one.severity == severity for one in self.failures("info")) for severity in SEVERITIES}
         return {"ok": self.ok, "failed": failed, "empty": list(self.empty), **asdict(self)}
 
@@ -64,7 +64,7 @@ def outcome_of(suite: str, result: Any) -> Outcome:
     if raised:
         raise ExpectationBroken(
             f"the expectation {name} of {suite} did not run: {first_line(Exception(raised))}",
-            "An expectation of your own: mend its query. One of Windrow's: is this table a ledger of this version?",
+            "Correct the query of your own expectation; for Windrow's, check that this version wrote the ledger.",
         )
     found = result.result or {}
     failed = found.get("observed_value", found.get("unexpected_count"))
@@ -82,10 +82,9 @@ def outcome_of(suite: str, result: Any) -> Outcome:
 
 
 def _raised(info: dict[str, Any]) -> str:
-    """Return what was raised: one exception for the expectation, or one for each of its metrics."""
-    parts = [info, *(part for part in info.values() if isinstance(part, dict))]
-    said = [part.get("exception_message") for part in parts if part.get("raised_exception")]
-    return str(said[0]) if said else ""
+    """Return the message of the first exception: there is one for the expectation, or one for each of its metrics."""
+    infos = [info, *(one for one in info.values() if isinstance(one, dict))]
+    return next((str(one.get("exception_message")) for one in infos if one.get("raised_exception")), "")
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
@@ -93,7 +92,7 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _value(value: Any) -> Any:
-    """Return a value as JSON knows it; Spark gives times in the zone of this machine, without saying so."""
+    """Return a JSON value; Spark returns times in the machine's time zone, without naming it."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
     return value if isinstance(value, str | int | float | bool | None) else str(value)

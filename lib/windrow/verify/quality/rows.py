@@ -1,4 +1,4 @@
-"""The rows of one version of a ledger as a check asks for them, wherever they are held."""
+"""The protocol through which a check queries the rows of a ledger version, in Spark or DuckDB."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STATES = ("progress", "microbatch", "open", "closed", "rejected")
 
 
 class Rows(Protocol):
-    """One version of a ledger, read once, that answers questions in Spark SQL."""
+    """One version of a ledger, read once, that answers queries in Spark SQL."""
 
     @property
     def views(self) -> Mapping[str, str]:
@@ -21,7 +21,7 @@ class Rows(Protocol):
         """Return the answer to a statement, in which `{batch}` is the ledger."""
 
     def batch(self, context: Any, name: str) -> tuple[Any, Any]:
-        """Return a batch definition of that name in a context of Great Expectations, and the frame that it takes."""
+        """Return a batch definition of that name in a context of Great Expectations, and its frame."""
 
 
 def counted(rows: Rows) -> dict[str, int]:

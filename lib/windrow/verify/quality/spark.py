@@ -23,7 +23,7 @@ OVER = views("{batch}")  # where Great Expectations puts the ledger
 
 @dataclass(frozen=True, slots=True)
 class SparkRows:
-    """The rows of a ledger as a frame of Spark."""
+    """The rows of a ledger as a Spark DataFrame."""
 
     frame: DataFrame
 
@@ -44,7 +44,7 @@ class SparkRows:
 
 @contextmanager
 def spark_rows(spark: SparkSession, ledger: str) -> Iterator[tuple[int, SparkRows]]:
-    """Yield the latest version of a ledger and its rows, which stay those of that version."""
+    """Yield the latest version of a ledger and the rows of that version."""
     version, frame = _pinned(spark, ledger)
     with _held(frame):
         yield version, SparkRows(frame)
@@ -61,13 +61,13 @@ def _pinned(spark: SparkSession, ledger: str) -> tuple[int, DataFrame]:
     except AnalysisException as error:
         raise TableMissing(f"there is no ledger at {ledger}", "Give its path, or its name in a catalog.") from error
     if not set(frame.columns) >= LEDGER_COLUMNS:
-        raise TableRefused(f"{ledger} is a Delta table, but no ledger", "Give the path of a ledger.")
+        raise TableRefused(f"{ledger} is a Delta table, but not a ledger", "Give the path of a ledger.")
     return int(version), frame
 
 
 @contextmanager
 def _held(frame: DataFrame) -> Iterator[None]:
-    """Read the table once for all queries, where Spark can hold it: serverless compute cannot, and reads it again."""
+    """Cache the table for all queries if Spark can; serverless compute cannot, and reads it again."""
     from pyspark.errors import PySparkException
 
     with suppress(PySparkException):

@@ -1,4 +1,4 @@
-"""The suites: closed batches, rejected messages, and the books. Each is validated against the whole ledger's table."""
+"""The suites: closed batches, rejected messages, and the books. Each is validated against the whole ledger."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ WHERE rejected > {share!r} * messages_read
 
 
 def closed_batches(*own: Expectation) -> ExpectationSuite:
-    """Return what holds for batches, closed ones and, by the same rules, open ones; and expectations of your own."""
+    """Return the suite for batches, open and closed, with your `own` expectations added."""
     return _suite("closed_batches", own)
 
 
 def rejected_messages(*own: Expectation, max_rejected: float = MAX_REJECTED) -> ExpectationSuite:
-    """Return what holds for rejected messages; a warning when more than a share of all messages read is among them."""
+    """Return the suite for rejected messages; it warns when more than the share `max_rejected` of all is rejected."""
     library()
     from great_expectations.expectations.metadata_types import FailureSeverity
 
@@ -44,7 +44,7 @@ def rejected_messages(*own: Expectation, max_rejected: float = MAX_REJECTED) -> 
 
 
 def books(*own: Expectation) -> ExpectationSuite:
-    """Return what holds for progress and history, in themselves and against batches and rejected messages."""
+    """Return the suite for progress and history, and how they agree with batches and rejected messages."""
     return _suite("books", own)
 
 

@@ -1,1 +1,1 @@
-"""Ledgers over raw depots: what they have beside messages, the depot formatted anew, and the comparison of both."""
+"""Verify ledgers over raw depots: read what they hold besides messages, format the depot again, and compare."""

@@ -1,4 +1,4 @@
-"""What must hold for a ledger over a raw depot: where its bytes are, what the format refused, what is unfinished."""
+"""Check a ledger over a raw depot: where its bytes are, what the format refused, what is unfinished."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from windrow.verify.columns import MESSAGE, fewer, flags, kept, numbers
 from windrow.verify.depot import Depot
 from windrow.verify.history import versions_read
 from windrow.verify.ids import as_expected, identifier
-from windrow.verify.raw.formatted import Formatted
-from windrow.verify.raw.held import BYTES, HeldRaw, bytes_of
+from windrow.verify.raw.held import BYTES, Formatted, HeldRaw, bytes_of
 from windrow.verify.report import Difference, differing, unequal
 from windrow.verify.snapshot import Snapshot
 
@@ -23,7 +22,7 @@ PROCESSED = ("processing_time", "clock_lead_us")
 
 
 def check_raw(snapshot: Snapshot, depot: Depot) -> Iterator[Difference]:
-    """Check what only such a ledger has, in itself and, where its depot can be read, against the depot."""
+    """Check what only such a ledger has and, if its depot can be read, compare it with the depot."""
     raw, version = snapshot.raw, snapshot.version
     if raw is None:
         return
@@ -39,7 +38,7 @@ def check_raw(snapshot: Snapshot, depot: Depot) -> Iterator[Difference]:
 
 
 def _balance(raw: HeldRaw, version: int) -> Iterator[Difference]:
-    """Bytes read = in records + rejected + repeated + unfinished; those rejected are there."""
+    """Check that bytes read = in records + rejected + repeated + unfinished, and that rejections hold the rejected."""
     read, framed, rejected, repeated = (int(pc.sum(raw.byte_count[name]).as_py() or 0) for name in BYTES)
     found = framed + rejected + repeated + bytes_of(raw.partial)
     yield from unequal("bytes", read, found, "bytes in records, rejected, repeated and unfinished", version)
@@ -47,18 +46,18 @@ def _balance(raw: HeldRaw, version: int) -> Iterator[Difference]:
 
 
 def _rejections(raw: HeldRaw, version: int) -> Iterator[Difference]:
-    """What the format refused has a known reason and says more, and nothing of a message."""
+    """Check that a rejection of the format has a known reason, a detail, and no columns of a message."""
     rows = raw.rejected
     right = flags(pc.is_in(rows["reason"], pa.array(REASONS))) & rows["detail"].is_valid().to_numpy()
     right &= numbers(rows["missed_by_us"]) == 0
     for name in (*MESSAGE, *PROCESSED):
         right &= rows[name].is_null().to_numpy() | (name == "received_at")
-    expected = "a known reason, a detail, and nothing of a message"
+    expected = "a known reason, a detail, and no column of a message"
     yield from differing("rejections of the format", expected, _shown(kept(rows, ~right)), "rejections", version)
 
 
 def _ids(raw: HeldRaw, snapshot: Snapshot) -> Iterator[Difference]:
-    """The id of a record is its place; that of a chunk names a version and which of several it is besides."""
+    """Check ids: a record's is its place; a chunk's has its version and its number among equal chunks."""
     rows = raw.rejected
     record = identifier("record", *(rows[name] for name in ("raw_source", "chunk", "offset")))
     parts = pc.extract_regex(rows["id"], r"(?s)^chunk/(?P<version>\d{1,18})/.*/(?P<ordinal>\d{1,18})/[^/]*$")
@@ -73,7 +72,7 @@ def _ids(raw: HeldRaw, snapshot: Snapshot) -> Iterator[Difference]:
 
 
 def _bytes(snapshot: Snapshot, raw: HeldRaw, formatted: Formatted) -> Iterator[Difference]:
-    """Each microbatch read as many bytes as its versions have in the depot, unless a codec decodes them."""
+    """Check that each microbatch read as many bytes as its versions have in the depot, unless a codec decodes them."""
     read = versions_read(snapshot).select(["version", "microbatch"]).join(formatted.byte_count, "version")
     there = read.group_by("microbatch", use_threads=False).aggregate(
         [("bytes", "sum"), ("bytes", "count"), ([], "count_all")]
@@ -88,7 +87,7 @@ def _bytes(snapshot: Snapshot, raw: HeldRaw, formatted: Formatted) -> Iterator[D
 
 
 def _refused(snapshot: Snapshot, raw: HeldRaw, formatted: Formatted) -> Iterator[Difference]:
-    """What the format refuses is rejected for that reason, whole, by the microbatch that read it; nothing else is."""
+    """Check that exactly what the format refuses is rejected, complete and by the microbatch that read it."""
     there = formatted.rejected
     there = there.filter(pc.less_equal(there["version"], snapshot.progress.depot_version))
     there = there.join(versions_read(snapshot).select(["version", "microbatch"]), "version")
@@ -97,7 +96,7 @@ def _refused(snapshot: Snapshot, raw: HeldRaw, formatted: Formatted) -> Iterator
     expected = "what the format refuses of the depot, each once"
     version = snapshot.version
     yield from differing(
-        "refused by the format", expected, _shown(fewer(there, held)), "not in the ledger like this", version
+        "refused by the format", expected, _shown(fewer(there, held)), "missing or different in the ledger", version
     )
     yield from differing(
         "refused by the format", expected, _shown(fewer(held, there)), "in the ledger, not in the depot", version
@@ -105,16 +104,16 @@ def _refused(snapshot: Snapshot, raw: HeldRaw, formatted: Formatted) -> Iterator
 
 
 def _unfinished(raw: HeldRaw, formatted: Formatted, version: int) -> Iterator[Difference]:
-    """The partial rows hold what is unfinished in the depot."""
+    """Check that the partial rows hold what is unfinished in the depot."""
     expected = "what is unfinished in each raw source"
     for one, other, noun in (
-        (formatted.partial, raw.partial, "partial rows not in the ledger like this"),
+        (formatted.partial, raw.partial, "partial rows missing or different in the ledger"),
         (raw.partial, formatted.partial, "partial rows that the depot does not give"),
     ):
         yield from differing("unfinished", expected, _shown(fewer(one, other)), noun, version)
 
 
 def _shown(rows: pa.Table) -> pa.Table:
-    """Return rows as examples: how many bytes each has instead of the bytes, which may be many."""
+    """Return rows as examples, with the number of bytes in place of the bytes, which may be many."""
     names = [name for name in (*PLACE, "last", "detail", "microbatch") if name in rows.column_names]
     return rows.select(names).append_column("bytes", pc.binary_length(rows["content"]))

@@ -1,7 +1,7 @@
-"""A raw depot formatted anew: all versions at once that were read with one mapping and one format.
+"""Format a raw depot again: all versions at once that were read with one mapping and one format.
 
-The ledger read them microbatch by microbatch, in the order in which chunks arrived. What a raw source holds depends on
-neither, so this is a check of the ledger, although the same code frames and converts.
+The ledger read them microbatch by microbatch, in the order in which chunks arrived. The content of a raw source depends
+on neither, so this checks the ledger, although the same code frames and converts.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from windrow.model import tables
 from windrow.model.chunks import RAW
 from windrow.model.commits import CHANGE, VERSION
 from windrow.model.messages import COLUMNS, conform
+from windrow.reading.arrivals import UNREADABLE
 from windrow.reading.delta import Ledger
 from windrow.verify.columns import TIME, as_messages, plain
-from windrow.verify.depot import UNREADABLE, Depot, feed_of, way_of
+from windrow.verify.depot import Depot, feed_of, way_of
 from windrow.verify.ids import identifier
-from windrow.verify.raw.formatted import Formatted
-from windrow.verify.raw.held import PARTIAL
+from windrow.verify.raw.held import PARTIAL, Formatted
 
 REJECTED = pa.schema(
     [
@@ -44,20 +44,20 @@ BYTES = pa.schema([("version", pa.int64()), ("bytes", pa.int64())])
 
 
 class Way(NamedTuple):
-    """How versions were read: `[depot.columns]` and `[format]` as the history has them, JSON."""
+    """How versions were read: `[depot.columns]` and `[format]` as the history recorded them (JSON)."""
 
     columns: str | None
     format: str | None
 
 
 def read_raw_depot(table: DeltaTable, first: int, last: int, ledger: Ledger) -> Depot:
-    """Read the versions from `first` to `last` as the history of the ledger says they were read.
+    """Read the versions from `first` to `last` in the way that the history of the ledger recorded.
 
-    Where one can no longer be read none is, because what a version holds begins in those before it. Raises
-    ExpressionError for a mapping that cannot be run without Spark.
+    If one version can no longer be read, none is, because a record may begin in an earlier version. Raises
+    ExpressionError for a mapping that needs Spark.
     """
     last = min(last, table.version())
-    unread = Depot.unread(first, last, "cannot be formatted anew, as some can no longer be read")
+    unread = Depot.unread(first, last, "cannot be formatted again, because some can no longer be read")
     try:
         rows = _chunks(table, first, last)
     except UNREADABLE:
@@ -85,9 +85,9 @@ def _chunks(table: DeltaTable, first: int, last: int) -> pa.Table:
 
 
 def _legs(rows: pa.Table, ledger: Ledger) -> Iterator[tuple[Way, list[int]]]:
-    """Yield the versions that have chunks, as far as they follow each other and were read in one way.
+    """Yield runs of consecutive versions with chunks that were read in the same way.
 
-    One that the history does not list, which is a difference, goes with those before it.
+    A version that the history does not list (a difference) joins the run before it.
     """
     history = ledger.rows("microbatch", "versions, columns, format", "kind = 'data'").to_pylist()
     read = {part["version"]: Way(row["columns"], row["format"]) for row in history for part in row["versions"] or []}
@@ -104,11 +104,11 @@ def _format(way: Way) -> Format:
     try:
         return format_of(FormatPart.model_validate(json.loads(way.format or "{}")))
     except ValueError as error:
-        raise SettingsError(f"the history records a [format] that is none: {first_line(error)}") from error
+        raise SettingsError(f"the history records a [format] that is not valid: {first_line(error)}") from error
 
 
 def _after(before: pa.Table, changed: pa.Table) -> pa.Table:
-    """Return the partial rows that a ledger has after a change."""
+    """Return the partial rows of a ledger after a change."""
     kept = before.filter(pc.invert(pc.is_in(before["id"], changed["id"].combine_chunks())))
     return pa.concat_tables([kept, changed.filter(pc.not_equal(changed["state"], tables.GONE))])
 
@@ -126,7 +126,7 @@ def _messages(fields: pa.Table, format_: Format, way: Way) -> pa.Table:
 
 
 def _rejected(rejects: pa.Table) -> pa.Table:
-    """Return what was refused as the ledger has it: a record by its place, a chunk by the version that brought it."""
+    """Return rejections as the ledger has them: the id of a record is its place, that of a chunk has its version."""
     record = identifier("record", *(rejects[name] for name in ("raw_source", "chunk", "offset")))
     parts = ("arrived_in", "raw_source", "chunk", "ordinal", "reason")
     chunk = identifier("chunk", *(rejects[name] for name in parts))

@@ -1,4 +1,4 @@
-"""What only the ledger of a raw depot has: rejections that are no messages, partial rows, and how many bytes."""
+"""Read what only the ledger of a raw depot has: rejections of the format, partial rows, and counts of bytes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,20 @@ BYTES = ("bytes_read", "bytes_framed", "bytes_rejected", "bytes_repeated")
 
 
 @dataclass(frozen=True, slots=True)
+class Formatted:
+    """Rejections of the format, as the ledger has them, with the `version` that decided each, and partial rows.
+
+    `byte_count` has `version, bytes` for each version with chunks; NULL where a codec decodes them.
+    """
+
+    rejected: pa.Table
+    partial: pa.Table
+    byte_count: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
 class HeldRaw:
-    """`rejected` are rejections of the format, `partial` the rows of that state, `bytes` the counts by microbatch."""
+    """The `rejected` of the format, the `partial` rows, and the `byte_count` columns of each microbatch."""
 
     rejected: pa.Table
     partial: pa.Table
@@ -26,7 +38,7 @@ class HeldRaw:
 
 
 def read_raw(ledger: Ledger, rejected: pa.Table) -> HeldRaw:
-    """Return what a ledger over a raw depot has; `rejected` are all of its rejections."""
+    """Return what a ledger over a raw depot has besides messages; `rejected` has all of its rejections."""
     counts = ", ".join(f"COALESCE({name}, 0) AS {name}" for name in BYTES)
     return HeldRaw(
         rejected=rejected.filter(of_format(rejected)),
@@ -36,16 +48,16 @@ def read_raw(ledger: Ledger, rejected: pa.Table) -> HeldRaw:
 
 
 def of_messages(rejected: pa.Table) -> pa.Table:
-    """Return the rejections that are of messages, without the columns that only the others have."""
+    """Return the rejections of messages, without the columns that only rejections of the format have."""
     mine = rejected.filter(pc.invert(of_format(rejected)))
     return mine.drop_columns(RAW_REJECTED)
 
 
 def of_format(rejected: pa.Table) -> pa.ChunkedArray:
-    """Tell which rejections are of the format: they are no messages."""
+    """Tell which rejections are of the format, not of a message."""
     return pc.fill_null(pc.starts_with(rejected["reason"], REFUSED), False)
 
 
 def bytes_of(table: pa.Table) -> int:
-    """Return how many bytes the rows of a table hold."""
+    """Return how many bytes of `content` the rows of a table hold."""
     return int(pc.sum(pc.binary_length(table["content"])).as_py() or 0)
