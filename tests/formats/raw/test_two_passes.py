@@ -16,7 +16,7 @@ from windrow.formats.raw.columns import placed
 from windrow.formats.raw.partial import SCHEMA
 from windrow.formats.raw.passes import Rests, parse_bodies
 from windrow.formats.raw.stage import Staged, stage
-from windrow.formats.raw.two_passes import Plan, parted, summarise
+from windrow.formats.raw.two_passes import Plan, cut_chunks, summarise
 from windrow.model.commits import VERSION
 
 
@@ -38,7 +38,7 @@ def in_two_passes(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
         records.select(range(len(columns))).rename_columns(columns.names).append_column(VERSION, records["version"]),
         bad,
         SCHEMA.empty_table(),
-        Volume(plan.buffer, plan.buffer - refused, refused, 0, 0),
+        Volume(plan.byte_count, plan.byte_count - refused, refused, 0, 0),
     )
     return bodies + plan.finish(rests.contents, partial, format_) + stage(others, partial, format_)
 
@@ -95,7 +95,7 @@ def test_plain_way():
     rows = chunks([data[at : at + 1_000] for at in range(0, len(data), 1_000)])
     plan = Plan.of(summarise(rows, csv()), SCHEMA.empty_table(), csv())
     assert plan.others == frozenset()
-    rests = [rest for part in parted(rows, plan.bodies, csv()) for _, rest in part.rests]
+    rests = [rest for part in cut_chunks(rows, plan.bodies, csv()) for _, rest in part.rests]
     assert sum(map(len, rests)) < 30 * rows.num_rows
 
 

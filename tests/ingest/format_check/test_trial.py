@@ -20,7 +20,8 @@ from windrow.errors import ExpressionError, FileUnreadable, OutputRefused, Setti
 from windrow.formats.raw.partial import SCHEMA
 from windrow.formats.raw.stage import stage
 from windrow.formats.settings import format_of
-from windrow.ingest.format_check import Check, Checked, content, shown, source
+from windrow.ingest.format_check import Check, Checked, shown, source
+from windrow.ingest.format_check import content as content_module
 from windrow.model.chunks import Chunk, rows
 from windrow.settings.settings import Settings
 
@@ -67,7 +68,7 @@ def test_as_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: byte
     bad = staged.rejects.sort_by("offset").to_pylist()
     with monkeypatch.context() as patched:
         patched.setattr(source, "PIECE_BYTES", size)
-        patched.setattr(content, "PIECE_BYTES", size)
+        patched.setattr(content_module, "PIECE_BYTES", size)
         checked = check(file, rejects=output, max_record_bytes=30)
     assert checked.sample == staged.fields.select(list(FIELDS)).to_pylist()
     assert [(one.offset, one.reason) for one in checked.rejects] == [(one["offset"], one["reason"]) for one in bad]

@@ -62,7 +62,7 @@ class RawExecutorsSlice:
         """Go through the chunks twice, and again where records of sources that looked plain turn out too long."""
         summaries = _arrow(_mapped(self.rows, _summarising(self.format), SUMMARIES)).cast(SUMMARIES)
         columns, without = self.conversion.columns, frozenset[str]()
-        while (plan := Plan.of(summaries, partial, self.format, without)).courses:
+        while (plan := Plan.of(summaries, partial, self.format, without)).sources:
             parsing = _parsing(plan.bodies, self.format, columns)
             parsed = self.kept.keep(_mapped(self.rows, parsing, parsed_schema(columns)))
             rests = Rests.of(_arrow(parsed.where("rest IS NOT NULL").select("rest.*")))
