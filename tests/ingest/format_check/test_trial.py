@@ -86,7 +86,7 @@ def test_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     A file that is five times as large takes no more memory.
     """
     monkeypatch.setattr(source, "PIECE_BYTES", 16_384)
-    monkeypatch.setattr(content, "PIECE_BYTES", 16_384)
+    monkeypatch.setattr(content_module, "PIECE_BYTES", 16_384)
 
     def most(lines: int) -> int:
         file = written(tmp_path / "file", HEADER + b"pump-1,12345678\npump-2,bad\n" * lines)
@@ -179,7 +179,7 @@ class TestRejects:
         Records under two headers are refused in one file, and nothing of it stays.
         """
         files = [written(tmp_path / "1", HEADER + b"x\n"), written(tmp_path / "2", b"value,name\nx\n")]
-        with pytest.raises(OutputRefused, match="another header"):
+        with pytest.raises(OutputRefused, match="a different header"):
             check(*files, rejects=tmp_path / "rejects")
         assert not (tmp_path / "rejects").exists()
 
@@ -188,7 +188,7 @@ class TestRejects:
         A file that is there is refused, be it the one that is checked.
         """
         file = written(tmp_path / "file", HEADER + b"x\n")
-        with pytest.raises(OutputRefused, match="there already"):
+        with pytest.raises(OutputRefused, match="exists already"):
             check(file, rejects=file)
         assert file.read_bytes() == HEADER + b"x\n"
 
