@@ -1,7 +1,7 @@
-"""What the notebooks share: parameters, tables as views, and how something is shown, wherever they run.
+"""Helpers for the notebooks: parameters, temporary views, and showing tables and pictures on every platform.
 
-On Databricks parameters are widgets, elsewhere environment variables: `NOTEBOOK_KEY=pump-1`. Databricks and Jupyter
-show tables and pictures in the notebook; in plain Python tables are printed and pictures become files.
+Parameters are widgets on Databricks and environment variables elsewhere: `NOTEBOOK_KEY=pump-1`. Databricks and Jupyter
+show tables and pictures in the notebook; plain Python prints tables and writes pictures to files.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ MOST_MESSAGES, MOST_ROWS = 1_000_000, 20
 
 
 class Notebook:
-    """A notebook that runs. What a platform puts among its names (`globals()`) says which one it is."""
+    """The running notebook; `names` are its `globals()`, which show the platform."""
 
     def __init__(self, names: Mapping[str, Any]) -> None:
         self._names = names
         self.parameters: dict[str, str] = {}
 
     def parameter(self, name: str, default: str = "") -> str:
-        """Return a parameter: a widget's value on Databricks, else an environment variable, else the default."""
+        """Return a parameter: the value of a widget on Databricks, else an environment variable, else the default."""
         widgets = getattr(self._names.get("dbutils"), "widgets", None)
         if widgets is not None:
             widgets.text(name, default)
@@ -46,7 +46,7 @@ class Notebook:
 
     @cached_property
     def settings(self) -> Settings:
-        """The settings: parameters `depot` and `ledger` over those of the file that `config` names."""
+        """The settings of the file `config`, with the parameters `depot` and `ledger` taking precedence."""
         file = self.parameter("config") or None
         known = Settings.load(file)
         given = {name: self.parameter(name, getattr(known, name)) for name in ("depot", "ledger")}
@@ -60,7 +60,7 @@ class Notebook:
         return self._names.get("spark") or find_session()
 
     def views(self) -> None:
-        """Make temporary views: `ledger` with all rows, and those of `docs/tables.md`, such as `closed_batches`."""
+        """Create temporary views: `ledger` with all rows, and those of `docs/tables.md`, such as `closed_batches`."""
         ledger = reference(for_spark(self.settings.ledger))
         raw = tables.is_over_raw(self.spark.table(ledger).columns)
         for name, query in {"ledger": f"SELECT * FROM {ledger}", **tables.views(ledger, raw=raw)}.items():  # noqa: S608
@@ -68,7 +68,7 @@ class Notebook:
 
     @property
     def rules(self) -> Rules:
-        """The rules that the ledger has in force."""
+        """The rules that are in force in the ledger."""
         if _is_here(self.settings.ledger):
             from windrow.reading.delta import open_ledger
 
@@ -76,7 +76,7 @@ class Notebook:
         return recorded_rules(self._progress("rules"))
 
     def messages(self, most: int = MOST_MESSAGES) -> pa.Table:
-        """Return the last messages of the depot with the `version` they came in; without Spark where it is a path."""
+        """Return the depot's last messages and the `version` of each; Spark is only used if the depot is no path."""
         if _is_here(self.settings.depot):
             from windrow.reading.recent import recent
 
@@ -84,7 +84,7 @@ class Notebook:
         return self.messages_by_spark(most)
 
     def messages_by_spark(self, most: int = MOST_MESSAGES) -> pa.Table:
-        """Return the same, read by Spark: for tables that only Spark reaches."""
+        """Return the same with Spark, for tables that only Spark can reach."""
         from pyspark.sql import functions as F
 
         from windrow.columnar.arrow import plain
@@ -106,7 +106,7 @@ class Notebook:
         return plain(last.toArrow())
 
     def waiting(self) -> pa.Table:
-        """Return the depot's versions that wait: `version`, `committed_at`, `messages` (NULL: not said), in order."""
+        """Return the unread depot versions in order: `version`, `committed_at`, `messages` (NULL: unknown)."""
         from windrow.columnar.arrow import TIME
         from windrow.engine.spark.log import SparkLog
 
@@ -121,11 +121,11 @@ class Notebook:
         return pa.table(columns)
 
     def show(self, thing: Any, name: str = "picture") -> None:
-        """Show a picture, a frame, an Arrow table or a text; `name` is for the file of a picture."""
+        """Show a picture, a DataFrame, an Arrow table or a text; `name` is the file name of a picture."""
         if hasattr(thing, "to_dict") and hasattr(thing, "save"):
             self._show_picture(thing, name)
         elif isinstance(thing, str):
-            print(thing)  # noqa: T201 - a notebook shows what it is told
+            print(thing)  # noqa: T201 - a notebook prints
         else:
             self._show_table(thing)
 
@@ -141,7 +141,7 @@ class Notebook:
         plot.save(chart, file)
         if "displayHTML" in self._names:
             self._names["displayHTML"](file.read_text(encoding="utf-8"))
-        elif hasattr(builtins, "display"):  # what Jupyter puts there
+        elif hasattr(builtins, "display"):  # Jupyter adds it
             builtins.display(chart)
         else:
             print(f"{name}: {file}")  # noqa: T201 - the same
@@ -177,6 +177,6 @@ def _cell(value: Any) -> str:
 
 
 def _is_here(location: str) -> bool:
-    """Tell whether a table is a path on this file system, which needs no Spark."""
+    """Tell whether a table is a path on this file system, which can be read without Spark."""
     path = local_path(location)
     return path is not None and path.exists()

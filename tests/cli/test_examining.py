@@ -38,7 +38,7 @@ class TestDoctor:
         said = filled("doctor")
         assert said.status == 1
         assert "the books do not balance" in said.out
-        assert "`windrow verify` names the messages." in said.out
+        assert "Run `windrow verify` to find the messages." in said.out
         assert "1 error" in said.out
 
     def test_without_settings(self, windrow: Command, tmp_path: Path) -> None:

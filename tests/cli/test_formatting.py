@@ -96,13 +96,13 @@ class TestCheck:
     @pytest.mark.parametrize(
         ("settings", "says"),
         [
-            (SETTINGS.replace("int64", "integer"), "windrow.toml, line 12: [format] field 'value': there is no type"),
+            (SETTINGS.replace("int64", "integer"), "windrow.toml, line 12: [format] field 'value': unknown type"),
             (SETTINGS.replace("int64", 'integer" # "'), "Did you mean 'int32'?"),
             (SETTINGS.replace("csv", "tsv"), "windrow.toml, line 8: format.type = 'tsv'"),
             (SETTINGS.replace('type = "csv"', "delimeter = ';'"), "windrow.toml, line 8: unknown setting"),
             (SETTINGS.replace('"csv"', '"csv"\nquote = ","'), "windrow.toml, line"),
             (SETTINGS.replace('"name"', '"nmae"'), "[depot.columns] key"),
-            ("", "[format] says no type"),
+            ("", "[format] has no type"),
         ],
         ids=["type", "nearest", "format", "unknown", "delimiters", "mapping", "none"],
     )

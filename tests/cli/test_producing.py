@@ -29,7 +29,7 @@ class TestProduce:
         assert "3 of them are no messages and will be rejected." in said.out
         told = [json.loads(line) for line in said.err.splitlines()]
         assert [(line["event"], line["line"]) for line in told] == [("no message", line) for line in (2, 4, 5)]
-        assert told[2]["reason"] == "no column takes its field 'colour'"
+        assert told[2]["reason"] == "no column is mapped to its field 'colour'"
         document = windrow("run", "--once", "--json").json()
         assert (document["accepted"], document["rejected"], document["opened"]) == (3, 3, 2)
         rejected = windrow("show", "--rejected", "--json").json()
@@ -53,7 +53,7 @@ class TestProduce:
         }  # fmt: skip
         assert document["depot_version"] == DeltaTable(tmp_path / "data/depot").version()
         [fault] = document["faults"]
-        assert (fault["line"], fault["reason"][:13]) == (2, "it is no JSON")
+        assert (fault["line"], fault["reason"][:14]) == (2, "it is not JSON")
         said = windrow("produce", lines(tmp_path / "lines", FIRST, "x", FIRST), "--id", "p", "--json")
         document = said.json()
         assert (document["messages"], document["skipped"], document["sequence"]) == (1, 2, 3)
@@ -70,7 +70,7 @@ class TestProduce:
         file = lines(tmp_path / "lines", FIRST, FIRST, {"key": "a"}, FIRST, "")
         said = windrow("produce", file, "--id", "p", "--strict")
         assert said.status == 2
-        assert "WINDROW-MESSAGE: line 3 is no message: type is missing" in said.err
+        assert "WINDROW-MESSAGE: line 3 is not a message: type is missing" in said.err
         assert "Lines up to 2 are in the depot" in said.err
         assert DeltaTable(tmp_path / "data/depot").count() == 2
         lines(tmp_path / "lines", FIRST, FIRST, FIRST, FIRST)
@@ -156,7 +156,7 @@ class TestProduce:
         assert (said.status, said.out) == (3, "")
         assert "WINDROW-DELIVERY-TIMEOUT" in said.err
         assert "no space left on device" in said.err
-        assert "Lines up to 2 are in the depot: the same command goes on behind them." in said.err
+        assert "Lines up to 2 are in the depot: the same command resumes after them." in said.err
         monkeypatch.undo()
         monkeypatch.chdir(tmp_path)
         assert windrow("produce", "lines", "--id", "p", "--json").json()["messages"] == 1

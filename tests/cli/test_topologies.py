@@ -55,10 +55,10 @@ class TestRun:
     @pytest.mark.parametrize(
         ("named", "said"),
         [
-            ("seen", "names no topology"),
+            ("seen", "is not module:name"),
             ("nothere:topology", "cannot be imported"),
-            ("seen:nothing", "nothing of that name"),
-            ("seen:something", "there is a int"),
+            ("seen:nothing", "does not exist"),
+            ("seen:something", "is a int, not a Topology"),
         ],
     )
     def test_refused(self, counting: Command, named: str, said: str) -> None:

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from windrow.errors import SettingsError
 from windrow.formats.automaton import NONE, Automaton, scan
-from windrow.formats.grammar import delimited, lines, objects
+from windrow.formats.grammar import delimited, objects
 
 AUTOMATA = {
     "csv": delimited(b"\n", b",", b'"'),
     "csv with backslashes": delimited(b"\n", b",", b'"', b"\\"),
     "long delimiters": delimited(b"\r\n", b"--", b'"'),
     "delimiters of one kind": delimited(b"aab", b"aac"),
-    "lines": lines(),
+    "lines": delimited(b"\n"),
     "json": objects(4),
 }
 BYTES = st.lists(st.sampled_from(b'a"",\n\r\\-b{}[]c'), max_size=120).map(bytes)

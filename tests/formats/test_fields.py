@@ -50,31 +50,31 @@ def test_order():
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("int46", "there is no type 'int46'", "Did you mean 'int64'?"),
-        ("Int64", "there is no type 'Int64'", "Did you mean 'int64'?"),
-        ("double", "there is no type 'double'", "Did you mean 'float64'?"),
-        ("BIGINT", "there is no type 'BIGINT'", "Did you mean 'int64'?"),
-        ("varchar(20)", "there is no type 'varchar(20)'", "Did you mean 'string'?"),
-        ("timestamp", "there is no type 'timestamp'", "Did you mean 'timestamp[us]'?"),
-        ("timestamp[min]", "there is no type 'timestamp[min]'", "Did you mean 'timestamp[us]'?"),
-        ("decimal(10)", "there is no type 'decimal(10)'", "Did you mean 'decimal(p, s)'?"),
-        ("decimal(39, 0)", "there is no decimal(39, 0)", "A decimal has 1 to 38 digits"),
-        ("decimal(2, 3)", "there is no decimal(2, 3)", "A decimal has 1 to 38 digits"),
-        ("decimal(0, 0)", "there is no decimal(0, 0)", "A decimal has 1 to 38 digits"),
-        ("string(0)", "'string(0)' has no bytes", "at least one"),
-        ("", "there is no type ''", "There are int8, "),
-        ("list<int46>", "there is no type 'int46'", "Did you mean 'int64'?"),
-        ("list<string(3)>", "stands in another type", "nothing has a fixed size"),
-        ("list<date %Y>", "stands in another type", "nothing has a fixed size"),
+        ("int46", "unknown type 'int46'", "Did you mean 'int64'?"),
+        ("Int64", "unknown type 'Int64'", "Did you mean 'int64'?"),
+        ("double", "unknown type 'double'", "Did you mean 'float64'?"),
+        ("BIGINT", "unknown type 'BIGINT'", "Did you mean 'int64'?"),
+        ("varchar(20)", "unknown type 'varchar(20)'", "Did you mean 'string'?"),
+        ("timestamp", "unknown type 'timestamp'", "Did you mean 'timestamp[us]'?"),
+        ("timestamp[min]", "unknown type 'timestamp[min]'", "Did you mean 'timestamp[us]'?"),
+        ("decimal(10)", "unknown type 'decimal(10)'", "Did you mean 'decimal(p, s)'?"),
+        ("decimal(39, 0)", "decimal(39, 0) is impossible", "Use 1 to 38 digits"),
+        ("decimal(2, 3)", "decimal(2, 3) is impossible", "Use 1 to 38 digits"),
+        ("decimal(0, 0)", "decimal(0, 0) is impossible", "Use 1 to 38 digits"),
+        ("string(0)", "'string(0)' has no bytes", "at least 1"),
+        ("", "unknown type ''", "Known types: int8, "),
+        ("list<int46>", "unknown type 'int46'", "Did you mean 'int64'?"),
+        ("list<string(3)>", "is inside another type", "Leave out sizes and patterns"),
+        ("list<date %Y>", "is inside another type", "Leave out sizes and patterns"),
         ("struct<>", "'' in a struct is no 'name: type'", "Write struct<"),
         ("struct<a>", "'a' in a struct is no 'name: type'", "Write struct<"),
         ("struct<a: int8, A: int8>", "a struct has 'a' twice", "Rename"),
         ("list<" * 40 + "int8" + ">" * 40, "nests too deeply", "at most"),
-        ("date %H", "there is no year: %Y or %y", "Write it as for strptime"),
-        ("date %Y-%m-%d %H", "says more than a date", "Take timestamp[us]"),
-        ("timestamp[us] %Y-%m-%d %Q", "%Q has no meaning", "Write it as for strptime"),
-        ("timestamp[us] %Y-%m-%d %", "% has no meaning", "Write it as for strptime"),
-        ("timestamp[us] %F %d", "the day comes twice", "Write it as for strptime"),
+        ("date %H", "it has no year: %Y or %y", "Write it as for strptime"),
+        ("date %Y-%m-%d %H", "has more than a date", "Use timestamp[us]"),
+        ("timestamp[us] %Y-%m-%d %Q", "%Q is unknown", "Write it as for strptime"),
+        ("timestamp[us] %Y-%m-%d %", "% is unknown", "Write it as for strptime"),
+        ("timestamp[us] %F %d", "the day appears twice", "Write it as for strptime"),
         ("timestamp[us] %F %I", "%I and %p need each other", "Write it as for strptime"),
     ],
 )
@@ -105,7 +105,7 @@ def test_requirements():
     nested, fixed, plain = (parse({"x": text}) for text in ("list<int8>", "string(3)", "string"))
     with pytest.raises(SettingsError, match="csv has no list<int8>"):
         require_flat(plain + nested, "csv")
-    with pytest.raises(SettingsError, match="field 'x': in csv nothing has a fixed size"):
+    with pytest.raises(SettingsError, match="field 'x': csv has no fixed-size fields"):
         require_unsized(plain + fixed, "csv")
     require_flat(plain + fixed, "native")
     require_unsized(plain + nested, "json")

@@ -293,7 +293,7 @@ def test_none():
         (b'{"i":1', "format_syntax", None, "ends within a value, or has half of a surrogate pair"),
         (b'{"i":"a","i":}', "format_syntax", None, "invalid character at byte 13"),
         (b"[1]", "format_syntax", None, "expected `object`, got `array`"),
-        (b'{"o":"\xff"}', "format_encoding", None, "no UTF-8 at byte 6: invalid start byte"),
+        (b'{"o":"\xff"}', "format_encoding", None, "not UTF-8 at byte 6: invalid start byte"),
     ],
     ids=["deep", "range", "long", "comma", "short", "syntax first", "array", "encoding"],
 )

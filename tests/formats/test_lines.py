@@ -68,15 +68,6 @@ def test_oracle(lines):
     assert told(PAIR, [line.encode() for line in lines]) == expected
 
 
-def test_only():
-    """
-    A field that is not asked for is not converted, and cannot be bad.
-    """
-    chosen = Lines(PAIR.fields, PAIR.regex, only=frozenset({"name"}))
-    assert chosen.schema.names == ["name"]
-    assert told(chosen, [b"a=x"]) == [("a",)]
-
-
 def test_nothing():
     """
     No lines are no values and no rejects.
@@ -93,8 +84,8 @@ def test_nothing():
         (r"(?P<name>a)(?P<number>", "regular expression: "),
         (r"(?P<name>a)(?P<number>1)(b)", "unnamed groups"),
         (r"(?P<name>a)(?P<number>1)(?=b)", r"\(\?="),
-        (r"(?P<name>a)(?P<number>1)(?P<other>b)", "'other' is no field"),
-        (r"(?P<name>a)", "'number' is no group"),
+        (r"(?P<name>a)(?P<number>1)(?P<other>b)", "'other' is not a field"),
+        (r"(?P<name>a)", "has no group 'number'"),
         (r"(?P<name>a)(?P<number>1)(?P<number>2)", "two groups 'number'"),
         (r"(?P<name>a))(?:(?P<number>1)", "regular expression: "),
     ],

@@ -94,7 +94,7 @@ def test_cut_short():
     parsed = Native(FIELDS).parse(records([whole, whole, whole[:-1]]))
     assert parsed.record.tolist() == [0, 1]
     assert parsed.rejects.to_pylist() == [
-        {"record": 2, "reason": "format_syntax", "column": None, "detail": "37 bytes where a record has 38"}
+        {"record": 2, "reason": "format_syntax", "column": None, "detail": "37 bytes instead of 38"}
     ]
 
 
@@ -106,10 +106,10 @@ def test_details():
     those = [b"\x02ab\0\0\0\0", b"\x01a\xff\0\0\0\0", b"\x01\xc3\xa9\xff\xff\xff\x7f", b"\x03\xff\xff\0\0\0\0"]
     parsed = Native(fields).parse(records(those))
     assert parsed.rejects["detail"].to_pylist() == [
-        "2 where a truth is 0 or 1",
-        "no UTF-8 at byte 1: invalid start byte",
-        "2147483647 as `date32[day]` is in no year from 1 to 9999",
-        "3 where a truth is 0 or 1",
+        "2 is no bool, which is 0 or 1",
+        "not UTF-8 at byte 1: invalid start byte",
+        "2147483647 as `date32[day]` is outside the years 1 to 9999",
+        "3 is no bool, which is 0 or 1",
     ]
 
 

@@ -189,9 +189,9 @@ def test_neighbours(bodies):
         (b"\xc1", "format_syntax", None, "invalid opcode '\\xc1' at byte 0"),
         (b"\x80x", "format_syntax", None, "trailing characters at byte 1"),
         (b"\x91\x01", "format_syntax", None, "expected `object`, got `array`"),
-        (b"\x91" * 5000, "format_syntax", None, "nests too deep"),
+        (b"\x91" * 5000, "format_syntax", None, "nests too deeply"),
         (b"\x82\xa1i\xa1x\xa1z\xc1", "format_syntax", None, "invalid opcode '\\xc1' at byte 7"),
-        (b"\x81\xa1s\xa1\xff", "format_encoding", None, "no UTF-8 in a text: invalid start byte"),
+        (b"\x81\xa1s\xa1\xff", "format_encoding", None, "a text is not UTF-8: invalid start byte"),
         (b"\x81\xa1i\xcc\xff", "format_cast", "i", "$.i: expected `int` <= 127: 255"),
         (b"\x81\xa1s\xc4\x01x", "format_cast", "s", "$.s: expected `str | null`, got `bytes`: \"b'x'\""),
     ],
@@ -215,7 +215,7 @@ def test_binary():
 
 def test_no_raw_text():
     """
-    A field that is raw JSON is refused.
+    A json field is refused.
     """
     with pytest.raises(SettingsError):
         MessagePack([Field("r", pa.string(), "json")])

@@ -191,7 +191,7 @@ class TestRefusals:
         bad.write_text("no parquet")
         with pytest.raises(FileRefused, match="cannot be read as parquet"):
             into(good, bad)
-        with pytest.raises(FileRefused, match="there is no"):
+        with pytest.raises(FileRefused, match="does not exist"):
             into(good, tmp_path / "absent")
         with pytest.raises(ExpressionError):
             into(good, columns={"key": "no_such_column"})

@@ -95,28 +95,28 @@ class TestFaults:
         [
             (b"", "it is empty"),
             (b" \r", "it is empty"),
-            (b"{", "it is no JSON"),
-            (b'{"key": "k"}{"key": "k"}', "it is no JSON: Extra data"),
-            (b"[]", "it is no JSON object"),
-            (b"17", "it is no JSON object"),
-            (b'{"key": "\xff"}', "it is no UTF-8 at byte 10"),
-            (b"[" * 900, "it is no JSON"),
-            (b'{"event_time": NaN}', "NaN is no number"),
+            (b"{", "it is not JSON"),
+            (b'{"key": "k"}{"key": "k"}', "it is not JSON: Extra data"),
+            (b"[]", "it is not a JSON object"),
+            (b"17", "it is not a JSON object"),
+            (b'{"key": "\xff"}', "it is not UTF-8 at byte 10"),
+            (b"[" * 900, "it is not JSON"),
+            (b'{"event_time": NaN}', "NaN is not a number"),
             (b'{"event_time": ' + b"9" * 900 + b"}", "key is missing"),
             ({}, "key is missing"),
             (GOOD | {"type": None}, "type is missing"),
-            (GOOD | {"key": 17}, "key is no text"),
-            (GOOD | {"source": ["s"]}, "source is no text"),
-            (GOOD | {"key": "\ud800"}, "key holds half of a character"),
-            (GOOD | {"payload": {"a": "\ud800"}}, "payload holds half of a character"),
+            (GOOD | {"key": 17}, "key is not text"),
+            (GOOD | {"source": ["s"]}, "source is not text"),
+            (GOOD | {"key": "\ud800"}, "key contains half of a character"),
+            (GOOD | {"payload": {"a": "\ud800"}}, "payload contains half of a character"),
             (GOOD | {"event_time": "2026-01-31T12:00:00"}, "event_time has no time zone"),
-            (GOOD | {"event_time": "yesterday"}, "event_time is no time: 'yesterday'"),
+            (GOOD | {"event_time": "yesterday"}, "event_time is not a time: 'yesterday'"),
             (GOOD | {"event_time": 1.5}, "event_time is neither"),
             (GOOD | {"event_time": True}, "event_time is neither"),
             (GOOD | {"received_at": 2**63}, "received_at is neither"),
-            (GOOD | {"sequence": "1"}, "sequence is no whole number"),
-            (b'{"key": "k", "type": "t", "event_time": 1, "payload": 1e999}', "payload holds a number"),
-            (GOOD | {"colour": "red"}, "no column takes its field 'colour'"),
+            (GOOD | {"sequence": "1"}, "sequence is not a 64-bit integer"),
+            (b'{"key": "k", "type": "t", "event_time": 1, "payload": 1e999}', "payload contains a number"),
+            (GOOD | {"colour": "red"}, "no column is mapped to its field 'colour'"),
             (GOOD | {"payload": "x" * 940}, "it has more than 1,000 bytes"),
         ],
         ids=lambda value: value if isinstance(value, str) else "",
@@ -177,7 +177,7 @@ class TestFields:
         columns = ["key=device", "event_time=ts", "payload=value", "type='it''s'", "source='plant'"]
         [row] = read(line, columns=columns).table.to_pylist()
         assert (row["source"], row["key"], row["type"], row["payload"]) == ("plant", "pump-1", "it's", "21.5")
-        assert read(line | {"key": "k"}, columns=columns).faults == [Fault(1, "no column takes its field 'key'")]
+        assert read(line | {"key": "k"}, columns=columns).faults == [Fault(1, "no column is mapped to its field 'key'")]
         assert read({"ts": 7}, columns=columns).faults == [Fault(1, "device is missing")]
 
     def test_one_field_for_two(self):

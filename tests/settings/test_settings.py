@@ -144,7 +144,7 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("message", "line"),
         [
-            ("field 'b': there is no type 'x'", 5),
+            ("field 'b': unknown type 'x'", 5),
             ("[format] field 'absent': is missing", 3),
             ("a delimiter contains the quote", 2),
             ("the quote is two", 1),

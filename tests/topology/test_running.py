@@ -521,7 +521,7 @@ class TestDeclaredLater:
     [
         ("name", "count BIGINT", "declares no columns"),
         ("name DOUBLE", "count BIGINT", "is of type double"),
-        ("name STRING", "name BIGINT", "is key and value"),
+        ("name STRING", "name BIGINT", "is both key and value"),
         ("name STRING", "a BIGINT, a STRING", "twice"),
         ("name STRING", "token BIGINT", "Windrow's own table"),
         ("name STRING", "", "declares no columns"),
@@ -529,7 +529,7 @@ class TestDeclaredLater:
         ("name STRING", "State BIGINT", "cannot be called 'State'"),
         ("name STRING", "deleted BOOLEAN", "cannot be called 'deleted'"),
         ("Token STRING", "count BIGINT", "'Token' is string here"),
-        ("name STRING", "count MAP<STRING, INT>", "no type of a state"),
+        ("name STRING", "count MAP<STRING, INT>", "not a type of a state"),
     ],
 )
 def test_refused_columns(key: str, value: str, said: str) -> None:

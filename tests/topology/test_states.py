@@ -66,7 +66,7 @@ class TestUpsert:
         [
             (["name", "count"], "counts", r"upsert: the state counted has no value 'counts'\n.*It has count, last\."),
             (["name", "count", "last"], "name", "upsert: the state counted has no value 'name'"),
-            (["name", "count"], "count", r"nothing says what 'last' of the state counted becomes\n.*last=lambda"),
+            (["name", "count"], "count", r"the value 'last' of the state counted is missing\n.*last=lambda"),
         ],
         ids=["unknown", "key", "missing"],
     )
@@ -138,6 +138,6 @@ class TestHarness:
         harness.wait_processed(3)
         assert len(harness.state("there")) == 3
         harness.append([{"type": "go", "payload": "eve"}])
-        with pytest.raises(NotFound, match="4 messages were processed, 5 were waited for"):
+        with pytest.raises(NotFound, match="4 messages were processed instead of 5"):
             harness.wait_processed(5)
         assert len(harness.state("there")) == 2

@@ -1,1 +1,1 @@
-"""Input formats: raw bytes in, however they were cut, and records, values and reasons out."""
+"""Input formats: turn raw bytes, however they were cut into chunks, into records, values and reject reasons."""

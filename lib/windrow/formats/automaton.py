@@ -1,13 +1,13 @@
-"""Finite automata over bytes: what cuts a stream of bytes into records, wherever it was cut into chunks before.
+"""Finite automata that cut a stream of bytes into records, wherever the chunks were cut.
 
-An automaton is built from a step function, `step(state, byte) -> (state, ended)`, by following it from its start state
-to all that can be reached. Bytes that every state treats alike share a class, so its tables are small and stay in the
-cache of the processor.
+An automaton is built from a step function, `step(state, byte) -> (state, ended)`, by following it from the start state
+to every reachable state. Bytes that every state treats alike share a class, so the tables are small and stay in the
+processor's cache.
 
-Automata compose. What a chunk does is told by its *summary*: for every state in which it could begin, in which it
-ends, and where its first and its last record end. Summaries of neighbours give the summary of both, in any grouping; so
-chunks are summarised at the same time, in any order, and a scan over the summaries says in which state each really
-begins. Nothing is guessed and nothing is read again. The idea is that of ParPaRaw (Stehle and Jacobsen, 2020).
+Automata compose. The *summary* of a chunk gives, for every state in which the chunk could begin, the state in which it
+ends and where its first and last records end. Summaries of neighbouring chunks combine in any grouping. So chunks can
+be summarised in parallel and in any order, and a scan over the summaries finds the state in which each chunk really
+begins. Nothing is guessed and nothing is read twice. The idea comes from ParPaRaw (Stehle and Jacobsen, 2020).
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ NONE = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Automaton:
-    """The tables: `classes` of the 256 bytes; for state and class the state that follows, and whether a record ended.
+    """The tables: the class of each of the 256 bytes; the next state by state and class, and whether a record ended.
 
-    State 0 is where a stream begins, and where every record does. In an `open` state no record can end where a source
-    does: a quote or a brace is not closed.
+    Every stream and every record begins in state 0. A source that ends in an `open` state ends within a record: a
+    quote or a brace is not closed.
     """
 
     classes: ByteArray
@@ -47,7 +47,7 @@ class Automaton:
 
     @classmethod
     def of(cls, start: Hashable, step: Step, is_open: Open = lambda state: False) -> Automaton:
-        """Follow a step function from a state. Raises SettingsError for one with too many states."""
+        """Build an automaton from a step function. Raises SettingsError if it has too many states."""
         numbers: dict[Hashable, int] = {start: 0}
         rows: list[list[tuple[int, bool]]] = []
         waiting = [start]
@@ -74,26 +74,26 @@ class Automaton:
 
     @property
     def states(self) -> int:
-        """Return how many states it has."""
+        """Return the number of states."""
         return len(self.following)
 
     def follow(self, buffer: ByteArray, at: int, state: int, begin: int, most: int) -> Followed:
-        """Find where records end, from position `at` on; there it is in `state`, and a record began at `begin`.
+        """Find where records end from position `at` on, in state `state`, within a record that began at `begin`.
 
-        It stops where a record would have more than `most` bytes.
+        Stops where a record would have more than `most` bytes.
         """
-        parts = []
+        ends = []
         room = np.empty(max(16 * BLOCK, (len(buffer) - at) // 16), np.int64)
         steps, marks = self._steps
         while True:
             count, at, state, begin = follow(steps, marks, read_only(buffer), at, state, begin, begin + most, room)
-            parts.append(room[:count].copy())
+            ends.append(room[:count].copy())
             if count + BLOCK <= len(room):
-                return Followed(np.concatenate(parts), int(at), int(state), int(begin))
+                return Followed(np.concatenate(ends), int(at), int(state), int(begin))
 
     @property
     def _steps(self) -> tuple[npt.NDArray[np.uint32], ByteArray]:
-        """Return the table that `kernel.follow` goes by, and which bytes it must look at one by one."""
+        """Return the transition table of `kernel.follow`, and the bytes that it must look at one by one."""
         following = self.following[:, self.classes].astype(np.uint32)
         ended = self.ended[:, self.classes]
         table = np.zeros((self.states, 1 << ROW), np.uint32)
@@ -107,7 +107,7 @@ class Automaton:
 
     @property
     def _quiet(self) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
-        """Tell which bytes form the largest class whose bytes change nothing behind each other, in any state."""
+        """Find the largest class of bytes of which a run does no more than a single one, in any state."""
         again = np.take_along_axis(self.following, self.following.astype(np.int64), 0)
         calm = (again == self.following).all(0) & ~self.ended.any(0)
         size = np.bincount(self.classes, minlength=calm.size) * calm
@@ -115,7 +115,7 @@ class Automaton:
         return quiet, np.flatnonzero(quiet)
 
     def summary(self, buffer: ByteArray) -> Summary:
-        """Return what the bytes do from every state in which they could begin."""
+        """Return what the bytes do from every possible start state."""
         after = np.empty(self.states, np.int64)
         first, last = np.empty_like(after), np.empty_like(after)
         summarise(self.classes, self.following, self.ended, buffer, after, first, last)
@@ -124,7 +124,7 @@ class Automaton:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Followed:
-    """Where records ended, each behind its delimiter; where it stopped, in which state, and where a record began."""
+    """Where records ended (after their delimiters), where following stopped, in which state, and the last begin."""
 
     ends: Positions
     at: int
@@ -134,9 +134,9 @@ class Followed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Summary:
-    """What a run of `length` bytes does: for each state before it the one behind it, and where records end.
+    """What a run of `length` bytes does: for each state before it, the state `after` it and where records end.
 
-    `first` and `last` are the positions behind the first and the last delimiter, -1 where no record ends.
+    `first` and `last` are the positions after the first and the last delimiter, -1 if no record ends.
     """
 
     length: int
@@ -145,7 +145,7 @@ class Summary:
     last: Positions
 
     def then(self, other: Summary) -> Summary:
-        """Return what both do, one behind the other. It is associative."""
+        """Return the summary of this run followed by another one. The operation is associative."""
         first, last = (
             np.where(found == NONE, NONE, found + self.length)
             for found in (other.first[self.after], other.last[self.after])
@@ -159,7 +159,7 @@ class Summary:
 
 
 def scan(summaries: Sequence[Summary], state: int = 0) -> list[int]:
-    """Return in which state each of some neighbours begins, and behind them the state in which the last one ends."""
+    """Return the state in which each of some neighbouring runs begins, and finally the one in which the last ends."""
     states = [state]
     for summary in summaries:
         states.append(int(summary.after[states[-1]]))

@@ -1,7 +1,7 @@
-"""Cells: where in delimited records the columns are, found in one pass and without a copy.
+"""Find the columns of delimited records, in one pass and without copying.
 
-What framing says of quotes holds here: one opens only at the begin of a column, and what follows a closing one up to
-the next delimiter belongs to the column. A column with a quote that never closes makes its record OPEN.
+Quotes follow the rules of framing: a quote opens only at the start of a column, and whatever follows the closing quote
+up to the next delimiter belongs to the column. A quote that never closes makes its record OPEN.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RETURN = ord("\r")
 
 
 class Marks(NamedTuple):
-    """What delimits columns: bytes, a quote and an escape (or -1), and whether a return may end a record."""
+    """What delimits columns: the delimiter, a quote and an escape (or -1), and whether a trailing return is dropped."""
 
     field: ByteArray
     quote: int
@@ -35,18 +35,18 @@ class Marks(NamedTuple):
 
     @classmethod
     def of(cls, record: bytes, field: bytes, quote: bytes, escape: bytes) -> Marks:
-        """Return the marks of a format, where a carriage return before a newline belongs to it."""
+        """Return the marks of a format. If records end with a newline, a carriage return before it belongs to it."""
         once = escape if escape != quote else b""  # to escape a quote with a quote is to double it
-        buffer = read_only(np.frombuffer(field, np.uint8))
-        return cls(buffer, quote[0] if quote else -1, once[0] if quote and once else -1, record == NEWLINE)
+        delimiter = read_only(np.frombuffer(field, np.uint8))
+        return cls(delimiter, quote[0] if quote else -1, once[0] if quote and once else -1, record == NEWLINE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """Of each record the `count` of columns, OPEN or EMPTY; of chosen columns, one a row, where in whole ones it is.
+    """The `count` of columns of each record (or OPEN, EMPTY), and where the cells of whole records are, column by row.
 
-    Whole are the records with as many columns as they should have. A PLAIN cell stands as it is and a QUOTED one within
-    its quotes. Of a MIXED one the quotes and escapes are still among its bytes.
+    A record is whole if it has the expected number of columns. The bytes of a PLAIN cell are its text; those of a
+    QUOTED cell are too, without the surrounding quotes. The bytes of a MIXED cell still contain quotes and escapes.
     """
 
     buffer: ByteArray
@@ -58,7 +58,7 @@ class Cells:
 
     @classmethod
     def of(cls, records: Records, marks: Marks, chosen: Ints) -> Cells:
-        """Cut records that should have as many columns as `chosen`: column `i` goes to row `chosen[i]`, if not -1."""
+        """Cut records that should have `len(chosen)` columns: column `i` goes to row `chosen[i]`, unless that is -1."""
         rows = int(chosen.max(initial=-1)) + 1
         begin, end = np.empty((2, rows, records.count), np.int64)
         kind, count = np.empty(begin.shape, np.uint8), np.empty(records.count, np.int64)
@@ -67,16 +67,16 @@ class Cells:
         return cls(buffer, marks, count, begin[:, :whole], end[:, :whole], kind[:, :whole])
 
     def texts(self, row: int, nulls: tuple[bytes, ...]) -> Texts:
-        """Return a column of the whole records, NULL where it is one of `nulls` and not in quotes."""
+        """Return one column of the whole records: NULL if the text is one of `nulls` and not in quotes."""
         begin, end, kind = self.begin[row], self.end[row], self.kind[row]
         valid = np.empty(begin.size, np.bool_)
-        mixed = _there(begin, end, kind, b"" in nulls, valid)
+        mixed = _mark_valid(begin, end, kind, b"" in nulls, valid)
         for word in filter(None, nulls):
-            _untell(self.buffer, begin, end, kind, np.frombuffer(word, np.uint8), valid)
+            _mark_nulls(self.buffer, begin, end, kind, np.frombuffer(word, np.uint8), valid)
         if not mixed:
             return Texts(self.buffer, begin, end, valid)
         plain = np.empty(int((end - begin).sum()), np.uint8)
-        bounds = _plainly(self.buffer, begin, end, kind, self.marks.quote, self.marks.escape, plain)
+        bounds = _unquote(self.buffer, begin, end, kind, self.marks.quote, self.marks.escape, plain)
         return Texts(read_only(plain), bounds[:-1], bounds[1:], valid)
 
 
@@ -95,7 +95,7 @@ def _cut(
     end: Ints,
     kind: Kinds,
 ) -> int:
-    # Places are unsigned because numba looks at the sign of every other index, which takes as long as all of this.
+    # Positions are unsigned because numba checks the sign of every signed index, which takes as long as all of this.
     one, two, width = np.uint64(1), np.uint64(2), np.uint64(len(field))
     mark, columns, whole = field[0], len(chosen), 0
     closing = np.uint8(max(quote, 0))
@@ -157,7 +157,7 @@ def _cut(
 def _next_mark(
     buffer: ByteArray, at: np.uint64, stop: np.uint64, mark: np.uint8, base: np.uint64, marks: np.uint64
 ) -> tuple[np.uint64, np.uint64, np.uint64]:
-    """Return where the next mark is, as `_next` does, and what of a block is known for the one after that."""
+    """Return where the next mark is, as `_next` does, and the marks of the current block for the search after it."""
     ahead = at - base
     bits = marks >> ahead if ahead < np.uint64(BLOCK) else np.uint64(0)
     if bits == np.uint64(0) and at + np.uint64(BLOCK) <= np.uint64(len(buffer)):
@@ -171,7 +171,7 @@ def _next_mark(
 
 @inlined
 def _next(buffer: ByteArray, at: np.uint64, stop: np.uint64, one: np.uint8, other: np.uint8) -> np.uint64:
-    """Return where the next of two bytes is, `stop` where there is none before that."""
+    """Return where the next of two bytes is, or `stop` if there is none before it."""
     while at < stop:
         if at + np.uint64(BLOCK) <= np.uint64(len(buffer)):
             bits = same(buffer, at, one) | same(buffer, at, other)
@@ -186,8 +186,8 @@ def _next(buffer: ByteArray, at: np.uint64, stop: np.uint64, one: np.uint8, othe
 
 
 @compiled
-def _there(begin: Ints, end: Ints, kind: Kinds, null: bool, valid: Flags) -> bool:
-    """Tell which cells are there: all, or with `null` those that are not empty; return whether any is MIXED."""
+def _mark_valid(begin: Ints, end: Ints, kind: Kinds, null: bool, valid: Flags) -> bool:
+    """Mark all cells as valid, or with `null` those that are not empty. Return whether any cell is MIXED."""
     highest = PLAIN
     for number in range(len(begin)):
         valid[number] = not null or (kind[number] != PLAIN) | (begin[number] != end[number])
@@ -196,8 +196,8 @@ def _there(begin: Ints, end: Ints, kind: Kinds, null: bool, valid: Flags) -> boo
 
 
 @compiled
-def _untell(buffer: ByteArray, begin: Ints, end: Ints, kind: Kinds, word: ByteArray, valid: Flags) -> None:
-    """Take away cells that are this word and in no quotes."""
+def _mark_nulls(buffer: ByteArray, begin: Ints, end: Ints, kind: Kinds, word: ByteArray, valid: Flags) -> None:
+    """Mark unquoted cells that are this word as NULL."""
     for number in range(len(begin)):
         same = kind[number] == PLAIN and end[number] - begin[number] == len(word)
         for place in range(len(word) if same else 0):
@@ -207,8 +207,8 @@ def _untell(buffer: ByteArray, begin: Ints, end: Ints, kind: Kinds, word: ByteAr
 
 
 @compiled
-def _plainly(buffer: ByteArray, begin: Ints, end: Ints, kind: Kinds, quote: int, escape: int, plain: ByteArray) -> Ints:
-    """Copy cells without the quotes and escapes of MIXED ones; return where each begins and, at last, the last ends."""
+def _unquote(buffer: ByteArray, begin: Ints, end: Ints, kind: Kinds, quote: int, escape: int, plain: ByteArray) -> Ints:
+    """Copy cells, MIXED ones without quotes and escapes. Return where each begins, and finally where the last ends."""
     bounds = np.empty(len(begin) + 1, np.int64)
     to = 0
     for number in range(len(begin)):

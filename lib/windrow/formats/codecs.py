@@ -1,7 +1,7 @@
-"""Codecs: bytes that were compressed, whole frames one behind the other, piece by piece and never more than allowed.
+"""Decompress gzip and zstd in pieces, frame after frame, never producing more than allowed.
 
-A few bytes can stand for terabytes, so the output of a frame has a bound and is made in pieces. Where a frame of gzip
-ends zlib says; one of zstd is followed through its blocks, because Arrow, which decodes it, does not say.
+A few compressed bytes can decode to terabytes, so the output of a frame is bounded and made in pieces. zlib says where
+a gzip frame ends. Arrow does not say so for zstd, so the blocks of a zstd frame are followed here.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ FASTEST = 1
 
 
 class Reader(Protocol):
-    """What bytes are read from."""
+    """A file or another source of bytes."""
 
     def read(self, size: int, /) -> bytes:
-        """Return some bytes, `size` at most, none at the end."""
+        """Return at most `size` bytes, none at the end."""
 
 
 class CodecError(Exception):
-    """Bytes that are not whole frames of the codec, or more than allowed; the message is one line that says why."""
+    """Bytes are not whole frames of the codec, or decode to more than allowed; the message is one line."""
 
 
 def decode(buffer: bytes, codec: Codec, most_bytes: int) -> bytes:
-    """Return what one or more whole frames hold. Raises CodecError, for a frame of more than `most_bytes` too."""
+    """Return the content of one or more whole frames. Raises CodecError, also for a frame above `most_bytes`."""
     return b"".join(stream(io.BytesIO(buffer), codec, most_bytes))
 
 
 def stream(reader: Reader, codec: Codec, most_bytes: int) -> Iterator[bytes]:
-    """Yield what the frames of a file hold, piece by piece. Raises CodecError where it meets what is none.
+    """Yield the content of a file's frames, piece by piece. Raises CodecError for anything that is not a frame.
 
-    What was yielded before may be of a frame that turns out to be bad: only the end of the stream says that it is good.
+    Pieces may belong to a frame that turns out to be bad: the content is good only once the stream has ended.
     """
     source = _Source(reader)
     number = 0
@@ -51,46 +51,46 @@ def stream(reader: Reader, codec: Codec, most_bytes: int) -> Iterator[bytes]:
         for piece in FRAMES[codec](source):
             size += len(piece)
             if size > most_bytes:
-                raise CodecError(f"frame {number} of {codec} holds more than {most_bytes} bytes")
+                raise CodecError(f"{codec} frame {number} decodes to more than {most_bytes} bytes")
             yield piece
         number += 1
 
 
 def decoded(pieces: Iterable[bytes], codec: Codec, most_bytes: int) -> Iterator[bytes]:
-    """Yield what the frames of a file hold that comes in pieces. Raises as `stream`."""
+    """Yield the content of the frames of a file that is given in pieces. Raises as `stream` does."""
     return stream(_Pieces(iter(pieces)), codec, most_bytes)
 
 
 def encode(buffer: bytes, codec: Codec) -> bytes:
-    """Return bytes as one frame."""
+    """Compress bytes into one frame."""
     if codec == "gzip":
         return gzip.compress(buffer, FASTEST, mtime=0)
     return bytes(pa.Codec("zstd", FASTEST).compress(buffer, asbytes=True))
 
 
 class _Source:
-    """Bytes of a reader that can be put back."""
+    """A reader to which bytes can be put back."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._rest = b""
 
     def some(self) -> bytes:
-        """Return what comes next, none at the end."""
+        """Return the next bytes, none at the end."""
         found, self._rest = self._rest or self._reader.read(PIECE_BYTES), b""
         return found
 
     def back(self, buffer: bytes) -> None:
-        """Put back what was too much."""
+        """Put back bytes that were not needed."""
         self._rest = buffer + self._rest
 
     def more(self) -> bool:
-        """Tell whether anything comes."""
+        """Tell whether there are more bytes."""
         self.back(self.some())
         return bool(self._rest)
 
     def exactly(self, count: int) -> bytes:
-        """Return so many bytes. Raises CodecError where there are fewer."""
+        """Return exactly `count` bytes. Raises CodecError if there are fewer."""
         found = self.ahead(count)
         if len(found) < count:
             raise CodecError("the last frame is cut short")
@@ -98,7 +98,7 @@ class _Source:
         return found
 
     def ahead(self, count: int) -> bytes:
-        """Return the next bytes, fewer at the end, and leave them."""
+        """Return the next `count` bytes without taking them, fewer at the end."""
         while len(self._rest) < count and (found := self._reader.read(PIECE_BYTES)):
             self._rest += found
         return self._rest[:count]
@@ -107,11 +107,11 @@ class _Source:
 def _require_frame(source: _Source, codec: Codec, number: int) -> None:
     begin = source.ahead(4)
     if not begin:
-        raise CodecError(f"there is no frame of {codec}")
+        raise CodecError(f"there is no {codec} frame")
     known = begin[:2] == b"\x1f\x8b" if codec == "gzip" else begin == b"\x28\xb5\x2f\xfd" or _is_skippable(begin)
     if not known:
-        where = f"behind frame {number - 1}" if number else "at the begin"
-        raise CodecError(f"{where} there is no frame of {codec} but {begin.hex(' ')}")
+        where = f"after frame {number - 1}" if number else "at the start"
+        raise CodecError(f"expected a {codec} frame {where}, found the bytes {begin.hex(' ')}")
 
 
 def _gzip(source: _Source) -> Iterator[bytes]:
@@ -121,7 +121,7 @@ def _gzip(source: _Source) -> Iterator[bytes]:
         try:
             piece = decoder.decompress(buffer, PIECE_BYTES)
         except zlib.error as error:
-            raise CodecError(f"gzip is damaged: {error}") from error
+            raise CodecError(f"the gzip data is damaged: {error}") from error
         if not (buffer or piece or decoder.eof):
             raise CodecError("the last frame is cut short")
         if piece:
@@ -138,7 +138,7 @@ def _zstd(source: _Source) -> Iterator[bytes]:
             while piece := decoded.read(PIECE_BYTES):
                 yield piece
     except (OSError, pa.ArrowException) as error:
-        raise CodecError(f"zstd is damaged: {str(error).partition(chr(10))[0]}") from error
+        raise CodecError(f"the zstd data is damaged: {str(error).partition(chr(10))[0]}") from error
 
 
 def _is_skippable(begin: bytes) -> bool:
@@ -156,7 +156,7 @@ def _skip(source: _Source) -> None:
 
 
 def _blocks(source: _Source) -> Iterator[bytes]:
-    """Yield the bytes of one frame of zstd and no more (RFC 8878, 3.1.1)."""
+    """Yield exactly the bytes of one zstd frame (RFC 8878, 3.1.1)."""
     begin = source.exactly(5)
     size, single, checked, dictionary = begin[4] >> 6, begin[4] >> 5 & 1, begin[4] >> 2 & 1, begin[4] & 3
     content = single if size == 0 else 1 << size
@@ -165,16 +165,16 @@ def _blocks(source: _Source) -> Iterator[bytes]:
     while not last:
         header = source.exactly(3)
         value = int.from_bytes(header, "little")
-        last, kind, buffer = bool(value & 1), value >> 1 & 3, value >> 3
-        if kind == RESERVED or buffer > MOST_BLOCK_BYTES:
-            raise CodecError("zstd is damaged: there is no such block")
-        yield header + source.exactly(1 if kind == RLE else buffer)
+        last, kind, size = bool(value & 1), value >> 1 & 3, value >> 3
+        if kind == RESERVED or size > MOST_BLOCK_BYTES:
+            raise CodecError("the zstd data is damaged: a block has an impossible type or size")
+        yield header + source.exactly(1 if kind == RLE else size)
     if checked:
         yield source.exactly(4)
 
 
 class _Pieces(io.RawIOBase):
-    """Pieces as a file."""
+    """A file made of pieces."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces

@@ -1,4 +1,4 @@
-"""Columns: the texts of all fields of some records, made values or reasons."""
+"""Convert the texts of all fields of some records to columns of values, and collect the reasons of bad records."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pyarrow as pa
 
 from windrow.formats.conversion import convert
 from windrow.formats.fields import Field
-from windrow.formats.records import Ints, Parsed, alike, joined
+from windrow.formats.records import Ints, Parsed, merged_rejects, uniform_rejects
 from windrow.formats.texts import Texts
 
 
 def parsed(
     fields: Sequence[Field], texts: Iterable[Texts], record: Ints, refused: Iterable[pa.Table], skipped: Ints
 ) -> Parsed:
-    """Convert the texts of fields, one for each number in `record`. A record is refused for its first bad field."""
+    """Convert the texts of fields, one for each number in `record`. The first bad field gives a record's reason."""
     good, values, reasons = np.ones(record.size, np.bool_), [], list(refused)
     for field, column in zip(fields, texts, strict=True):
         converted = convert(column, field)
@@ -24,14 +24,14 @@ def parsed(
         first = good[converted.bad]
         if first.any():
             detail = converted.detail.filter(pa.array(first))
-            reasons.append(alike(record[converted.bad[first]], converted.reason, field.name, detail))
+            reasons.append(uniform_rejects(record[converted.bad[first]], converted.reason, field.name, detail))
         good[converted.bad] = False
     if not good.all():
         kept = pa.array(good)
         values, record = [column.filter(kept) for column in values], record[good]
-    return Parsed(pa.Table.from_arrays(values, schema=schema(fields)), record, joined(reasons), skipped)
+    return Parsed(pa.Table.from_arrays(values, schema=schema(fields)), record, merged_rejects(reasons), skipped)
 
 
 def schema(fields: Iterable[Field]) -> pa.Schema:
-    """Return the fields and their types."""
+    """Return the names and types of fields."""
     return pa.schema([(field.name, field.type) for field in fields])

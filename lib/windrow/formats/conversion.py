@@ -1,19 +1,19 @@
-"""Conversion: texts of one field to values of its type, and which texts are none.
+"""Convert the texts of one field to values of its type, and find the texts that cannot be converted.
 
-A text is judged by itself: what stands beside it, and how many are bad, changes nothing. Nothing is trimmed, guessed or
-rounded away; only a float is the nearest one. What is read as what:
+Each text is judged alone: its neighbours, and how many are bad, change nothing. Nothing is trimmed, guessed or rounded
+away, except that a float becomes the nearest one. What each type accepts:
 
-- whole numbers: `7`, `+7`, `-7`, `007`, `-0`; not ` 7`, `7.0`, `1e3`, `0x1F`, `1_000`, nor one out of range
+- integers: `7`, `+7`, `-7`, `007`, `-0`; not ` 7`, `7.0`, `1e3`, `0x1F`, `1_000`, nor numbers out of range
 - `float32`, `float64`: `1.5`, `.5`, `5.`, `+1e3`, `nan`, `-inf`, `Infinity`, and `1e-999`, which is 0; not `1.8e309`,
   which is out of range, `NA`, `1,5`
-- `decimal(p, s)`: `1.50`, `15e-1`, zeros behind digit `s`; not another digit there, nor too many before the point
+- `decimal(p, s)`: `1.50`, `15e-1`, zeros after digit `s`; not another digit there, nor too many before the point
 - `bool`: `true`, `TRUE`, `False`, `1`, `0`; not `t`, `yes`, `2`
 - `date`: `2024-02-29`; not `2023-02-29`, `2024-2-9`, or one with a time of day
-- `timestamp[...]`: what `times` says; not leap seconds, `24:00`, or digits finer than the unit other than 0
-- `string`: UTF-8; other bytes are `format_encoding`
+- `timestamp[...]`: see `times`; not leap seconds, `24:00`, or digits finer than the unit other than 0
+- `string`: UTF-8; other bytes give `format_encoding`
 - `binary`: any bytes
 
-An empty text is a `string` or `binary`, and else bad; where it means NULL the format says so before.
+An empty text is a valid `string` or `binary` and bad for other types. Formats turn it into NULL before, where it is.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from windrow.formats.texts import ByteArray, Flags, Ints, Texts, are_utf8, bitma
 CAST, ENCODING = "format_cast", "format_encoding"
 LONGEST_QUOTED = 40
 ASCII = 0x7F
-MOST_READ = 4 * LONGEST_QUOTED + 4  # so many bytes can be that many letters, and one more
+MOST_READ = 4 * LONGEST_QUOTED + 4  # the most bytes that LONGEST_QUOTED + 1 letters can have
 EXACT = {pa.float64(): (2**53, 22), pa.float32(): (2**24, 10)}
 
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """Values, NULL where the text was NULL or `bad`; of the bad ones the numbers in rising order, and what is wrong.
+    """Values, NULL where the text was NULL or bad, and the numbers of the `bad` texts in ascending order.
 
-    `reason` is that of all bad ones, `detail` has a text for each of them.
+    All bad texts share the `reason`; `detail` has one explanation for each.
     """
 
     values: pa.Array
@@ -58,16 +58,16 @@ def convert(texts: Texts | pa.Array, field: Field) -> Converted:
     bad = np.flatnonzero(given.valid & ~good)
     reason = ENCODING if pa.types.is_string(field.type) else CAST
     what = "not UTF-8" if reason == ENCODING else f"no {type_text(field)}"
-    return Converted(values, bad, reason, said(given.take(bad), f"is {what}"))
+    return Converted(values, bad, reason, details(given.take(bad), f"is {what}"))
 
 
 def read(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
-    """Return texts as the type of a field, NULL where they are none, and which of them are good; NULL is not."""
+    """Return texts as values of a field's type, NULL where that fails, and which texts are good; NULL is not good."""
     return _strings(texts) if pa.types.is_string(field.type) else _reader(field.type)(texts, field)
 
 
-def said(texts: Texts, what: str) -> pa.Array:
-    """Return for each text what is to be said of it: the text as `quoted` shows it, and `what`."""
+def details(texts: Texts, what: str) -> pa.Array:
+    """Return an explanation for each text: the text as `quoted` shows it, then `what`."""
     if not texts.count:
         return pa.array([], pa.string())
     short = replace(texts, end=np.minimum(texts.end, texts.begin + MOST_READ), valid=np.ones(texts.count, np.bool_))
@@ -83,7 +83,7 @@ def said(texts: Texts, what: str) -> pa.Array:
 
 
 def quoted(text: bytes) -> str:
-    """Return bytes as a short text for people, in quotes."""
+    """Return bytes as a short quoted text for people."""
     shown = text[:MOST_READ].decode(errors="backslashreplace")
     return f"'{shown}'" if len(shown) <= LONGEST_QUOTED else f"'{shown[:LONGEST_QUOTED]}'..."
 
@@ -104,7 +104,7 @@ def _strings(texts: Texts) -> tuple[pa.Array, Flags]:
     if buffer.max(initial=0) <= ASCII:
         return raw.view(pa.string()), texts.valid
     try:
-        return raw.cast(pa.string()), texts.valid  # Arrow is faster than we, and says nothing of which are not
+        return raw.cast(pa.string()), texts.valid  # Arrow is faster, but does not say which texts are bad
     except pa.ArrowInvalid:
         good = are_utf8(*_places(texts))
         return replace(texts, valid=good).array(pa.string()), good
@@ -130,7 +130,7 @@ def _truths(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
 
 
 def _fractions(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
-    """Read floats; of those that are not simple Arrow finds the nearest."""
+    """Read floats; Arrow finds the nearest float for those that are not simple."""
     values = np.empty(texts.count, np.float64)
     code = numerals.fractions(*_places(texts), *EXACT[field.type], values)
     good = code != numerals.BAD

@@ -1,7 +1,7 @@
-"""Framing of records whose length is known: all of one width, or each with its length before it.
+"""Framing of records whose length is known: fixed-width records, and records that follow their length.
 
-Nothing in their bytes says where a record begins but the one before it. So behind a gap no record can be told any
-more: what comes there is cut off in pieces, to the end of its source.
+Only the record before says where a record begins. So no record can be found after a gap: all bytes after it are cut
+off in pieces, to the end of the source.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class FixedFraming:
     max_record_bytes: int
 
     def frame(self, buffer: ByteArray, seen: int, state: int, last: bool) -> Framed:  # noqa: ARG002
-        """Frame bytes; see `Framing`. What is too short at the end of a source is a record, and a bad one."""
+        """Frame bytes; see `Framing`. A rest at the end of a source that is too short becomes a bad record."""
         if state == LOST:
             return _lost(buffer, self.max_record_bytes, last)
         spans = Spans()
@@ -36,23 +36,23 @@ class FixedFraming:
         return spans.framed(whole, 0)
 
     def content(self, buffer: ByteArray, begin: Ints, end: Ints) -> tuple[Ints, Ints]:  # noqa: ARG002
-        """Return all of each record."""
+        """Return each record in full."""
         return begin, end
 
 
 @dataclass(frozen=True, slots=True)
 class LengthFraming:
-    """Records with their length before them.
+    """Records that follow their length.
 
-    One that claims to be longer than is allowed is cut off, as many bytes as it claims. The state counts those that
-    are still to come.
+    A record that claims to be longer than allowed is cut off, as many bytes as it claims. The state counts the bytes
+    that are still to come.
     """
 
     prefix: PrefixFraming
 
     @property
     def max_record_bytes(self) -> int:
-        """Return how many bytes a record may have."""
+        """Return the largest number of bytes in a record."""
         return self.prefix.most_bytes
 
     def frame(self, buffer: ByteArray, seen: int, state: int, last: bool) -> Framed:  # noqa: ARG002
@@ -79,11 +79,11 @@ class LengthFraming:
         return spans.framed(begin, left)
 
     def content(self, buffer: ByteArray, begin: Ints, end: Ints) -> tuple[Ints, Ints]:  # noqa: ARG002
-        """Return what is behind the length of each record."""
+        """Return each record without its length."""
         return begin + self.prefix.width, end
 
     def _pass_over(self, spans: Spans, buffer: ByteArray, begin: int, left: int, last: bool) -> tuple[int, int]:
-        """Cut off so many bytes in pieces of the largest size; return where it goes on, and how many are to come."""
+        """Cut off `left` bytes in pieces of the largest size; return where to go on, and how many are still to come."""
         while left:
             size = min(left, self.max_record_bytes)
             if len(buffer) - begin < size and not last:

@@ -1,8 +1,8 @@
-"""Fields of a record: their names and types, as `[format] fields` gives them.
+"""The names and types of a record's fields, as `[format] fields` gives them.
 
-A type is written as Arrow names it: `int64`, `string`, `decimal(10, 2)`, `timestamp[us]`. Behind `timestamp[...]` and
-`date` may stand, after a blank, the pattern in which the time is written. `string(n)` and `binary(n)` have so many
-bytes. `list<int64>` and `struct<a: int64, b: list<string>>` nest. `json` is the text of a member of JSON.
+Types have their Arrow names: `int64`, `string`, `decimal(10, 2)`, `timestamp[us]`. After `timestamp[...]` or `date` and
+a blank may follow the pattern in which times are written. `string(n)` and `binary(n)` have n bytes. Types can nest:
+`list<int64>`, `struct<a: int64, b: list<string>>`. `json` is the text of a JSON member.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ELSEWHERE = {  # what other systems call them
     "timestamp": "timestamp[us]", "datetime": "timestamp[us]", "numeric": "decimal(p, s)", "decimal": "decimal(p, s)",
     "array": "list<...>", "list": "list<...>", "struct": "struct<name: ...>", "map": "struct<name: ...>",
 }  # fmt: skip
-RAW_JSON = "json"  # the text of a member as it stands there
+RAW_JSON = "json"  # the unchanged text of a member
 MOST_DIGITS = 38
 DEEPEST = 32
 TIMED = re.compile(r"(date|timestamp\[\w+\]) (.+)", re.DOTALL)
@@ -49,9 +49,9 @@ FIXED = re.compile(r"(string|binary)\(\s*(\d{1,9})\s*\)")
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field: its name, its type, and for a time that is written in an own way the pattern (`strptime`).
+    """A field: its name, its type, and for a time that is not written in ISO 8601 its `strptime` pattern.
 
-    One of a fixed size has a `width` in bytes.
+    `width` is the size of a fixed-size field in bytes.
     """
 
     name: str
@@ -61,42 +61,42 @@ class Field:
 
     @property
     def nested(self) -> bool:
-        """Tell whether it has values in values."""
+        """Tell whether it is a list or a struct."""
         return bool(pa.types.is_nested(self.type))
 
 
 def parse(types: Mapping[str, str]) -> tuple[Field, ...]:
-    """Read the types of fields. Raises SettingsError that names the field which has none, and the nearest type."""
+    """Read the types of fields. Raises SettingsError, which names the field and the most similar type."""
     if not types:
-        raise SettingsError("the format has no fields", 'Say which, such as fields = { ts = "timestamp[us]" }.')
+        raise SettingsError("the format has no fields", 'Add them, for example fields = { ts = "timestamp[us]" }.')
     _require_names(types)
     return tuple(_field(name, text.strip()) for name, text in types.items())
 
 
 def require_flat(fields: Iterable[Field], format_: str) -> None:
-    """Raise SettingsError for a field with values in values, of which a format knows nothing."""
+    """Raise SettingsError for a list, a struct or a JSON text in a format that cannot hold one."""
     for field in fields:
         if field.pattern == RAW_JSON:
-            raise SettingsError(f"field {field.name!r}: {format_} has no members of JSON", "Take json, or a string.")
+            raise SettingsError(f"field {field.name!r}: {format_} has no json fields", "Use string instead.")
         if field.nested:
-            raise SettingsError(f"field {field.name!r}: {format_} has no {type_text(field)}", "Take json, or a string.")
+            raise SettingsError(f"field {field.name!r}: {format_} has no {type_text(field)}", "Use string instead.")
 
 
 def require_unsized(fields: Iterable[Field], format_: str) -> None:
-    """Raise SettingsError for a field of fixed size, in a format that writes texts as long as they are."""
+    """Raise SettingsError for a fixed-size field in a format without fixed sizes."""
     for field in fields:
         if field.width is not None:
             without = type_text(field).partition("(")[0]
-            raise SettingsError(f"field {field.name!r}: in {format_} nothing has a fixed size", f"Write {without!r}.")
+            raise SettingsError(f"field {field.name!r}: {format_} has no fixed-size fields", f"Write {without!r}.")
 
 
 def type_text(field: Field) -> str:
-    """Return the type of a field as it is written in the settings, without the pattern."""
+    """Return the type of a field as the settings write it, without the pattern."""
     return _text(field.type) if field.width is None else f"{_text(field.type)}({field.width})"
 
 
 class _Wrong(Exception):
-    """A type is none: what is wrong and a hint; the name of the field is known where this is caught."""
+    """A type is wrong, and why; the catcher adds the name of the field."""
 
     def __init__(self, problem: str, hint: str) -> None:
         super().__init__(problem)
@@ -118,49 +118,49 @@ def _field(name: str, text: str) -> Field:
 
 def _width(text: str, width: int) -> int:
     if not width:
-        raise _Wrong(f"{text!r} has no bytes", "Give it at least one.")
+        raise _Wrong(f"{text!r} has no bytes", "Use a size of at least 1.")
     return width
 
 
 def _type(text: str, depth: int = 0) -> pa.DataType:
     if depth > DEEPEST:
-        raise _Wrong("its type nests too deeply", f"Nest at most {DEEPEST} deep.")
+        raise _Wrong("the type nests too deeply", f"Nest at most {DEEPEST} levels.")
     if text in PLAIN:
         return PLAIN[text]
     if decimal := DECIMAL.fullmatch(text):
         digits, scale = int(decimal[1]), int(decimal[2])
         if not scale <= digits or not 1 <= digits <= MOST_DIGITS:
-            raise _Wrong(f"there is no {text}", f"A decimal has 1 to {MOST_DIGITS} digits, and its scale is no more.")
+            raise _Wrong(f"{text} is impossible", f"Use 1 to {MOST_DIGITS} digits, and a scale that is not above them.")
         return pa.decimal128(digits, scale)
     if text.startswith("list<") and text.endswith(">"):
         return pa.list_(_type(text[5:-1].strip(), depth + 1))
     if text.startswith("struct<") and text.endswith(">"):
-        return pa.struct([_member(part, depth) for part in _parts(text[7:-1])])
+        return pa.struct([_member(member, depth) for member in _members(text[7:-1])])
     if FIXED.fullmatch(text) or TIMED.fullmatch(text):
-        raise _Wrong(f"{text!r} stands in another type", "In lists and structs nothing has a fixed size or a pattern.")
-    raise _Wrong(f"there is no type {text!r}", _nearest(text))
+        raise _Wrong(f"{text!r} is inside another type", "Leave out sizes and patterns inside lists and structs.")
+    raise _Wrong(f"unknown type {text!r}", _nearest(text))
 
 
-def _member(part: str, depth: int) -> tuple[str, pa.DataType]:
-    name, colon, text = part.partition(":")
+def _member(member: str, depth: int) -> tuple[str, pa.DataType]:
+    name, colon, text = member.partition(":")
     if not colon or not name.strip():
-        raise _Wrong(f"{part.strip()!r} in a struct is no 'name: type'", "Write struct<a: int64, b: string>.")
+        raise _Wrong(f"{member.strip()!r} in a struct is no 'name: type'", "Write struct<a: int64, b: string>.")
     return name.strip(), _type(text.strip(), depth + 1)
 
 
-def _parts(text: str) -> list[str]:
-    """Cut at the commas that stand in no brackets."""
-    parts, depth = [""], 0
+def _members(text: str) -> list[str]:
+    """Split at the commas outside brackets."""
+    members, depth = [""], 0
     for letter in text:
         depth += (letter in "<([") - (letter in ">)]")
         if letter == "," and not depth:
-            parts.append("")
+            members.append("")
         else:
-            parts[-1] += letter
-    names = [part.partition(":")[0].strip() for part in parts]
+            members[-1] += letter
+    names = [member.partition(":")[0].strip() for member in members]
     for name in _twice(names):
-        raise _Wrong(f"a struct has {name!r} twice", "Rename one; case does not tell names apart.")
-    return parts
+        raise _Wrong(f"a struct has {name!r} twice", "Rename one; names are not case-sensitive.")
+    return members
 
 
 def _pattern(type_: str, text: str) -> str:
@@ -169,7 +169,7 @@ def _pattern(type_: str, text: str) -> str:
     except ValueError as error:
         raise _Wrong(f"the pattern {text!r}: {error}", "Write it as for strptime, such as %d/%m/%Y %H:%M:%S.") from None
     if type_ == "date" and not pattern.date:
-        raise _Wrong(f"the pattern {text!r} says more than a date", "Take timestamp[us].")
+        raise _Wrong(f"the pattern {text!r} has more than a date", "Use timestamp[us].")
     return text
 
 
@@ -177,16 +177,16 @@ def _nearest(text: str) -> str:
     head = re.split(r"[\s<(\[]", text.strip().lower(), maxsplit=1)[0]
     known = [*PLAIN, *COMPOSED]
     near = [ELSEWHERE[head]] if head in ELSEWHERE else difflib.get_close_matches(text.lower(), known, 1, cutoff=0.5)
-    return f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(known)}."
+    return f"Did you mean {near[0]!r}?" if near else f"Known types: {', '.join(known)}."
 
 
 def _require_names(types: Mapping[str, str]) -> None:
     if not all(types):
-        raise SettingsError("a field has an empty name", "Name it.")
+        raise SettingsError("a field has an empty name", "Give it a name.")
     for name in [name for name in types if name.lower() in FEED_COLUMNS]:
-        raise SettingsError(f"field {name!r}: Delta calls a column of its own so", "Give it another name.")
+        raise SettingsError(f"field {name!r}: Delta reserves this name", "Choose another name.")
     for name in _twice(types):
-        raise SettingsError(f"field {name!r} is there twice", "Rename one; case does not tell names apart.")
+        raise SettingsError(f"field {name!r} appears twice", "Rename one; names are not case-sensitive.")
 
 
 def _twice(names: Iterable[str]) -> list[str]:
@@ -197,7 +197,7 @@ def _text(type_: pa.DataType) -> str:
     if pa.types.is_list(type_):
         return f"list<{_text(type_.value_type)}>"
     if pa.types.is_struct(type_):
-        return f"struct<{', '.join(f'{part.name}: {_text(part.type)}' for part in type_)}>"
+        return f"struct<{', '.join(f'{member.name}: {_text(member.type)}' for member in type_)}>"
     if pa.types.is_decimal(type_):
         return f"decimal({type_.precision}, {type_.scale})"
     return NAMES[type_]

@@ -1,8 +1,7 @@
-"""Flat: where in records of JSON the members are, found in one pass, without an object for any of them.
+"""Read flat JSON records column by column: find their members in one pass, without creating an object for any of them.
 
-That is told of *plain* records alone: objects without values in values, whose texts have no escapes, and in which no
-field comes twice. Whatever else a record is, good or bad, is left to a decoder that knows all of JSON. What is plain is
-well formed, to the letter.
+Only *plain* records are read here: objects without nested values, without escapes in texts, and without a field that
+comes twice. A full JSON decoder judges all other records, good or bad. A plain record is strictly well-formed JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from windrow.formats.fields import RAW_JSON, Field
 from windrow.formats.records import Ints, Records
 from windrow.formats.texts import ByteArray, Flags, Texts
 
-# What a member is, and what fields take. ODD is what has to be looked at by others.
+# The kind of a member, and the kinds that a field takes. The full decoder judges ODD members.
 ODD, NULL, TEXT, WHOLE, FRACTION, POWER, TRUTH, SHORT, RAW = 0, 1, 2, 4, 8, 16, 32, 64, 128
 NUMBER = WHOLE | FRACTION | POWER
 QUOTE, BACKSLASH, COLON, COMMA, OPENED, CLOSED, BLANK, TAB, LINE, RETURN = (ord(letter) for letter in '"\\:,{} \t\n\r')
@@ -32,14 +31,14 @@ ONE, WIDTH = np.uint64(1), np.uint64(BLOCK)
 LITERALS = np.array([list(word.ljust(5)) for word in (b"true", b"false", b"null")], np.uint8)
 LENGTHS = np.array([4, 5, 4], np.uint64)
 MEANINGS = np.array([TRUTH, TRUTH, NULL])
-LONGEST_SHORT = 38  # digits and a point that every decimal can be read from
-REMEMBERED = 64  # names, by their place in a record
+LONGEST_SHORT = 38  # any decimal can be read from so many digits and a point
+REMEMBERED = 64  # names, by their position in a record
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Flat:
-    """The fields of plain records: their names one behind the other, `bounds` between them, what each `takes`."""
+    """The fields of plain records: their names concatenated, the `bounds` between them, and what each field `takes`."""
 
     fields: tuple[Field, ...]
     names: ByteArray
@@ -48,16 +47,16 @@ class Flat:
 
     @classmethod
     def of(cls, fields: Sequence[Field]) -> Flat:
-        """Return what is looked for. A field of a type that no plain record has takes NULL alone."""
+        """Prepare the search for fields. A field whose type no plain record can hold takes only NULL."""
         names = [field.name.encode() for field in fields]
         bounds = np.cumsum([0, *map(len, names)])
         takes = np.array([_takes(field) for field in fields], np.uint8)
         return cls(tuple(fields), read_only(np.frombuffer(b"".join(names), np.uint8)), bounds, takes)
 
     def read(self, records: Records, chosen: Ints) -> tuple[pa.Table, Ints]:
-        """Return the values of records that are plain and good, and which of the `chosen` these are.
+        """Return the values of the plain and good records among `chosen`, and which these are.
 
-        All that is chosen must be UTF-8.
+        The chosen records must be UTF-8.
         """
         begin, end = np.empty((2, len(self.fields), chosen.size), np.int64)
         valid, plain = np.empty(begin.shape, np.bool_), np.empty(chosen.size, np.bool_)
@@ -78,7 +77,7 @@ class Flat:
 
 
 def _takes(field: Field) -> int:
-    """Return what a member may be to become a value of this field."""
+    """Return which kinds of members this field accepts."""
     type_, is_ = field.type, pa.types
     if field.pattern == RAW_JSON:
         return NULL | RAW
@@ -94,10 +93,10 @@ def _takes(field: Field) -> int:
 
 
 def _values(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
-    """Return what texts are, and which of them are good."""
+    """Convert texts; return the values, and which texts are good."""
     if field.pattern == RAW_JSON:
         return texts.array(field.type), texts.valid
-    if pa.types.is_float32(field.type):  # as every decoder does it, which rounds twice
+    if pa.types.is_float32(field.type):  # rounds twice, as every decoder does
         wide, good = read(texts, Field(field.name, pa.float64()))
         good &= ~(np.abs(wide.fill_null(0).to_numpy()) > LARGEST_FLOAT32)
         return pc.if_else(pa.array(good), wide, None).cast(field.type, safe=False), good
@@ -119,10 +118,10 @@ def _members(
     valid: Flags,
     plain: Flags,
 ) -> int:
-    """Find the members of plain records, and say which those are; return how many."""
+    """Find the members of plain records, mark these records, and return how many there are."""
     whole = 0
     seen = np.full(len(takes), -1, np.int64)
-    # Records are alike: the name at a place is mostly that of the record before. Where that was, and whose it is.
+    # Records resemble each other: the name at a position is mostly that of the record before. It is remembered here.
     name_at, name_length = np.zeros(REMEMBERED, np.uint64), np.zeros(REMEMBERED, np.uint64)
     owner = np.full(REMEMBERED, -1, np.int64)
     for record in range(len(first)):
@@ -164,7 +163,7 @@ def _name(
     names: ByteArray,
     bounds: Ints,
 ) -> tuple[np.uint64, np.uint64]:
-    """Return where the name of a member begins, and its length; what is no text has no end before `stop`."""
+    """Return where the name of a member begins, and its length; without a closing quote it reaches to `stop`."""
     if at >= stop or buffer[at] != QUOTE:
         return stop, np.uint64(0)
     at += ONE
@@ -181,7 +180,7 @@ def _name(
 
 @always_inlined
 def _member(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> tuple[int, np.uint64, np.uint64]:
-    """Return what kind of a value stands behind a name, where it begins and ends; ODD where there is no plain one."""
+    """Return the kind of the value after a name, where it begins and where it ends; ODD if it is not plain."""
     at = _behind_blanks(buffer, at, stop)
     if at >= stop or buffer[at] != COLON:
         return ODD, at, at
@@ -205,7 +204,7 @@ def _take(
     end: Ints,
     valid: Flags,
 ) -> bool:
-    """Make a member the value of its field, and tell whether it can be that."""
+    """Make a member the value of its field; return whether the field accepts it."""
     taken = takes[field]
     if seen[field] == record or not (taken & kind or taken & RAW):
         return False
@@ -221,7 +220,7 @@ def _take(
 
 @always_inlined
 def _next(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> tuple[np.uint64, bool, bool]:
-    """Return where it goes on behind a member, whether with another one, and whether the record ends there."""
+    """Return the position after a member, whether another member follows, and whether the record ends there."""
     at = _behind_blanks(buffer, at, stop)
     if at < stop and buffer[at] == COMMA:
         return _behind_blanks(buffer, at + ONE, stop), True, False
@@ -240,7 +239,7 @@ def _behind_blanks(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> np.uint
 
 @inlined
 def _closing(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> np.uint64:
-    """Return where the quote is that ends a text, or `stop` where the text has an escape, or never ends."""
+    """Return where the closing quote of a text is, or `stop` if the text has an escape or never ends."""
     while at < stop:
         if at + WIDTH <= np.uint64(len(buffer)):
             ends = same(buffer, at, np.uint8(QUOTE))
@@ -260,7 +259,7 @@ def _closing(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> np.uint64:
 
 @inlined
 def _field(buffer: ByteArray, at: np.uint64, length: np.uint64, names: ByteArray, bounds: Ints) -> int:
-    """Return which field has this name, -1 where none has."""
+    """Return which field has this name, -1 if none has."""
     for field in range(len(bounds) - 1):
         begin = np.uint64(bounds[field])
         same_name = np.uint64(bounds[field + 1]) - begin == length
@@ -273,7 +272,7 @@ def _field(buffer: ByteArray, at: np.uint64, length: np.uint64, names: ByteArray
 
 @inlined
 def _value(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> tuple[int, np.uint64]:
-    """Return what kind of a value is here, and where it ends; ODD where it is no plain one."""
+    """Return the kind of the value at this position, and where it ends; ODD if it is not plain."""
     if at >= stop:
         return ODD, at
     begin, kind, negative = buffer[at], WHOLE, False
@@ -303,7 +302,7 @@ def _value(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> tuple[int, np.u
         if at == digit:
             return ODD, at
     elif negative and buffer[digit] == ZERO:
-        return ODD, at  # a zero that some decoders take the sign from
+        return ODD, at  # -0, whose sign some decoders drop
     if at < stop and buffer[at] | SMALL == E:
         kind, at = POWER, at + ONE
         if at < stop and (buffer[at] == PLUS or buffer[at] == MINUS):

@@ -1,4 +1,4 @@
-"""A format: how bytes become records, and records values, with its limits."""
+"""A format: how bytes become records and records become values, and the limits on both."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Header = Callable[[bytes], Parser]
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """All that a source needs to be read.
+    """Everything that is needed to read a source.
 
-    With `header` the first record names the columns, and says how the others are parsed; it raises HeaderRefused.
-    `text` says that a byte-order mark may come first. `fingerprint` changes with the settings. `decode` undoes a codec,
-    chunk by chunk.
+    `header` turns the first record, which names the columns, into the parser of the others; it raises HeaderRefused.
+    If `text`, a source may begin with a byte-order mark. `fingerprint` changes with the settings. `decode` decompresses
+    a chunk.
     """
 
     framing: Framing
@@ -33,11 +33,11 @@ class Format:
     executor_chunks: int = 4_096
 
     def parser_of(self, header: bytes | None) -> Parser:
-        """Return the parser of a source with such a header. Raises HeaderRefused."""
+        """Return the parser of a source with this header. Raises HeaderRefused."""
         return self.parser if self.header is None or header is None else self.header(header)
 
     @property
     def delimited(self) -> DelimitedFraming | None:
-        """Return the framing where delimiters may be quoted, so that a bad record may hold good ones."""
+        """Return the framing if delimiters may be quoted, so that a bad record may contain good ones; else None."""
         framing = self.framing
         return framing if isinstance(framing, DelimitedFraming) and bool(framing.automaton.open.any()) else None

@@ -1,12 +1,12 @@
-"""Framing: bytes into records, piece by piece, with what is too long or never ends cut off and the rest kept.
+"""Framing: split bytes into records, piece by piece; cut off records that are too long or never end.
 
-A record that would have more than `max_record_bytes` is no record: a quote was left open, or the delimiter is another
-one. It is cut off behind the first raw delimiter in it, whatever the quotes say, and framing begins anew there, so that
-the good records behind it survive. Where there is no delimiter it is cut off in pieces, until one comes. What is open
-where its source ends is cut off in the same way.
+A record of more than `max_record_bytes` is not a record: a quote was left open, or the delimiter is wrong. It is cut
+off after the first raw delimiter in it, whatever the quotes say, and framing restarts there, so that the good records
+after it survive. Without a delimiter it is cut off in pieces until one comes. A record that is open at the end of its
+source is cut off in the same way.
 
-All of this depends on the bytes alone, from the begin of the source on, not on how they were cut into chunks: what
-was framed already is told by where the unfinished record begins and by the state behind the bytes seen.
+The result depends on nothing but the bytes of the source from its start, not on the chunks. The begin of the
+unfinished record and the state after the bytes seen so far say all that is needed to go on.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from windrow.formats.automaton import Automaton
 from windrow.formats.kernel import without
 from windrow.formats.records import ByteArray, Ints
 
-# What a span is: a record, or cut off because it is too long, open where the source ends, or behind or before bytes
-# that never came.
+# What a span is: a record, or cut off because it is too long, open at the end of the source, or next to bytes that
+# never came.
 RECORD, OVERSIZE, OPEN, GAP = range(4)
-SKIPPING, LOST = -1, -2  # states in which a delimiter is looked for: in a record that is too long, or behind a gap
+SKIPPING, LOST = -1, -2  # states that look for a delimiter: in a record that is too long, or after a gap
 
 
 @dataclass(frozen=True, slots=True)
 class Framed:
-    """Spans of bytes in their order, one behind the other, and what is left: `rest` is where that begins.
+    """Adjacent spans of bytes in order, and where the unfinished `rest` begins.
 
-    `what` says whether a span is a record, or why it was cut off; `known` is how many bytes it took to tell, one more
-    than there are for the end of the source. `state` is that of the framing behind all bytes.
+    `what` says whether a span is a record, or why it was cut off. `known` is how many bytes were needed to decide that,
+    one more than there are if it took the end of the source. `state` is the state of framing after all bytes.
     """
 
     begin: Ints
@@ -45,23 +45,23 @@ class Framed:
 
 
 class Framing(Protocol):
-    """How bytes become records."""
+    """Splits bytes into records."""
 
     def frame(self, buffer: ByteArray, seen: int, state: int, last: bool) -> Framed:
-        """Frame bytes that begin with an unfinished record; of these `seen` were framed before, and left `state`.
+        """Frame bytes that begin with an unfinished record, of which `seen` bytes were framed before and left `state`.
 
-        `last` says that the source ends with them.
+        `last` says that the source ends with these bytes.
         """
 
     def content(self, buffer: ByteArray, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
-        """Return where the content of records begins and ends, without what ends or introduces them."""
+        """Return where the content of records begins and ends, without delimiters and lengths."""
 
 
 @dataclass(frozen=True, slots=True)
 class DelimitedFraming:
-    """Records that an automaton ends; `delimiter` is the raw one, at which framing begins anew.
+    """Records that an automaton finds; framing restarts at a raw `delimiter`.
 
-    With `own` the delimiter belongs to no record; a record of JSON needs none, and keeps all of its bytes.
+    With `own` the delimiter is not part of the content. JSON records need no delimiter and keep all of their bytes.
     """
 
     automaton: Automaton
@@ -97,9 +97,9 @@ class DelimitedFraming:
         return spans.framed(begin, state)
 
     def content(self, buffer: ByteArray, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
-        """Return where the content of records begins and ends: without the delimiter, which may be missing at last.
+        """Return where the content of records begins and ends, without the delimiter, which the last one may lack.
 
-        Lines may end as on Windows: a carriage return before the line feed belongs to it.
+        Lines may end as on Windows: a carriage return before the newline belongs to the delimiter.
         """
         if not self.own:
             return begin, end
@@ -107,7 +107,7 @@ class DelimitedFraming:
         return begin, without(read_only(buffer), begin, end, delimiter, self.delimiter == b"\n")
 
     def _cut(self, spans: Spans, buffer: ByteArray, begin: int, why: int, skipping: int = SKIPPING) -> tuple[int, int]:
-        """Cut off a record behind the first delimiter in it, or at its largest size; return where to go on, and how."""
+        """Cut off a record after its first delimiter, or at the largest size; return where to go on, and the state."""
         behind = self._behind_delimiter(buffer, begin)
         if behind is not None:
             spans.cut_off(begin, behind, why)
@@ -118,7 +118,7 @@ class DelimitedFraming:
         return end, skipping
 
     def _skip(self, spans: Spans, buffer: ByteArray, begin: int, state: int, last: bool) -> tuple[int, int]:
-        """Cut off more up to a delimiter; return where it goes on, and how."""
+        """Cut off bytes up to a delimiter; return where to go on, and the state."""
         why = GAP if state == LOST else OVERSIZE
         while state < 0 and begin < len(buffer):
             behind = self._behind_delimiter(buffer, begin)
@@ -130,18 +130,18 @@ class DelimitedFraming:
         return begin, state
 
     def _behind_delimiter(self, buffer: ByteArray, begin: int) -> int | None:
-        """Return where the first delimiter ends, if it does within the largest size of a record."""
+        """Return where the first delimiter ends, None if none begins within the largest size of a record."""
         at = buffer[begin : begin + self.max_record_bytes].tobytes().find(self.delimiter)
         return None if at < 0 else begin + at + len(self.delimiter)
 
     def _begun(self, buffer: bytes) -> int:
-        """Return how many bytes at the end may be the begin of a delimiter."""
+        """Return how many bytes at the end may be the start of a delimiter."""
         longest = min(len(self.delimiter) - 1, len(buffer) - 1)
         return next((n for n in range(longest, 0, -1) if buffer.endswith(self.delimiter[:n])), 0)
 
 
 class Spans:
-    """Spans as they are found."""
+    """Collects spans as they are found."""
 
     def __init__(self) -> None:
         self.known = 0
@@ -151,7 +151,7 @@ class Spans:
         self._what: list[npt.NDArray[np.int8]] = []
 
     def add(self, ends: Ints, begin: int, what: int = RECORD) -> None:
-        """Add spans, the first of which begins at `begin`."""
+        """Add adjacent spans by their ends; the first one begins at `begin`."""
         if not ends.size:
             return
         self._begin.append(np.concatenate([[begin], ends[:-1]]))
@@ -160,13 +160,13 @@ class Spans:
         self._what.append(np.full(ends.size, what, np.int8))
 
     def cut_off(self, begin: int, end: int, why: int) -> None:
-        """Add what is no record."""
+        """Add one span that is not a record."""
         self.add(np.array([end]), begin, why)
 
     def framed(self, rest: int, state: int) -> Framed:
-        """Return all of them."""
+        """Return all spans."""
         begin, end, known = (
-            np.concatenate([np.empty(0, np.int64), *parts]) for parts in (self._begin, self._end, self._known)
+            np.concatenate([np.empty(0, np.int64), *arrays]) for arrays in (self._begin, self._end, self._known)
         )
         what = np.concatenate([np.empty(0, np.int8), *self._what])
         return Framed(begin, end, known, what, rest, state)

@@ -1,9 +1,8 @@
-"""Grammars: which bytes belong to one record, as step functions of automata.
+"""Grammars: the step functions of the automata that find the records of CSV, lines and JSON.
 
-`delimited` knows delimiters of any length and quotes as RFC 4180 has them, except that it is lenient where files are:
-a quote opens only at the begin of a field, and what follows a closing quote up to the next delimiter belongs to the
-field. `lines` knows nothing but the end of a record. `objects` follows the depth of JSON values, which need nothing
-between them.
+`delimited` accepts delimiters of any length and quotes as in RFC 4180, and is lenient where real files are: a quote
+opens only at the start of a field, and whatever follows the closing quote up to the next delimiter belongs to the
+field. `objects` follows the depth of JSON values, which need no delimiter between them.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from windrow.formats.automaton import Automaton
 
 
 class Place(NamedTuple):
-    """Where the automaton of delimited fields is: before or in a field, and what of a delimiter it has just seen."""
+    """A state of `delimited`: before or in a field, and how much of a delimiter it has just seen."""
 
     within: str
     seen: bytes = b""
 
 
 class Depth(NamedTuple):
-    """Where the automaton of JSON is: in how many braces and brackets, and whether in a text and behind a backslash."""
+    """A state of `objects`: the depth of braces and brackets, whether in a text, and whether after a backslash."""
 
     depth: int
     quoted: bool = False
@@ -36,7 +35,10 @@ START, FIELD, QUOTED, QUOTE, ESCAPED = "start", "field", "quoted", "quote", "esc
 
 @cache
 def delimited(record: bytes, field: bytes = b"", quote: bytes = b"", escape: bytes = b"") -> Automaton:
-    """Return the automaton of records whose fields may be quoted. Raises SettingsError for delimiters that collide."""
+    """Return the automaton of records whose fields may be quoted. Raises SettingsError for delimiters that collide.
+
+    With the first argument alone, nothing but the delimiter ends a record.
+    """
     require_apart(record, field, quote, escape)
     escape = escape if escape != quote else b""  # to escape a quote with a quote is to double it
     marks = [mark for mark in (record, field) if mark]
@@ -54,20 +56,15 @@ def delimited(record: bytes, field: bytes = b"", quote: bytes = b"", escape: byt
             return start, seen == record
         return Place(FIELD, seen), False
 
-    start = Place(START if quote else FIELD)  # where no quote can open, the begin of a field is like the rest of it
+    start = Place(START if quote else FIELD)  # without quotes, the start of a field is like the rest of it
     return Automaton.of(start, step, lambda place: place.within in {QUOTED, ESCAPED})
-
-
-def lines(record: bytes = b"\n") -> Automaton:
-    """Return the automaton of records that only their delimiter ends."""
-    return delimited(record)
 
 
 @cache
 def objects(deepest: int) -> Automaton:
-    """Return the automaton of JSON objects and arrays, one behind the other, with anything or nothing between them.
+    """Return the automaton of consecutive JSON objects and arrays, with anything or nothing between them.
 
-    One that nests deeper than `deepest` is ended there, which makes it none.
+    A value that nests deeper than `deepest` is ended there, so it is not JSON.
     """
 
     def step(place: Any, byte: int) -> tuple[Hashable, bool]:
@@ -87,19 +84,19 @@ def objects(deepest: int) -> Automaton:
 
 
 def require_apart(record: bytes, field: bytes, quote: bytes, escape: bytes) -> None:
-    """Raise SettingsError for delimiters that are none, or that cannot be told apart."""
+    """Raise SettingsError for a missing record delimiter, and for delimiters that cannot be told apart."""
     if not record:
-        raise SettingsError("a record needs a delimiter", "Give one, such as \\n.")
+        raise SettingsError("record_delimiter is empty", "Set it, for example to \\n.")
     if len(quote) > 1 or len(escape) > 1:
-        raise SettingsError("quote and escape are one byte each", "Give one character of ASCII, or none.")
+        raise SettingsError("quote or escape has more than one byte", "Use one ASCII character, or none.")
     if field and (field in record or record in field):
-        raise SettingsError(f"of the delimiters {field!r} and {record!r} one contains the other", "Take others.")
+        raise SettingsError(f"one of the delimiters {field!r} and {record!r} contains the other", "Change one of them.")
     if quote and (quote in record or quote in field):
-        raise SettingsError("a delimiter contains the quote", "Take another quote.")
+        raise SettingsError("a delimiter contains the quote", "Choose another quote.")
 
 
 def _tail(seen: bytes, marks: list[bytes]) -> bytes:
-    """Return the longest end of what was seen that begins, or is, a delimiter."""
+    """Return the longest suffix of the bytes seen that is a delimiter or the start of one."""
     for begin in range(len(seen)):
         if any(mark.startswith(seen[begin:]) for mark in marks):
             return seen[begin:]

@@ -1,12 +1,12 @@
-"""JSON: records that are each one object, with members by the names of the fields.
+"""JSON: each record is one object, and its members have the names of the fields.
 
-What is JSON says RFC 8259, to the letter: no NaN, no comma too many, no half of a surrogate pair. Members that no field
-asks for are ignored, if they are JSON. Of members of one name the last counts, but each must be of its type. A missing
-member and null are both NULL; a field of type string with the pattern `json` tells them apart, being the text of the
-member as it stands there, `null` included. Binary is base64. A record of blanks says nothing and is skipped.
+RFC 8259 is followed strictly: no NaN, no trailing comma, no half of a surrogate pair. Members without a field are
+ignored if they are valid JSON. Of several members with one name the last counts, but each must have the right type. A
+missing member and null are both NULL. A `json` field tells them apart: it is the unchanged text of the member, `null`
+included. Binary values are base64. A record of blanks is skipped.
 
-Records that are plain (`flat`) are read column by column, in one pass. What is left is decoded record by record, which
-is the judge of what is JSON; both come to the same.
+Plain records (see `flat`) are read column by column, in one pass. The others are decoded one by one. The decoder
+defines what JSON is, and both ways give the same result.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ import pyarrow as pa
 from windrow.formats.fields import Field, require_unsized
 from windrow.formats.flat import Flat
 from windrow.formats.members import TOO_DEEP, Members
-from windrow.formats.reasons import ENCODING, SYNTAX, Bad, misencoded
-from windrow.formats.records import Ints, Parsed, Records
+from windrow.formats.records import ENCODING, SYNTAX, Bad, Ints, Parsed, Records, misencoded
 from windrow.formats.shapes import checked, structure
 
 DEEPEST = 200
-SECOND, FIRST = 0x80, 0xC0  # from where on a byte is one of a character of several, or the first of them
+SECOND, FIRST = 0x80, 0xC0  # bytes from SECOND on belong to a character of several bytes, from FIRST on they begin one
 BLANKS = b" \t\r\n"
 PLACED = re.compile(r"(?:JSON is malformed: )?(?P<message>.*?) \(byte (?P<place>\d+)\)")
 QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
@@ -38,7 +37,7 @@ UNTYPED = msgspec.json.Decoder(float_hook=Decimal)
 
 
 class Json:
-    """The parser of JSON objects with some fields. Raises SettingsError for fields that JSON cannot have."""
+    """The parser of JSON objects. Raises SettingsError for fields that JSON cannot have."""
 
     def __init__(self, fields: Sequence[Field]) -> None:
         require_unsized(fields, "json")
@@ -85,7 +84,7 @@ def _malformed(message: str) -> str:
 
 
 def _misencoded(records: Records) -> dict[int, Bad]:
-    """Find what is no UTF-8: at once whether there is any, and where there may be some each record by itself."""
+    """Find records that are not UTF-8: check all bytes at once, and record by record only if that fails."""
     buffer = records.buffer
     if buffer.max(initial=0) < SECOND:
         return {}
@@ -106,13 +105,13 @@ def _misencoded(records: Records) -> dict[int, Bad]:
 
 
 def _too_deep(records: Records, chosen: Ints) -> dict[int, Bad]:
-    """Find what nests deeper than DEEPEST, before a decoder meets the bounds of a stack that depends on its caller."""
+    """Find records that nest deeper than DEEPEST, before the decoder meets a stack limit that depends on its caller."""
     long: Ints = chosen[records.end[chosen] - records.begin[chosen] > 2 * DEEPEST]
     return {int(number): Bad(SYNTAX, None, TOO_DEEP) for number in long if _depth(records.of(number)) > DEEPEST}
 
 
 def _depth(buffer: bytes) -> int:
-    """Return how deep brackets and braces nest, and no more than their number where that is small."""
+    """Return how deep brackets and braces nest, or 0 if there are too few of them to matter."""
     if buffer.count(b"[") + buffer.count(b"{") <= DEEPEST:
         return 0
     depth = deepest = 0

@@ -1,4 +1,4 @@
-"""The loops over bytes, compiled."""
+"""The compiled loops over bytes that framing uses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windrow.columnar.compiled import compiled
 ByteArray = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
 REGROUPED_EVERY = 4096
-ROW = np.uint32(10)  # bits of a place in the steps of a state
+ROW = np.uint32(10)  # bits of an index into the steps of one state
 MOST_MARKS = 8
 RETURN = ord("\r")
 
@@ -27,11 +27,11 @@ def follow(
     limit: int,
     room: Positions,
 ) -> tuple[int, int, int, int]:
-    """Write where records end, until there is little room, a record is too long (`limit`), or nothing is left.
+    """Write where records end, until there is little room, a record is too long (`limit`), or no bytes are left.
 
-    A step is where in `steps` the next state begins, and in its lowest bit whether a record ended. Only `marks` are
-    looked at (all bytes, where there are too many of them): any number of others, a gap, is as much as one of them. Of
-    each state there are the steps of a byte, those of a byte with a gap before it, and that of a gap.
+    A step is the index in `steps` at which the next state begins; its lowest bit says whether a record ended. Only the
+    bytes in `marks` are looked at (or all bytes, if there are too many marks). A gap is a run of other bytes, which
+    does the same as one of them. Each state has steps for a byte, for a byte after a gap, and for a gap.
     """
     count, most, length = 0, limit - begin, np.uint64(len(buffer))
     row, ended, gap_before, gap = np.uint32(state) << ROW, np.uint32(1), np.uint32(256), np.uint32(512)
@@ -68,7 +68,7 @@ def follow(
 
 @compiled
 def without(buffer: ByteArray, begin: Positions, end: Positions, delimiter: ByteArray, returns: bool) -> Positions:
-    """Return where records end without a delimiter, where they have one, and without a return before that."""
+    """Return where records end without their delimiters, if they have one, and without a return before it."""
     found = np.empty(len(begin), np.int64)
     for number in range(len(begin)):
         stop = end[number] - len(delimiter)
@@ -91,7 +91,7 @@ def summarise(
     first: Positions,
     last: Positions,
 ) -> None:
-    """Follow all states side by side; those that meet go on as one, as soon as each of them has ended a record."""
+    """Follow all states side by side; states that meet are followed as one once each of them has ended a record."""
     states = len(following)
     leader, met = np.arange(states), np.zeros(states, np.int64)
     active, count = np.arange(states), states

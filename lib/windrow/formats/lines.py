@@ -1,4 +1,4 @@
-"""Lines: records of which one regular expression says where the fields are."""
+"""Lines: records whose fields are the groups of one regular expression."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from windrow.columnar.arrow import texts as array_of
 from windrow.errors import SettingsError, first_line
 from windrow.formats import columns, grammar
 from windrow.formats.automaton import Automaton
-from windrow.formats.conversion import convert, said
+from windrow.formats.conversion import convert, details
 from windrow.formats.fields import Field, require_flat, require_unsized
-from windrow.formats.records import Ints, Parsed, Records, alike
+from windrow.formats.records import Ints, Parsed, Records, uniform_rejects
 from windrow.formats.texts import Flags, Texts
 
 SYNTAX = "format_syntax"
@@ -25,22 +25,20 @@ NEWLINE, RETURN = b"\n", ord("\r")
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """The values of lines: each field is a group of `regex`, which must match the line from begin to end.
+    """The parser of lines: each field is a group of `regex`, which must match the whole line.
 
-    The expression is one of RE2, over UTF-8: a line that is none is bad. What a group matched is NULL where it is one
-    of `nulls`; a group that took no part in the match has the empty text. An empty line that does not match is skipped.
-    Of the fields only those in `only` are converted, if it is given. Raises SettingsError for a wrong expression, and
-    where its groups are not the fields.
+    The expression is in RE2 syntax and works on UTF-8; a line that is not UTF-8 is bad. A group's text is NULL if it is
+    one of `nulls`. A group that took no part in the match has the empty text. An empty line that does not match is
+    skipped. Raises SettingsError for an invalid expression, and if its groups are not the fields.
     """
 
     fields: tuple[Field, ...]
     regex: str
     record: bytes = b"\n"
     nulls: tuple[str, ...] = ("",)
-    only: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be read."""
+        """Refuse fields and expressions that do not work."""
         require_flat(self.fields, "lines")
         require_unsized(self.fields, "lines")
         _require_same(_groups(self.regex), [field.name for field in self.fields])
@@ -48,13 +46,13 @@ class Lines:
 
     @property
     def automaton(self) -> Automaton:
-        """Return what cuts bytes into the records that this reads."""
-        return grammar.lines(self.record)
+        """Return the automaton that cuts bytes into records."""
+        return grammar.delimited(self.record)
 
     @property
     def schema(self) -> pa.Schema:
-        """Return the fields that are converted, and their types."""
-        return columns.schema(self._wanted)
+        """Return the names and types of the fields."""
+        return columns.schema(self.fields)
 
     def parse(self, records: Records) -> Parsed:
         """Return the values of the good records, and the reasons of the bad ones."""
@@ -65,15 +63,14 @@ class Lines:
         wrong = ~matched & ~empty
         wrong[text.bad] = False
         unmatched = np.flatnonzero(wrong)
-        detail = said(lines.take(unmatched), "does not match the regular expression")
-        refused = [alike(text.bad, text.reason, None, text.detail), alike(unmatched, SYNTAX, None, detail)]
+        detail = details(lines.take(unmatched), "does not match the regular expression")
+        refused = [
+            uniform_rejects(text.bad, text.reason, None, text.detail),
+            uniform_rejects(unmatched, SYNTAX, None, detail),
+        ]
         groups = found.filter(found.is_valid())
-        values = (self._texts(groups.field(field.name)) for field in self._wanted)
-        return columns.parsed(self._wanted, values, np.flatnonzero(matched), refused, np.flatnonzero(~matched & empty))
-
-    @property
-    def _wanted(self) -> tuple[Field, ...]:
-        return tuple(field for field in self.fields if self.only is None or field.name in self.only)
+        values = (self._texts(groups.field(field.name)) for field in self.fields)
+        return columns.parsed(self.fields, values, np.flatnonzero(matched), refused, np.flatnonzero(~matched & empty))
 
     @property
     def _whole(self) -> str:
@@ -89,11 +86,11 @@ class Lines:
 
 
 def _groups(regex: str) -> list[str]:
-    """Return the names of the groups."""
+    """Return the names of the groups of a regular expression."""
     try:
         return [group.name for group in pc.extract_regex(array_of([]), pattern=regex).type]
     except pa.ArrowInvalid as error:
-        raise SettingsError(f"the regular expression: {first_line(error)}", "Write it as for RE2.") from None
+        raise SettingsError(f"the regular expression: {first_line(error)}", "Use RE2 syntax.") from None
 
 
 def _require_same(groups: Sequence[str], names: Sequence[str]) -> None:
@@ -101,11 +98,11 @@ def _require_same(groups: Sequence[str], names: Sequence[str]) -> None:
         if count > 1:
             raise SettingsError(f"the regular expression has two groups {group!r}", "Rename one.")
         if group not in names:
-            raise SettingsError(f"the group {group!r} is no field", "Give it a type in fields, or write (?:...).")
+            raise SettingsError(f"the group {group!r} is not a field", "Add it to fields, or write (?:...).")
     for name in names:
         if name not in groups:
             there = ", ".join(groups) or "none"
-            raise SettingsError(f"the field {name!r} is no group of the regular expression", f"Its groups: {there}.")
+            raise SettingsError(f"the regular expression has no group {name!r}", f"Its groups: {there}.")
 
 
 def _flags(values: pa.Array) -> Flags:

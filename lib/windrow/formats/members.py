@@ -1,8 +1,8 @@
-"""Members: the values of records that are each one object, decoded one by one and turned into Arrow by the column.
+"""Decode records that are each one object (JSON, MessagePack), and build Arrow columns from their members.
 
-Records are decoded one by one, because nothing else makes sure that the fate of one is not that of its neighbours. It
-costs little: no Python runs for a member, and columns are built from a few thousand objects at a time, which still are
-in the cache of the processor.
+Records are decoded one by one, because that alone ensures that a bad record does not affect its neighbours. It costs
+little: no Python code runs per member, and columns are built from a few thousand objects at a time, which are still in
+the processor's cache.
 """
 
 from __future__ import annotations
@@ -18,23 +18,22 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.formats.fields import Field, type_text
-from windrow.formats.reasons import CAST, SYNTAX, Bad, told
-from windrow.formats.records import Ints, Parsed, Records
+from windrow.formats.records import CAST, SYNTAX, Bad, Ints, Parsed, Records, rejects
 from windrow.formats.shapes import Node, column, good, nodes
 
 SLICE_RECORDS = 4096
 SLICE_BYTES = 2**26
 LONGEST_VALUE = 60
-TOO_DEEP = "nests too deep"
+TOO_DEEP = "nests too deeply"
 FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """How records of some fields are decoded.
+    """Decodes records with these fields.
 
-    `decode` is that of a decoder of msgspec with `shapes.structure`, `untyped` gives the same without types, and
-    `explain` says why a record cannot be decoded, None where it says nothing and is skipped.
+    `decode` is the method of a msgspec decoder of `shapes.structure`, `untyped` that of one without types. `explain`
+    says why a record cannot be decoded, or None if the record is empty and to be skipped.
     """
 
     fields: tuple[Field, ...]
@@ -44,11 +43,11 @@ class Members:
 
     @property
     def schema(self) -> pa.Schema:
-        """Return the fields and their types."""
+        """Return the names and types of the fields."""
         return pa.schema([(field.name, field.type) for field in self.fields])
 
     def parse(self, records: Records, chosen: Ints, known: dict[int, Bad]) -> Parsed:
-        """Return the values of chosen records; others are known to be bad."""
+        """Return the values of the chosen records, and the reasons of the bad ones; `known` are bad already."""
         bad: dict[int, Bad | None] = dict(known)
         batches, kept = [], []
         for numbers in _slices(records, chosen):
@@ -58,12 +57,12 @@ class Members:
         return Parsed(
             pa.Table.from_batches(batches, self.schema),
             np.concatenate([np.empty(0, np.int64), *kept]),
-            told({number: why for number, why in bad.items() if why is not None}),
+            rejects({number: why for number, why in bad.items() if why is not None}),
             np.array(sorted(number for number, why in bad.items() if why is None), np.int64),
         )
 
     def misfit(self, buffer: bytes, error: Exception) -> Bad:
-        """Say where a record is no object of these fields."""
+        """Explain where a well-formed record does not fit the fields."""
         message, _, place = str(error).partition(" - at `")
         path = place.removesuffix("`")
         if not path.startswith("$"):
@@ -78,7 +77,7 @@ class Members:
         decoded = map(self.decode, pieces)
         while True:
             try:
-                rows.extend(decoded)  # which keeps what was decoded before a failure, and goes on behind it
+                rows.extend(decoded)  # keeps what was decoded before a failure; the next round goes on after it
                 break
             except FAILURES as error:
                 at = len(rows) + len(failed)
@@ -100,7 +99,7 @@ class Members:
         return (batch.filter(pa.array(~wrong)), numbers[~wrong]) if wrong.any() else (batch, numbers)
 
     def _untimely(self, buffer: bytes) -> Bad:
-        """Say which time of a record cannot be read."""
+        """Explain which time of a record cannot be read."""
         found = next((node for node in self._nodes(buffer) if not good(node)), None)
         if found is None:
             return Bad(CAST, None, "a time cannot be read")
@@ -119,15 +118,15 @@ class Members:
 
 
 def _slices(records: Records, numbers: Ints) -> Iterator[Ints]:
-    """Cut the numbers so that what is decoded at a time is little."""
-    buffer = np.cumsum(records.end[numbers] - records.begin[numbers])
-    rank = np.arange(len(numbers)) // SLICE_RECORDS + buffer // SLICE_BYTES
+    """Split the numbers so that few records and bytes are decoded at a time."""
+    byte_counts = np.cumsum(records.end[numbers] - records.begin[numbers])
+    rank = np.arange(len(numbers)) // SLICE_RECORDS + byte_counts // SLICE_BYTES
     cuts = np.flatnonzero(np.diff(rank)) + 1
-    return (part for part in np.split(numbers, cuts) if len(part))
+    return (slice_ for slice_ in np.split(numbers, cuts) if len(slice_))
 
 
 def _pieces(records: Records, numbers: Ints) -> list[bytes]:
-    """Return the bytes of records; where one and the same byte parts them and is in none, by the fastest way."""
+    """Return the bytes of records; split them the fastest way if one byte separates them and is in none of them."""
     begin, end = records.begin[numbers], records.end[numbers]
     first, buffer = begin[0], records.buffer[begin[0] : end[-1]].tobytes()
     if len(numbers) > 1 and np.all(begin[1:] - end[:-1] == 1) and np.ptp(records.buffer[end[:-1]]) == 0:

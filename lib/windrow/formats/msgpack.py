@@ -1,7 +1,7 @@
-"""MessagePack: records that are each one map, with members by the names of the fields.
+"""MessagePack: each record is one map, and its members have the names of the fields.
 
-Fields are what they are in JSON, and bad ones are told alike; only binary is binary, and texts are looked at where a
-field asks for them. Times are texts, and there is no raw text of a member.
+Fields and reject reasons are the same as in JSON, with these differences: binary values are binary, texts without a
+field need not be UTF-8, and there are no `json` fields. Times are texts.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import pyarrow as pa
 from windrow.errors import SettingsError
 from windrow.formats.fields import Field, require_unsized
 from windrow.formats.members import TOO_DEEP, Members
-from windrow.formats.reasons import ENCODING, SYNTAX, Bad
-from windrow.formats.records import Parsed, Records
+from windrow.formats.records import ENCODING, SYNTAX, Bad, Parsed, Records
 from windrow.formats.shapes import checked, is_raw, structure
 
 PLACED = re.compile(r"(?:MessagePack data is malformed: )?(?P<message>.*?) \(byte (?P<place>\d+)\)", re.DOTALL)
@@ -26,12 +25,12 @@ UNTYPED = msgspec.msgpack.Decoder()
 
 
 class MessagePack:
-    """The parser of maps of MessagePack. Raises SettingsError for fields that they cannot have."""
+    """The parser of MessagePack maps. Raises SettingsError for fields that MessagePack cannot have."""
 
     def __init__(self, fields: Sequence[Field]) -> None:
         for field in fields:
             if is_raw(field):
-                raise SettingsError(f"field {field.name} is raw JSON, and there is none", "Leave out the pattern json.")
+                raise SettingsError(f"field {field.name!r}: msgpack has no json fields", "Use another type.")
         require_unsized(fields, "msgpack")
         decoder = msgspec.msgpack.Decoder(structure(fields), dec_hook=checked)
         self._members = Members(tuple(fields), decoder.decode, UNTYPED.decode, self._explain)
@@ -54,5 +53,5 @@ class MessagePack:
             placed = PLACED.fullmatch(str(malformed))
             return Bad(SYNTAX, None, f"{placed['message']} at byte {placed['place']}" if placed else "ends too early")
         if isinstance(error, UnicodeDecodeError):
-            return Bad(ENCODING, None, f"no UTF-8 in a text: {error.reason}")
+            return Bad(ENCODING, None, f"a text is not UTF-8: {error.reason}")
         return self._members.misfit(buffer, error)

@@ -1,8 +1,8 @@
-"""Native: records of fixed width, fields one behind the other without gaps, as a program has them in memory.
+"""Native: fixed-width binary records, whose fields follow each other without gaps, as in a program's memory.
 
-Integers and floats have the width of their type, a truth is one byte, 0 or 1, a timestamp is 64 bits in its unit since
-1970, a date 32 bits of days. `binary(16)` is as many bytes, `string(16)` as many of UTF-8, which
-ends at the first NUL or fills the field. Nothing in such a record can be NULL.
+Integers and floats have the width of their type. A bool is one byte, 0 or 1. A timestamp has 64 bits and counts units
+since 1970, a date 32 bits and counts days. `binary(16)` has 16 bytes. `string(16)` has 16 bytes of UTF-8, up to the
+first NUL if there is one. No field can be NULL.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ import pyarrow as pa
 from windrow.errors import SettingsError
 from windrow.formats import columns
 from windrow.formats.fields import Field, type_text
-from windrow.formats.reasons import CAST, ENCODING, SYNTAX, Bad, misencoded, told
-from windrow.formats.records import ByteArray, Ints, Parsed, Records
+from windrow.formats.records import CAST, ENCODING, SYNTAX, Bad, ByteArray, Ints, Parsed, Records, misencoded, rejects
 
 ByteOrder = Literal["little", "big"]
 ASCII = 0x7F
@@ -28,7 +27,7 @@ DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000
 
 
 class Wrong(NamedTuple):
-    """Rows whose field is bad, and what is wrong with each."""
+    """Rows with a bad field, and what is wrong with each."""
 
     reason: str
     rows: Ints
@@ -36,22 +35,22 @@ class Wrong(NamedTuple):
 
 
 class Native:
-    """The parser of records of fixed width. Raises SettingsError for fields that have no width."""
+    """The parser of fixed-width records. Raises SettingsError for fields without a width."""
 
     def __init__(self, fields: Sequence[Field], order: ByteOrder = "little") -> None:
         if not fields:
-            raise SettingsError("a record of no fields has no width", "Name its fields, in order.")
+            raise SettingsError("a native record without fields has no width", "List its fields in order.")
         self._fields = tuple(fields)
         self._kinds = [_kind(field).newbyteorder("<" if order == "little" else ">") for field in fields]
 
     @property
     def width(self) -> int:
-        """Return how many bytes a record has."""
+        """Return the number of bytes in a record."""
         return sum(kind.itemsize for kind in self._kinds)
 
     @property
     def schema(self) -> pa.Schema:
-        """Return the fields and their types."""
+        """Return the names and types of the fields."""
         return columns.schema(self._fields)
 
     def parse(self, records: Records) -> Parsed:
@@ -59,12 +58,12 @@ class Native:
         lengths = records.end - records.begin
         numbers = np.flatnonzero(lengths == self.width)
         bad = {
-            int(number): Bad(SYNTAX, None, f"{lengths[number]} bytes where a record has {self.width}")
+            int(number): Bad(SYNTAX, None, f"{lengths[number]} bytes instead of {self.width}")
             for number in np.flatnonzero(lengths != self.width)
         }
         values = []
-        for field, buffer in zip(self._fields, self._cut(self._rows(records, records.begin[numbers])), strict=True):
-            column, wrong = _column(field, buffer)
+        for field, raw in zip(self._fields, self._cut(self._rows(records, records.begin[numbers])), strict=True):
+            column, wrong = _column(field, raw)
             values.append(column)
             for row, detail in zip(wrong.rows.tolist(), wrong.details, strict=True):
                 bad.setdefault(int(numbers[row]), Bad(wrong.reason, field.name, detail))
@@ -72,17 +71,17 @@ class Native:
         return Parsed(
             pa.table(values, schema=self.schema).filter(pa.array(good)),
             numbers[good],
-            told(bad),
+            rejects(bad),
         )
 
     def _rows(self, records: Records, begin: Ints) -> ByteArray:
-        """Return a row of bytes for each record, without a copy where they stand one behind the other."""
+        """Return a row of bytes for each record, without copying if the records are adjacent."""
         if len(begin) and np.all(np.diff(begin) == self.width):
             return records.buffer[begin[0] : begin[-1] + self.width].reshape(-1, self.width)
         return records.buffer[begin[:, None] + np.arange(self.width)]
 
     def _cut(self, rows: ByteArray) -> Iterator[npt.NDArray[Any]]:
-        """Return the values of each field, those of bytes as rows of them."""
+        """Yield the values of each field, for texts and binary as rows of bytes."""
         at = 0
         for kind in self._kinds:
             buffer = np.ascontiguousarray(rows[:, at : at + kind.itemsize])
@@ -104,7 +103,7 @@ def _kind(field: Field) -> np.dtype[Any]:
         return np.dtype(type_.to_pandas_dtype())
     raise SettingsError(
         f"field {field.name!r}: {type_text(field)} has no width",
-        "In native records take numbers, bool, date, timestamps, string(n) and binary(n).",
+        "Use integers, floats, bool, date, timestamps, string(n) or binary(n).",
     )
 
 
@@ -116,22 +115,22 @@ def _column(field: Field, values: npt.NDArray[Any]) -> tuple[pa.Array, Wrong]:
         return sized.cast(field.type), _nothing()
     if pa.types.is_boolean(field.type):
         rows = np.flatnonzero(values > 1)
-        wrong = Wrong(CAST, rows, [f"{value} where a truth is 0 or 1" for value in values[rows]])
+        wrong = Wrong(CAST, rows, [f"{value} is no bool, which is 0 or 1" for value in values[rows]])
         return pa.array(values.astype(np.bool_)), wrong
     return pa.array(values).view(field.type), _unknown_years(field.type, values)
 
 
 def _unknown_years(type_: pa.DataType, values: npt.NDArray[Any]) -> Wrong:
-    """Return the times that are in no year from 1 to 9999, which nobody could read again."""
+    """Find times outside the years 1 to 9999, which nothing could read again."""
     if not pa.types.is_temporal(type_):
         return _nothing()
     a_day = 1 if pa.types.is_date32(type_) else DAY[type_.unit]
     rows = np.flatnonzero((values // a_day < FIRST_DAY) | (values // a_day > LAST_DAY))
-    return Wrong(CAST, rows, [f"{value} as `{type_}` is in no year from 1 to 9999" for value in values[rows]])
+    return Wrong(CAST, rows, [f"{value} as `{type_}` is outside the years 1 to 9999" for value in values[rows]])
 
 
 def _texts(buffer: ByteArray) -> tuple[pa.Array, Wrong]:
-    """Return texts up to their first NUL; of those that are no UTF-8 it is told, and they are there as they are."""
+    """Return texts up to their first NUL, and which are not UTF-8; these are in the array unchanged."""
     filled = np.cumsum(buffer == 0, axis=1) == 0
     bounds = np.zeros(len(buffer) + 1, np.int32)
     np.cumsum(filled.sum(axis=1), out=bounds[1:])

@@ -1,8 +1,8 @@
-"""Numerals: whole numbers, fractions and truth values in bytes, read strictly and all at once.
+"""Read integers, decimal numbers and bools from bytes, strictly and in bulk.
 
-A numeral is ASCII digits with an optional sign before them. A fraction may have one point, with a digit on at least one
-side of it, and an exponent (`e` or `E`, an optional sign, digits). There are no blanks, no separators of thousands and
-no other bases. Each function fills an array of values and returns which of the texts were good; NULL is none of them.
+A number is ASCII digits after an optional sign. A fraction may have one point, with a digit on at least one side of it,
+and an exponent (`e` or `E`, an optional sign, digits). Blanks, thousands separators and other bases are not accepted.
+Each function fills an array of values and returns which texts were good; NULL is not good.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.uint8]
 BAD, READ, FINE = 0, 1, 2
 LARGEST_POWER = 22
-SURE = 18  # so many digits fit into 64 bits
+SURE = 18  # digits that always fit into 64 bits
 POWERS = 10.0 ** np.arange(LARGEST_POWER + 1)
 ZERO, NINE, PLUS, MINUS, POINT, SMALL = (ord(letter) for letter in "09+-. ")
-E, ONE, FAR = ord("e"), ord("1"), 1_000_000  # nothing so far from the point is near it again
+E, ONE, FAR = ord("e"), ord("1"), 1_000_000  # an exponent this large cannot be cancelled by digits
 TRUE, FALSE = tuple(b"true"), tuple(b"false")
 NAMES = np.array([list(name.ljust(8)) for name in (b"nan", b"inf", b"infinity")], np.uint8)
 LENGTHS = np.array([3, 3, 8])
@@ -32,10 +32,10 @@ NAMED = np.array([np.nan, np.inf, np.inf])
 def integers(
     buffer: ByteArray, begin: Ints, end: Ints, valid: Flags, least: np.uint64, most: np.uint64, values: Naturals
 ) -> Flags:
-    """Read whole numbers from -`least` to `most`; a negative one is the complement of two."""
+    """Read integers from -`least` to `most`; negative ones are stored as two's complement."""
     good = np.zeros(len(begin), np.bool_)
     ten, limit = np.uint64(10), np.uint64(2**64 - 1) // np.uint64(10)
-    one = np.uint64(1)  # places are unsigned as in `cells`
+    one = np.uint64(1)  # positions are unsigned as in `cells`
     for number in range(len(begin)):
         at, stop = np.uint64(begin[number]), np.uint64(end[number])
         values[number] = 0
@@ -98,10 +98,10 @@ def truths(buffer: ByteArray, begin: Ints, end: Ints, valid: Flags, values: Flag
 def fractions(
     buffer: ByteArray, begin: Ints, end: Ints, valid: Flags, largest: int, power: int, values: Floats
 ) -> Codes:
-    """Read fractions, `nan`, `inf` and `infinity` (letters of any case), where one rounding does it.
+    """Read fractions, `nan`, `inf` and `infinity` (letters of any case) if one rounding is enough.
 
-    That is so for up to `largest` without the point, and up to the `power` of ten (Clinger 1990). The others that are
-    well written get FINE, and no value.
+    It is enough if the digits without the point are at most `largest`, and the power of ten at most `power` (Clinger
+    1990). Other well-formed numbers get the code FINE and no value.
     """
     code, one = np.zeros(len(begin), np.uint8), np.uint64(1)
     for number in range(len(begin)):
@@ -162,7 +162,7 @@ def fractions(
 def decimals(
     buffer: ByteArray, begin: Ints, end: Ints, valid: Flags, precision: int, scale: int, values: Naturals
 ) -> Flags:
-    """Read fractions that a decimal holds exactly; `values` is two words each, the lower one first."""
+    """Read fractions that the decimal type holds exactly; each value is two words, the lower one first."""
     good = np.zeros(len(begin), np.bool_)
     ten, half, low = np.uint64(10), np.uint64(32), np.uint64(0xFFFFFFFF)
     for number in range(len(begin)):

@@ -1,7 +1,7 @@
-"""Prefixed: framing of records that each have their length before them.
+"""Find length-prefixed records: each record follows its length.
 
-Nothing tells where such a record begins but the one before it, so bytes are followed from the begin of a source, hop
-by hop. Where a chunk is cut does not matter: what is unfinished is kept and put before the bytes that come next.
+Only the record before says where a record begins, so bytes are followed from the start of a source, record by record.
+Chunk boundaries do not matter: unfinished bytes are kept and put before the bytes that come next.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ LONGEST = 2**62
 class Cut:
     """Where bytes were cut.
 
-    `records` are those that are whole. `refused` are positions of lengths that are longer than is allowed, or shorter
-    than the length itself, which it should count; `lengths` says how many bytes each claims for the record behind it,
-    negative for the latter. From `unfinished` on bytes have to be kept, and `skip` of those to come belong to the
-    last one that is refused.
+    `records` are the whole ones. `refused` are the positions of lengths that are too large, or that should count
+    themselves and are smaller than that. `lengths` says how many bytes each of these claims for its record, negative
+    for the latter. Bytes from `unfinished` on must be kept; the next `skip` bytes belong to the last refused record.
     """
 
     records: Records
@@ -39,7 +38,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class PrefixFraming:
-    """How long the length is, its order of bytes, whether it counts itself, and how long a record may be."""
+    """The width and byte order of the length, whether it counts itself, and the largest record."""
 
     width: int
     order: ByteOrder = "big"
@@ -47,15 +46,15 @@ class PrefixFraming:
     most_bytes: int = 2**20
 
     def __post_init__(self) -> None:
-        """Refuse a length that nobody writes."""
+        """Refuse a length of an unusual width."""
         if self.width not in WIDTHS:
-            raise SettingsError(f"a length has no {self.width} bytes", "Take 1, 2, 4 or 8.")
+            raise SettingsError(f"a length cannot have {self.width} bytes", "Use 1, 2, 4 or 8.")
 
     def cut(self, buffer: ByteArray, skip: int = 0) -> Cut:
-        """Cut bytes that begin where a record does, or `skip` bytes before.
+        """Cut bytes that begin where a record begins, or `skip` bytes before that.
 
-        A record that is refused is passed over by exactly what its length claims: if the length is wrong all behind it
-        is too, and nobody can tell. One that claims less than nothing is passed over by its length alone.
+        A refused record is skipped by exactly the length it claims: if the length is wrong, so is everything after it,
+        and nothing can detect that. If the claimed length is negative, only the length itself is skipped.
         """
         own = self.width if self.counts_itself else 0
         form = (self.width, self.order == "big", own, self.most_bytes)
@@ -74,7 +73,7 @@ class PrefixFraming:
 def _hop(
     buffer: ByteArray, at: int, width: int, big: bool, own: int, most: int, found: Ints, refused: Ints
 ) -> tuple[int, int, int]:
-    """Hop from length to length; return how many records are whole, how many refused, and where the next begins."""
+    """Go from length to length; return how many records are whole, how many are refused, and where the next begins."""
     whole, wrong, room = 0, 0, found.shape[1]
     while at + width <= len(buffer):
         length = 0

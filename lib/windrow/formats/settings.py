@@ -1,4 +1,4 @@
-"""The format that `[format]` describes. What a format needs is loaded with it."""
+"""Build the format that `[format]` describes; its libraries are imported only when it is used."""
 
 from __future__ import annotations
 
@@ -21,93 +21,92 @@ from windrow.formats.records import Parser
 Fields = tuple[fields.Field, ...]
 
 
-def format_of(chosen: FormatPart) -> Format:
-    """Return a format. Raises SettingsError that names the setting that is wrong."""
-    made = MADE.get(chosen.type or "")
-    if made is None:
-        raise SettingsError("[format] says no type", f"Known are {', '.join(MADE)}.")
+def format_of(section: FormatPart) -> Format:
+    """Return the format that the settings describe. Raises SettingsError and MissingExtra."""
+    build = FORMATS.get(section.type or "")
+    if build is None:
+        raise SettingsError("[format] has no type", f"Set type to one of {', '.join(FORMATS)}.")
     try:
-        return made(chosen, fields.parse(chosen.fields))
+        return build(section, fields.parse(section.fields))
     except SettingsError as error:
         raise SettingsError(f"[format] {error.message}", error.hint) from None
 
 
-def _csv(chosen: FormatPart, parsed: Fields) -> Format:
+def _csv(section: FormatPart, parsed: Fields) -> Format:
     parser = Csv(
         parsed,
-        delimiter=chosen.delimiter.encode(),
-        quote=chosen.quote.encode(),
-        escape=chosen.escape.encode(),
-        record=chosen.record_delimiter.encode(),
-        nulls=tuple(text.encode() for text in chosen.nulls),
+        delimiter=section.delimiter.encode(),
+        quote=section.quote.encode(),
+        escape=section.escape.encode(),
+        record=section.record_delimiter.encode(),
+        nulls=tuple(text.encode() for text in section.nulls),
     )
-    framing = DelimitedFraming(parser.automaton, parser.record, chosen.max_record_bytes)
-    return _format(chosen, framing, parser, header=parser.header if chosen.header else None)
+    framing = DelimitedFraming(parser.automaton, parser.record, section.max_record_bytes)
+    return _format(section, framing, parser, header=parser.header if section.header else None)
 
 
-def _json(chosen: FormatPart, parsed: Fields) -> Format:
+def _json(section: FormatPart, parsed: Fields) -> Format:
     parser: Parser = _with_msgspec("json").Json(parsed)
-    delimiter = chosen.record_delimiter.encode()
-    most = chosen.max_record_bytes
+    delimiter = section.record_delimiter.encode()
+    most = section.max_record_bytes
     if delimiter:
-        return _format(chosen, DelimitedFraming(grammar.lines(delimiter), delimiter, most), parser)
-    framing = DelimitedFraming(grammar.objects(chosen.max_depth), b"\n", most, own=False)
-    return _format(chosen, framing, parser)
+        return _format(section, DelimitedFraming(grammar.delimited(delimiter), delimiter, most), parser)
+    framing = DelimitedFraming(grammar.objects(section.max_depth), b"\n", most, own=False)
+    return _format(section, framing, parser)
 
 
-def _lines(chosen: FormatPart, parsed: Fields) -> Format:
-    parser = Lines(parsed, chosen.pattern, record=chosen.record_delimiter.encode(), nulls=chosen.nulls)
-    return _format(chosen, DelimitedFraming(parser.automaton, parser.record, chosen.max_record_bytes), parser)
+def _lines(section: FormatPart, parsed: Fields) -> Format:
+    parser = Lines(parsed, section.pattern, record=section.record_delimiter.encode(), nulls=section.nulls)
+    return _format(section, DelimitedFraming(parser.automaton, parser.record, section.max_record_bytes), parser)
 
 
-def _native(chosen: FormatPart, parsed: Fields) -> Format:
-    parser = Native(parsed, chosen.byte_order)
-    if parser.width > chosen.max_record_bytes:
+def _native(section: FormatPart, parsed: Fields) -> Format:
+    parser = Native(parsed, section.byte_order)
+    if parser.width > section.max_record_bytes:
         raise SettingsError(
-            f"a record has {parser.width} bytes, max_record_bytes is {chosen.max_record_bytes}", "Raise it."
+            f"a record has {parser.width} bytes, but max_record_bytes is {section.max_record_bytes}",
+            "Raise max_record_bytes.",
         )
-    return _format(chosen, FixedFraming(parser.width, chosen.max_record_bytes), parser, text=False)
+    return _format(section, FixedFraming(parser.width, section.max_record_bytes), parser, text=False)
 
 
-def _length_prefixed(chosen: FormatPart, parsed: Fields) -> Format:
+def _length_prefixed(section: FormatPart, parsed: Fields) -> Format:
     prefix = PrefixFraming(
-        chosen.length_bytes, chosen.byte_order, chosen.length_includes_itself, chosen.max_record_bytes
+        section.length_bytes, section.byte_order, section.length_includes_itself, section.max_record_bytes
     )
-    kind = _with_msgspec("json").Json if chosen.values == "json" else _with_msgspec("msgpack").MessagePack
+    kind = _with_msgspec("json").Json if section.values == "json" else _with_msgspec("msgpack").MessagePack
     parser: Parser = kind(parsed)
-    return _format(chosen, LengthFraming(prefix), parser, text=False)
+    return _format(section, LengthFraming(prefix), parser, text=False)
 
 
 def _format(
-    chosen: FormatPart, framing: Framing, parser: Parser, *, text: bool = True, header: Header | None = None
+    section: FormatPart, framing: Framing, parser: Parser, *, text: bool = True, header: Header | None = None
 ) -> Format:
     return Format(
         framing,
         parser,
-        chosen.recorded() or "",
+        section.recorded() or "",
         text=text,
         header=header,
-        decode=None if chosen.codec == "none" else partial(_decoded, chosen.codec, chosen.max_decoded_bytes),
-        max_held_bytes=chosen.max_held_bytes,
-        remembered_chunks=chosen.remembered_chunks,
-        max_chunks=chosen.max_chunks,
-        max_read_bytes=chosen.max_read_bytes,
-        executor_chunks=chosen.executor_chunks,
+        decode=None
+        if section.codec == "none"
+        else partial(codecs.decode, codec=section.codec, most_bytes=section.max_decoded_bytes),
+        max_held_bytes=section.max_held_bytes,
+        remembered_chunks=section.remembered_chunks,
+        max_chunks=section.max_chunks,
+        max_read_bytes=section.max_read_bytes,
+        executor_chunks=section.executor_chunks,
     )
 
 
 def _with_msgspec(module: str) -> Any:
-    """Return a module of this package that needs msgspec. Raises MissingExtra."""
+    """Import a module of this package that needs msgspec. Raises MissingExtra."""
     try:
         return importlib.import_module(f"windrow.formats.{module}")
     except ModuleNotFoundError as error:
         raise MissingExtra(
-            "records of JSON or MessagePack need msgspec", "pip install 'windrow-delta[formats]'"
+            "JSON and MessagePack records need msgspec", "pip install 'windrow-delta[formats]'"
         ) from error
 
 
-def _decoded(codec: codecs.Codec, most: int, buffer: bytes) -> bytes:
-    return codecs.decode(buffer, codec, most)
-
-
-MADE = {"csv": _csv, "json": _json, "native": _native, "lines": _lines, "length-prefixed": _length_prefixed}
+FORMATS = {"csv": _csv, "json": _json, "native": _native, "lines": _lines, "length-prefixed": _length_prefixed}

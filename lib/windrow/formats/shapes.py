@@ -1,8 +1,8 @@
-"""Shapes: what msgspec has to be told about typed fields, and the way from what it decodes to Arrow.
+"""Translate typed fields to msgspec types, and the decoded values to Arrow.
 
-Types are taken at their word: a number is not a text that looks like one, a whole number has no point and fits its
-type, nothing is rounded but to the nearest float. Only decimals may be numbers or texts, because JSON has no other way
-to keep their digits from a reader that thinks in floats.
+Types are strict: a number is not a text that looks like one, an integer has no point and fits its type, and nothing is
+rounded except to the nearest float. Only decimals may be numbers or texts, because JSON readers that use floats would
+lose their digits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LARGEST_FLOAT = {16: 65504.0, 32: float(np.finfo(np.float32).max)}
 
 
 class Node(NamedTuple):
-    """A value within a record: its field, its type, where it is (`$.a.b[3]`), and what is there."""
+    """A value within a record: its field, its type, its path (`$.a.b[3]`) and the value."""
 
     field: Field
     type: pa.DataType
@@ -37,23 +37,23 @@ class Node(NamedTuple):
 
 
 class Checked:
-    """A value that msgspec leaves to `checked`. Each type of field has a class of its own, which knows it."""
+    """A value that msgspec leaves to `checked`. Each such type has its own subclass."""
 
     @classmethod
     def of(cls, value: Any) -> Any:
-        """Return the value as one of the class. Raises ValueError for one that is none."""
+        """Return the value as an instance of the class. Raises ValueError if it does not fit."""
         raise NotImplementedError
 
 
 def checked(kind: type[Checked], value: Any) -> Any:
-    """Be the `dec_hook` of msgspec."""
+    """Convert a value; this is the `dec_hook` of msgspec."""
     return kind.of(value)
 
 
 def structure(fields: Sequence[Field]) -> type[msgspec.Struct]:
-    """Return the class of a record: members `_0`, `_1`... by the names of the fields, None where one is missing.
+    """Return the class of a record: attributes `_0`, `_1`... for the fields in order, None if a member is missing.
 
-    Raises SettingsError for fields of one name, or of a type that cannot be.
+    Raises SettingsError for fields with the same name, or with an unsupported type.
     """
     names = {f"_{number}": field.name for number, field in enumerate(fields)}
     _require_distinct(list(names.values()))
@@ -61,30 +61,30 @@ def structure(fields: Sequence[Field]) -> type[msgspec.Struct]:
     try:
         return msgspec.defstruct("Record", members, rename=names, gc=False)
     except ValueError as error:
-        raise SettingsError(f"a field cannot be named so: {error}", "Leave out quotes and backslashes.") from error
+        raise SettingsError(f"a field has an invalid name: {error}", "Leave out quotes and backslashes.") from error
 
 
 def column(values: list[Any], field: Field) -> tuple[pa.Array, Flags]:
-    """Return the values of a field, and which of them are bad."""
+    """Return the values of a field as an Arrow array, and which of them are bad."""
     if is_raw(field):
         return pa.array([None if value is None else bytes(value) for value in values], field.type), _none(len(values))
     return _typed(pa.array(values, _written(field.type)), field.type, field.pattern)
 
 
 def nodes(record: dict[str, Any], fields: Sequence[Field]) -> Iterator[Node]:
-    """Go through what is at the places of the fields in a record that was decoded without types."""
+    """Yield the values of the fields, nested ones too, in a record that was decoded without types."""
     for field in fields:
         if field.name in record:
             yield from _nodes(Node(field, field.type, f"$.{field.name}", record[field.name]))
 
 
 def is_raw(field: Field) -> bool:
-    """Tell whether a field is the text of its member, as it stands there."""
+    """Tell whether a field is the unchanged text of its member."""
     return field.pattern == RAW
 
 
 def good(node: Node) -> bool:
-    """Tell whether a time that is written as text can be read; other values are good."""
+    """Tell whether a time can be read; other values are always good."""
     if node.value is None or not pa.types.is_temporal(node.type):
         return True
     return not _typed(pa.array([node.value], pa.string()), node.type, node.field.pattern)[1][0]
@@ -104,13 +104,13 @@ def _nodes(node: Node) -> Iterator[Node]:
 def _annotation(field: Field) -> Any:
     if is_raw(field):
         if not pa.types.is_string(field.type):
-            raise SettingsError(f"field {field.name} is raw JSON, which is a string", "Give it the type string.")
+            raise SettingsError(f"field {field.name!r} is json, which is a string", "Give it the type string.")
         return msgspec.Raw
     return _optional(field.type, field.name)
 
 
 def _optional(type_: pa.DataType, name: str) -> Any:
-    return Optional[_plain(type_, name)]  # noqa: UP045 a class that is made here knows no |
+    return Optional[_plain(type_, name)]  # noqa: UP045 classes that are made at run time do not support |
 
 
 def _plain(type_: pa.DataType, name: str) -> Any:  # noqa: PLR0911 one line for each type
@@ -134,19 +134,19 @@ def _plain(type_: pa.DataType, name: str) -> Any:  # noqa: PLR0911 one line for 
         _require_distinct([field.name for field in type_])
         members = {field.name: _optional(field.type, name) for field in type_}
         return TypedDict("Members", members, total=False)  # type: ignore[operator]
-    raise SettingsError(f"field {name} cannot have the type {type_} in this format", "Take another type.")
+    raise SettingsError(f"field {name!r} cannot have the type {type_} in this format", "Use another type.")
 
 
 def _require_distinct(names: list[str]) -> None:
     if len(set(names)) < len(names):
-        raise SettingsError("two fields have one name", "Give each field its own.")
+        raise SettingsError("two fields have the same name", "Rename one.")
 
 
 def _whole(type_: pa.DataType) -> Any:
     bits = type_.bit_width
     if not pa.types.is_unsigned_integer(type_):
         return Annotated[int, msgspec.Meta(ge=-(2 ** (bits - 1)), le=2 ** (bits - 1) - 1)]
-    if bits < 64:  # noqa: PLR2004 what msgspec can compare with
+    if bits < 64:  # noqa: PLR2004 msgspec cannot compare with larger numbers
         return Annotated[int, msgspec.Meta(ge=0, le=2**bits - 1)]
 
     class Natural(int, Checked):
@@ -175,7 +175,7 @@ def _decimal(type_: pa.DataType) -> Any:
 
 def _fits(value: Decimal, type_: pa.DataType) -> bool:
     try:
-        return bool(pa.array([value], type_)[0].as_py() == value)  # of 1e-999 Arrow makes 0
+        return bool(pa.array([value], type_)[0].as_py() == value)  # Arrow turns 1e-999 into 0
     except (pa.ArrowInvalid, OverflowError):
         return False
 
@@ -198,9 +198,9 @@ def _typed(array: pa.Array, type_: pa.DataType, pattern: str | None) -> tuple[pa
         whole = pa.ListArray.from_arrays(array.offsets, values, type=type_, mask=array.is_null())
         return whole, _any(wrong, array.offsets.to_numpy())
     if pa.types.is_struct(type_):
-        parts = [_typed(array.field(number), field.type, pattern) for number, field in enumerate(type_)]
-        whole = pa.StructArray.from_arrays([part for part, _ in parts], fields=list(type_), mask=array.is_null())
-        return whole, np.logical_or.reduce([wrong for _, wrong in parts])
+        members = [_typed(array.field(number), field.type, pattern) for number, field in enumerate(type_)]
+        whole = pa.StructArray.from_arrays([member for member, _ in members], fields=list(type_), mask=array.is_null())
+        return whole, np.logical_or.reduce([wrong for _, wrong in members])
     wrong = _none(len(array))
     read = convert(array, Field("", type_, pattern))
     wrong[read.bad] = True

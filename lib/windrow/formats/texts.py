@@ -1,6 +1,6 @@
-"""Texts where they stand: values of one field as places in the bytes of a run, before any of them is copied.
+"""Texts in place: the values of one field as positions in a run of bytes, before any of them is copied.
 
-Numbers and times are read in place. Only what stays a text is copied, once, into the memory of an Arrow array.
+Numbers and times are read in place. Only values that stay texts are copied, once, into an Arrow array.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_BYTES = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Texts:
-    """Text `i` is `bytes[begin[i]:end[i]]`, and NULL unless `valid[i]`."""
+    """Text `i` is `buffer[begin[i]:end[i]]`, or NULL unless `valid[i]`."""
 
     buffer: ByteArray
     begin: Ints
@@ -33,7 +33,7 @@ class Texts:
 
     @classmethod
     def of(cls, array: pa.Array) -> Texts:
-        """Return the texts of an array of `string` or `binary`, in the memory they are in."""
+        """Return the texts of a `string` or `binary` array, without copying their bytes."""
         bitmap, bounds, data = array.buffers()
         count, offset = len(array), array.offset
         bound = np.frombuffer(bounds, np.int32, count + 1, 4 * offset) if count else np.zeros(1, np.int32)
@@ -47,22 +47,20 @@ class Texts:
 
     @property
     def count(self) -> int:
-        """Return how many there are."""
+        """Return the number of texts."""
         return int(self.begin.size)
 
-    def some(self, chosen: Ints, longest: int = MOST_BYTES) -> list[bytes]:
-        """Return the bytes of some of them, and of each no more than the `longest`."""
-        begin = self.begin[chosen]
-        end = np.minimum(self.end[chosen], begin + longest)
-        buffer = self.buffer.data
-        return [bytes(buffer[first:last]) for first, last in zip(begin.tolist(), end.tolist(), strict=True)]
+    def some(self, chosen: Ints) -> list[bytes]:
+        """Return the bytes of the chosen texts."""
+        bounds = zip(self.begin[chosen].tolist(), self.end[chosen].tolist(), strict=True)
+        return [bytes(self.buffer.data[begin:end]) for begin, end in bounds]
 
     def take(self, chosen: Ints) -> Texts:
-        """Return some of them, in the order of `chosen`."""
+        """Return the chosen texts, in the order of `chosen`."""
         return Texts(self.buffer, self.begin[chosen], self.end[chosen], self.valid[chosen])
 
     def array(self, type_: pa.DataType) -> pa.Array:
-        """Return a copy as an array of `string` or `binary`. Nobody looks whether it is UTF-8."""
+        """Return a copy as a `string` or `binary` array. It does not check for UTF-8."""
         bounds = np.empty(self.count + 1, np.int32)
         total = int(_bounds(self.begin, self.end, self.valid, bounds))
         require(total <= MOST_BYTES, "the texts of a run fit into one array of Arrow")
@@ -73,13 +71,13 @@ class Texts:
 
 
 def bitmap(valid: Flags) -> pa.Buffer | None:
-    """Return in Arrow's form which values there are; None stands for all."""
+    """Return Arrow's validity bitmap; None if all values are valid."""
     return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 @compiled
 def _bounds(begin: Ints, end: Ints, valid: Flags, bounds: npt.NDArray[np.int32]) -> int:
-    """Write where the copy of each text begins and, at last, the last one ends, which is returned in full."""
+    """Write where the copy of each text begins, and finally where the last one ends; return that as 64 bits."""
     total = np.int64(0)
     for number in range(len(begin)):
         bounds[number] = total
@@ -90,7 +88,7 @@ def _bounds(begin: Ints, end: Ints, valid: Flags, bounds: npt.NDArray[np.int32])
 
 @compiled
 def _copy(buffer: ByteArray, begin: Ints, bounds: npt.NDArray[np.int32], data: ByteArray) -> None:
-    """Copy texts, piece by piece: behind each one there is room for more of a piece than there is of it."""
+    """Copy texts in pieces; `data` has room for one more piece after the last text."""
     piece, one = np.uint64(PIECE), np.uint64(1)
     for number in range(len(begin)):
         to, stop, at = np.uint64(bounds[number]), np.uint64(bounds[number + 1]), np.uint64(begin[number])
@@ -105,7 +103,7 @@ def _copy(buffer: ByteArray, begin: Ints, bounds: npt.NDArray[np.int32], data: B
 
 @compiled
 def are_utf8(buffer: ByteArray, begin: Ints, end: Ints, valid: Flags) -> Flags:
-    """Say which texts are UTF-8: no bytes without a meaning, no surrogates, nothing longer than it must be."""
+    """Return which texts are UTF-8: no invalid bytes, no surrogates, no overlong forms."""
     good = valid.copy()
     for number in range(len(begin)):
         at, stop = begin[number], end[number]

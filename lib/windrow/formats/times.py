@@ -1,11 +1,10 @@
-"""Times: dates and moments in bytes, read strictly and all at once, as ISO 8601 has them or as a pattern says.
+"""Read dates and timestamps from bytes, strictly and in bulk, in ISO 8601 or by a strptime pattern.
 
-Without a pattern a date is `2024-02-29`, and a moment that or that and, behind `T` or a blank, the time of day to the
-hour, minute, second or a fraction of it, then a zone or none: `Z`, `+01`, `+0100` or `+01:00`. No zone means UTC. A
-pattern is one of strptime; `%f` is any number of digits, `%Y` has four, other numbers have two or, unless they touch
-another, one; names of months are English in letters of any case, and all else stands for itself. A time is in the years
-1 to 9999 of UTC. What its unit cannot hold is bad: digits of a fraction behind the unit's are zeros or the time is not
-read.
+Without a pattern a date is `2024-02-29`. A timestamp is a date, or a date followed by `T` or a blank, the time of day
+to the hour, minute, second or a fraction of it, and an optional zone: `Z`, `+01`, `+0100` or `+01:00`. No zone means
+UTC. In a pattern, `%f` is any number of digits and `%Y` has four. Other numbers have two digits, or one unless they
+touch another number. Month names are English, in letters of any case. Other characters match themselves. Times are in
+the years 1 to 9999 of UTC. A time that its unit cannot hold is bad: digits finer than the unit must be zeros.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from windrow.columnar.blocks import eight
 from windrow.columnar.compiled import always_inlined, compiled, inlined
 from windrow.formats.texts import ByteArray, Flags, Ints
 
-# What a moment is made of, and of what it need not say UNSAID; the rest of what a step may be.
+# The fields of a time; UNSAID marks optional ones that were not given. Then the other kinds of steps.
 YEAR, SHORT_YEAR, MONTH, DAY, HOUR, HALF_HOUR, MINUTE, SECOND, FRACTION, ZONE, HALF = range(11)
 PARTS, UNSAID = 11, -1
 LITERAL, MAY_END, MAY_END_OR_ZONE, PARTED, NAME, SHORT_NAME = range(PARTS, 17)
@@ -41,8 +40,8 @@ LENGTHS = np.array([len(name) for name in MONTHS], np.int64)
 SHORT_LENGTH, CENTURY_BEGINS = 3, 69  # as POSIX has it: 69 is 1969, 68 is 2068
 DAY_SECONDS, FIRST_SECOND, LAST_SECOND = 86_400, -62_135_596_800, 253_402_300_799
 ZERO, NINE, SMALL, PLUS, MINUS, POINT, COLON, BLANK, A, M, P, T, Z = (ord(letter) for letter in "09 +-.: ampTZ")
-# A usual moment: what stands in it besides digits, what makes the highest bit of a byte that is too large, and where
-# the time of day and the second stand; how many bytes it has without a fraction, and with a long one.
+# A time in the usual form: its characters besides digits, what sets the highest bit of a byte that is too large, where
+# the time of day and the second are, and how many bytes it has without a fraction and with a long one.
 DATE, TIME, TIME_BEHIND_BLANK = (np.frombuffer(text, "<u8")[0] for text in (b"0000-00-", b"00T00:00", b"00 00:00"))
 DATE_DIGITS, TIME_DIGITS = (
     np.frombuffer(bytes(0x76 if letter == "0" else 0x7F for letter in text), "<u8")[0]
@@ -52,18 +51,18 @@ HIGH_BITS, BYTE, EIGHT, TEN = (np.uint64(number) for number in (0x80808080808080
 AT_TIME, AT_SECOND, SHORTEST, LONGEST = (np.uint64(number) for number in (11, 17, 20, 30))
 ONE, TWO = np.uint64(1), np.uint64(2)
 SCALES = 10 ** np.arange(10)
-BEYOND = 9.3e18  # no number of 64 bits; what is nearer and has overflown has the wrong sign
+BEYOND = 9.3e18  # does not fit into 64 bits; a smaller number that has overflowed has the wrong sign
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pattern:
-    """How a time is written: each row of `steps` is what comes next, and of a number the least and most digits."""
+    """How a time is written: each row of `steps` is what comes next, and for a number its least and most digits."""
 
     steps: Ints
 
     @classmethod
     def of(cls, text: str) -> Pattern:
-        """Read a pattern of strptime. Raises ValueError that says what is wrong with it."""
+        """Read a strptime pattern. Raises ValueError that says what is wrong with it."""
         whole = re.sub("%.", lambda found: SHORT_FOR.get(found[0], found[0]), text, flags=re.DOTALL)
         steps, seen = [], []
         for directive, other in re.findall("%(.?)|([^%]+)", whole, re.DOTALL):
@@ -71,9 +70,7 @@ class Pattern:
                 steps += [(LITERAL, byte, 0) for byte in (other or "%").encode()]
                 continue
             if directive not in MEANING:
-                raise ValueError(
-                    f"%{directive} has no meaning; known are %{', %'.join(MEANING)}, {', '.join(SHORT_FOR)}"
-                )
+                raise ValueError(f"%{directive} is unknown; known are %{', %'.join(MEANING)}, {', '.join(SHORT_FOR)}")
             steps.append((MEANING[directive], *({"Y": (4, 4), "f": (1, 2**31)}.get(directive, (1, 2)))))
             seen.append(directive)
         _require_whole(seen)
@@ -81,12 +78,12 @@ class Pattern:
 
     @property
     def date(self) -> bool:
-        """Tell whether it says nothing but a date."""
+        """Tell whether the pattern has nothing but a date."""
         return OF_A_DATE.issuperset(self.steps[:, 0].tolist())
 
 
 def _apart(steps: Ints) -> Ints:
-    """Give numbers that touch each other all their digits, or nobody knows whose a digit is."""
+    """Require all digits of numbers that touch each other, or it would be ambiguous where one ends."""
     number = steps[:, 0] <= FRACTION
     touching = np.append(number[1:], False) | np.append(False, number[:-1])
     touched = touching & (steps[:, 0] < FRACTION)
@@ -98,9 +95,9 @@ def _require_whole(seen: list[str]) -> None:
     for name, letters in (ONCE | AT_MOST_ONCE).items():
         count = sum(letter in letters for letter in seen)
         if count > 1:
-            raise ValueError(f"the {name} comes twice")
+            raise ValueError(f"the {name} appears twice")
         if name in ONCE and not count:
-            raise ValueError(f"there is no {name}: %{' or %'.join(letters)}")
+            raise ValueError(f"it has no {name}: %{' or %'.join(letters)}")
     if ("I" in seen) != ("p" in seen):
         raise ValueError("%I and %p need each other")
 
@@ -133,9 +130,9 @@ ISO_MOMENT = _iso(
 def moments(
     buffer: ByteArray, begin: Ints, end: Ints, valid: Flags, steps: Ints, usual: bool, digits: int, values: Ints
 ) -> Flags:
-    """Read moments as numbers since 1970 of a unit that is so many `digits` finer than a second.
+    """Read timestamps as numbers since 1970, in a unit that has `digits` digits after the second.
 
-    With `usual` most of them are expected as `2024-02-29T12:00:00Z`, with a fraction or none, which goes without steps.
+    `usual` says that most are written as `2024-02-29T12:00:00Z`, maybe with a fraction; these are read without steps.
     """
     good = np.zeros(len(begin), np.bool_)
     part = np.empty(PARTS, np.int64)
@@ -153,9 +150,9 @@ def moments(
 
 @always_inlined
 def _usual(buffer: ByteArray, at: np.uint64, stop: np.uint64, digits: int, part: Ints) -> bool:
-    """Read the parts of a moment as most are written; of another one say so, and leave the parts as they are.
+    """Read a timestamp in the usual form; return False and leave `part` as it is if the form is another one.
 
-    Eight bytes a word: what is left of each one is a digit, or nothing where something else must stand.
+    It reads words of eight bytes. XOR turns each byte into the value of its digit, or 0 for an expected separator.
     """
     size = stop - at
     if size < SHORTEST or size > LONGEST or buffer[stop - ONE] != Z:
@@ -186,7 +183,7 @@ def _usual(buffer: ByteArray, at: np.uint64, stop: np.uint64, digits: int, part:
 
 @always_inlined
 def _by_steps(buffer: ByteArray, at: np.uint64, stop: np.uint64, steps: Ints, digits: int, part: Ints) -> bool:
-    """Read the parts of a moment step by step, and tell whether there is all of it and nothing else."""
+    """Read a timestamp step by step; return whether all of it is there and nothing else."""
     fits, step = True, 0
     while fits and step < len(steps):
         goal, least, most = steps[step, 0], steps[step, 1], steps[step, 2]
@@ -286,7 +283,7 @@ def _half(buffer: ByteArray, at: np.uint64, stop: np.uint64, part: Ints) -> tupl
 
 @always_inlined
 def _since_1970(part: Ints, digits: int) -> tuple[bool, int]:
-    """Return whether there is such a moment, and the unit can hold it, and its number."""
+    """Return whether the timestamp exists and its unit can hold it, and its value."""
     year, month, day, hour, minute, second = (
         part[YEAR], part[MONTH], part[DAY], part[HOUR], part[MINUTE], part[SECOND],
     )  # fmt: skip
@@ -309,13 +306,13 @@ def _since_1970(part: Ints, digits: int) -> tuple[bool, int]:
 
 @inlined
 def _last_day(year: int, month: int) -> int:
-    leap = year & 3 == 0 and (year % 100 != 0 or year & 15 == 0)  # of hundreds 16 divides what 400 does
+    leap = year & 3 == 0 and (year % 100 != 0 or year & 15 == 0)  # 16 divides the same hundreds as 400
     return 30 + (month + (month >> 3) & 1) if month != 2 else 29 if leap else 28
 
 
 @inlined
 def _days(year: int, month: int, day: int) -> int:
-    """Return the days since 1970, by years that begin in March: the day that leaps is the last one of such a year."""
+    """Return the days since 1970, counted in years that begin in March, so that the leap day is the last of a year."""
     shifted = year - 1 if month <= 2 else year
     of_year = (153 * (month + 9 if month <= 2 else month - 3) + 2) // 5 + day - 1
     hundreds = shifted // 100

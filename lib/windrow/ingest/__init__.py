@@ -1,1 +1,1 @@
-"""Files into a depot: Parquet and Delta tables as messages, other files as raw chunks; and trying a format first."""
+"""Ingest files into a depot: Parquet and Delta tables as messages, other files as raw chunks; and check formats."""

@@ -1,8 +1,8 @@
-"""Ingest: files into the depot, each file once, however often it is run.
+"""Ingest Parquet files and Delta tables into the depot, each once, however often the command runs.
 
-The depot's log remembers what came in. A parquet file is known by the hash of its content, a Delta table by its id and
-version; either is the transaction id of the depot commit that appended it. A Delta table that has grown since is
-read on from where it was left, through its change feed.
+The depot's log remembers what was ingested: the hash of a Parquet file's content, or the id and version of a Delta
+table, is the transaction id of the commit that appended it. If a Delta table has grown since, its change feed is read
+from where the last ingest stopped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Format = Literal["parquet", "delta"]
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """What became of one file: how many messages it added, in which depot version; `known` files added none before."""
+    """The result for one file: how many messages it added in which depot version; a `known` file adds none."""
 
     file: str
     messages: int
@@ -40,11 +40,10 @@ def ingest(
     keep: str = "90d",
     progress: Callable[[str, int], None] = lambda file, messages: None,
 ) -> Iterator[Ingested]:
-    """Append files to the depot, one commit a file, and yield what became of each.
+    """Append files to the depot, one commit per file, and yield the result for each.
 
-    `columns` maps message columns to expressions over the columns of the file; `keep` is the retention of a depot that
-    is made here. `progress` is called with the messages
-    read so far. Raises FileRefused, ExpressionError.
+    `columns` maps message columns to expressions over the file's columns. `keep` is the retention of a depot that is
+    created here. `progress` is called with the file and the messages read so far. Raises FileRefused, ExpressionError.
     """
     engine.mend()
     inputs = [engine.open_input(_existing(file, format_), format_) for file in files]
@@ -66,16 +65,16 @@ def ingest(
 def _existing(file: str, format_: Format) -> str:
     path = Path(file)
     if "://" not in file and not path.exists():
-        raise FileRefused(f"there is no {file}", "Check the path; it is relative to where you are.")
+        raise FileRefused(f"{file} does not exist", "Check the path; it is relative to the current directory.")
     if format_ == "parquet" and path.is_dir():
         is_delta = (path / "_delta_log").is_dir()
-        hint = "Say --format delta." if is_delta else f"Name its files: {file}/*.parquet."
+        hint = "Use --format delta." if is_delta else f"Name its files: {file}/*.parquet."
         raise FileRefused(f"{file} is a directory", hint)
     return file
 
 
 def _identity(file: str, given: Input) -> tuple[str, int]:
-    """Return the transaction id under which the depot's log remembers the input, and the version of it."""
+    """Return the transaction id under which the depot's log remembers the input, and the version."""
     if given.table is not None:
         return f"ingest:{given.table.id}", given.table.version
     with Path(file).open("rb") as content:

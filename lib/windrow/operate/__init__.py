@@ -1,4 +1,4 @@
-"""What a run tells about itself: a log, metrics, spans. Each is an observer; write your own for `windrow.run`."""
+"""Observe runs: log, metrics and spans. Each is an observer; `windrow.run` also takes your own observers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Lines", "Observer", "Observers", "Run", "chosen", "observed"]
 
 
 def chosen(metrics: MetricsPart) -> list[Observer]:
-    """Return the log, and what the settings ask for. Raises MissingExtra, or SettingsError for a port or file."""
+    """Return the observers that the settings ask for, the log first. Raises MissingExtra, SettingsError."""
     observers: list[Observer] = [Lines()]
     if metrics.opentelemetry:
         from windrow.operate.spans import Spans

@@ -1,7 +1,7 @@
-"""Windrow's log. What is said goes with its fields to Python's logger `windrow`; the edges decide how it is written.
+"""The log: events with fields go to Python's logger `windrow`; the commands decide how they are written.
 
-A library configures nothing: in a program that embeds Windrow the records have their fields as `extra`, and where that
-program configured no logging only warnings are seen. Secrets are taken out before a record is made.
+The library configures no logging. In a program that embeds Windrow, records carry their fields as `extra`; if the
+program does not configure logging, only warnings appear. Secrets are removed before a record is created.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAME = "windrow"
 Format = Literal["auto", "pretty", "json"]
 Level = Literal["debug", "info", "warning", "error"]
 
-# The password of a URL, its query (where storage keeps its signatures), and what others print as `..._key = ...`.
+# The password of a URL, its query (storage puts signatures there), and texts such as `..._key = ...`.
 SECRETS = (
     (re.compile(r"(://[^/@\s:]*):[^\s/]+@"), r"\1:***@"),
     (re.compile(r"(://[^\s?]*)\?\S+"), r"\1?***"),
@@ -33,7 +33,7 @@ SECRETS = (
 
 
 def without_secrets(text: str) -> str:
-    """Return a text without what looks like a secret of a storage."""
+    """Return a text with everything that looks like a secret replaced by `***`."""
     for pattern, rest in SECRETS:
         text = pattern.sub(rest, text)
     return text
@@ -54,7 +54,7 @@ log: structlog.stdlib.BoundLogger = structlog.wrap_logger(
 def logging_to(console: Console, format_: Format = "auto", level: Level = "info") -> Iterator[None]:
     """Write the log to a console while the block runs: `pretty` or `json`; `auto` is pretty on a terminal.
 
-    What a terminal shows goes above a progress bar of the same console.
+    On a terminal, lines appear above a progress bar of the same console.
     """
     logger = logging.getLogger(NAME)
     before = logger.level, logger.propagate
@@ -93,5 +93,5 @@ class ToConsole(logging.Handler):
         )
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record; it is not wrapped, so that a line stays a line."""
+        """Write a record as one line, without wrapping."""
         self._console.print(Text.from_ansi(self.format(record)), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The lines of a run: its start, one for each microbatch, retries, changes of the rules, maintenance, and its end."""
+"""The log lines of a run: start, microbatches, retries, rule changes, maintenance and end."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ COUNTS = ("messages", "accepted", "rejected", "opened", "closed")
 
 
 class Lines(Observer):
-    """Writes the log of a run. The line of a microbatch is the whole of it: nothing else is written about it."""
+    """Writes the log of a run; each microbatch is one line."""
 
     def started(self, run: Run) -> None:
-        """Say what runs where."""
+        """Log the engine and the tables."""
         self._run, self._begun, self._totals = run, run.clock.elapsed(), Counter[str]()
         tables = {"depot": run.settings.depot, "ledger": run.settings.ledger}
         log.info("run started", engine=run.engine, **tables, windrow=VERSION)
 
     def committed(self, committed: Committed) -> None:
-        """Say what a microbatch did and how long its phases took."""
+        """Log the counts of a microbatch and the durations of its phases (milliseconds)."""
         self._totals.update({name: getattr(committed, name) for name in COUNTS})
         self._totals["microbatches"] += 1
         if committed.kind == "rules":
@@ -53,19 +53,19 @@ class Lines(Observer):
         )
 
     def retrying(self, error: Exception, attempt: int) -> None:
-        """Say why an attempt failed."""
+        """Log why an attempt failed."""
         log.warning("retry", attempt=attempt, code=_code(error), error=first_line(error))
 
     def maintained(self, maintained: Maintained, took_ms: float) -> None:
-        """Say what was done to the files of a table, and how long microbatches had to wait for it."""
+        """Log the maintenance of a table, and how long microbatches waited for it (milliseconds)."""
         log.info("maintenance", **asdict(maintained), took_ms=took_ms)
 
     def maintenance_failed(self, table: Role, error: Exception) -> None:
-        """Say why a table could not be looked after."""
+        """Log why the maintenance of a table failed."""
         log.warning("maintenance failed", table=table, code=_code(error), error=first_line(error))
 
     def ended(self, error: BaseException | None) -> None:
-        """Say what the run did in all; what went wrong is put into words by the edge."""
+        """Log the totals; the command prints the error itself."""
         seconds = round(self._run.clock.elapsed() - self._begun, 3)
         done = {name: self._totals[name] for name in ("microbatches", *COUNTS)} | {"seconds": seconds}
         if error is None:

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: counted by `Metrics`, served by `Endpoint`, left behind in a file by `Textfile`."""
+"""Metrics for Prometheus: `Metrics` counts, `Endpoint` serves them, `Textfile` writes them to a file."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 
 
 class Metrics(Observer):
-    """Counts what runs do, in a registry of its own or in yours. Every metric has the ledger as a label."""
+    """Counts what runs do, in a new registry or in yours. Every metric has the ledger as a label."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        """Register the metrics; one registry takes them once."""
+        """Register the metrics; a registry accepts them only once."""
         self.registry = registry or CollectorRegistry()
         self._ledger = ""
 
@@ -56,7 +56,7 @@ class Metrics(Observer):
         self._phases = Histogram("windrow_phase_seconds", says, labels, buckets=SECONDS, registry=self.registry)
 
     def started(self, run: Run) -> None:
-        """Begin to count for the ledger of the run; what only counts up begins at zero."""
+        """Start counting for the ledger of the run, with all counters at zero."""
         self._clock, self._ledger = run.clock, without_secrets(run.settings.ledger)
         for metric in (self._messages, self._accepted, self._opened, self._closed, self._retries):
             metric.labels(self._ledger)
@@ -79,7 +79,7 @@ class Metrics(Observer):
         self._measured(committed)
 
     def _measured(self, committed: Committed) -> None:
-        """Take what is known of a microbatch that was committed here, in another process, or read nothing."""
+        """Record the measurements that are known; a microbatch of another process, or without messages, lacks some."""
         if committed.open_batches is not None:
             self._open.labels(self._ledger).set(committed.open_batches)
         if committed.lag_ms is not None:
@@ -105,7 +105,7 @@ class Endpoint(Metrics):
     """Serves the metrics on a loopback port until the run ends."""
 
     def __init__(self, port: int) -> None:
-        """Begin to serve. Raises SettingsError when the port is taken."""
+        """Start serving. Raises SettingsError if the port is taken."""
         super().__init__()
         try:
             self._server, self._thread = start_http_server(port, LOOPBACK, self.registry)
@@ -116,7 +116,7 @@ class Endpoint(Metrics):
         self.port = self._server.server_port
 
     def ended(self, error: BaseException | None) -> None:
-        """Serve no more."""
+        """Stop serving."""
         super().ended(error)
         self._server.shutdown()
         self._thread.join()
@@ -124,19 +124,19 @@ class Endpoint(Metrics):
 
 
 class Textfile(Metrics):
-    """Leaves the metrics in a file, because a scheduled job is gone before anybody asks it.
+    """Writes the metrics to a file, because a scheduled job ends before Prometheus can ask it.
 
-    Counters and histograms go on from what the file has: a job that reads 100 messages in each of its runs would
-    otherwise seem to stand still at 100.
+    Counters and histograms continue from the values in the file: otherwise a job that reads 100 messages in each run
+    would always show 100.
     """
 
     def __init__(self, file: str) -> None:
-        """Read what earlier runs left. Raises SettingsError for a file that cannot be read or has another ending."""
+        """Read the file of earlier runs. Raises SettingsError if it cannot be read or does not end in `.prom`."""
         super().__init__()
         self._file = Path(file)
-        hint = "Name a file *.prom in the directory that node exporter's textfile collector reads."
+        hint = "Use a file *.prom in the directory that node exporter's textfile collector reads."
         if self._file.suffix != ".prom" or not self._file.parent.is_dir():
-            raise SettingsError(f"metrics.textfile = {file!r} is no place for metrics", hint)
+            raise SettingsError(f"metrics.textfile = {file!r} is not a *.prom file in an existing directory", hint)
         try:
             left = self._file.read_text(encoding="utf-8") if self._file.exists() else ""
             earlier = list(text_string_to_metric_families(left))
@@ -145,12 +145,12 @@ class Textfile(Metrics):
         self._all = Continued(earlier, self.registry)
 
     def committed(self, committed: Committed) -> None:
-        """Count a microbatch, and write."""
+        """Count a microbatch, and write the file."""
         super().committed(committed)
         self._write()
 
     def ended(self, error: BaseException | None) -> None:
-        """Write how it ended."""
+        """Note the end, and write the file."""
         super().ended(error)
         self._write()
 
@@ -159,15 +159,15 @@ class Textfile(Metrics):
 
 
 class Continued(Collector):
-    """The metrics of a registry, where counters and histograms go on from those of earlier runs."""
+    """The metrics of a registry, with counters and histograms that continue those of earlier runs."""
 
     def __init__(self, earlier: list[Metric], registry: CollectorRegistry) -> None:
-        """Go on from `earlier`."""
+        """Continue from `earlier`."""
         self._earlier = {metric.name: _by_labels(metric) for metric in earlier}
         self._registry = registry
 
     def collect(self) -> Iterator[Metric]:
-        """Return every metric of the registry, without the times at which counters were made: they go on."""
+        """Yield every metric of the registry, without the creation times of counters, since they continue."""
         for metric in self._registry.collect():
             before, now = self._earlier.get(metric.name, {}), _by_labels(metric)
             if metric.type != "gauge":

@@ -1,4 +1,4 @@
-"""Observers: who is told of a run's start, of each commit, of each retry, of maintenance, and of its end."""
+"""Observers: callbacks for the start of a run, commits, retries, maintenance and the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from windrow.settings.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The engine of a run (`spark` or `embedded`), its settings, and the clock that it goes by."""
+    """The engine of a run (`spark` or `embedded`), its settings and its clock."""
 
     engine: str
     settings: Settings
@@ -23,59 +23,59 @@ class Run:
 
 
 class Observer:
-    """Is told what a run does, and the run waits for it. A subclass has the methods for what it wants to hear."""
+    """Callbacks of a run, which waits for each of them. A subclass overrides those it needs."""
 
     def started(self, run: Run) -> None:
-        """Hear that a run begins; its depot and ledger are not open yet."""
+        """Called at the start; depot and ledger are not open yet."""
 
     def committed(self, committed: Committed) -> None:
-        """Hear that a microbatch is in the ledger."""
+        """Called after a microbatch was committed to the ledger."""
 
     def retrying(self, error: Exception, attempt: int) -> None:
-        """Hear that an attempt failed, and which one it was; another follows."""
+        """Called when attempt number `attempt` failed and another one follows."""
 
     def maintained(self, maintained: Maintained, took_ms: float) -> None:
-        """Hear what was done to the files of a table between two microbatches."""
+        """Called after the maintenance of a table; microbatches waited `took_ms` milliseconds for it."""
 
     def maintenance_failed(self, table: Role, error: Exception) -> None:
-        """Hear that looking after a table failed; the run goes on, and tries it again after `maintain_every`."""
+        """Called when the maintenance of a table failed; the run continues and retries after `maintain_every`."""
 
     def ended(self, error: BaseException | None) -> None:
-        """Hear that the run is over, by itself or by an error."""
+        """Called at the end, with the error if there was one."""
 
 
 class Observers:
-    """Several observers as one. What looks on must not stop what it looks at: one that raises leaves a warning."""
+    """Several observers as one. An observer that raises must not stop the run, so its error is logged as a warning."""
 
     def __init__(self, observers: Iterable[Observer]) -> None:
-        """Tell these, in their order."""
+        """Call these observers in order."""
         self._observers = tuple(observers)
 
     def started(self, run: Run) -> None:
-        """Tell all that a run begins."""
-        self._tell("started", run)
+        """Call `started` of all."""
+        self._call("started", run)
 
     def committed(self, committed: Committed) -> None:
-        """Tell all of a commit."""
-        self._tell("committed", committed)
+        """Call `committed` of all."""
+        self._call("committed", committed)
 
     def retrying(self, error: Exception, attempt: int) -> None:
-        """Tell all of a failed attempt."""
-        self._tell("retrying", error, attempt)
+        """Call `retrying` of all."""
+        self._call("retrying", error, attempt)
 
     def maintained(self, maintained: Maintained, took_ms: float) -> None:
-        """Tell all what was done to the files of a table."""
-        self._tell("maintained", maintained, took_ms)
+        """Call `maintained` of all."""
+        self._call("maintained", maintained, took_ms)
 
     def maintenance_failed(self, table: Role, error: Exception) -> None:
-        """Tell all that looking after a table failed."""
-        self._tell("maintenance_failed", table, error)
+        """Call `maintenance_failed` of all."""
+        self._call("maintenance_failed", table, error)
 
     def ended(self, error: BaseException | None) -> None:
-        """Tell all that the run is over."""
-        self._tell("ended", error)
+        """Call `ended` of all."""
+        self._call("ended", error)
 
-    def _tell(self, what: str, *about: object) -> None:
+    def _call(self, what: str, *about: object) -> None:
         for observer in self._observers:
             try:
                 getattr(observer, what)(*about)
@@ -85,12 +85,12 @@ class Observers:
 
 @contextmanager
 def observed(run: Run, observers: Iterable[Observer]) -> Iterator[Observers]:
-    """Tell observers that a run begins, and when the block is left that it is over."""
-    told = Observers(observers)
-    told.started(run)
+    """Call `started` of the observers, and `ended` when the block is left."""
+    together = Observers(observers)
+    together.started(run)
     try:
-        yield told
+        yield together
     except BaseException as error:
-        told.ended(error)
+        together.ended(error)
         raise
-    told.ended(None)
+    together.ended(None)

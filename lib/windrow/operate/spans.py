@@ -1,4 +1,4 @@
-"""Spans for OpenTelemetry: one for each microbatch, with its phases as children. Your SDK says where they go."""
+"""Spans for OpenTelemetry: one per microbatch, with its phases as children. Your SDK decides where they go."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ NANOSECONDS = 1_000  # of a microsecond
 
 
 class Spans(Observer):
-    """Makes a span `windrow.microbatch` after each commit, from the times that its phases took."""
+    """Creates a span `windrow.microbatch` after each commit, from the durations of its phases."""
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
-        """Use a provider, or the one that is set for the process."""
+        """Use this provider, or the one of the process."""
         self._tracer = trace.get_tracer("windrow", VERSION, provider)
 
     def started(self, run: Run) -> None:
-        """Remember what every span says."""
+        """Prepare the attributes that all spans share."""
         self._clock = run.clock
         ledger = without_secrets(run.settings.ledger)
         self._common: dict[str, str] = {"windrow.engine": run.engine, "windrow.ledger": ledger}
 
     def committed(self, committed: Committed) -> None:
-        """Make the spans of a microbatch; they end now."""
+        """Create the spans of a microbatch; they end now."""
         names = ("kind", "attempt", "depot_version", "path", *COUNTS)
         known = {f"windrow.{name}": getattr(committed, name) for name in names}
         described = {name: value for name, value in known.items() if value is not None}
@@ -51,7 +51,7 @@ class Spans(Observer):
         span.end(ends[-1])
 
     def retrying(self, error: Exception, attempt: int) -> None:
-        """Make a span of an attempt that failed; when it began nobody wrote down, so it has no length."""
+        """Create a span for a failed attempt; it has no duration, since the start of the attempt is unknown."""
         now = self._clock.now() * NANOSECONDS
         span = self._tracer.start_span(
             "windrow.retry", attributes=self._common | {"windrow.attempt": attempt}, start_time=now

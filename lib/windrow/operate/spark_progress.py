@@ -1,4 +1,4 @@
-"""What Spark says of its streaming queries, for whoever looks at the log more closely than a microbatch."""
+"""Log the progress of Spark's streaming queries, at level debug."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from windrow.operate.log import log
 
 
 class Queries(StreamingQueryListener):
-    """Writes a line for the start, each batch and the end of a streaming query of the session."""
+    """Logs the start, each batch and the end of the session's streaming queries."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """Say which query began."""
+        """Log the start of a query."""
         log.debug("query started", query=str(event.id), run=str(event.runId))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """Say how many rows a batch of Spark read, each as often as it was, and how many milliseconds what took."""
+        """Log the rows that a Spark batch read, counting repeated reads, and the durations in milliseconds."""
         done = event.progress
         took = dict(done.durationMs)
         log.debug("query progress", query=str(done.id), batch=done.batchId, rows_read=done.numInputRows, took_ms=took)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        """Say nothing: a query that has nothing to do ends."""
+        """Log nothing: an idle query ends."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """Say how it ended."""
+        """Log the end of a query, with its error."""
         log.debug("query ended", query=str(event.id), run=str(event.runId), error=event.exception)
 
 
 @contextmanager
 def listening(session: SparkSession) -> Iterator[None]:
-    """Listen to the queries of a session, if the log is written from `debug` on: every event costs a call from Java."""
+    """Listen to the queries of a session if the log level is debug, since every event costs a call from Java."""
     if not log.isEnabledFor(logging.DEBUG):
         yield
         return

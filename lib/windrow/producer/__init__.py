@@ -1,13 +1,13 @@
-"""The producer: messages into a depot, batched on the way, without a JVM.
+"""The producer: sends messages to a depot in batches, without a JVM.
 
-A commit to a Delta table takes some ten milliseconds, whatever it carries. So nobody commits message by message: a
-*queue* holds what is sent for up to `linger_ms` or until enough is there, and the one committer thread that a depot has
-in a process writes it in one commit. Whoever sent a message holds a future of its acknowledgement, which says in which
-depot version it lies and what number it has.
+A commit to a Delta table takes about ten milliseconds, whatever its size. So messages are not committed one by one: a
+*queue* holds them for up to `linger_ms` or until a batch is full, and the depot's committer thread writes them in one
+commit. Each process has one such thread per depot. The sender of a message gets a future of its acknowledgement, which
+holds the depot version and the message's number.
 
-Each commit records in the depot's log up to which number its producer has come. So a producer that starts again knows
-where it was, a commit whose reply was lost is recognised, and two processes with one id find out: the second one to
-commit is *fenced*, and says so to all who wait.
+Each commit records in the depot's log the number of the producer's last message. So a restarted producer knows where it
+was, and a commit whose reply was lost is recognised. If two processes use the same id, the second one to commit is
+*fenced*: its waiting messages fail with an error.
 """
 
 from windrow.producer.delivery import Ack, Position

@@ -1,4 +1,4 @@
-"""A batch: messages that are committed together, and the deliveries that end with it."""
+"""A batch: messages that are committed together, and the futures of their acknowledgements."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from windrow.producer.row import Sent, numbered, required_chunks, table_of
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Single messages as they came, or one table as it was given.
+    """Single messages in order, or one table of messages.
 
-    `begun` and `deadline` are monotonic seconds: when its first message came, and when that is given up. A `sealed`
-    batch takes no more. `reserved` is what it holds of the buffer, `note` is what its commit is known by, `mark` is a
-    number of the sender's that the log keeps with it.
+    `begun` and `deadline` are monotonic seconds: when the first message came, and when it is given up. A `sealed` batch
+    takes no more messages. `reserved` is its share of the buffer in bytes. `note` identifies its commit in the log, and
+    `mark` is a number of the sender's that the log keeps with it.
     """
 
     begun: float
@@ -36,25 +36,22 @@ class Batch:
 
     @property
     def messages(self) -> int:
-        """Return how many messages it has."""
+        """Return the number of messages."""
         return len(self.sent) if self.given is None else self.given.num_rows
 
     @property
     def all_wait(self) -> bool:
-        """Tell whether somebody waits for every message of it, so that nobody is left to send more."""
+        """Tell whether all of its messages are awaited, so that no sender is left to add more."""
         return self.awaited == len(self.deliveries)
 
     def add(self, row: Sent, byte_count: int, now: float, waiting: Callable[[Batch], None]) -> Delivery:
-        """Take a message."""
-        delivery = self._promise(byte_count, now, waiting)
+        """Add a message, and return its delivery."""
+        delivery = self.reserve(byte_count, now, waiting)
         self.sent.append(row)
         return delivery
 
-    def hold(self, byte_count: int, now: float, waiting: Callable[[Batch], None]) -> Delivery:
-        """Promise the table that was given."""
-        return self._promise(byte_count, now, waiting)
-
-    def _promise(self, byte_count: int, now: float, waiting: Callable[[Batch], None]) -> Delivery:
+    def reserve(self, byte_count: int, now: float, waiting: Callable[[Batch], None]) -> Delivery:
+        """Reserve buffer space for a message or a table, and return its delivery."""
         delivery = Delivery(lambda: waiting(self))
         self.reserved += byte_count
         self.times.append(now)
@@ -62,13 +59,13 @@ class Batch:
         return delivery
 
     def table(self, first: int, schema: pa.Schema) -> pa.Table:
-        """Return the messages or chunks as they are written, numbered from `first`. Raises MessageRefused."""
+        """Return the messages or chunks to write, numbered from `first`. Raises MessageRefused."""
         sent = table_of(zip(*self.sent, strict=True), schema) if self.given is None else self.given
         whole = numbered(sent, first)
         return required_chunks(whole, first) if schema == chunks.RAW else whole
 
     def acknowledge(self, version: int, first: int) -> None:
-        """End all deliveries well."""
+        """Complete all deliveries."""
         if self.given is not None:
             self.deliveries[0].settle(Ack(version, first + self.messages - 1))
             return
@@ -76,6 +73,6 @@ class Batch:
             delivery.settle(Ack(version, first + at))
 
     def fail(self, error: Exception) -> None:
-        """End all deliveries with an error."""
+        """Fail all deliveries."""
         for delivery in self.deliveries:
             delivery.settle(error)

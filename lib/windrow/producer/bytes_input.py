@@ -1,4 +1,4 @@
-"""The input of `windrow produce --raw-source`: bytes from a file or a pipe, sent as they come."""
+"""The input of `windrow produce --raw-source`: read bytes from a file or a pipe, and send them as they come."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from windrow.producer.raw import RawProducer
 
 @dataclass(frozen=True, slots=True)
 class RawProduced:
-    """What was sent: bytes, in how many chunks, the number of the last one, 0 for none; `stopped` before the end."""
+    """The result: bytes and chunks sent, the number of the last chunk (0 for none), and whether it was `stopped`."""
 
     bytes: int
     chunks: int
@@ -28,7 +28,7 @@ class RawProduced:
 
 
 class BytesInput:
-    """The bytes of a file descriptor, in pieces of at most `most` or of what came within some seconds."""
+    """The bytes of a file descriptor, in pieces of at most `most` bytes or of what came within some seconds."""
 
     def __init__(self, descriptor: int, stop: Stop, most: int, seconds: float) -> None:
         """Read until the end or a stop."""
@@ -49,7 +49,7 @@ class BytesInput:
                 yield bytes(piece)
 
     def _read(self, most: int, until: float | None) -> bytes:
-        """Return what there is, or comes before a time; nothing at the end and after that time."""
+        """Return the bytes that are there or come before `until` (monotonic seconds); none at the end or after it."""
         wait = None if until is None else max(until - time.monotonic(), 0)
         ready = select.select([self._descriptor, self._stop.woken], [], [], wait)[0]
         if self._stop.woken in ready:
@@ -59,7 +59,7 @@ class BytesInput:
         try:
             block = os.read(self._descriptor, min(most, BLOCK_BYTES))
         except OSError as error:
-            raise FileRefused(f"the input cannot be read: {error.strerror}", "See what is wrong with it.") from error
+            raise FileRefused(f"the input cannot be read: {error.strerror}", "Check the file or the pipe.") from error
         self._ended = not block
         return block
 
@@ -67,9 +67,9 @@ class BytesInput:
 def send_bytes(
     producer: RawProducer, input_: BytesInput, last: bool, committed: Callable[[int], None] = lambda byte_count: None
 ) -> RawProduced:
-    """Send what an input holds, and wait until it is in the depot; `last` ends the source where the input ends.
+    """Send the bytes of an input, and wait until the depot has them; `last` ends the source where the input ends.
 
-    `committed` is told of bytes that are there. Raises what becomes of a chunk.
+    `committed` is called with the number of bytes of each committed chunk. Raises the error of a chunk that failed.
     """
     sent: deque[tuple[Future[Ack], int]] = deque()
     byte_count = chunks = sequence = 0

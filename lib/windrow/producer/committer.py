@@ -1,7 +1,7 @@
-"""The committer: one thread for each depot in a process, which commits what its queues hold, one batch after the other.
+"""The committer: one thread per depot in a process, which commits the batches of all its queues one after the other.
 
-More writers would give less: each commit to a table waits for the other. A second thread looks at deadlines, because a
-disk that hangs holds up the first one.
+More writers would be slower, since commits to a table wait for each other. A second thread watches the deadlines,
+because a hanging disk blocks the first one.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from windrow.delta.lock import keep_recent
 from windrow.errors import DeliveryTimeout, ProducerFenced, ProducerInUse, WindrowError, first_line
+from windrow.model.durations import SECOND
 from windrow.producer.batch import Batch
 from windrow.producer.delivery import Position
-from windrow.producer.queue import SECOND, Bell, ProducerQueue, not_known
+from windrow.producer.queue import Bell, ProducerQueue, not_known
 from windrow.producer.state import State
 from windrow.producer.writer import DepotWriter, Entry
 from windrow.settings.settings import ProducerPart
@@ -30,9 +31,9 @@ class Committer:
     """The queues of one depot and the threads that serve them."""
 
     def __init__(self, location: str, schema: pa.Schema, keep: str, unused: Callable[[Committer], None]) -> None:
-        """Open the depot, or make it, for messages or chunks, by the schema.
+        """Open the depot or create it, for messages or chunks, depending on the schema.
 
-        `unused` is called when a commit ended for which no queue is left.
+        `unused` is called when a commit ends and no queue is left.
         """
         self.location, self._unused = location, unused
         self._writer = DepotWriter.made(location, schema, keep)
@@ -46,15 +47,15 @@ class Committer:
 
     @property
     def schema(self) -> pa.Schema:
-        """Return the columns of what the depot holds: messages or chunks."""
+        """Return the columns of the depot: those of messages or of chunks."""
         return self._writer.schema
 
     def recorded(self, name: str) -> Position:
-        """Return how far a producer has come in the depot now."""
+        """Return the current position of a producer in the depot."""
         return DepotWriter(self.location, raw=self._writer.raw).recorded(name)
 
     def join(self, name: str, chosen: ProducerPart) -> ProducerQueue:
-        """Return the queue of an id, which several producers may share; wait while it closes. Raises ProducerInUse."""
+        """Return the queue of an id, which producers may share; wait if it is closing. Raises ProducerInUse."""
         while True:
             self._await_closed(name)
             with self._opening:
@@ -62,7 +63,7 @@ class Committer:
                     return queue
 
     def _joined(self, name: str, chosen: ProducerPart) -> ProducerQueue | None:
-        """Return the queue of an id with one user more, None while it closes."""
+        """Return the queue of an id with one more user, None if it is closing."""
         queue = self._queues.get(name)
         if queue is not None and queue.state is State.CLOSING:
             return None
@@ -77,13 +78,13 @@ class Committer:
         if queue.chosen != chosen:
             raise ProducerInUse(
                 f"producer {name!r} is open in this process with other settings",
-                "Share its settings, or give this one an id of its own.",
+                "Use the same settings, or another id.",
             )
         queue.users += 1
         return queue
 
     def leave(self, queue: ProducerQueue, timeout: float) -> None:
-        """Let a producer go; the last one of a queue closes it."""
+        """Remove a producer from its queue; the last one closes the queue."""
         with self._opening:
             queue.users -= 1
             last = not queue.users
@@ -99,13 +100,13 @@ class Committer:
             self._bell.ended.notify_all()
 
     def _await_closed(self, name: str) -> None:
-        """Wait while the queue of an id closes. Raises ProducerInUse where that would be to wait for itself."""
+        """Wait while the queue of an id closes. Raises ProducerInUse if a thread would wait for itself."""
         with self._bell.lock:
             while (queue := self._queues.get(name)) is not None and queue.state is State.CLOSING:
                 if self.is_own_thread() or queue.closer == threading.get_ident():
                     raise ProducerInUse(
-                        f"producer {name!r} is being closed, and a callback of a message cannot wait for that",
-                        "Open it in a thread of its own, or under another id.",
+                        f"producer {name!r} is closing, and a callback of a message cannot wait for that",
+                        "Open it in another thread, or under another id.",
                     )
                 self._bell.ended.wait()
 
@@ -115,9 +116,9 @@ class Committer:
             queue.close(timeout)
 
     def stop_unless_used(self) -> bool:
-        """End the threads if no queue is left; tell whether they end.
+        """End the threads if no queue is left; return whether they end.
 
-        While a commit hangs that everybody gave up they stay: whoever comes next under its id goes on behind it.
+        They stay while an abandoned commit hangs, so that the next producer with its id continues after it.
         """
         with self._bell.lock:
             self._stopped = not self._queues and not self._delivering
@@ -126,7 +127,7 @@ class Committer:
             return self._stopped
 
     def is_own_thread(self) -> bool:
-        """Tell whether a callback of a message calls: to wait here would wait for itself."""
+        """Tell whether a callback of a message is the caller: it must not wait, since it would wait for itself."""
         return threading.current_thread().name.startswith("windrow-producer_")
 
     # The committing thread.
@@ -137,7 +138,7 @@ class Committer:
             try:
                 self._deliver(queue, batch)
             except Exception:
-                LOG.exception("the committer of %s went on after an error of its own", self.location)
+                LOG.exception("the committer of %s continues after an internal error", self.location)
             with self._bell.lock:
                 self._delivering = False
                 left = bool(self._queues)
@@ -145,7 +146,7 @@ class Committer:
                 self._unused(self)
 
     def _next(self) -> tuple[ProducerQueue, Batch] | None:
-        """Wait for the batch that is due first; None at the end."""
+        """Wait for the first batch that is due; return None at the end."""
         with self._bell.lock:
             while not self._stopped:
                 now = self._bell.now()
@@ -158,11 +159,11 @@ class Committer:
         return None
 
     def _deliver(self, queue: ProducerQueue, batch: Batch) -> None:
-        """Commit a batch, and tell what became of it."""
+        """Commit a batch, and complete its deliveries."""
         began = self._bell.now()
         try:
             version = self._persist(queue, batch)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the senders get it
+        except Exception as error:  # noqa: BLE001 - the senders get any error
             self._failed(queue, batch, error)
             return
         first = queue.sequence + 1
@@ -173,52 +174,52 @@ class Committer:
             queue.settled(batch)
 
     def _persist(self, queue: ProducerQueue, batch: Batch) -> int:
-        """Commit, again after what may pass, until the deadline. Raises DeliveryTimeout, ProducerFenced."""
-        pause, said, hint = FIRST_PAUSE, "there was no time for an attempt", ""
+        """Commit, and retry after temporary errors until the deadline. Raises DeliveryTimeout, ProducerFenced."""
+        pause, why, hint = FIRST_PAUSE, "there was no time for an attempt", ""
         while True:
             try:
                 queue.sequence = self._writer.reached(queue.name, queue.sequence, batch.note)
                 rows = batch.table(queue.sequence + 1, self.schema)
                 if not self._is_awaited(queue, batch):
-                    raise self._given_up(queue, batch, said, hint)
+                    raise self._given_up(queue, batch, why, hint)
                 entry = Entry(queue.name, queue.sequence, batch.note, batch.mark)
                 return self._writer.append(rows, entry, queue.chosen.durable)
             except WindrowError as error:
                 if not error.retryable:
                     raise
-                said, hint = f"the last attempt failed: {error.message}", error.hint
+                why, hint = f"the last attempt failed: {error.message}", error.hint
                 LOG.warning("a commit to %s failed: %s", self.location, error.message)
             with self._bell.lock:
                 if not self._is_awaited(queue, batch, pause):
-                    raise self._given_up(queue, batch, said, hint)
+                    raise self._given_up(queue, batch, why, hint)
                 self._bell.room.wait_for(lambda: queue.state is State.CLOSED, pause)
                 queue.counters.retries += 1
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _is_awaited(self, queue: ProducerQueue, batch: Batch, pause: float = 0.0) -> bool:
-        """Tell whether anybody will still wait for a batch after a pause: else nobody is told that it is committed."""
+        """Tell whether a batch is still awaited after a pause; otherwise its senders would not learn of a commit."""
         return self._bell.now() + pause < batch.deadline and queue.state is not State.CLOSED
 
-    def _given_up(self, queue: ProducerQueue, batch: Batch, said: str, hint: str) -> DeliveryTimeout:
+    def _given_up(self, queue: ProducerQueue, batch: Batch, why: str, hint: str) -> DeliveryTimeout:
         if self._writer.in_doubt(queue.name, batch.note):
-            return not_known(said)
+            return not_known(why)
         seconds = queue.chosen.delivery_timeout / SECOND
-        return DeliveryTimeout(f"the message was not committed within {seconds:g} s, {said}", hint)
+        return DeliveryTimeout(f"the message was not committed within {seconds:g} s, {why}", hint)
 
     def _failed(self, queue: ProducerQueue, batch: Batch, error: Exception) -> None:
-        ended: Callable[[], None] = _nothing
+        fail_others: Callable[[], None] = _nothing
         with self._bell.lock:
             queue.failed(batch)
             if isinstance(error, ProducerFenced):
-                ended = queue.fence(error)
+                fail_others = queue.fence(error)
             # guard: missing-chunk
             elif queue.ordered:
-                ended = queue.break_off()
+                fail_others = queue.break_off()
         LOG.error("%d messages of producer %s were not committed: %s", batch.messages, queue.name, first_line(error))
         batch.fail(error)
         with self._bell.lock:
             queue.settled(batch)
-        ended()
+        fail_others()
 
     # The thread that watches the deadlines.
 
@@ -233,9 +234,9 @@ class Committer:
                     self._bell.deadlines.wait(None if wait is None else wait - self._bell.now())
                     continue
                 expired = [queue.expire() for queue in self._queues.values()]
-            for say in expired:
-                say()
+            for fail in expired:
+                fail()
 
 
 def _nothing() -> None:
-    """Nobody waits."""
+    """There is nothing to fail."""

@@ -1,4 +1,4 @@
-"""A delivery: the future of a message that was sent, which ends with its acknowledgement or an error."""
+"""A delivery: the future of a sent message, which ends with its acknowledgement or an error."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ LOG = logging.getLogger("windrow.producer")
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """A message is in the depot: the version that holds it, and its number among all of its producer, from 1.
+    """A message is in the depot: the depot version that holds it, and its number among its producer's, from 1.
 
-    For what was sent by `send_many` it is the number of the last one.
+    For `send_many` it is the number of the last message.
     """
 
     version: int
@@ -23,16 +23,16 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a producer has come in the depot: the number of its last message, 0 for none, and its last mark."""
+    """The position of a producer in the depot: the number of its last message (0 for none), and its last mark."""
 
     sequence: int
     mark: int | None
 
 
 class Delivery(Future[Ack]):
-    """The future of an acknowledgement. It cannot be cancelled: what was sent is delivered, or fails with an error.
+    """The future of an acknowledgement. It cannot be cancelled: a sent message is delivered or fails with an error.
 
-    `waiting` is called once, when somebody begins to wait: where all do, nobody is left to send more.
+    `waiting` is called once, when a thread begins to wait: if all senders wait, none is left to send more.
     """
 
     def __init__(self, waiting: Callable[[], None]) -> None:
@@ -41,24 +41,24 @@ class Delivery(Future[Ack]):
         self.set_running_or_notify_cancel()
 
     def result(self, timeout: float | None = None) -> Ack:
-        """Return the acknowledgement, or raise what became of the message; TimeoutError after `timeout` seconds."""
+        """Return the acknowledgement, or raise the message's error; TimeoutError after `timeout` seconds."""
         self.awaited()
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the error of the message, None when it is acknowledged; TimeoutError after `timeout` seconds."""
+        """Return the message's error, None if it is acknowledged; raise TimeoutError after `timeout` seconds."""
         self.awaited()
         return super().exception(timeout)
 
     def awaited(self) -> None:
-        """Note that somebody waits."""
+        """Note that a thread waits."""
         waiting, self._waiting = self._waiting, None
         if waiting is not None and not self.done():
             waiting()
 
     def settle(self, outcome: Ack | Exception) -> None:
-        """End, unless it has ended. Whatever a callback raises is its own affair, also what ends a thread."""
-        self._waiting = None  # it knows the batch, which whoever keeps the future would keep
+        """Complete the future, unless it is complete. Errors of callbacks are logged, even those that end a thread."""
+        self._waiting = None  # it refers to the batch, which would stay in memory as long as the future
         try:
             if isinstance(outcome, Ack):
                 self.set_result(outcome)

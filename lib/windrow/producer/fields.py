@@ -1,4 +1,4 @@
-"""Fields: what of a line of JSON is which column of a message."""
+"""Map the fields of a JSON line to the columns of a message."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ TEXTS = ("source", "key", "type", "payload")
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Which field of a line gives each column of a message, or which text; the payload may be the whole line.
+    """The field or the constant text that fills each column of a message; the payload may be the `whole` line.
 
-    A field that gives none makes the line no message, unless the whole line is kept: what is in nobody's column would
-    be lost in silence.
+    A line with a field that fills no column is not a message, unless the whole line is kept: the field would be lost
+    silently.
     """
 
     names: dict[str, str]
@@ -29,7 +29,7 @@ class Fields:
 
     @classmethod
     def of(cls, given: Sequence[str]) -> Fields:
-        """Read `column=field`, `column='text'` and `payload=*`; a column left out is the field of its own name.
+        """Read `column=field`, `column='text'` and `payload=*`; other columns take the field of the same name.
 
         Raises SettingsError.
         """
@@ -52,7 +52,7 @@ class Fields:
 
 def _refuse(given: str) -> NoReturn:
     raise SettingsError(
-        f"--column {given!r} says nothing",
-        f"Say column=field, or column='text' for source, key, type and payload, or payload=* for the whole line. "
-        f"Columns are {', '.join(messages.COLUMNS)}.",
+        f"--column {given!r} is not valid",
+        f"Use column=field, or column='text' for source, key, type and payload, or payload=* for the whole line. "
+        f"The columns are {', '.join(messages.COLUMNS)}.",
     )

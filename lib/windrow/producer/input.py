@@ -1,4 +1,4 @@
-"""The input of `windrow produce`: lines from a file or a pipe, as they come, and a stop that may come in between."""
+"""The input of `windrow produce`: read lines from a file or a pipe as they come, until the end or a stop."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from windrow.errors import FileRefused
 from windrow.producer.lines import KEPT_BYTES
 
 BLOCK_BYTES = 1_048_576
-BEGIN = b"\xef\xbb\xbf"  # what some programs put before the first line
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some programs write it before the first line
 
 
 class Stop:
-    """Asks for the end of reading, from a signal handler or another thread."""
+    """Ends reading from a signal handler or another thread."""
 
     def __init__(self) -> None:
-        """Make the pipe that wakes who waits."""
+        """Create the pipe that wakes a waiting reader."""
         self.woken, self._wake = os.pipe()
 
     def stop(self) -> None:
-        """Ask for it."""
+        """Ask for the end."""
         os.write(self._wake, b".")
 
     def close(self) -> None:
-        """Give the pipe back."""
+        """Close the pipe."""
         os.close(self.woken)
         os.close(self._wake)
 
@@ -35,11 +35,11 @@ class Stop:
 class Input:
     """The lines of a file descriptor.
 
-    `unfinished` tells that the last line that was taken has no end: it may be one that is still being written.
+    `unfinished` says that the last line has no newline: it may still be being written.
     """
 
     def __init__(self, descriptor: int, stop: Stop, most_bytes: int) -> None:
-        """Read until the end or a stop; of a line with more than `most_bytes` only the beginning is kept."""
+        """Read until the end or a stop; only the beginning of a line of more than `most_bytes` is kept."""
         self._descriptor, self._stop = descriptor, stop
         self._longest = max(most_bytes, KEPT_BYTES) + 1
         self._lines: list[bytes] = []
@@ -48,13 +48,13 @@ class Input:
         self.stopped = self.unfinished = False
 
     def ready(self) -> bool:
-        """Tell whether `take` would not wait, for a line or for the end."""
+        """Tell whether `take` would return at once."""
         while not self._lines and self._read(0):
             pass
         return bool(self._lines) or self._ended
 
     def take(self, rows: int, byte_count: int, seconds: float) -> list[bytes]:
-        """Wait for lines, and return them when so many are there, or so long after the first; none at the end."""
+        """Wait for lines; return them once there are enough, or `seconds` after the first one; none at the end."""
         found: list[bytes] = []
         held, until = 0, None
         while len(found) < rows and held < byte_count:
@@ -69,7 +69,7 @@ class Input:
         return found
 
     def _read(self, seconds: float | None) -> bool:
-        """Read a block when there is one, or wait for it so long; False at the end, or after the time."""
+        """Read a block, or wait up to `seconds` for one; return False at the end or after that time."""
         if self._ended:
             return False
         ready = select.select([self._descriptor, self._stop.woken], [], [], seconds)[0]
@@ -82,7 +82,7 @@ class Input:
         except BlockingIOError:
             return True
         except OSError as error:
-            raise FileRefused(f"the input cannot be read: {error.strerror}", "See what is wrong with it.") from error
+            raise FileRefused(f"the input cannot be read: {error.strerror}", "Check the file or the pipe.") from error
         if block:
             whole, end, rest = (self._rest + block).rpartition(b"\n")
             self._rest = rest[: self._longest]
@@ -92,19 +92,19 @@ class Input:
 
     def _give(self, lines: list[bytes]) -> bool:
         if not self._begun:
-            lines[0] = lines[0].removeprefix(BEGIN)
+            lines[0] = lines[0].removeprefix(BYTE_ORDER_MARK)
         self._lines, self._begun = lines, True
         return True
 
 
 class Fingerprint:
-    """Tells inputs apart by the beginnings of their lines so far, so that nobody goes on in another one."""
+    """A digest of the beginnings of all lines so far, so that a run does not resume in another input."""
 
     def __init__(self) -> None:
-        """Begin at the first line."""
+        """Start before the first line."""
         self._digest = hashlib.blake2b(digest_size=8)
 
     def add(self, lines: Sequence[bytes]) -> int:
-        """Go on by some lines, and return what tells all of them: a positive number of 63 bits."""
+        """Add lines, and return the digest of all lines so far: a positive number of 63 bits."""
         self._digest.update(b"".join([line[:KEPT_BYTES].rstrip() + b"\n" for line in lines]))
         return int.from_bytes(self._digest.digest()) >> 1

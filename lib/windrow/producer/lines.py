@@ -1,7 +1,7 @@
-"""Lines of JSON as messages: which field is which column, and what becomes of a line that is no message.
+"""Turn JSON lines into messages; a line that is not a message becomes a row that the batcher rejects.
 
-Each line is read by itself. Arrow reads many at once, but takes two objects in a line for two messages and an empty
-line for none, so that nobody could say any more which line is which message.
+Lines are read one by one. Arrow could read many at once, but it reads two messages from a line with two objects and
+none from an empty line, so the numbers of lines and messages would no longer match.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from windrow.model.timestamps import EPOCH, MICROSECOND, microseconds_of
 from windrow.producer.fields import Fields
 from windrow.producer.row import GREATEST, LEAST, table_of
 
-KEPT_BYTES = 1_024  # of a line that is too large
+KEPT_BYTES = 1_024  # how much is kept of a line that is too large
 REQUIRED = ("key", "type", "event_time")
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A line that is no message: its number, and why."""
+    """A line that is not a message: its number, and why."""
 
     line: int
     reason: str
 
 
 class Unfit(ValueError):
-    """A line is no message."""
+    """A line is not a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """Lines from number `first` on as a table of messages, one row each, and which of them are none."""
+    """Lines from number `first` on as a table of messages, one row each, and the faults of invalid ones."""
 
     first: int
     table: pa.Table
@@ -49,22 +49,22 @@ class Portion:
         return self.first + int(self.table.num_rows) - 1
 
     def before(self, line: int) -> Portion:
-        """Return the part of it that comes before a line."""
+        """Return the lines before a given line."""
         faults = [fault for fault in self.faults if fault.line < line]
         return Portion(self.first, self.table.slice(0, line - self.first), faults)
 
 
 class Reader:
-    """Makes messages of lines."""
+    """Turns lines into messages."""
 
     def __init__(self, fields: Fields, source: str, most_bytes: int) -> None:
-        """Read by `fields`; `source` is that of a line that names none, a line of more bytes is no message."""
+        """Map columns by `fields`; `source` is the default, and a line of more than `most_bytes` is not a message."""
         self._fields, self._most_bytes = fields, most_bytes
         self._source = fields.texts.get("source", source)
         self._known = frozenset(fields.names.values())
 
     def read(self, lines: Sequence[bytes], first: int, now: int) -> Portion:
-        """Return lines as messages that arrived at `now`, microseconds; the first one has the number `first`."""
+        """Return lines as messages that arrived at `now` (microseconds); the first one has the number `first`."""
         reasons: dict[int, str] = {}
         objects = self._objects(lines, reasons)
         instead = {"source": self._source, "received_at": now} | self._fields.texts
@@ -77,7 +77,7 @@ class Reader:
         return Portion(first, table_of(columns.values(), messages.schema(pa.string())), faults)
 
     def _objects(self, lines: Sequence[bytes], reasons: dict[int, str]) -> list[dict[str, Any]]:
-        """Return what each line says, an empty object where it is none."""
+        """Return the object in each line, an empty one if there is none."""
         objects: list[dict[str, Any]] = []
         for at, line in enumerate(lines):
             try:
@@ -85,12 +85,12 @@ class Reader:
             except Unfit as unfit:
                 found, reasons[at] = {}, str(unfit)
             if not self._fields.whole and not found.keys() <= self._known:
-                reasons[at] = f"no column takes its field {min(found.keys() - self._known)!r}"
+                reasons[at] = f"no column is mapped to its field {min(found.keys() - self._known)!r}"
             objects.append(found)
         return objects
 
     def _column(self, name: str, instead: Any, objects: list[dict[str, Any]], reasons: dict[int, str]) -> list[Any]:
-        """Return a column; most are of one kind and need no look at each value."""
+        """Return a column; most have values of one type, which need not be checked one by one."""
         field = self._fields.names.get(name)
         if field is None:
             return [instead] * len(objects)
@@ -109,10 +109,10 @@ class Reader:
         return values
 
     def _reject(self, columns: dict[str, list[Any]], at: int, line: bytes, reason: str, now: int) -> None:
-        """Make a row that the batcher rejects: without a time, with the key and type, the reason and the line."""
+        """Make a row that the batcher rejects: its event time is NULL, its payload has the reason and the line."""
         kept = line if len(line) <= self._most_bytes else line[:KEPT_BYTES]
-        told = json.dumps({"reason": reason, "line": kept.decode(errors="backslashreplace")}, ensure_ascii=False)
-        row = {"source": self._source, "event_time": None, "received_at": now, "sequence": None, "payload": told}
+        payload = json.dumps({"reason": reason, "line": kept.decode(errors="backslashreplace")}, ensure_ascii=False)
+        row = {"source": self._source, "event_time": None, "received_at": now, "sequence": None, "payload": payload}
         for name, value in row.items():
             columns[name][at] = value
 
@@ -123,14 +123,14 @@ def _decoded(line: bytes, most_bytes: int) -> dict[str, Any]:
     try:
         found = DECODER.decode(line.decode())
     except UnicodeDecodeError as error:
-        raise Unfit(f"it is no UTF-8 at byte {error.start + 1}") from None
+        raise Unfit(f"it is not UTF-8 at byte {error.start + 1}") from None
     except json.JSONDecodeError as error:
-        said = f"it is no JSON: {error.msg} at character {error.pos + 1}" if error.doc.strip() else "it is empty"
-        raise Unfit(said) from None
+        why = f"it is not JSON: {error.msg} at character {error.pos + 1}" if error.doc.strip() else "it is empty"
+        raise Unfit(why) from None
     except (ValueError, RecursionError) as error:
-        raise Unfit(f"it is no JSON that can be read: {str(error).partition(';')[0]}") from None
+        raise Unfit(f"its JSON cannot be read: {str(error).partition(';')[0]}") from None
     if not isinstance(found, dict):
-        raise Unfit("it is no JSON object")
+        raise Unfit("it is not a JSON object")
     return found
 
 
@@ -149,40 +149,40 @@ def _quick_texts(values: list[str]) -> list[str] | None:
 def _quick_times(values: list[str]) -> list[int] | None:
     try:
         return [(datetime.fromisoformat(value) - EPOCH) // MICROSECOND for value in values]
-    except (TypeError, ValueError):  # one without a zone, or no time
+    except (TypeError, ValueError):  # one has no zone, or is not a time
         return None
 
 
 def _whole_text(field: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise Unfit(f"{field} is no text")
+        raise Unfit(f"{field} is not text")
     return _unicode(field, value)
 
 
 def _unicode(field: str, value: str) -> str:
-    """Return a text that can be written: JSON can name half of a character."""
+    """Return a text that UTF-8 can hold: JSON can contain half of a surrogate pair."""
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise Unfit(f"{field} holds half of a character") from None
+            raise Unfit(f"{field} contains half of a character") from None
     return value
 
 
 def _time(field: str, value: Any) -> int:
     if not isinstance(value, str):
-        return _number(field, value, "neither a time with a zone, ISO 8601, nor whole microseconds")
+        return _number(field, value, "neither an ISO 8601 time with a zone nor whole microseconds")
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:
-        raise Unfit(f"{field} is no time: {value[:40]!r}") from None
+        raise Unfit(f"{field} is not a time: {value[:40]!r}") from None
     if moment.tzinfo is None:
         raise Unfit(f"{field} has no time zone")
     return microseconds_of(moment)
 
 
 def _sequence(field: str, value: Any) -> int:
-    return _number(field, value, "no whole number of 64 bits")
+    return _number(field, value, "not a 64-bit integer")
 
 
 def _number(field: str, value: Any, otherwise: str) -> int:
@@ -197,14 +197,14 @@ def _payload(field: str, value: Any) -> str:
     try:
         written = ENCODER.encode(value)
     except ValueError:
-        raise Unfit(f"{field} holds a number that is too large") from None
+        raise Unfit(f"{field} contains a number that is too large") from None
     except RecursionError:
-        raise Unfit(f"{field} is nested too deep") from None
+        raise Unfit(f"{field} nests too deeply") from None
     return _unicode(field, written)
 
 
 def _constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""What a producer counts, under the names that Kafka's producer made known, in snake case."""
+"""The metrics of a producer, with the names of Kafka's producer metrics in snake case."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WINDOW_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """The figures of a producer: totals since it began, averages and rates of the last minute (0 where nothing was).
+    """The figures of a producer: totals since its start, averages and rates of the last minute (0 without commits).
 
     A record is a message, a request a commit. Times are milliseconds, sizes bytes, rates per second.
     """
@@ -46,7 +46,7 @@ class Request:
 
 
 class Counters:
-    """What happened so far; whoever changes it holds the lock of its queue."""
+    """The counts so far; callers hold the lock of the queue."""
 
     def __init__(self, begun: float) -> None:
         self._begun = begun
@@ -63,7 +63,7 @@ class Counters:
         self._forget(request.ended)
 
     def snapshot(self, now: float, total: int, available: int) -> Metrics:
-        """Return the figures of this moment."""
+        """Return the current figures."""
         self._forget(now)
         recent = list(self._recent)
         requests, messages = len(recent), sum(one.messages for one in recent)

@@ -1,8 +1,8 @@
-"""Produce: the lines of an input into a depot, where line N of it is message N of its producer.
+"""Send the lines of an input to a depot, where line N becomes message N of the producer.
 
-So whoever gives the same input again goes on behind what is in the depot, whatever ended the process before. For that
-each line counts, also one that is no message: it goes in as a row that the batcher rejects. And a portion of lines is
-sent when the one before it is in the depot, because a portion that fails must not leave a gap.
+So the same command can be run again after any failure: it resumes after the last committed line. For this every line
+counts: a line that is not a message becomes a row that the batcher rejects. And a portion of lines is sent only when
+the one before it is committed, because a portion that fails must not leave a gap.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from windrow.producer.lines import Fault, Portion, Reader
 from windrow.producer.producer import Producer
 from windrow.settings.settings import ProducerPart
 
-TOLD = 10  # faults that are told one by one
+TOLD = 10  # faults that are reported one by one
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """What is called while an input is produced.
+    """Callbacks for the progress.
 
-    `resumed` with the lines that were in the depot before, `committed` with the messages of this input that are there
-    now, `faulty` with each of the first lines that are no messages.
+    `resumed` gets the number of lines that were in the depot before, `committed` the number of messages of this input
+    that are there now, and `faulty` each of the first lines that are not messages.
     """
 
     resumed: Callable[[int], None]
@@ -37,10 +37,7 @@ class Listener:
 
 @dataclass(slots=True)
 class Produced:
-    """What became of an input.
-
-    `messages` lines were sent, of which `rejected` are no messages, after `skipped` ones that were in the depot before.
-    """
+    """The result: `messages` lines were sent, of which `rejected` are not messages; `skipped` were there before."""
 
     messages: int = 0
     rejected: int = 0
@@ -65,7 +62,7 @@ class Production:
     def __init__(
         self, producer: Producer, lines: Input, reader: Reader, chosen: ProducerPart, listener: Listener
     ) -> None:
-        """Send what `lines` gives and `reader` understands, in portions as `chosen` has them."""
+        """Send the messages that `reader` reads from `lines`, in portions of the producer's batch size."""
         self._producer, self._lines, self._reader, self._listener = producer, lines, reader, listener
         self._limits = (chosen.batch_rows, chosen.batch_bytes, chosen.linger_ms / 1_000)
         self._fingerprint = Fingerprint()
@@ -74,10 +71,10 @@ class Production:
         self.done = Produced()
 
     def run(self, resume: bool, strict: bool) -> Produced:
-        """Send all lines until the end or a stop, and return what became of them.
+        """Send all lines until the end or a stop, and return the result.
 
-        With `resume` only those behind what is in the depot; with `strict` only those before one that is no message.
-        Raises OtherInput, MessageRefused, and what the producer raises, with the line up to which all is in the depot.
+        With `resume`, skip the lines that the depot has; with `strict`, stop before a line that is not a message.
+        Raises OtherInput, MessageRefused and the producer's errors; their hints name the last committed line.
         """
         began = time.monotonic()
         try:
@@ -96,7 +93,7 @@ class Production:
         return self.done
 
     def _skip(self, position: Position) -> None:
-        """Pass over the lines that are in the depot. Raises OtherInput when they are not those that were sent."""
+        """Skip the lines that the depot has. Raises OtherInput if they are not the ones that were sent."""
         rows, byte_count, seconds = self._limits
         mark = None
         while self._taken < position.sequence:
@@ -108,7 +105,7 @@ class Production:
             mark = self._fingerprint.add(lines)
             self._taken += len(lines)
         if mark != position.mark:
-            raise self._other(f"its first {position.sequence:,} lines are not those that were sent")
+            raise self._other(f"its first {position.sequence:,} lines are not the ones that were sent")
         self.done.skipped = self._taken
         if self._taken:
             self._listener.resumed(self._taken)
@@ -124,7 +121,7 @@ class Production:
         self._settle()
 
     def _send(self, lines: list[bytes], resume: bool, strict: bool) -> None:
-        """Send a portion behind those before it; with `strict` the part before a line that is no message, and raise."""
+        """Send the next portion; with `strict`, only the lines before one that is not a message, then raise."""
         portion = self._reader.read(lines, self._taken + 1, time.time_ns() // 1_000)
         if self._lines.unfinished and portion.faults and portion.faults[-1].line == portion.last:
             self.done.unfinished, portion = True, portion.before(portion.last)
@@ -139,11 +136,11 @@ class Production:
         if fault is not None:
             self._settle()
             raise MessageRefused(
-                f"line {fault.line:,} is no message: {fault.reason}", "Mend it, or leave out --strict."
+                f"line {fault.line:,} is not a message: {fault.reason}", "Fix it, or leave out --strict."
             )
 
     def _settle(self) -> None:
-        """Wait until the portion that is under way is in the depot."""
+        """Wait until the portion in flight is committed."""
         if self._flying is None:
             return
         (future, portion), self._flying = self._flying, None
@@ -160,12 +157,12 @@ class Production:
     def _other(self, why: str) -> OtherInput:
         return OtherInput(
             f"this is not the input that producer {self._producer.producer_id!r} has sent so far: {why}",
-            "Give each input an id of its own (--id); or send all of this one, behind what is there, with --no-resume.",
+            "Use another id for each input (--id), or send all lines of this one with --no-resume.",
         )
 
     def _reached(self, resume: bool) -> str:
-        """Say from where to go on after an error."""
+        """Say where to resume after an error."""
         if not self.done.line:
             return "No line of this input is in the depot."
-        again = "the same command goes on behind them" if resume else "go on behind them"
+        again = "the same command resumes after them" if resume else "resume after them"
         return f"Lines up to {self.done.line:,} are in the depot: {again}."

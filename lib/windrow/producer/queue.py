@@ -1,8 +1,8 @@
-"""A queue: what is sent under one id and not committed yet, in its order, within its bounds.
+"""The queue of one producer id: messages that are sent and not committed yet, in order and within limits.
 
-All of it happens under the lock of the committer. A batch is *due* when it is sealed (full, a table, or flushed), when
-its first message has waited for `linger_ms`, when somebody waits for each of its messages, or when senders wait for
-room. Only the first batch can be due, and one is in flight at most, so the order of messages is that of their sending.
+Everything happens under the committer's lock. A batch is *due* when it is sealed (full, a table, or flushed), when its
+first message has waited for `linger_ms`, when all of its messages are awaited, or when senders wait for room. Only the
+first batch can be due and only one is in flight, so messages are committed in the order in which they were sent.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from windrow.errors import DeliveryTimeout, ProducerClosed, ProducerFull, WindrowError
+from windrow.model.durations import SECOND
 from windrow.producer.batch import Batch
 from windrow.producer.delivery import Delivery
 from windrow.producer.metrics import Counters, Metrics, Request
@@ -22,14 +23,13 @@ from windrow.producer.row import Sent
 from windrow.producer.state import Event, State, after
 from windrow.settings.settings import ProducerPart
 
-SECOND = 1_000_000
 MILLISECOND = 1_000
 ENDED = 1  # the mark of a raw source whose last chunk is in the depot
 
 
 @dataclass(frozen=True, slots=True)
 class Bell:
-    """The lock of a committer, and who is told what under it: the committer, those who wait for room or for the end."""
+    """The lock of a committer, and its conditions: for the committer, for senders without room, for ends, deadlines."""
 
     lock: threading.RLock
     work: threading.Condition
@@ -40,21 +40,21 @@ class Bell:
 
     @classmethod
     def new(cls, now: Callable[[], float]) -> Bell:
-        """Return four conditions over one lock; `now` is monotonic seconds."""
+        """Create four conditions with one lock; `now` returns monotonic seconds."""
         lock = threading.RLock()
         work, room, ended, deadlines = (threading.Condition(lock) for _ in range(4))
         return cls(lock, work, room, ended, deadlines, now)
 
 
 class ProducerQueue:
-    """The messages of one id on their way."""
+    """The messages of one id that are not committed yet."""
 
     def __init__(
         self, name: str, chosen: ProducerPart, sequence: int, bell: Bell, *, ordered: bool = False, ended: bool = False
     ) -> None:
-        """Begin after message number `sequence`, the last that is in the depot.
+        """Begin after message number `sequence`, the last one in the depot.
 
-        In an `ordered` queue nothing may come behind what is missing; one that has `ended` takes nothing.
+        In an `ordered` queue nothing may follow a message that failed; an `ended` one takes nothing.
         """
         self.name, self.chosen, self.sequence = name, chosen, sequence
         self.ordered, self._ended = ordered, ended
@@ -73,9 +73,9 @@ class ProducerQueue:
     # What senders do.
 
     def send(self, row: Sent, may_wait: bool = True) -> Delivery:
-        """Take a message, when there is room. Raises ProducerClosed, ProducerFenced, ProducerFull.
+        """Add a message once there is room. Raises ProducerClosed, ProducerFenced, ProducerFull.
 
-        What is larger than a message may be takes the room of the largest.
+        An oversize message counts as `max_message_bytes`.
         """
         byte_count = self._room_of(row)
         with self._bell.lock:
@@ -83,7 +83,7 @@ class ProducerQueue:
             return self._hold(row, byte_count)
 
     def send_at_once(self, row: Sent) -> Delivery | None:
-        """Take a message, or return None when there is no room for it now. Raises ProducerClosed, ProducerFenced."""
+        """Add a message, or return None if there is no room now. Raises ProducerClosed, ProducerFenced."""
         byte_count = self._room_of(row)
         with self._bell.lock:
             self._require_open()
@@ -92,9 +92,9 @@ class ProducerQueue:
             return self._hold(row, byte_count)
 
     def send_many(self, table: pa.Table, mark: int | None = None, may_wait: bool = True) -> Delivery:
-        """Take a table as a batch of its own, behind all that was sent before. Raises as `send`.
+        """Add a table as a separate batch, after everything that was sent before. Raises as `send`.
 
-        One that is larger than the buffer goes when nothing else is held.
+        A table that is larger than the buffer waits until the buffer is empty.
         """
         byte_count = min(table.nbytes, self.chosen.buffer_bytes)
         with self._bell.lock:
@@ -103,16 +103,16 @@ class ProducerQueue:
             now = self._bell.now()
             batch = self._new(now, table)
             batch.mark = mark
-            delivery = batch.hold(byte_count, now, self._awaited)
+            delivery = batch.reserve(byte_count, now, self._awaited)
             batch.sealed = True
             self._took(batch, byte_count)
             self._tell(self._batches[0])
             return delivery
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Have all that was sent so far committed now, and wait until each message has its end; False after `timeout`.
+        """Commit everything that was sent so far now, and wait until it is committed or has failed.
 
-        Raises nothing of what became of the messages: their futures do.
+        Returns False after `timeout` seconds. It raises no errors of messages: their futures do.
         """
         with self._bell.lock:
             self._seal()
@@ -121,27 +121,27 @@ class ProducerQueue:
             return self._bell.ended.wait_for(lambda: not before & self._unsettled, timeout)
 
     def begin_to_close(self) -> None:
-        """Take no more."""
+        """Refuse new messages."""
         with self._bell.lock:
             self.closer = threading.get_ident()
             self._pass(Event.CLOSE)
 
     def close(self, timeout: float) -> None:
-        """Take no more, flush, and fail what is not committed after `timeout` seconds."""
+        """Refuse new messages, flush, and fail what is not committed after `timeout` seconds."""
         self.begin_to_close()
         self.flush(timeout)
-        left = self.give_up(
+        fail_rest = self.give_up(
             ProducerClosed(
                 f"producer {self.name!r} was closed before the message was committed",
-                "Close with a longer timeout, or see why the depot takes nothing.",
+                "Close it with a longer timeout, or check why commits to the depot fail.",
             )
         )
         with self._bell.lock:
             self._pass(Event.DRAINED)
-        left()
+        fail_rest()
 
     def metrics(self) -> Metrics:
-        """Return the figures of this moment."""
+        """Return the current figures."""
         with self._bell.lock:
             total = self.chosen.buffer_bytes
             return self.counters.snapshot(self._bell.now(), total, total - self._reserved)
@@ -149,9 +149,9 @@ class ProducerQueue:
     # What the committer does; it holds the lock.
 
     def due_at(self) -> float | None:
-        """Return when the next batch is due (monotonic seconds), None when there is none.
+        """Return when the next batch is due (monotonic seconds), None if there is none.
 
-        One that need not wait is due since it was begun: of several queues none comes before those that wait longer.
+        A batch that need not linger is due since it began, so that among several queues the longest wait comes first.
         """
         if not self._batches or self._in_flight is not None:
             return None
@@ -161,13 +161,13 @@ class ProducerQueue:
         return first.begun + self.chosen.linger_ms * MILLISECOND / SECOND
 
     def take(self) -> Batch:
-        """Take the first batch for its commit."""
+        """Remove the first batch to commit it."""
         self._in_flight = self._batches.popleft()
         self._in_flight.sealed = True
         return self._in_flight
 
     def committed(self, batch: Batch, messages: int, began: float) -> None:
-        """Count a batch that is in the depot, and give its room back."""
+        """Count a committed batch, and release its room."""
         now = self._bell.now()
         self.sequence += messages
         queued = [began - sent for sent in batch.times] if batch.given is None else [began - batch.begun] * messages
@@ -175,12 +175,12 @@ class ProducerQueue:
         self.release(batch)
 
     def failed(self, batch: Batch) -> None:
-        """Count a batch that is not in the depot, and give its room back."""
+        """Count a failed batch, and release its room."""
         self.counters.errors += batch.messages
         self.release(batch)
 
     def release(self, batch: Batch) -> None:
-        """Give back the room of a batch, once."""
+        """Release the room of a batch, once."""
         self._reserved -= batch.reserved
         batch.reserved = 0
         if self._in_flight is batch:
@@ -188,21 +188,21 @@ class ProducerQueue:
         self._bell.room.notify_all()
 
     def settled(self, batch: Batch) -> None:
-        """Note that every message of a batch has its end."""
+        """Note that all deliveries of a batch are complete."""
         self._unsettled.discard(batch)
         self._bell.ended.notify_all()
 
     def break_off(self) -> Callable[[], None]:
-        """Take no more, and fail all that is held, because something before it is missing; for the rest as `fence`."""
+        """Refuse new messages and fail all held ones, because an earlier one is missing; returns as `fence`."""
         return self.fence(
             ProducerClosed(
-                f"a chunk of raw source {self.name!r} was not committed, and none can come behind it",
-                "Open the producer again, and go on behind `last_sequence()`.",
+                f"a chunk of raw source {self.name!r} was not committed, so none can follow it",
+                "Open the producer again, and continue after `last_sequence()`.",
             )
         )
 
     def fence(self, error: WindrowError) -> Callable[[], None]:
-        """Take no more, and fail all that is held; what is returned says so to who waits, and needs no lock."""
+        """Refuse new messages and fail all held ones; call the returned function without the lock to notify senders."""
         self.refused = error
         self._pass(Event.FENCED)
         return self.give_up(error)
@@ -210,31 +210,30 @@ class ProducerQueue:
     # What ends without a commit.
 
     def first_deadline(self) -> float | None:
-        """Return when the oldest message is given up (monotonic seconds), None when there is none."""
+        """Return when the oldest message is given up (monotonic seconds), None if there is none."""
         return min((batch.deadline for batch in self._pending()), default=None)
 
     def expire(self) -> Callable[[], None]:
-        """Give up what is past its deadline; what is returned says so to who waits, and needs no lock."""
+        """Give up messages past their deadline; call the returned function without the lock to notify senders."""
         now = self._bell.now()
         late = [batch for batch in self._pending() if batch.deadline <= now]
-        ended = self.break_off() if late and self.ordered else None
-        if ended is not None:
-            return ended
+        if late and self.ordered:
+            return self.break_off()
         return self._drop(
             late,
             DeliveryTimeout(
                 f"the message was not committed within {self.chosen.delivery_timeout / SECOND:g} s",
-                "It is not in the depot, and will not be. See why the depot takes nothing, and send it again.",
+                "It is not in the depot and will not be. Check why commits to the depot fail, and send it again.",
             ),
         )
 
     def give_up(self, error: WindrowError) -> Callable[[], None]:
-        """Give up all that is left; what is returned says so to who waits, and needs no lock."""
+        """Give up all messages; call the returned function without the lock to notify senders."""
         with self._bell.lock:
             return self._drop(self._pending(), error)
 
     def _pending(self) -> list[Batch]:
-        """Return the batches of which nobody knows yet what becomes of them."""
+        """Return the batches without an outcome yet."""
         flying = [self._in_flight] if self._in_flight in self._unsettled else []
         return [*flying, *self._batches]
 
@@ -246,14 +245,14 @@ class ProducerQueue:
                 self._batches.remove(batch)
                 self.failed(batch)
 
-        def say() -> None:
+        def notify() -> None:
             for batch, end in ends:
                 batch.fail(end)
             with self._bell.lock:
                 for batch in batches:
                     self.settled(batch)
 
-        return say
+        return notify
 
     # Parts.
 
@@ -278,14 +277,14 @@ class ProducerQueue:
             condition.notify_all()
 
     def _await_room(self, byte_count: int, may_wait: bool) -> None:
-        """Wait for room in the order of coming, if one may. Raises ProducerClosed, ProducerFenced, ProducerFull."""
+        """Wait for room, first come first served, if allowed. Raises ProducerClosed, ProducerFenced, ProducerFull."""
         self._require_open()
         if not self._tickets and self._fits(byte_count):
             return
         if self.chosen.when_full == "raise":
             raise self._full()
         if not may_wait:
-            raise ProducerFull("there is no room, and a callback of a message cannot wait", "Send from another thread.")
+            raise ProducerFull("the buffer is full, and a callback cannot wait for room", "Send from another thread.")
         ticket, began = object(), self._bell.now()
         self._tickets.append(ticket)
         self.counters.waiting += 1
@@ -309,8 +308,8 @@ class ProducerQueue:
 
     def _full(self) -> ProducerFull:
         return ProducerFull(
-            f"producer {self.name!r} holds {self._reserved:,} bytes, and there is no room for more",
-            "The depot takes less than is sent. Send less, or raise buffer_bytes or max_block.",
+            f"the buffer of producer {self.name!r} is full: it holds {self._reserved:,} bytes",
+            "Messages come faster than they are committed. Send less, or raise buffer_bytes or max_block.",
         )
 
     def _require_open(self) -> None:
@@ -324,7 +323,7 @@ class ProducerQueue:
             )
 
     def _open(self, now: float) -> Batch:
-        """Return the batch that takes the next message."""
+        """Return the batch for the next message."""
         if self._batches and not self._batches[-1].sealed:
             return self._batches[-1]
         return self._new(now, None)
@@ -333,7 +332,7 @@ class ProducerQueue:
         return Batch(now, now + self.chosen.delivery_timeout / SECOND, table)
 
     def _took(self, batch: Batch, byte_count: int) -> None:
-        """Count what a batch has taken. Only now, when nothing can fail any more, it is held and takes room."""
+        """Reserve room for a message, and queue its batch if it is new. Nothing can fail any more after this."""
         self._reserved += byte_count
         if batch in self._unsettled:
             return
@@ -347,7 +346,7 @@ class ProducerQueue:
             self._batches[-1].sealed = True
 
     def _tell(self, batch: Batch) -> None:
-        """Wake the committer when there is something new for it to know: a batch to time, or one that is due."""
+        """Wake the committer if there is a new first batch to time, or one that is due."""
         if batch is self._batches[0] and (batch.sealed or batch.messages == 1):
             self._bell.work.notify()
 
@@ -359,8 +358,8 @@ class ProducerQueue:
 
 
 def not_known(why: str) -> DeliveryTimeout:
-    """Return the error of a message that may be in the depot or not."""
+    """Return the error of a message that may or may not be in the depot."""
     return DeliveryTimeout(
         f"it is not known whether the message was committed: {why}",
-        "Its commit was under way. `last_sequence()` of a producer with this id tells, once the depot answers.",
+        "Its commit was in progress. `last_sequence()` of a producer with this id shows it once the depot answers.",
     )

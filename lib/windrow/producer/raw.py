@@ -1,4 +1,4 @@
-"""The producer of raw bytes: buffers of a raw source into a raw depot, numbered on the way."""
+"""`RawProducer`: send the bytes of a raw source to a raw depot as numbered chunks."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from windrow.producer.sender import Sender, required_name
 
 
 class RawProducer(Sender):
-    """Sends the bytes of one raw source into a raw depot, each buffer as a chunk, in the order of sending.
+    """Sends the bytes of one raw source to a raw depot, each buffer as one chunk, in order.
 
-    Where a buffer ends means nothing. When a chunk is not committed, none behind it is: all that is held fails, and the
-    producer takes no more. Opened again, it goes on behind `last_sequence()`. For the rest it is as `Producer`.
+    Records may span buffers. If a chunk is not committed, no later one is: all held chunks fail and the producer takes
+    no more. Open it again and continue after `last_sequence()`. Otherwise it works like `Producer`.
     """
 
     def __init__(self, depot: str, source: str, *, keep: str = "90d", **settings: Any) -> None:
-        """Open the raw depot, or make it with the retention `keep`.
+        """Open the raw depot, or create it with the retention `keep`.
 
         `settings` are those of `[producer]`. Raises SettingsError, TableRefused, TableUnreadable, ProducerInUse,
-        MessageRefused for a source without a name.
+        MessageRefused for an invalid source name.
         """
         super().__init__(depot, required_name("source", source), chunks.RAW, keep, settings)
         self.source = source
@@ -34,20 +34,20 @@ class RawProducer(Sender):
     ) -> Future[Ack]:
         """Send a buffer as the next chunk, and return the future of its acknowledgement with the chunk's number.
 
-        With the `last` one the source ends, and takes no more. With a `sequence` it is sent if that is its number, so
-        that nothing comes twice where it is not known what became of a chunk. Waits for room as `when_full` says.
-        Raises MessageRefused, ProducerFull, ProducerFenced, ProducerClosed.
+        The `last` chunk ends the source. With a `sequence`, the chunk is refused unless that is its number, so that
+        nothing is sent twice after a chunk with an unknown outcome. Waits for room as `when_full` says. Raises
+        MessageRefused, ProducerFull, ProducerFenced, ProducerClosed.
         """
         return self._send(self._chunk(buffer, last, sequence))
 
     async def send_async(
         self, buffer: bytes | bytearray | memoryview, *, last: bool = False, sequence: int | None = None
     ) -> Ack:
-        """Send a buffer as `send` does, and wait for its acknowledgement without holding up the event loop."""
+        """Send a buffer as `send` does, and await its acknowledgement without blocking the event loop."""
         return await self._send_async(self._chunk(buffer, last, sequence))
 
     def finish(self) -> Future[Ack]:
-        """End the source: its last chunk is an empty one."""
+        """End the source with an empty last chunk."""
         return self.send(b"", last=True)
 
     @property
@@ -57,13 +57,13 @@ class RawProducer(Sender):
 
     def _chunk(self, buffer: object, last: bool, sequence: int | None) -> ChunkRow:
         if not isinstance(buffer, bytes | bytearray | memoryview):
-            raise MessageRefused(f"a buffer of type {type(buffer).__name__} is no bytes", "Send bytes.")
+            raise MessageRefused(f"a {type(buffer).__name__} is not a bytes-like buffer", "Send bytes.")
         content = bytes(buffer)
         most = self._chosen.max_message_bytes
         if len(content) > most:
             raise MessageRefused(
                 f"a buffer of {len(content):,} bytes is larger than max_message_bytes, {most:,}",
-                "Nothing of it was sent. Send it in pieces: where one ends means nothing.",
+                "Nothing was sent. Send it in pieces; records may span pieces.",
             )
         number = None if sequence is None else required_number("sequence", sequence)
         return ChunkRow(self.source, number, content, bool(last), time.time_ns() // 1_000)

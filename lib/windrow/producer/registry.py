@@ -1,9 +1,9 @@
-"""Which committers this process has: one for each depot. A forked process has none, and at its end each is closed."""
+"""The committers of this process, one per depot. A forked process starts without any; at exit all are closed."""
 
 from __future__ import annotations
 
 import atexit
-import concurrent.futures.thread  # noqa: F401 - a commit at the end of the process could not load it any more
+import concurrent.futures.thread  # noqa: F401 - a commit at exit could no longer import it
 import os
 import threading
 from collections import Counter
@@ -21,7 +21,7 @@ EXIT_SECONDS = 120.0
 
 
 class Registry:
-    """The committers by the places of their depots."""
+    """The committers by depot location."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -31,7 +31,7 @@ class Registry:
     def join(
         self, location: str, name: str, chosen: ProducerPart, schema: pa.Schema, keep: str
     ) -> tuple[Committer, ProducerQueue]:
-        """Return the committer of a depot, and the queue of an id. Raises TableRefused for a depot of other rows."""
+        """Return the committer of a depot and the queue of an id. Raises TableRefused for the wrong kind of depot."""
         place = absolute(location)
         with self._lock:
             committer = self._committers.get(place)
@@ -47,22 +47,22 @@ class Registry:
                 self._stop(committer)
 
     def leave(self, committer: Committer, queue: ProducerQueue, timeout: float) -> None:
-        """Let a producer go, and a committer that serves none."""
+        """Remove a producer, and its committer if it has no other."""
         committer.leave(queue, timeout)
         self.stop(committer)
 
     def stop(self, committer: Committer) -> None:
-        """End a committer that serves none."""
+        """Stop a committer without producers."""
         with self._lock:
             self._stop(committer)
 
     def close(self) -> None:
-        """Commit what is held, and fail the rest: the process ends."""
+        """Commit held messages, and fail the rest, because the process ends."""
         for committer in list(self._committers.values()):
             committer.close(EXIT_SECONDS)
 
     def forget(self) -> None:
-        """Begin anew in a forked process: its copies have no threads, and locks that nobody will open."""
+        """Start empty in a forked process: the copies have no threads, and their locks may never be released."""
         self.__init__()  # type: ignore[misc]
 
     def _stop(self, committer: Committer) -> None:

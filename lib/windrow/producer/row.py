@@ -1,4 +1,4 @@
-"""A message as it is sent: checked, so that it cannot spoil the batch that it goes into."""
+"""Check a message before it joins a batch, so that it cannot make the whole batch fail."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from windrow.model import messages
 from windrow.model.timestamps import microseconds_of
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
-ROW_BYTES = 48  # times, number and what lists take beside the texts
+ROW_BYTES = 48  # times, number and list overhead besides the texts
 
 
 class Row(NamedTuple):
-    """One message in the order of its columns; times in microseconds. What is no message lacks some: `Form.invalid`."""
+    """One message in column order; times in microseconds. An invalid one (`Form.invalid`) lacks some values."""
 
     source: str
     key: str | None
@@ -34,18 +34,18 @@ class Row(NamedTuple):
 
     @property
     def byte_count(self) -> int:
-        """Return how much of the buffer it takes."""
+        """Return how many bytes of the buffer it takes."""
         texts = _bytes(self.source) + _bytes(self.key or "") + _bytes(self.type or "")
         return ROW_BYTES + texts + _bytes(self.payload or b"")
 
     @property
     def ends(self) -> bool:
-        """Tell whether nothing may come behind it."""
+        """Tell whether nothing may follow it."""
         return False
 
 
 class ChunkRow(NamedTuple):
-    """One chunk of a raw source in the order of its columns; `sequence` is its number where the sender gives one."""
+    """One chunk of a raw source in column order; `sequence` is its number if the sender gives one."""
 
     raw_source: str
     sequence: int | None
@@ -55,12 +55,12 @@ class ChunkRow(NamedTuple):
 
     @property
     def byte_count(self) -> int:
-        """Return how much of the buffer it takes."""
+        """Return how many bytes of the buffer it takes."""
         return ROW_BYTES + len(self.bytes_sent)
 
     @property
     def ends(self) -> bool:
-        """Tell whether nothing may come behind it."""
+        """Tell whether nothing may follow it."""
         return self.last
 
 
@@ -69,7 +69,7 @@ Sent = Row | ChunkRow
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What every message of a producer has in common: its source unless it has another, payloads, the largest size."""
+    """What all messages of a producer share: the default source, the payload type, the largest size in bytes."""
 
     source: str
     binary: bool
@@ -86,7 +86,7 @@ class Form:
         received_at: datetime | int | None = None,
         sequence: int | None = None,
     ) -> Row:
-        """Return a message as it is written. Raises MessageRefused."""
+        """Return a checked message. Raises MessageRefused."""
         now = time.time_ns() // 1_000
         ready = Row(
             self.source if source is None else _text("source", source),
@@ -100,7 +100,7 @@ class Form:
         if ready.byte_count > self.most_bytes:
             raise MessageRefused(
                 f"a message of {ready.byte_count:,} bytes is larger than max_message_bytes, {self.most_bytes:,}",
-                "Nothing of it was sent. Send less, or raise max_message_bytes.",
+                "Nothing was sent. Send less, or raise max_message_bytes.",
             )
         return ready
 
@@ -113,7 +113,7 @@ class Form:
         type: str | None = None,  # noqa: A002 - the column's name
         event_time: datetime | int | None = None,
     ) -> Row:
-        """Return what is no message, of any size; what is not given is NULL. Raises MessageRefused."""
+        """Return an invalid message of any size; missing values are NULL. Raises MessageRefused for a valid one."""
         ready = Row(
             self.source if source is None else _text("source", source),
             None if key is None else _text("key", key),
@@ -124,7 +124,7 @@ class Form:
             _payload(payload, self.binary),
         )
         if None not in {ready.key, ready.type, ready.event_time}:
-            raise MessageRefused("key, type and event_time are all there: this is a message", "Send it as one.")
+            raise MessageRefused("a message with key, type and event_time is valid", "Use send().")
         return ready
 
 
@@ -134,7 +134,7 @@ def table_of(columns: Iterable[Sequence[object]], schema: pa.Schema) -> pa.Table
 
 
 def conformed(given: pa.Table, source: str, now: int, payload: pa.DataType) -> pa.Table:
-    """Return a table of many messages with all columns; `source` and the times may be missing. Raises MessagesError."""
+    """Return a table of messages with all columns, and defaults for missing ones. Raises MessagesError."""
     missing = {
         "source": pa.scalar(source),
         "event_time": pa.scalar(now, TIME),
@@ -150,40 +150,40 @@ def conformed(given: pa.Table, source: str, now: int, payload: pa.DataType) -> p
     if unknown:
         raise MessagesError(
             f"messages have no column {', '.join(sorted(unknown))}",
-            f"The columns of a message are {', '.join(messages.COLUMNS)}: leave out the others.",
+            f"Leave it out; the columns are {', '.join(messages.COLUMNS)}.",
         )
     whole = messages.conform(whole)
     try:
         return whole.cast(messages.schema(payload))
     except pa.ArrowInvalid as error:
-        raise MessagesError(f"a payload is no text: {error}", "A depot of texts takes UTF-8.") from error
+        raise MessagesError(f"a payload is not text: {error}", "The payloads of this depot are UTF-8 text.") from error
 
 
 def required_chunks(table: pa.Table, first: int) -> pa.Table:
-    """Return chunks that are numbered from `first` on. Raises MessageRefused where their sender counts otherwise."""
+    """Check that chunks are numbered from `first` on, and return them. Raises MessageRefused."""
     wrong = np.flatnonzero(table["sequence"].to_numpy() != np.arange(first, first + table.num_rows))
     # guard: chunk-sent-again
     if wrong.size:
-        said, number = table["sequence"][int(wrong[0])].as_py(), first + int(wrong[0])
+        given, number = table["sequence"][int(wrong[0])].as_py(), first + int(wrong[0])
         raise MessageRefused(
-            f"chunk {said} was sent where chunk {number} is the next one of its raw source",
-            "Open the producer again, and go on behind `last_sequence()`.",
+            f"chunk {given} was sent, but chunk {number} is the next one of its raw source",
+            "Open the producer again, and continue after `last_sequence()`.",
         )
     return table
 
 
 def numbered(table: pa.Table, first: int) -> pa.Table:
-    """Return a table in which rows without a sequence have their number, counted from `first`."""
+    """Number the rows without a sequence, counted from `first` over all rows."""
     at = table.schema.get_field_index("sequence")
     numbers = pa.array(np.arange(first, first + table.num_rows))
     return table.set_column(at, table.schema.field(at), pc.coalesce(table["sequence"], numbers))
 
 
 def required_number(name: str, value: object) -> int:
-    """Return a whole number of 64 bits. Raises MessageRefused."""
+    """Return a 64-bit integer. Raises MessageRefused."""
     if isinstance(value, bool) or not isinstance(value, int) or not LEAST <= value <= GREATEST:
-        kind = "a datetime or whole microseconds" if name in messages.TIMES else "a whole number of 64 bits"
-        raise MessageRefused(f"{name} = {value!r} is not {kind}", "Nothing of it was sent.")
+        kind = "a datetime or whole microseconds" if name in messages.TIMES else "a 64-bit integer"
+        raise MessageRefused(f"{name} = {value!r} is not {kind}", "Nothing was sent. Correct it and send again.")
     return value
 
 
@@ -197,7 +197,7 @@ def _array(values: Sequence[object], type_: pa.DataType) -> pa.Array:
 
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str):
-        raise MessageRefused(f"{name} = {value!r} is no text", "source, key and type are texts.")
+        raise MessageRefused(f"{name} = {value!r} is not text", "Pass a str.")
     if not value.isascii():
         _encoded(name, value)
     return value
@@ -207,19 +207,19 @@ def _encoded(name: str, value: str) -> bytes:
     try:
         return value.encode()
     except UnicodeEncodeError as error:
-        raise MessageRefused(f"{name} = {value!r} is no Unicode: {error.reason}", "Send whole characters.") from error
+        raise MessageRefused(f"{name} = {value!r} is not Unicode: {error.reason}", "Send whole characters.") from error
 
 
 def _time(name: str, value: object) -> int:
     if isinstance(value, datetime):
         if value.tzinfo is None:
-            raise MessageRefused(f"{name} = {value!r} has no time zone", "Give one: datetime.now(UTC).")
+            raise MessageRefused(f"{name} = {value!r} has no time zone", "Add one, as in datetime.now(UTC).")
         return microseconds_of(value)
     return required_number(name, value)
 
 
 def _payload(value: object, binary: bool) -> str | bytes | None:
-    """Return a payload as the depot holds it: bytes or text."""
+    """Return a payload in the depot's type: bytes or text."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -233,6 +233,6 @@ def _payload(value: object, binary: bool) -> str | bytes | None:
         return content.decode()
     except UnicodeDecodeError as error:
         raise MessageRefused(
-            f"the payload is no text: {error.reason} at byte {error.start}",
-            "This depot holds texts; one of bytes is made with payload = 'binary'.",
+            f"the payload is not text: {error.reason} at byte {error.start}",
+            "The payloads of this depot are text; create a depot with payload = 'binary' for bytes.",
         ) from error

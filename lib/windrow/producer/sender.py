@@ -1,4 +1,4 @@
-"""What producers of messages and of chunks have in common: a queue of a committer, and its life."""
+"""The common base of `Producer` and `RawProducer`: joining a queue, flushing, closing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from windrow.errors import MessageRefused, ProducerClosed, ProducerInUse
+from windrow.model.durations import SECOND
 from windrow.producer.delivery import Ack, Delivery, Position
 from windrow.producer.metrics import Metrics
 from windrow.producer.registry import REGISTRY
@@ -16,22 +17,20 @@ from windrow.producer.row import Sent
 from windrow.producer.state import State
 from windrow.settings.settings import ProducerPart, part
 
-SECOND = 1_000_000
-
 
 class Sender:
-    """Sends rows into a depot: held for a moment, committed together, acknowledged one by one.
+    """Sends rows to a depot: holds them briefly, commits them together, and acknowledges them one by one.
 
-    Threads may share it, and several of one name and the same settings share one queue. A process that was forked needs
-    its own: a copy refuses.
+    Threads may share a sender; senders with the same name and settings share one queue. A forked process needs its own
+    sender: a copy raises ProducerInUse.
     """
 
     def __init__(self, depot: str, name: str, schema: pa.Schema, keep: str, settings: dict[str, Any]) -> None:
-        """Open the depot, or make it. Raises SettingsError, TableRefused, TableUnreadable, ProducerInUse."""
+        """Open the depot or create it. Raises SettingsError, TableRefused, TableUnreadable, ProducerInUse."""
         self._name = name
         self._chosen = part(ProducerPart, settings)
         self._process = os.getpid()
-        self._committer, self._lane = REGISTRY.join(depot, name, self._chosen, schema, keep)
+        self._committer, self._queue = REGISTRY.join(depot, name, self._chosen, schema, keep)
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -42,48 +41,48 @@ class Sender:
 
     @property
     def state(self) -> State:
-        """Return whether it takes messages."""
-        return State.CLOSED if self._closed and self._lane.state is State.OPEN else self._lane.state
+        """Return the state: only an open producer takes messages."""
+        return State.CLOSED if self._closed and self._queue.state is State.OPEN else self._queue.state
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Commit what was sent so far now, and wait for it; tell whether that is done before `timeout` seconds."""
+        """Commit everything that was sent so far now, and wait for it; return False after `timeout` seconds."""
         self._require_usable(taking=False)
-        return self._lane.flush(timeout)
+        return self._queue.flush(timeout)
 
     def last_sequence(self) -> int:
-        """Return the number of the last row of this name that is in the depot, 0 for none: where to go on after."""
+        """Return the number of the last row in the depot under this name, 0 for none: continue after it."""
         return self.position().sequence
 
     def position(self) -> Position:
-        """Return the number of the last row of this name that is in the depot, and the last mark, of one moment."""
+        """Return the number of the last row in the depot under this name and the last mark, read together."""
         return self._committer.recorded(self._name)
 
     def metrics(self) -> Metrics:
-        """Return what it counts."""
-        return self._lane.metrics()
+        """Return the metrics."""
+        return self._queue.metrics()
 
     def close(self, timeout: float | None = None) -> None:
-        """Take no more, commit what is held, and fail what is not committed after `timeout` seconds.
+        """Refuse new rows, commit held ones, and fail what is not committed after `timeout` seconds.
 
-        Without one it waits as long as `delivery_timeout`. To close it again does nothing.
+        The default is `delivery_timeout`. Closing it again does nothing.
         """
         if self._closed or os.getpid() != self._process:
             return
         self._require_usable(taking=False)
         self._closed = True
         patience = self._chosen.delivery_timeout / SECOND if timeout is None else timeout
-        REGISTRY.leave(self._committer, self._lane, patience)
+        REGISTRY.leave(self._committer, self._queue, patience)
 
     def _send(self, ready: Sent) -> Delivery:
         self._require_usable()
-        return self._lane.send(ready, may_wait=not self._committer.is_own_thread())
+        return self._queue.send(ready, may_wait=not self._committer.is_own_thread())
 
     async def _send_async(self, ready: Sent) -> Ack:
-        """Send, and wait for the acknowledgement without holding up the event loop."""
+        """Send, and await the acknowledgement without blocking the event loop."""
         self._require_usable()
-        delivery = self._lane.send_at_once(ready)
+        delivery = self._queue.send_at_once(ready)
         if delivery is None:
-            delivery = await asyncio.get_running_loop().run_in_executor(None, self._lane.send, ready)
+            delivery = await asyncio.get_running_loop().run_in_executor(None, self._queue.send, ready)
         delivery.awaited()
         return await asyncio.wrap_future(delivery)
 
@@ -91,10 +90,10 @@ class Sender:
         # guard: forked-producer
         if os.getpid() != self._process:
             raise ProducerInUse(
-                f"this producer {self._name!r} is a copy in a forked process", "Open one of its own there."
+                f"producer {self._name!r} is a copy in a forked process", "Open a new producer in that process."
             )
         if self._committer.is_own_thread() and not taking:
-            raise ProducerInUse("a callback of a message cannot flush or close", "Do it in a thread of its own.")
+            raise ProducerInUse("a callback of a message cannot flush or close", "Do it in another thread.")
         if taking and self._closed:
             raise ProducerClosed(f"producer {self._name!r} is closed", "Open another one.")
 
@@ -102,7 +101,7 @@ class Sender:
 def required_name(what: str, name: object) -> str:
     """Return the name of a producer or a raw source. Raises MessageRefused."""
     if not isinstance(name, str) or not name or not _is_unicode(name):
-        raise MessageRefused(f"{what} = {name!a} is no name", "Give it one that stays the same.")
+        raise MessageRefused(f"{what} = {name!a} is not a valid name", "Use a fixed, non-empty text.")
     return name
 
 

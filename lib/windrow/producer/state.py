@@ -1,4 +1,4 @@
-"""What a producer may do: its states, and what takes it from one to the other."""
+"""The states of a producer, and the transitions between them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class State(Enum):
-    """Where a producer is in its life."""
+    """The state of a producer."""
 
     OPEN = "open"
     CLOSING = "closing"
@@ -22,7 +22,7 @@ class Event(Enum):
     FENCED = "fenced"
 
 
-# Only an open producer takes messages. Nothing leads out of closed and fenced.
+# Only an open producer takes messages. Closed and fenced are final.
 TRANSITIONS = {
     (State.OPEN, Event.CLOSE): State.CLOSING,
     (State.OPEN, Event.FENCED): State.FENCED,
@@ -32,5 +32,5 @@ TRANSITIONS = {
 
 
 def after(state: State, event: Event) -> State:
-    """Return the state that follows; what means nothing in a state leaves it."""
+    """Return the next state; an event without a transition changes nothing."""
     return TRANSITIONS.get((state, event), state)

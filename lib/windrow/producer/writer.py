@@ -1,7 +1,7 @@
-"""The depot as its one committer writes it: fenced appends, each with the number up to which its producer has come.
+"""Append to a depot with fencing: each commit records the number of the producer's last message.
 
-delta-rs does not skip a commit that was made before. So the number that the log records is compared before each commit,
-and delta-rs compares it again, on the same handle: where another process has written it since, that is a conflict.
+delta-rs does not skip a commit that was made before. So the recorded number is compared before each commit, and
+delta-rs compares it again on the same handle: if another process has changed it since, the commit conflicts.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from windrow.model import chunks, messages
 from windrow.model.commits import BYTES, FEED
 from windrow.producer.delivery import Position
 
-REOPENED_EVERY = 20  # commits: each one through the same handle is slower than the one before
+REOPENED_EVERY = 20  # commits: each commit through the same handle is slower than the one before
 NOTE = "windrow.batch"
-# Times and numbers hardly repeat: a dictionary that is begun and given up took a third of the time, and room.
+# Times and numbers hardly repeat: building and dropping a dictionary for them took a third of the time, and space.
 WRITTEN = WriterProperties(
     compression="SNAPPY",
     column_properties={
@@ -37,29 +37,24 @@ WRITTEN = WriterProperties(
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the log says of a commit: the producer, the number it goes on after, what it is known by, the mark."""
+    """A commit in the log: the producer, its last number before, the note that identifies the commit, and the mark."""
 
     name: str
     before: int
     note: str
     mark: int | None = None
 
-    @property
-    def said(self) -> dict[str, str]:
-        """Return what it is known by."""
-        return {NOTE: self.note}
-
     def numbers(self, messages: int) -> dict[str, int]:
-        """Return the number of each application with it."""
+        """Return the application transactions of the commit."""
         numbers = {application(self.name): self.before + messages}
         return numbers if self.mark is None else numbers | {marks(self.name): self.mark}
 
 
 class DepotWriter:
-    """Appends to one depot; only one thread may use it."""
+    """Appends to one depot; it is not thread-safe."""
 
     def __init__(self, location: str, *, raw: bool = False) -> None:
-        """Open the depot, one of chunks if it is `raw`. Raises TableRefused, TableMissing, TableUnreadable."""
+        """Open the depot, a raw one if `raw`. Raises TableRefused, TableMissing, TableUnreadable."""
         self._location, self.raw = location, raw
         self._open()
         self._commits = 0
@@ -72,27 +67,27 @@ class DepotWriter:
 
     @classmethod
     def made(cls, location: str, schema: pa.Schema, keep: str) -> DepotWriter:
-        """Open the depot, or make one for messages or chunks. Raises TableRefused, TableUnreadable."""
+        """Open the depot, or create one for messages or chunks. Raises TableRefused, TableUnreadable."""
         raw = schema == chunks.RAW
         mend(location, "depot")
         with reading(location, "depot"):
-            there = DeltaTable.is_deltatable(location)
-        if not there and raw:
+            exists = DeltaTable.is_deltatable(location)
+        if not exists and raw:
             create_raw_depot(location, keep)
-        elif not there:
+        elif not exists:
             create_depot(location, schema.field("payload").type, keep)
         return cls(location, raw=raw)
 
     def recorded(self, name: str) -> Position:
-        """Return how far a producer has come, as the log says now."""
+        """Return the current position of a producer in the log."""
         table = self._reload()
         return Position(_sequence(table, name), table.transaction_version(marks(name)))
 
     def append(self, rows: pa.Table, entry: Entry, durable: bool) -> int:
-        """Append messages in one commit and return its version.
+        """Append rows in one commit, and return its version.
 
-        A commit that failed and is in the log nevertheless, now or in an attempt before, is known there by its note.
-        Raises ProducerFenced when another process has written as this producer, TableUnwritable, TableUnreadable,
+        A commit that reported a failure but is in the log, from this or an earlier attempt, is recognised by its note.
+        Raises ProducerFenced if another process has written as this producer, TableUnwritable, TableUnreadable,
         TableLocked.
         """
         if self._failed or self._commits % REOPENED_EVERY == 0 or not self._snapshot.stands():
@@ -111,10 +106,10 @@ class DepotWriter:
         return version
 
     def reached(self, name: str, sequence: int, note: str) -> int:
-        """Return the number that a producer goes on after with the commit known by `note`.
+        """Return the number after which the commit with this `note` continues.
 
-        It is `sequence`, unless an earlier commit of this process under its name came after that was read, or one of
-        which nobody knew what became is in the log after all. Raises as `append`.
+        It is `sequence`, unless this process has committed under the same name since that was read, or an earlier
+        commit with an unknown outcome is in the log after all. Raises as `append`.
         """
         sequence = max(sequence, self._own.get(name, 0))
         doubt, after, _ = self._doubts.get(name, (None, 0, 0))
@@ -123,13 +118,13 @@ class DepotWriter:
         self._reload()
         try:
             version = self._committed(doubt)
-        except ProducerFenced:  # it is not in the log, and the number is another one: that is seen when it is compared
+        except ProducerFenced:  # it is not in the log; the next comparison detects the changed number
             version = None
         del self._doubts[name]
         return sequence if version is None else after
 
     def in_doubt(self, name: str, note: str) -> bool:
-        """Tell whether the commit of a producer that is known by `note` may be in the log although it failed."""
+        """Tell whether the commit of a producer with this `note` may be in the log although it failed."""
         return name in self._doubts and self._doubts[name][0].note == note
 
     def _commit(self, rows: pa.Table, entry: Entry, durable: bool) -> int:
@@ -153,9 +148,9 @@ class DepotWriter:
             return version
 
     def _write(self, rows: pa.Table, entry: Entry) -> int:
-        numbers, said = entry.numbers(rows.num_rows), entry.said
+        numbers, metadata = entry.numbers(rows.num_rows), {NOTE: entry.note}
         if self.raw:
-            said |= {BYTES: str(pc.sum(pc.binary_length(rows["bytes"])).as_py())}
+            metadata |= {BYTES: str(pc.sum(pc.binary_length(rows["bytes"])).as_py())}
         for field in self._others:
             rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
         write_deltalake(
@@ -166,7 +161,7 @@ class DepotWriter:
             commit_properties=CommitProperties(
                 # guard: producer-race
                 app_transactions=[Transaction(*number) for number in numbers.items()],
-                custom_metadata=said,
+                custom_metadata=metadata,
             ),
             post_commithook_properties=UNTRIMMED,
         )
@@ -174,7 +169,7 @@ class DepotWriter:
         return self._snapshot.version
 
     def _committed(self, entry: Entry) -> int | None:
-        """Return the version that holds a commit already, None when it is still to be made. Raises ProducerFenced."""
+        """Return the version of a commit that is in the log already, None if it is not. Raises ProducerFenced."""
         with reading(self._location, "depot"):
             if _sequence(self._table, entry.name) == entry.before:
                 return None
@@ -190,18 +185,18 @@ class DepotWriter:
         raise _fenced(entry.name)
 
     def _reload(self) -> DeltaTable:
-        """Open the depot anew, as others have left it. Raises TableRefused when it is another one."""
+        """Open the latest version of the depot. Raises TableRefused if it is another table now."""
         table = self._open()
         if table.metadata().id != self._identity:
             raise TableRefused(
                 f"the depot at {self._location} is another table than the one this producer opened",
-                "Somebody removed or replaced it; what was in the old one is gone with it. Open the producer again.",
+                "It was removed or replaced, and its messages with it. Open the producer again.",
             )
         schema, self._others = _required(table, self._location, self.raw)
         if schema != self.schema:
             kind = schema.field("payload").type
             raise TableRefused(
-                f"the payloads of the depot at {self._location} are of another type now, {kind}",
+                f"the payload type of the depot at {self._location} is {kind} now",
                 "Open the producer again.",
             )
         return table
@@ -214,9 +209,9 @@ class DepotWriter:
 
 
 def _required(table: DeltaTable, location: str, raw: bool) -> tuple[pa.Schema, list[pa.Field]]:
-    """Return the columns of a message or a chunk in the depot, and what columns it has beside them.
+    """Return the columns of messages or chunks in the depot, and its other columns.
 
-    Raises TableRefused for a table that holds something else, or wants something in those columns.
+    Raises TableRefused for a table with the wrong columns, or with other columns that are NOT NULL.
     """
     schema = pa.schema(table.schema().to_arrow())
     wanted = chunks.RAW if raw else messages.schema(payload_type(schema))
@@ -224,32 +219,32 @@ def _required(table: DeltaTable, location: str, raw: bool) -> tuple[pa.Schema, l
     for field in wanted:
         found = plain_type(schema.field(field.name).type) if field.name in schema.names else None
         if found != field.type:
-            said = "missing" if found is None else f"of type {found}"
+            state = "missing" if found is None else f"of type {found}"
             raise TableRefused(
-                f"the depot at {location} does not hold {what}s as a producer writes them: {field.name} is {said}",
-                "Produce into a depot of its own; a run can read one depot at a time.",
+                f"the depot at {location} does not have the columns of a producer's {what}s: {field.name} is {state}",
+                "Produce to a separate depot; a run reads one depot at a time.",
             )
     if table.metadata().configuration.get(FEED) != "true":
         raise TableRefused(
-            f"the depot at {location} has no change data feed, so nothing of it would be batched",
+            f"the depot at {location} has no change data feed, so nothing in it would be batched",
             f"Switch it on: ALTER TABLE ... SET TBLPROPERTIES ({FEED} = true).",
         )
     others = [field for field in schema if field.name not in wanted.names]
     if wanting := [field.name for field in others if not field.nullable]:
         raise TableRefused(
-            f"the depot at {location} wants something in {', '.join(wanting)}, which a {what} has not",
-            "Produce into a depot of its own; a run can read one depot at a time.",
+            f"the depot at {location} has NOT NULL columns that a {what} does not have: {', '.join(wanting)}",
+            "Produce to a separate depot; a run reads one depot at a time.",
         )
     return wanted, others
 
 
 def application(name: str) -> str:
-    """Return the application whose number is that of the last row of a producer, or of a raw source."""
+    """Return the application whose number is that of the last row of a producer or raw source."""
     return f"producer:{name}"
 
 
 def marks(name: str) -> str:
-    """Return the application whose number is the last mark of a producer; of a raw source that it has ended."""
+    """Return the application whose number is the last mark of a producer, or says that a raw source has ended."""
     return f"mark:{name}"
 
 
@@ -260,5 +255,5 @@ def _sequence(table: DeltaTable, name: str) -> int:
 def _fenced(name: str) -> ProducerFenced:
     return ProducerFenced(
         f"another process writes as producer {name!r}",
-        "Give each process an id of its own. What failed was not written by this one.",
+        "Give each process its own id. The messages that failed were not written by this one.",
     )

@@ -1,12 +1,12 @@
-"""Replay: the log again, into a new ledger, and compared with what the ledger has.
+"""Replay the recorded log into a new ledger, and compare that with the original one.
 
-What a ledger holds follows from the depot and from what the ledger recorded beside it: ticks, flushes, rules. So the
-same depot versions with the same record must give the same again, to the last byte of the canonical form, in
-microbatches of any size. Under other rules, or without the recorded ticks, the comparison says what would have been:
-which batches appear, disappear or change, and where their messages went.
+The content of a ledger follows from the depot and from the ticks, flushes and rules that the ledger recorded. So the
+same depot versions with the same record must give the same result, to the last byte of the canonical form, in
+microbatches of any size. With other rules, or without the recorded ticks, the comparison shows the effect: which
+batches appear, disappear or change, and where their messages went.
 
-A part of the log begins with a copy of the ledger as it was when the microbatch before had been committed.
-Source of the idea: Triceps, which records what the scheduler did so that a replay repeats it.
+A replay of a part of the log begins with a copy of the ledger as the microbatch before that part left it. Source of the
+idea: Triceps, which records the actions of the scheduler so that a replay repeats them.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Change", "Comparison", "Move", "Portion", "Replay", "Side", "replay"]
 
-EARLIER = "Replay what is left: --from a version or time that `windrow doctor` says can be read."
-"""What to do when the depot's early versions are gone."""
+EARLIER = "Replay the rest: use --from with a version or time that `windrow doctor` says can be read."
+"""The hint if the depot's early versions are gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """A part of the log: depot versions from one to another, the streams of some keys and sources (empty: of any).
+    """A part of the log: a range of depot versions, and the streams of some keys and sources (empty: all).
 
     `begin` and `end` are versions, or times of the depot's commits (ISO 8601).
     """
@@ -56,7 +56,7 @@ class Portion:
 
     @property
     def streams(self) -> Streams:
-        """Return the streams."""
+        """Return the streams of these keys and sources."""
         return Streams(tuple(self.keys), tuple(self.sources))
 
 
@@ -70,12 +70,12 @@ def replay(
     spark: SparkSession | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Replay:
-    """Replay what the ledger of `settings` recorded into a new ledger at the path `into`, and compare the two.
+    """Replay the history of the ledger of `settings` into a new ledger at the path `into`, and compare the two.
 
-    Without `into` the new ledger is dropped when it has been compared. `rules` are taken instead of the recorded ones;
-    `ticks` `fresh` leaves recorded ticks and flushes out. At most `limit` changes and moves are told. `progress` is
-    told how many messages are done, of how many. The embedded engine plays, unless there is `spark`, or the settings
-    say `engine = "spark"`. Raises SettingsError, NotFound, TableMissing, TableRefused, DepotUnreadable, DepotChanged.
+    Without `into` the new ledger is deleted after the comparison. `rules` replace the recorded ones; `ticks="fresh"`
+    leaves out recorded ticks and flushes. The result lists at most `limit` changes and moves. `progress` is called with
+    the number of messages done and the total. The embedded engine is used unless `spark` is given or the settings say
+    `engine = "spark"`. Raises SettingsError, NotFound, TableMissing, TableRefused, DepotUnreadable, DepotChanged.
     """
     settings, portion = settings or Settings.load(), portion or Portion()
     _require(settings, into, ticks, portion.streams)
@@ -86,7 +86,7 @@ def replay(
         span = _span(settings, open_engine(chosen, spark), portion)
         given = None if rules is None else rules.to_json()
         legs = under(given, ticks, recorded(span.end, span.after, span.upto))
-        player = Player(chosen, _played(portion.streams, legs), _counted(progress, span.messages), spark)
+        player = Player(chosen, _needed_streams(portion.streams, legs), _counted(progress, span.messages), spark)
         _play(player, chosen, span, legs)
         part = Part(span.after, portion.streams)
         ledgers = span.end, open_ledger(place)
@@ -111,20 +111,20 @@ def replay(
 
 def _require(settings: Settings, into: str | None, ticks: str, streams: Streams) -> None:
     if ticks not in ("reuse", "fresh"):
-        raise SettingsError(f"ticks are {ticks!r}", "Choose reuse or fresh.")
+        raise SettingsError(f"ticks = {ticks!r} is not valid", "Use reuse or fresh.")
     if into is not None and is_name(into):
-        raise SettingsError(f"{into} is the name of a catalog table", f"Give a path: ./{into}, for example.")
+        raise SettingsError(f"{into} is the name of a catalog table", f"Use a path, for example ./{into}.")
     if into is not None and streams:
         raise SettingsError(
-            "a ledger holds every message of its depot, a replay of some streams does not",
-            "Leave --into out: the streams are compared, and nothing is kept.",
+            "a replay of some streams cannot be kept, because a ledger holds every message of its depot",
+            "Leave out --into: the streams are compared, and nothing is kept.",
         )
     ledger = open_ledger(settings.ledger)
     open_depot(settings.depot, ledger, ledger.progress())
 
 
 def _require_some(found: tuple[Digests, Digests], streams: Streams) -> None:
-    """Raise NotFound for streams of which there is nothing: it is rather a name that was misspelt."""
+    """Raise NotFound for streams without messages: the name is probably misspelt."""
     if streams and not any(side.rows.num_rows for side in found):
         named = " and ".join(f"{name} {', '.join(map(repr, values))}" for name, values in streams.named.items())
         raise NotFound(f"no message of {named} was read", "`windrow show` lists keys and sources.")
@@ -133,23 +133,23 @@ def _require_some(found: tuple[Digests, Digests], streams: Streams) -> None:
 def _span(settings: Settings, engine: Engine, portion: Portion) -> Span:
     if getattr(engine, "remote", False):
         raise EngineUnavailable(
-            "a replay needs Spark in this process, not Spark Connect", "Use a classic session, or --engine embedded."
+            "a replay does not work with Spark Connect", "Use a classic Spark session, or --engine embedded."
         )
     return find_span(settings.ledger, engine, portion.begin, portion.end)
 
 
-def _played(streams: Streams, legs: Sequence[Leg]) -> Streams:
-    """Return the streams that have to be played, so that the chosen ones come out as among all.
+def _needed_streams(streams: Streams, legs: Sequence[Leg]) -> Streams:
+    """Return the streams that must be played so that the chosen ones give the same result as among all.
 
-    Keys of a source share its clock, which moves with the messages of all, and what a flush cuts, which follows from
-    the batches that are open: then the whole source is played.
+    The keys of a source share its clock, and what a flush cuts depends on all open batches: after a flush the whole
+    source must be played.
     """
     flushed = any(leg.flushed_at is not None for leg in legs)
     return Streams(sources=streams.sources) if flushed else streams
 
 
 def _counted(progress: Callable[[int, int], None], total: int) -> Callable[[int], None]:
-    """Return what adds up messages and tells how many are done."""
+    """Return a function that adds up messages and reports the sum."""
     done = 0
 
     def add(messages: int) -> None:
@@ -161,7 +161,7 @@ def _counted(progress: Callable[[int, int], None], total: int) -> Callable[[int]
 
 
 def _play(player: Player, settings: Settings, span: Span, legs: Sequence[Leg]) -> None:
-    """Make the new ledger, and play the legs into it."""
+    """Create the new ledger, and play the legs into it."""
     begin(player.engine(legs[0]), settings.ledger, span, legs[0].rules, settings.keep)
     try:
         for leg in legs:
@@ -172,7 +172,7 @@ def _play(player: Player, settings: Settings, span: Span, legs: Sequence[Leg]) -
 
 
 def _side(ledger: Ledger, part: Part, found: Digests, microbatches: int) -> Side:
-    """Return what a ledger holds of what was replayed."""
+    """Summarise the replayed part of a ledger."""
     where = part.condition("microbatch")
     reasons = ledger.rows("rejected", "reason, count(*) AS messages", where, "GROUP BY reason ORDER BY reason")
     refused = {row["reason"]: row["messages"] for row in reasons.to_pylist()}

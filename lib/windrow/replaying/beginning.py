@@ -1,4 +1,4 @@
-"""How the ledger of a replay begins: empty, where the other one began, or as a copy of what the other one was."""
+"""Create the ledger of a replay: empty, or as a copy of the original ledger at the start of the replayed part."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from windrow.runtime.progress import Reached, first_rows
 
 
 def begin(engine: Engine, into: str, span: Span, rules: str, keep: str) -> None:
-    """Make the ledger of a replay. Raises TableRefused where there is one already, or anything else."""
+    """Create the ledger of a replay. Raises TableRefused if something is there already."""
     if engine.ledger() is not None:
-        raise TableRefused(f"there is a ledger at {into} already", "Name a place for a new one (--into).")
+        raise TableRefused(f"there is a ledger at {into} already", "Choose another path (--into).")
     if span.begin is None:
         engine.create_ledger(_first(engine, span, rules), keep)
     else:
@@ -27,9 +27,9 @@ def begin(engine: Engine, into: str, span: Span, rules: str, keep: str) -> None:
 
 
 def _first(engine: Engine, span: Span, rules: str) -> pa.Table:
-    """Return the first row of a ledger that begins where the other one began.
+    """Return the first row of a ledger that begins where the original one began.
 
-    Where that was told by time or by counting, the first version with messages is named: the same messages follow.
+    If that was given as a time or a count, the first version with messages takes its place: the messages are the same.
     """
     start_from = span.end.progress().start_from
     if start_from != "beginning":
@@ -41,7 +41,7 @@ def _first(engine: Engine, span: Span, rules: str) -> pa.Table:
 
 
 def _copied(ledger: Ledger, found: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """Return the rows of a ledger as a new one takes them, piece by piece."""
+    """Return the rows of a ledger in the schema of a new one, piece by piece."""
     schema = tables.ledger_schema(ledger.payload, raw=ledger.raw)
     pieces = (rows for piece in found for rows in plain(pa.table(piece)).select(schema.names).cast(schema).to_batches())
     return pa.RecordBatchReader.from_batches(schema, pieces)

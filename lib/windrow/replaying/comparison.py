@@ -1,4 +1,4 @@
-"""Two ledgers compared: digests first, then only the rows that differ, and their messages as multisets."""
+"""Compare two ledgers: digests first, then only the rows that differ, and their messages as multisets."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ MESSAGE = tuple(COLUMNS)
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of one ledger that are not in the other, and the messages of all of them.
+    """The rows of one ledger that the other does not have, and their messages.
 
-    `rows` are batches and rejections, with `microbatch` and `content` of their digests and the `time` at which they
-    stand in a listing. A message has its `place`: the id of its batch, or the reason of its rejection.
+    `rows` are batches and rejections, with `microbatch` and `content` from their digests and the `time` that orders
+    them in a listing. The `place` of a message is the id of its batch, or the reason of its rejection.
     """
 
     rows: pa.Table
@@ -37,7 +37,7 @@ class Rows:
 
 
 def compare(ledgers: tuple[Ledger, Ledger], found: tuple[Digests, Digests], part: Part, limit: int) -> Comparison:
-    """Say what differs between two ledgers of which the digests were taken; at most `limit` changes and moves."""
+    """Compare two ledgers with the given digests; list at most `limit` changes and moves."""
     before, after = (side.rows for side in found)
     left, right = _differing(before, after), _differing(after, before)
     sides = _rows(ledgers[0], part, left), _rows(ledgers[1], part, right)
@@ -54,21 +54,23 @@ def compare(ledgers: tuple[Ledger, Ledger], found: tuple[Digests, Digests], part
 
 
 def _differing(rows: pa.Table, others: pa.Table) -> pa.Table:
-    """Return the rows that the others do not have, or not with the same digest."""
+    """Return the rows that the others do not have with the same digest."""
     at = pc.index_in(rows["id"], others["id"].combine_chunks())
     same = pc.equal(others["digest"].take(at), rows["digest"])
     return rows.filter(pc.invert(pc.fill_null(same, False)))
 
 
 def _rows(ledger: Ledger, part: Part, differing: pa.Table) -> Rows:
-    """Return the rows that differ, and the messages in them."""
+    """Return the rows that differ, and their messages."""
     columns = ", ".join([*canonical.BATCH, "messages"])
-    batches = _chosen(ledger, BATCHES, columns, part.condition("closed_in"), differing)
-    rejections = _chosen(ledger, ("rejected",), ", ".join(canonical.REJECTED), part.condition("microbatch"), differing)
+    batches = _read_differing(ledger, BATCHES, columns, part.condition("closed_in"), differing)
+    rejections = _read_differing(
+        ledger, ("rejected",), ", ".join(canonical.REJECTED), part.condition("microbatch"), differing
+    )
     inside, of = pc.list_flatten(batches["messages"]), pc.list_parent_indices(batches["messages"])
     held = {name: batches[name].take(of) for name in ("source", "key")}
     held |= {name: pc.struct_field(inside, name) for name in canonical.MESSAGE}
-    parts = [
+    contents = [
         pa.table({name: held[name] for name in MESSAGE} | {"place": batches["id"].take(of)}),
         pa.table({name: rejections[name] for name in MESSAGE} | {"place": rejections["reason"]}),
     ]
@@ -76,11 +78,11 @@ def _rows(ledger: Ledger, part: Part, differing: pa.Table) -> Rows:
         batches.drop_columns(["messages"]).append_column("time", batches["window_start"]),
         rejections.append_column("time", rejections["event_time"]),
     ]
-    return Rows(pa.concat_tables(listed, promote_options="default").combine_chunks(), pa.concat_tables(parts))
+    return Rows(pa.concat_tables(listed, promote_options="default").combine_chunks(), pa.concat_tables(contents))
 
 
-def _chosen(ledger: Ledger, states: tuple[str, ...], columns: str, where: str, differing: pa.Table) -> pa.Table:
-    """Return the rows that differ with `microbatch` and `content`, read piece by piece."""
+def _read_differing(ledger: Ledger, states: tuple[str, ...], columns: str, where: str, differing: pa.Table) -> pa.Table:
+    """Read the rows that differ, piece by piece, and add `microbatch` and `content`."""
     ids = differing["id"].combine_chunks()
     pieces = [plain(ledger.rows(states, columns, "false"))]
     for piece in ledger.pieces(states, columns, where):
@@ -95,7 +97,7 @@ def _chosen(ledger: Ledger, states: tuple[str, ...], columns: str, where: str, d
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Rows of two tables that belong together: what happened, and the row in each table, -1 for none."""
+    """Rows of two tables that belong together: the kind of change, and the row in each table, -1 for none."""
 
     what: npt.NDArray[np.str_]
     before: Ints
@@ -103,15 +105,15 @@ class Pairs:
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[What, Ints, Ints]]) -> Pairs:
-        """Return the pairs of all parts."""
+        """Combine pairs of several kinds."""
         what = np.concatenate([np.full(before.size, name) for name, before, _ in parts])
         return cls(what, *(np.concatenate([part[side] for part in parts]).astype(np.int64) for side in (1, 2)))
 
 
 def _pairs(before: pa.Table, after: pa.Table) -> Pairs:
-    """Pair what has the same id, then batches of the same messages; what is left of the batches stands alone.
+    """Pair rows with the same id, then batches with the same messages; other batches have no partner.
 
-    A rejection that is in one ledger only is no change of its own: its message is among those that moved.
+    A rejection in only one ledger is not listed as a change: its message is among those that moved.
     """
     same = _found(before["id"], after["id"])
     old = np.flatnonzero((same < 0) & _batches(before))
@@ -131,7 +133,7 @@ def _pairs(before: pa.Table, after: pa.Table) -> Pairs:
 
 
 def _as_before(sides: tuple[Rows, Rows], pairs: Pairs) -> pa.Table:
-    """Return the messages of the other ledger, with the old id of each batch that only has another window."""
+    """Return the messages of the other ledger, with the old ids of batches that only have another window."""
     windows = pairs.what == "other window"
     old = sides[0].rows["id"].take(pa.array(pairs.before[windows]))
     new = sides[1].rows["id"].take(pa.array(pairs.after[windows]))
@@ -141,7 +143,7 @@ def _as_before(sides: tuple[Rows, Rows], pairs: Pairs) -> pa.Table:
 
 
 def _found(values: pa.ChunkedArray, among: pa.ChunkedArray) -> Ints:
-    """Return where each value stands among others, -1 where it does not."""
+    """Return the position of each value among others, -1 if it is not there."""
     at = pc.index_in(values, among.combine_chunks() if isinstance(among, pa.ChunkedArray) else among)
     return pc.fill_null(at, -1).cast(pa.int64()).to_numpy(zero_copy_only=False)
 
@@ -151,13 +153,13 @@ def _batches(rows: pa.Table) -> npt.NDArray[np.bool_]:
 
 
 def _content(rows: pa.Table) -> pa.Array:
-    """Return what two batches have in common that hold the same messages."""
+    """Return a key that is equal for two batches with the same messages."""
     parts = [canonical.netstrings(rows[name].combine_chunks()) for name in ("source", "key", "content")]
     return canonical.joined(parts)
 
 
 def _changes(before: pa.Table, after: pa.Table, pairs: Pairs, limit: int) -> Iterator[Change]:
-    """Yield the first changes in the order of time and id."""
+    """Yield the first changes, ordered by time and id."""
     sides = []
     for rows, at in ((before, pairs.before), (after, pairs.after)):
         here = pa.array(at, mask=at < 0)

@@ -1,9 +1,9 @@
-"""What a ledger recorded, as legs: stretches of the depot that can be read without a stop, each with what ended it.
+"""Split the history of a ledger into legs: ranges of depot versions that can be read without a stop.
 
-Inside a leg the microbatches of the ledger leave no trace: any others give the same result. A new leg begins where
-something happened that is no message: a flush, other rules, another mapping or format. It also begins
-around a microbatch that rejected messages as ahead of the clock, because that alone was decided by the wall clock:
-how far a stamp may be is taken from what these rejections recorded.
+Within a leg the boundaries of microbatches do not matter: any others give the same result. A new leg begins after a
+flush, or with other rules, another mapping or another format. A microbatch that rejected messages as ahead of the clock
+is a separate leg, because only these decisions depended on the wall clock. The latest allowed stamp is taken from the
+recorded rejections.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ READ_ALIKE = ("rules", "columns", "format")
 
 @dataclass(slots=True)
 class Leg:
-    """Depot versions up to one, read under the same rules, mapping and format (JSON), then what ended it, if anything.
+    """Depot versions up to `depot_version`, read with the same rules, mapping and format (JSON).
 
-    A message stamped after `latest` (microseconds) is ahead of the clock. `ticks` are floors that were recorded on
-    the way: depot version read by then, source, microseconds. What ended the leg is a flush at the floors `flushed_at`,
-    or other rules, `next_rules` (JSON).
+    A message with a stamp after `latest` (microseconds) is ahead of the clock. `ticks` are the floors recorded within
+    the leg: depot version read by then, source, microseconds. A flush at the floors `flushed_at` or other rules,
+    `next_rules` (JSON), may end the leg.
     """
 
     rules: str
@@ -46,12 +46,12 @@ class Leg:
 
     @property
     def ended(self) -> bool:
-        """Tell whether something ended it."""
+        """Tell whether a flush or other rules ended it."""
         return self.flushed_at is not None or self.next_rules is not None
 
 
 def recorded(ledger: Ledger, after: int, upto: int) -> list[Leg]:
-    """Return the legs of the microbatches after one, up to another."""
+    """Return the legs of the microbatches after `after`, up to `upto`."""
     among = f"microbatch > {after:d} AND microbatch <= {upto:d}"
     columns = f"{HISTORY}, format" if ledger.raw else HISTORY
     history = plain(ledger.rows("microbatch", columns, among, "ORDER BY microbatch"))
@@ -59,14 +59,14 @@ def recorded(ledger: Ledger, after: int, upto: int) -> list[Leg]:
 
 
 def legs(history: Iterable[Mapping[str, Any]], bounds: Mapping[int, int]) -> list[Leg]:
-    """Return the legs of history rows in their order; `bounds` has `latest` of microbatches where it was exceeded."""
+    """Return the legs of history rows in order; `bounds` has the `latest` stamp of microbatches that exceeded it."""
     found: list[Leg] = []
     rules = ""
     for row in history:
         if row["kind"] in ("pause", "resume"):
             continue
         latest = bounds.get(row["microbatch"], LATEST)
-        if not found or not _goes_on(found[-1], row, latest):
+        if not found or not _belongs_to(found[-1], row, latest):
             before = rules if row["kind"] == "rules" and rules else row["rules"]
             found.append(Leg(before, row["columns"], row.get("format"), latest, row["depot_version"]))
         _add(found[-1], row)
@@ -75,7 +75,7 @@ def legs(history: Iterable[Mapping[str, Any]], bounds: Mapping[int, int]) -> lis
 
 
 def under(given: str | None, ticks: str, found: Iterable[Leg]) -> list[Leg]:
-    """Return legs under given rules (JSON) instead of their own; with `ticks` `fresh` without ticks and flushes."""
+    """Return legs with given rules (JSON) instead of the recorded ones; `ticks="fresh"` drops ticks and flushes."""
     changed = []
     for leg in found:
         other = replace(leg, rules=given, next_rules=None) if given else leg
@@ -83,8 +83,8 @@ def under(given: str | None, ticks: str, found: Iterable[Leg]) -> list[Leg]:
     return changed
 
 
-def _goes_on(leg: Leg, row: Mapping[str, Any], latest: int) -> bool:
-    """Tell whether a microbatch belongs to a leg that has begun."""
+def _belongs_to(leg: Leg, row: Mapping[str, Any], latest: int) -> bool:
+    """Tell whether a microbatch belongs to the current leg."""
     if leg.ended:
         return False
     if row["kind"] != "data":
@@ -109,13 +109,13 @@ def _add(leg: Leg, row: Mapping[str, Any]) -> None:
 
 
 def _floors(clocks: Iterable[Mapping[str, Any]], name: str) -> Floors:
-    said = [(clock["source"], clock[name]) for clock in clocks or () if clock[name] is not None]
-    times = pa.array([time for _, time in said], pa.timestamp("us", tz="UTC"))
-    return Floors(pa.array([source for source, _ in said], pa.string()), microseconds(times).astype(np.int64))
+    given = [(clock["source"], clock[name]) for clock in clocks or () if clock[name] is not None]
+    times = pa.array([time for _, time in given], pa.timestamp("us", tz="UTC"))
+    return Floors(pa.array([source for source, _ in given], pa.string()), microseconds(times).astype(np.int64))
 
 
 def _bounds(ledger: Ledger, among: str) -> dict[int, int]:
-    """Return for microbatches that rejected messages as ahead of the clock the last stamp that was not (us)."""
+    """Return the latest allowed stamp (microseconds) of the microbatches that rejected messages as `clock_ahead`."""
     columns = "microbatch, received_at, missed_by_us"
     ahead = plain(ledger.rows("rejected", columns, f"reason = 'clock_ahead' AND {among}"))
     bound = pc.subtract(ahead["received_at"].cast(pa.int64()), ahead["missed_by_us"])

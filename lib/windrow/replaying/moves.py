@@ -1,4 +1,4 @@
-"""The messages that are elsewhere in the other ledger, told as multisets: from where to where, and how many."""
+"""Find the messages that moved between two ledgers, as multisets: from where to where, and how many."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from windrow.replaying.report import Move
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """Messages that are elsewhere, one element each: the place before and after (-1: none), and a row that shows it."""
+    """Moved messages, one element each: the place before and after (-1: none), and a row of `shown` as example."""
 
     places: pa.Array
     shown: pa.Table
@@ -33,9 +33,9 @@ class Moves:
 
     @classmethod
     def between(cls, before: pa.Table, after: pa.Table) -> Moves:
-        """Compare two tables of messages with their `place`. What is in the same place in both is left out.
+        """Compare two tables of messages with their `place`; leave out messages with the same place in both.
 
-        Of messages that are alike in every column it is only known how many are where, so they are paired in order.
+        Messages that are equal in every column cannot be distinguished, so they are paired in order.
         """
         both = pa.concat_tables([before, after]).combine_chunks()
         encoded = canonical.joined([canonical.netstrings(both[name].combine_chunks()) for name in COLUMNS])
@@ -50,7 +50,7 @@ class Moves:
         return cls(encoded.dictionary, both, was, now, np.where(left >= 0, left, right))
 
     def first(self, limit: int) -> Iterator[Move]:
-        """Yield the first moves in the order of time, those between the same two places as one."""
+        """Yield the first moves in the order of time; moves between the same two places count as one."""
         if not self.messages:
             return
         time = self.shown["event_time"].take(pa.array(self.row)).cast(pa.int64())
@@ -66,13 +66,13 @@ class Moves:
 
 
 def _unpaired(old: Ints, new: Ints, code: Ints) -> tuple[Ints, Ints]:
-    """Return what is left of two lists of rows when those of the same code have been paired off."""
+    """Return the rows of two lists that are left after pairing rows with the same code."""
     left, right = _paired(old, new, code)
     return left[right < 0], right[left < 0]
 
 
 def _paired(old: Ints, new: Ints, code: Ints) -> tuple[Ints, Ints]:
-    """Pair rows of the same code, the first with the first and so on; -1 stands for the partner of what has none."""
+    """Pair rows with the same code, the first with the first and so on; -1 stands for a missing partner."""
     keys = []
     for rows in (old, new):
         order = rows[np.argsort(code[rows], kind="stable")]

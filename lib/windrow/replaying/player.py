@@ -1,8 +1,8 @@
-"""The player: runs legs into a new ledger, in microbatches of its own, each through the one way of committing.
+"""Play legs into a new ledger, in ordinary microbatches.
 
-A recorded tick is played only where it matters. It raised the floor of a source; when all that the source sent next
-was stamped at that floor or later, every processing time is the same without it, and what it closed closes at the same
-time. Then it is left out, and the microbatches around it become one. Else it is played at its place.
+A recorded tick is played only if it matters. It raised the floor of a source. If all of the source's next messages were
+stamped at that floor or later, every processing time is the same without the tick, and the batches it closed close at
+the same time. Then the tick is left out, and the microbatches around it become one. Otherwise it is played in place.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A step for some streams only: the messages of all others move the clocks, and nothing else becomes of them."""
+    """A step for some streams only: all other messages move the clocks and are otherwise ignored."""
 
     step: Step
     streams: Streams
 
     @property
     def settings(self) -> str:
-        """Return what the step was set to."""
+        """Return the settings of the step."""
         return self.step.settings
 
     def __call__(self, task: Task, messages: pa.Table, processing_time: Ints, live: pa.Table) -> StepResult:
@@ -73,7 +73,7 @@ class Player:
     def __init__(
         self, settings: Settings, streams: Streams, played: Callable[[int], None], session: Any = None
     ) -> None:
-        """Play only some `streams`; with a Spark `session` on Spark."""
+        """Play only these `streams`; use Spark if a `session` is given."""
         self._settings, self._streams, self._played, self._session = settings, streams, played, session
         self._clock = WallClock()
         self._ticks = Ticks.of([])
@@ -82,7 +82,7 @@ class Player:
         self.microbatches = 0
 
     def play(self, leg: Leg) -> None:
-        """Play a leg. Raises DepotChanged when the depot does not have all that the ledger read."""
+        """Play a leg. Raises DepotChanged if the depot no longer has everything that the ledger read."""
         engine = self._engine = self.engine(leg)
         self._change(engine, leg.rules)
         self._ticks = self._ticks.and_then(Ticks.of(leg.ticks))
@@ -103,7 +103,7 @@ class Player:
             self._change(engine, leg.next_rules)
 
     def engine(self, leg: Leg) -> Engine:
-        """Return the engine that reads the depot as it was read for a leg."""
+        """Return an engine that reads the depot with the mapping and format of a leg."""
         mapping: dict[str, Any] = {"depot_columns": json.loads(leg.columns or "{}")}
         if leg.format is not None:
             mapping["format"] = FormatPart(**json.loads(leg.format))
@@ -111,12 +111,12 @@ class Player:
         return open_engine(mapped, self._session)
 
     def finish(self) -> None:
-        """Play the ticks that are left."""
+        """Play the remaining ticks."""
         if self._engine is not None:
             self._tick(self._engine, self._rules)
 
     def _process(self, engine: Engine, leg: Leg, arrivals: Arrivals) -> None:
-        """Read what arrived up to the end of the leg, with a stop at each tick that matters."""
+        """Process the messages up to the end of the leg, with a stop at each tick that matters."""
         while True:
             microbatch = self._microbatch(engine, leg.rules)
             reached = microbatch.primed.depot_version
@@ -130,22 +130,22 @@ class Player:
                 self._tick(engine, leg.rules, stop)
                 continue
             if max(arrived.expected) > stop:
-                part = arrivals.after(reached, self._settings.max_messages, upto=stop)
-                if part is None:
+                before_tick = arrivals.after(reached, self._settings.max_messages, upto=stop)
+                if before_tick is None:
                     raise BrokenPromise(f"depot versions {reached + 1} to {stop} have messages, and none arrived")
-                messages = part.parse(microbatch.primed.partial)
+                messages = before_tick.parse(microbatch.primed.partial)
             done = microbatch.run_messages(messages, leg.latest, arrivals.listed.fingerprints)
             self._committed(done.messages)
 
     def _tick(self, engine: Engine, rules: str, upto: int | None = None) -> None:
-        """Play in one the ticks that were recorded up to a depot version (default: all), if they raise a floor."""
+        """Play the ticks up to a depot version (default: all) as one, if they raise a floor."""
         floors, self._ticks = self._ticks.split(upto)
         if len(floors.source):
             self._microbatch(engine, rules).run_tick(floors)
             self._committed(0)
 
     def _change(self, engine: Engine, rules: str) -> None:
-        """Bring rules in force, if they are not."""
+        """Put rules in force, if they are not."""
         microbatch = self._microbatch(engine, rules)
         if microbatch.primed.rules != rules:
             self._tick(engine, microbatch.primed.rules)
@@ -155,7 +155,7 @@ class Player:
         self._rules = rules
 
     def _microbatch(self, engine: Engine, rules: str) -> Microbatch:
-        """Prime a microbatch under rules, and drop the ticks that its floors have overtaken."""
+        """Prime a microbatch under rules, and drop the ticks below its floors."""
         microbatch = Microbatch(engine, self._batcher(rules), self._clock)
         self._ticks = self._ticks.above(microbatch.primed.sources.floors)
         return microbatch

@@ -1,4 +1,4 @@
-"""What a replay gave: two digests, and where they differ the batches that changed and the messages that moved."""
+"""The result of a replay: two digests and, if they differ, the changed batches and the moved messages."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ What = Literal["changed", "other window", "disappears", "appears"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A batch or rejection that is not the same in both ledgers.
+    """A batch or rejection that differs between the ledgers.
 
-    `changed`: under the same id, `columns` has both values of what differs. `other window`: a batch of the same
-    messages under another id, `becomes`. `appears`, `disappears`: in one ledger only. `messages` is how many
-    messages it has in the ledger and in the replay.
+    `changed`: the id is the same, and `columns` has both values of each column that differs. `other window`: a batch
+    with the same messages has another id, `becomes`. `appears`, `disappears`: only one ledger has it. `messages` are
+    the numbers of its messages in the ledger and in the replay.
     """
 
     what: What
@@ -28,7 +28,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Messages that are elsewhere: from a batch (its id) or a reason of rejection to another; None: not there.
+    """Messages that moved from one batch (its id) or rejection reason to another; None: not in that ledger.
 
     `example` is the earliest of them.
     """
@@ -41,7 +41,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What one of the two ledgers holds of what was replayed."""
+    """The replayed part of one ledger."""
 
     digest: str
     microbatches: int
@@ -51,7 +51,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two ledgers compared: how many batches are the same, and the first of the changes and moves."""
+    """The difference of two ledgers: how many batches are the same, and the first changes and moves."""
 
     same: int
     counts: Mapping[What, int]
@@ -63,10 +63,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The result of a replay; `expected_equal` when rules and ticks were the recorded ones.
-
-    `into` is the new ledger, None when it was dropped.
-    """
+    """The result of a replay. `into` is the new ledger, None if it was deleted."""
 
     depot: str
     ledger: str
@@ -84,19 +81,19 @@ class Replay:
 
     @property
     def equal(self) -> bool:
-        """Tell whether both say the same, to the last byte of the canonical form."""
+        """Tell whether both ledgers have the same content, to the last byte of the canonical form."""
         return self.recorded.digest == self.replayed.digest
 
     @property
     def expected_equal(self) -> bool:
-        """Tell whether anything but equality is an error."""
+        """Tell whether any difference is an error: rules and ticks are the recorded ones."""
         return self.rules is None and self.ticks == "reuse"
 
     @property
     def ok(self) -> bool:
-        """Tell whether it is as it must be."""
+        """Tell whether the result is as expected."""
         return self.equal or not self.expected_equal
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON knows it."""
+        """Return the result as a dictionary for JSON."""
         return {"ok": self.ok, "equal": self.equal, **asdict(self)}

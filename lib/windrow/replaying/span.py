@@ -1,4 +1,4 @@
-"""Which part of a ledger's history is replayed, and the table versions in which the ledger stood at its two ends."""
+"""Find the microbatches to replay, and the ledger's table versions at both ends."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from windrow.model import timestamps as moments
 from windrow.reading.delta import Ledger, open_ledger
 from windrow.settings.start_from import Start
 
-GONE = "`windrow status` says how far back the ledger can be read. Without --from and --to all of it is replayed."
+GONE = "`windrow status` shows how far back the ledger can be read. Without --from and --to, all of it is replayed."
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The microbatches after one, up to another: depot versions, messages, and the ledger as it was at both ends.
+    """The microbatches after `after`, up to `upto`: depot versions, messages, and the ledger at both ends.
 
-    `begin` is None where the ledger itself began: there is nothing to start from.
+    `begin` is None if the replay starts at the beginning of the ledger.
     """
 
     after: int
@@ -36,10 +36,10 @@ class Span:
 
 
 def find_span(ledger: str, engine: Engine, begin: str | None, end: str | None) -> Span:
-    """Return the microbatches that read the depot versions from `begin` to `end`, in whole microbatches.
+    """Return the microbatches that read the depot versions from `begin` to `end`, rounded to whole microbatches.
 
-    Both are a version, or a time: that of the depot's commits. Raises SettingsError for neither, NotFound when no
-    microbatch is among them, or when the ledger at one of the ends can no longer be read.
+    Both are a version, or a time of the depot's commits. Raises SettingsError for anything else, NotFound if there is
+    no such microbatch, or if the ledger at one of the ends can no longer be read.
     """
     book = open_ledger(ledger)
     rows = plain(book.rows("microbatch", "microbatch, depot_version, messages_read, versions, token", rest=ORDER))
@@ -48,10 +48,10 @@ def find_span(ledger: str, engine: Engine, begin: str | None, end: str | None) -
     within = rows.filter(pc.less_equal(version, _version(end, engine, first=False))) if end else rows
     chosen = within.slice(earlier.num_rows)
     if not pc.sum(chosen["messages_read"]).as_py():
-        said = " ".join(part for part in (begin and f"from {begin}", end and f"up to {end}") if part)
-        what = f"no microbatch of the ledger {ledger} read messages of the depot {said}".rstrip()
-        raise NotFound(what, "`windrow status` says what was read; a replay takes whole microbatches.")
-    read = [part["version"] for versions in chosen["versions"].to_pylist() for part in versions or ()]
+        limits = " ".join(limit for limit in (begin and f"from {begin}", end and f"up to {end}") if limit)
+        what = f"no microbatch of the ledger {ledger} read messages of the depot {limits}".rstrip()
+        raise NotFound(what, "`windrow status` shows what was read; a replay takes whole microbatches.")
+    read = [one["version"] for versions in chosen["versions"].to_pylist() for one in versions or ()]
     return Span(
         after=earlier.num_rows and earlier["microbatch"][-1].as_py(),
         upto=chosen["microbatch"][-1].as_py(),
@@ -67,7 +67,7 @@ ORDER = "ORDER BY microbatch"
 
 
 def _version(text: str, engine: Engine, first: bool) -> int:
-    """Return the depot version that a version or a time names: the first one of then, or the last one before."""
+    """Return the depot version for a version or a time: the first version from then on, or the last one before."""
     if text.isdigit():
         return int(text)
     moment = moments.microseconds(text, "--from" if first else "--to")
@@ -76,7 +76,7 @@ def _version(text: str, engine: Engine, first: bool) -> int:
 
 
 def _at(book: Ledger, rows: pa.Table) -> Ledger:
-    """Return the ledger as the last of some microbatches left it. Raises NotFound."""
+    """Return the ledger after the last of some microbatches. Raises NotFound."""
     number, token = (rows[name][-1].as_py() for name in ("microbatch", "token"))
     for version in _committed(book, number):
         try:
@@ -89,7 +89,7 @@ def _at(book: Ledger, rows: pa.Table) -> Ledger:
 
 
 def _committed(book: Ledger, number: int) -> list[int]:
-    """Return the versions of the ledger whose commit says that it is a microbatch, the last first."""
+    """Return the versions of the ledger that committed a microbatch, the last one first."""
     found = []
     for commit in history(book.table):
         try:

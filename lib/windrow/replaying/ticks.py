@@ -1,8 +1,8 @@
-"""Recorded ticks that were not played yet, and which of them matter to what comes next.
+"""Recorded ticks that were not played yet, and which of them matter to the next messages.
 
-A tick raised the floor of a source when all up to a depot version was read. It matters when the source's next messages
-have one with an earlier stamp: that one's processing time is the floor. If all of them are stamped at the floor or
-later, every processing time is what it would have been, and a batch that the tick closed closes at the same time.
+A tick raised the floor of a source after everything up to a depot version was read. It matters if one of the source's
+next messages has an earlier stamp: the processing time of that message is the floor. If all of them are stamped at the
+floor or later, every processing time is the same without the tick, and the batches it closed close at the same time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BEYOND = int(np.iinfo(np.int64).max)
 
 @dataclass(frozen=True, slots=True)
 class Ticks:
-    """Raised floors in the order in which they were recorded: depot version read by then, source, microseconds."""
+    """Raised floors in the order of recording: depot version read by then, source, microseconds."""
 
     version: Ints
     source: pa.Array
@@ -30,12 +30,12 @@ class Ticks:
 
     @classmethod
     def of(cls, raised: Sequence[tuple[int, str, int]]) -> Ticks:
-        """Return ticks from a list of versions, sources and floors."""
+        """Create ticks from tuples of version, source and floor."""
         version, source, floor = zip(*raised, strict=True) if raised else ((), (), ())
         return cls(np.array(version, np.int64), pa.array(source, pa.string()), np.array(floor, np.int64))
 
     def and_then(self, later: Ticks) -> Ticks:
-        """Return these ticks and later ones."""
+        """Append later ticks."""
         return Ticks(
             np.concatenate([self.version, later.version]),
             pa.concat_arrays([self.source, later.source]),
@@ -47,10 +47,10 @@ class Ticks:
         return self._kept(self.floor > floors.of(self.source))
 
     def split(self, upto: int | None) -> tuple[Floors, Ticks]:
-        """Return the floors of the ticks up to a depot version (None: of all), and the other ticks."""
+        """Return the floors of the ticks up to a depot version (None: all), and the other ticks."""
         played = self.version <= (BEYOND if upto is None else upto)
-        part = self._kept(played)
-        return Floors.empty().raised(part.source, part.floor), self._kept(~played)
+        before = self._kept(played)
+        return Floors.empty().raised(before.source, before.floor), self._kept(~played)
 
     def first_that_matters(self, summary: pa.Table) -> int:
         """Return the depot version of the first tick that matters to messages (`messages.summarise`), or `BEYOND`."""

@@ -1,4 +1,4 @@
-"""What tests of topologies need, the tests of Windrow itself first: a harness, a clock, points at which to fail."""
+"""Test topologies: a harness with real tables, a manual clock, and points at which a microbatch can fail."""
 
 from windrow.testing.clock import NOW, ManualClock
 from windrow.testing.harness import Crashed, Harness

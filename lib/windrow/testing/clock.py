@@ -1,4 +1,4 @@
-"""A clock that tests move by hand."""
+"""A clock that tests set and move."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ NOW = 1_700_000_000_000_000  # microseconds, in November 2023
 
 
 class ManualClock:
-    """A `windrow.model.clock.Clock` that stands still until a test, or a wait, moves it; times in microseconds.
+    """A `windrow.model.clock.Clock` that only moves when a test or a wait moves it; times are in microseconds.
 
-    `waits` lists what was waited for. `stops_after` asks for a stop during that wait, counted from 1.
+    `waits` lists all waits. A stop is requested during wait number `stops_after`, counted from 1.
     """
 
     def __init__(self, now: int = NOW, stops_after: int | None = None) -> None:
@@ -16,15 +16,15 @@ class ManualClock:
         self._now, self._stopped, self._stops_after = now, False, stops_after
 
     def now(self) -> int:
-        """Return the time that was set."""
+        """Return the current time."""
         return self._now
 
     def elapsed(self) -> float:
-        """Return the time that was set, in seconds."""
+        """Return the current time in seconds."""
         return self._now / 1_000_000
 
     def wait(self, microseconds: int) -> bool:
-        """Move on at once; return whether a stop was asked for."""
+        """Move the clock at once; return whether a stop was requested."""
         if microseconds:
             self.waits.append(microseconds)
             self._now += microseconds
@@ -33,17 +33,17 @@ class ManualClock:
         return self._stopped
 
     def set(self, now: int) -> None:
-        """Set the time, also backwards."""
+        """Set the time; it may go backwards."""
         self._now = now
 
     def advance(self, microseconds: int) -> None:
-        """Move on."""
+        """Move the clock forward."""
         self._now += microseconds
 
     def stop_after(self, waits: int) -> None:
-        """Ask for a stop during a wait, counted from 1."""
+        """Request a stop during wait number `waits`, counted from 1."""
         self._stops_after = waits
 
     def stop(self) -> None:
-        """Ask for a stop."""
+        """Request a stop."""
         self._stopped = True

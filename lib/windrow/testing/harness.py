@@ -1,4 +1,4 @@
-"""The harness: a topology on real tables in a directory, on a clock moved by hand, failing where a test wants it.
+"""Run a topology in tests: real tables in a directory, a manual clock, and crashes at chosen points.
 
 ```python
 def test_words(tmp_path):
@@ -12,8 +12,8 @@ def test_words(tmp_path):
     assert harness.state("counts") == [{"word": "be", "count": 2}, ...]
 ```
 
-Nothing of Windrow is replaced: depots and states are Delta tables, and a microbatch is one commit. Source of the idea:
-the in-process cluster of Rama.
+Nothing is mocked: depots and states are Delta tables, and a microbatch is one commit. Source of the idea: the
+in-process cluster of Rama.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ Row = Mapping[str, Any]
 
 
 class Crashed(Exception):
-    """The harness let the driver fail where a test asked for it. What was not committed is lost."""
+    """The driver crashed where a test asked for it. Uncommitted work is lost."""
 
 
 class Harness:
-    """A topology with depots and states of its own under a directory.
+    """A topology with its depots and states in a directory.
 
-    The topology's own locations are not used. `engine` is `embedded` or, with a `session`, `spark`; `settings` are
-    those of `windrow.toml`. Failed microbatches are not tried again unless `retries` says so.
+    The locations in the topology are not used. `engine` is `embedded` or, with a `session`, `spark`; `settings` are
+    those of `windrow.toml`. Failed microbatches are not retried unless `retries` is set.
     """
 
     def __init__(
         self, topology: Topology, directory: Path | str, engine: str = "embedded", session: Any = None, **settings: Any
     ) -> None:
-        """Make empty depots of messages; nothing runs yet."""
+        """Prepare the topology; nothing runs yet."""
         self.directory, self.clock = Path(directory), ManualClock()
         self.topology = topology.placed(
             {name: replace(depot, location=str(self.directory / name)) for name, depot in topology.depots.items()},
@@ -69,10 +69,10 @@ class Harness:
         self._runner: Runner | None = None
 
     def append(self, rows: Iterable[Row] | pa.Table, depot: str | None = None) -> int:
-        """Append rows to a depot (default: the first) in one version, and return it; a missing column is NULL.
+        """Append rows to a depot (default: the first one) in one version, and return that; missing columns are NULL.
 
-        Rows that are messages need a `payload` at least: source and key are `test`, the times those of the clock.
-        A table, or rows for a depot that was made by `create`, are appended as they are.
+        Messages may have only a `payload`: source, key and type default to `test`, the times to the clock's. A table,
+        and rows for a depot made by `create`, are appended unchanged.
         """
         location = self._location(depot)
         table = rows if isinstance(rows, pa.Table) else None
@@ -87,18 +87,18 @@ class Harness:
         return DeltaTable(location).version()
 
     def create(self, columns: pa.Schema, depot: str | None = None) -> None:
-        """Make a depot of other rows than messages."""
+        """Create a depot whose rows are not messages."""
         DeltaTable.create(self._location(depot), columns, configuration={"delta.enableChangeDataFeed": "true"})
 
     def run(self) -> Summary:
-        """Process what is new, as `windrow run` does. Raises Crashed where `crash_at` asked for it."""
+        """Process what is new, as `windrow run` does. Raises Crashed at the point given to `crash_at`."""
         try:
             return self.runner().once()
         except Exception as error:
             raise _crash_in(error) from error
 
     def runner(self) -> Runner:
-        """Return what runs the topology, for more than the harness does with it."""
+        """Return the runner of the topology, for anything the harness does not offer."""
         if self._runner is None:
             for depot in self.topology.depots.values():
                 if not DeltaTable.is_deltatable(depot.location):
@@ -115,38 +115,38 @@ class Harness:
         return self._runner
 
     def wait_processed(self, messages: int) -> None:
-        """Run until so many messages were processed in all. Raises NotFound when there are fewer."""
+        """Run, and check that so many messages were processed in all. Raises NotFound if there are fewer."""
         self.run()
         processed = sum(row["messages_read"] for row in self.history())
         if processed < messages:
-            raise NotFound(f"{processed} messages were processed, {messages} were waited for", "Append more.")
+            raise NotFound(f"{processed} messages were processed instead of {messages}", "Append more.")
 
     def pause(self) -> None:
         """Pause the topology, as `windrow pause` does."""
         self.runner().pause()
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume the topology, as `windrow resume` does."""
         self.runner().resume()
 
     def set_option(self, name: str, value: str) -> None:
-        """Set an option while the topology runs, as `windrow option` does."""
+        """Set an option, as `windrow option` does."""
         set_option(self.runner(), name, value)
 
     def rollback(self, to: int) -> None:
-        """Bring the states back to what they were after a microbatch, as `windrow rollback` does."""
+        """Restore the states to a microbatch, as `windrow rollback` does."""
         rollback(self.runner(), to)
 
     def advance_clock(self, seconds: float) -> None:
-        """Move the clock, by which events fire."""
+        """Move the clock forward; events fire by it."""
         self.clock.advance(int(seconds * SECOND))
 
     def crash_at(self, point: Point) -> None:
-        """Let the next run fail when a microbatch comes to a point, once."""
+        """Crash once, when the next microbatch reaches a point."""
         self._crash = point
 
     def restart(self) -> None:
-        """Forget all that is in memory: the next run opens the tables anew, as a new process would."""
+        """Forget everything in memory: the next run opens the tables again, as a new process would."""
         self._runner = None
 
     def state(self, name: str) -> list[dict[str, Any]]:
@@ -157,25 +157,25 @@ class Harness:
         return [dict(row) for row in ordered.select(state.columns.names).to_pylist()]
 
     def history(self) -> list[dict[str, Any]]:
-        """Return the history in order."""
+        """Return the history rows in order."""
         columns = [name for name, _ in (*tables.HISTORY, *tables.TOPOLOGY_FIELDS)]
         return [dict(row) for row in self._rows("microbatch").sort_by("microbatch").select(columns).to_pylist()]
 
     def _rows(self, state: str) -> pa.Table:
         location = self.topology.state
         if not DeltaTable.is_deltatable(location):
-            raise NotFound("nothing ran yet, so there are no states", "Call `run` first.")
+            raise NotFound("there are no states, because nothing has run yet", "Call `run` first.")
         return plain(DeltaTable(location).to_pyarrow_table(filters=[("state", "=", state)]))
 
     def _at(self, point: Point) -> None:
         if point is self._crash:
             self._crash = None
-            raise Crashed(f"the driver failed at {point.value}, as the test asked")
+            raise Crashed(f"the driver crashed at {point.value}, as the test asked")
 
     def _location(self, depot: str | None) -> str:
         name = depot or next(iter(self.topology.depots))
         if name not in self.topology.depots:
-            raise NotFound(f"there is no depot {name!r}", f"There are {', '.join(self.topology.depots)}.")
+            raise NotFound(f"there is no depot {name!r}", f"The depots are {', '.join(self.topology.depots)}.")
         place: Depot = self.topology.depots[name]
         return place.location
 
@@ -185,7 +185,7 @@ class Harness:
 
 
 def _crash_in(error: Exception) -> Exception:
-    """Return the crash that a test asked for, where an error comes of it."""
+    """Return the crash that caused an error, or the error itself."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, Crashed):

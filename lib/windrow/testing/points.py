@@ -1,4 +1,4 @@
-"""The points of a microbatch at which a test can interfere, and an engine and an algorithm that stop there."""
+"""The points of a microbatch at which a test can interfere, and wrappers of engine and algorithm that call a probe."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from windrow.settings.settings import Settings
 
 
 class Point(Enum):
-    """Where a microbatch can be interrupted."""
+    """A point at which a microbatch can be interrupted."""
 
     AFTER_PRIME = "after_prime"
     AFTER_PLAN = "after_plan"
@@ -36,7 +36,7 @@ At = Callable[[Point], None]
 class Probed:
     """A real engine; `at` is called at every point of a microbatch and may raise, commit elsewhere, or kill.
 
-    DepotCursor the ledger to open it, or to compare rules, is no point: only a prime that follows new messages is.
+    Reading the ledger to open it or to compare rules is not a point: only a prime that follows new messages is.
     """
 
     def __init__(self, engine: Engine, at: At) -> None:
@@ -53,7 +53,7 @@ class Probed:
         return live
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
-        """Read the depot; what arrives has points."""
+        """Read the depot; the arrivals have points."""
         self._reading = True
         try:
             self._engine.read(after, upto, lambda arrivals: handle(self._arrivals(arrivals)))
@@ -61,7 +61,7 @@ class Probed:
             self._reading = False
 
     def merge(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
-        """Commit, between two points."""
+        """Commit between two points."""
         self.at(Point.BEFORE_COMMIT)
         merged = self._engine.merge(processed, control, live, token, note)
         self.at(Point.AFTER_COMMIT)
@@ -72,7 +72,7 @@ class Probed:
 
 
 class ProbedArrivals:
-    """Arrivals whose slices have points."""
+    """Arrivals whose slices have a point."""
 
     def __init__(self, arrivals: Arrivals, at: At) -> None:
         self._arrivals, self._at = arrivals, at
@@ -83,7 +83,7 @@ class ProbedArrivals:
         return self._arrivals.listed
 
     def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
-        """Return the next slice, with points."""
+        """Return the next slice, with a point."""
         arrived = self._arrivals.after(version, max_messages, upto)
         return arrived and ProbedSlice(cast("Slice", arrived), self._at)
 
@@ -102,18 +102,18 @@ class ProbedSlice:
         return getattr(self._arrived, name)
 
     def parse(self, partial: pa.Table) -> Slice:
-        """Make messages of it, with the same points."""
+        """Format the slice, and keep the point."""
         return ProbedSlice(self._arrived.parse(partial), self._at)
 
     def summarise(self, latest: int) -> pa.Table:
-        """Summarise, then come to a point."""
+        """Summarise, then call the probe."""
         summary = self._arrived.summarise(latest)
         self._at(Point.AFTER_PLAN)
         return summary
 
 
 class ProbedAlgorithm:
-    """A real algorithm; `at` is called when it has processed messages."""
+    """A real algorithm; `at` is called after it has processed messages."""
 
     def __init__(self, algorithm: Algorithm, at: At) -> None:
         self._algorithm, self._at = algorithm, at
@@ -122,7 +122,7 @@ class ProbedAlgorithm:
         return getattr(self._algorithm, name)
 
     def process(self, turn: MicrobatchInput) -> MicrobatchResult:
-        """Process, then come to a point."""
+        """Process, then call the probe."""
         processed = self._algorithm.process(turn)
         if turn.arrived is not None:
             self._at(Point.AFTER_PROCESS)
@@ -134,7 +134,7 @@ def nowhere(point: Point) -> None:
 
 
 def once(point: Point, act: Callable[[], object]) -> At:
-    """Return a probe that acts the first time a microbatch comes to `point`."""
+    """Return a probe that acts the first time a microbatch reaches `point`."""
     left = [act]
 
     def at(here: Point) -> None:
@@ -145,7 +145,7 @@ def once(point: Point, act: Callable[[], object]) -> At:
 
 
 def failing(point: Point, times: int, error: type[Exception] = OSError) -> At:
-    """Return a probe that raises at `point`, so many times."""
+    """Return a probe that raises at `point`, `times` times."""
     left = [error(f"the disk failed {point.value}")] * times
 
     def at(here: Point) -> None:
@@ -156,6 +156,6 @@ def failing(point: Point, times: int, error: type[Exception] = OSError) -> At:
 
 
 def probed_runner(engine: Probed, settings: Settings, clock: Clock, **called: Any) -> Runner:
-    """Return a runner of the batcher that comes to the points of an engine; `called` is what `Runner` calls."""
+    """Return a runner of the batcher with the points of an engine; `called` are the callbacks of `Runner`."""
     algorithm = ProbedAlgorithm(batcher_of(settings), engine.at)
     return Runner([DepotReader(None, engine, settings)], algorithm, settings, clock, **called)

@@ -1,9 +1,8 @@
-"""Topologies: the microbatches of the batcher, opened to functions of users.
+"""Topologies: run your own functions in exactly-once microbatches.
 
-A topology reads depots and keeps *states* (Rama's partitioned states): tables by key, each changed by one function that
-gets a microbatch of messages and returns the rows that change. All states lie in one Delta table, in whose single
-commit a microbatch changes them together with its position in the depot, so each message counts exactly once in all of
-them, whatever fails.
+A topology reads depots and keeps *states* (Rama's partitioned states): tables with keys, each changed by one function
+that gets a microbatch of messages and returns the changed rows. All states are in one Delta table. One commit changes
+them together with the position in the depot, so each message counts exactly once in all states, whatever fails.
 """
 
 from windrow.topology.depot import Depot

@@ -1,4 +1,4 @@
-"""A state in the hands of a function of Arrow tables."""
+"""A state as a function that works with Arrow tables sees it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ArrowState:
     """The rows of a state before the microbatch, and helpers for what a function returns."""
 
     def __init__(self, state: State, rows: pa.Table) -> None:
-        """Hold the rows, in the columns of the state."""
+        """Wrap the rows, in the columns of the state."""
         self._state, self.rows = state, rows
 
     def has(self, keys: pa.Table) -> pa.Array:
@@ -26,14 +26,14 @@ class ArrowState:
         return pc.is_in(self._state.ids(cast), self._state.ids(self.rows))
 
     def lookup(self, keys: pa.Table) -> pa.Table:
-        """Return for each row of `keys` (the key columns) the row of the state, NULL in the values of one not there."""
+        """Return for each row of `keys` (the key columns) the row of the state; the values of missing keys are NULL."""
         return self._joined(keys.select(self._state.keys.names))
 
     def upsert(self, new: pa.Table, **columns: Combine) -> pa.Table:
-        """Return rows to write: for each row of `new`, by key, the values that it has.
+        """Return the rows to write for the keys and values in `new`.
 
-        A value given as `name=lambda old, new: ...` is computed of two tables of equal length: the rows as they were
-        (NULL where there was none) and the new ones. Raises TopologyRefused for a name that is no value.
+        A value given as `name=lambda old, new: ...` is computed from two tables of equal length: the rows before (NULL
+        for new keys) and the new rows. Raises TopologyRefused for a name that is not a value of the state.
         """
         self._state.require_values(columns)
         keys = self._state.keys.names
@@ -46,20 +46,20 @@ class ArrowState:
                 written[name] = new[name]
             else:
                 raise TopologyRefused(
-                    f"upsert: nothing says what {name!r} of the state {self._state.name} becomes",
-                    f"Give it as a column, or as {name}=lambda old, new: ...",
+                    f"upsert: the value {name!r} of the state {self._state.name} is missing",
+                    f"Add it as a column, or as {name}=lambda old, new: ...",
                 )
         return pa.table(written)
 
     def delete(self, keys: pa.Table) -> pa.Table:
-        """Return rows that make keys go."""
+        """Return the rows that delete keys."""
         rows = keys.select(self._state.keys.names)
         for value in self._state.values:
             rows = rows.append_column(value, pa.nulls(rows.num_rows, value.type))
         return rows.append_column(DELETED, pa.repeat(True, rows.num_rows))
 
     def _joined(self, keys: pa.Table) -> pa.Table:
-        """Return the rows of keys in their order."""
+        """Return the rows of keys, in the order of the keys."""
         cast = keys.cast(self._state.keys)
         wanted, known = self._state.ids(cast), self._state.ids(self.rows)
         at = pc.index_in(wanted, known)

@@ -1,4 +1,4 @@
-"""Columns of states, given as SQL declares them: `word STRING, count BIGINT`."""
+"""Parse the columns of states from SQL declarations such as `word STRING, count BIGINT`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _KEYS = {pa.string(), pa.int64(), pa.int32(), pa.bool_(), pa.date32(), TIME}
 
 
 def columns_of(declared: str) -> pa.Schema:
-    """Return declared columns as Arrow has them, each nullable. Raises TopologyRefused."""
+    """Return declared columns as a nullable Arrow schema. Raises TopologyRefused."""
     try:
         parsed = sqlglot.parse_one(f"CREATE TABLE t ({declared})", read="spark")
     except sqlglot.errors.SqlglotError as error:
@@ -42,21 +42,21 @@ def columns_of(declared: str) -> pa.Schema:
     names = [field.name.lower() for field in fields]
     twice = {name for name in names if names.count(name) > 1}
     if twice:
-        raise TopologyRefused(f"{declared!r} declares {min(twice)!r} twice", "Give each column a name of its own.")
+        raise TopologyRefused(f"{declared!r} declares {min(twice)!r} twice", "Rename one of them.")
     return pa.schema(fields)
 
 
 def keys_of(declared: str) -> pa.Schema:
-    """Return the columns of a key. Raises TopologyRefused for a type whose values are not told apart by a text."""
+    """Return the columns of a key. Raises TopologyRefused for types that cannot be written into an id."""
     columns = columns_of(declared)
     for field in columns:
         if field.type not in _KEYS:
-            raise TopologyRefused(f"the key {field.name!r} is of type {field.type}", f"A key is {KEYS}.")
+            raise TopologyRefused(f"the key {field.name!r} is of type {field.type}", f"A key must be {KEYS}.")
     return columns
 
 
 def _refused(declared: str) -> TopologyRefused:
-    return TopologyRefused(f"{declared!r} declares no columns", "Say for example: word STRING, count BIGINT.")
+    return TopologyRefused(f"{declared!r} declares no columns", "Write for example: word STRING, count BIGINT.")
 
 
 def _type(kind: exp.DataType | None, declared: str) -> pa.DataType:
@@ -64,14 +64,14 @@ def _type(kind: exp.DataType | None, declared: str) -> pa.DataType:
         if kind.this in _PLAIN:
             return _PLAIN[kind.this]
         if kind.this == _KINDS.DECIMAL:
-            digits = [int(part.name) for part in kind.expressions] or [10, 0]
+            digits = [int(number.name) for number in kind.expressions] or [10, 0]
             return pa.decimal128(*digits)
         if kind.this == _KINDS.ARRAY and kind.expressions:
             return pa.list_(_type(kind.expressions[0], declared))
         if kind.this == _KINDS.STRUCT:
             return pa.struct([pa.field(one.name, _type(one.kind, declared)) for one in kind.expressions])
     raise TopologyRefused(
-        f"{declared!r}: {kind.sql('spark') if kind else 'a column without one'} is no type of a state",
-        "There are STRING, BIGINT, INT, SMALLINT, TINYINT, BOOLEAN, FLOAT, DOUBLE, DECIMAL(p, s), BINARY, DATE, "
+        f"{declared!r}: {kind.sql('spark') if kind else 'a missing type'} is not a type of a state",
+        "The types are STRING, BIGINT, INT, SMALLINT, TINYINT, BOOLEAN, FLOAT, DOUBLE, DECIMAL(p, s), BINARY, DATE, "
         "TIMESTAMP, ARRAY<...> and STRUCT<...>.",
     )

@@ -1,4 +1,4 @@
-"""A depot of a topology: where it is, where reading begins, and how its rows become messages."""
+"""A depot of a topology: its location, where reading begins, and how its rows become messages."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Depot:
-    """A Delta table that grows. `location` is a path or catalog name, `start_from` as in `windrow.toml`.
+    """An append-only Delta table. `location` is a path or catalog name, `start_from` is as in `windrow.toml`.
 
-    A table with the columns of a message is read as messages, after `columns` (`[depot.columns]`) have been mapped; a
-    raw depot by the `[format]` of the settings. The ledger of a batcher is read as its closed batches. Any other table
-    is read as its rows are. A smaller `priority` is read first where several depots are at the same time.
+    A table with the columns of messages is read as messages, after mapping `columns` (as `[depot.columns]`). A raw
+    depot is read by the `[format]` of the settings, the ledger of a batcher as its closed batches, and any other table
+    as its own rows. If several depots have reached the same time, the one with the smallest `priority` is read first.
     """
 
     location: str

@@ -1,8 +1,8 @@
-"""Scheduled events: rows of the state `event`, fired by the clock in a microbatch that records them.
+"""Scheduled events: rows of the state `event`, which the clock fires in a microbatch that records them.
 
-An event comes each time `every` has passed since it was scheduled. When it is found overdue by more than one interval,
-because nothing ran, it fires once for all of them, or (`skip`) those that were missed are left out and only one whose
-time has just come fires. Source of the idea: the time reset of Triceps.
+An event is due every time `every` has passed since it was scheduled. If it is overdue by more than one interval because
+nothing ran, it fires once for all of them (`once`), or missed events are left out and it fires only if it is less than
+one interval late (`skip`). Source of the idea: the time reset of Triceps.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Overdue = Literal["once", "skip"]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event that comes `every` so many microseconds."""
+    """An event that is due every `every` microseconds."""
 
     name: str
     every: int
     overdue: Overdue
 
     def recorded(self) -> dict[str, object]:
-        """Return what the history records of it."""
+        """Return what the history records."""
         return {"every_us": self.every, "overdue": self.overdue}
 
     def fires(self, due: int, now: int) -> bool:
@@ -37,18 +37,18 @@ class Event:
         return due <= now and (self.overdue == "once" or now < due + self.every)
 
     def next(self, due: int, now: int) -> int:
-        """Return when it is due after `now`: whole intervals after it was due before."""
+        """Return when it is due after `now`: a whole number of intervals after `due`."""
         return due if due > now else due + ((now - due) // self.every + 1) * self.every
 
 
 def scheduled(rows: pa.Table) -> dict[str, int]:
-    """Return when events are due (microseconds), of the control rows of a ledger."""
+    """Return when events are due (microseconds), from the control rows of a ledger."""
     kept = rows.filter(pc.equal(rows["state"], "event"))
     return dict(zip(kept["event"].to_pylist(), microseconds(kept["due"]).tolist(), strict=True))
 
 
 def event_rows(schema: pa.Schema, due: dict[str, int], known: dict[str, int]) -> pa.Table:
-    """Return the rows of events that moved, with `known`."""
+    """Return the rows of events with a new due time, with `known`."""
     names = pa.array(list(due), pa.string())
     columns: dict[str, object] = {
         "id": tables.identifier("event", names),

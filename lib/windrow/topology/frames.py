@@ -1,7 +1,7 @@
-"""A state in the hands of a function of Spark's frames, and what it returned as rows of the ledger.
+"""A state as a function that works with Spark DataFrames sees it, and the conversion of its result to ledger rows.
 
-Everything stays on the executors: the rows of the state are a frame of the table, and what a function returns becomes
-rows of the ledger where it is. To the driver come counts.
+Everything stays on the executors: the rows of the state are a DataFrame, and so are the ledger rows made from the
+function's result. Only counts go to the driver.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 
 
 class FrameState:
-    """The rows of a state before the microbatch as a frame, and helpers for what a function returns."""
+    """The rows of a state before the microbatch as a DataFrame, and helpers for what a function returns."""
 
     def __init__(self, state: State, rows: DataFrame) -> None:
-        """Hold the rows, in the columns of the state."""
+        """Wrap the rows, in the columns of the state."""
         self._state, self.rows = state, rows
 
     def upsert(self, new: DataFrame, **columns: Column) -> DataFrame:
-        """Return rows to write: for each row of `new`, by key, the values that it has.
+        """Return the rows to write for the keys and values in `new`.
 
-        A value given as an expression is computed over `new` joined with the rows as they were, `old` (NULL where
-        there was none): `count=F.coalesce("old.count", F.lit(0)) + F.col("new.count")`. Raises TopologyRefused for a
-        name that is no value.
+        A value given as an expression is computed over `new` joined with the rows before as `old` (NULL for new keys):
+        `count=F.coalesce("old.count", F.lit(0)) + F.col("new.count")`. Raises TopologyRefused for a name that is not a
+        value of the state.
         """
         self._state.require_values(columns)
         keys = self._state.keys.names
@@ -59,16 +59,16 @@ class FrameState:
         )
 
     def delete(self, keys: DataFrame) -> DataFrame:
-        """Return rows that make keys go."""
+        """Return the rows that delete keys."""
         nothing = [F.lit(None).alias(name) for name in self._state.values.names]
         return keys.select(*self._state.keys.names, *nothing, F.lit(True).alias(DELETED))
 
 
 def changed_rows(state: State, returned: DataFrame, live: DataFrame, schema: pa.Schema) -> DataFrame:
-    """Return what a function returned as ledger rows with `known` and `changed`; `live` are the rows of the state.
+    """Convert a function's result to ledger rows with `known` and `changed`; `live` are the rows of the state.
 
-    A key that goes and is not there is nothing. Raises TopologyRefused for other columns than declared, or a type that
-    cannot become the declared one.
+    Deleting a missing key has no effect. Raises TopologyRefused for columns that differ from the declared ones, or
+    types that cannot be cast to the declared ones.
     """
     named = _named(state, returned)
     ids = pa.schema([pa.field("id", pa.string()), *state.columns, pa.field(DELETED, pa.bool_())])
@@ -86,7 +86,7 @@ def changed_rows(state: State, returned: DataFrame, live: DataFrame, schema: pa.
 
 
 def changed(state: State, microbatch: Microbatch, turn: MicrobatchInput) -> DataFrame:
-    """Call the function of a state with frames, and return what it changes as ledger rows."""
+    """Call the function of a state with DataFrames, and return the changed ledger rows."""
     engine, live = cast("SparkEngine", turn.engine), turn.primed.fence.open
     if not isinstance(live, SparkOpen):
         raise BrokenPromise("the states of a topology on Spark are read by Spark")
@@ -100,12 +100,12 @@ def changed(state: State, microbatch: Microbatch, turn: MicrobatchInput) -> Data
 
 
 def processed(changes: Changes, here: pa.Table, turn: MicrobatchInput, history: dict[str, object]) -> MicrobatchResult:
-    """Return what functions of frames changed, with the rows that the driver has (`here`)."""
+    """Combine the changes of functions with the rows that the driver has (`here`)."""
     engine = cast("SparkEngine", turn.engine)
-    beside = [frame_of(engine.session_at_work, here)] if here.num_rows else []
+    others = [frame_of(engine.session_at_work, here)] if here.num_rows else []
     if turn.arrived is not None:
-        beside += engine.executor_input(turn.arrived, turn.primed.fence.schema, turn.microbatch).extra
-    frames = [*changes.frames, *(frame.withColumn(CHANGED, F.lit(True)) for frame in beside)]
+        others += engine.executor_input(turn.arrived, turn.primed.fence.schema, turn.microbatch).extra
+    frames = [*changes.frames, *(frame.withColumn(CHANGED, F.lit(True)) for frame in others)]
     rows, counts = counted(reduce(lambda one, other: one.unionByName(other), frames))
     return MicrobatchResult(rows, counts, Floors.empty(), path="executors", history=history)
 
@@ -113,15 +113,15 @@ def processed(changes: Changes, here: pa.Table, turn: MicrobatchInput, history: 
 def counted(rows: DataFrame) -> tuple[DataFrame, Counts]:
     """Keep rows on the executors until the commit, and count them.
 
-    Raises TopologyRefused for a key that stands twice, or has NULL in it.
+    Raises TopologyRefused for a duplicate key, or a key with NULL in it.
     """
     held = kept(rows)
     groups = held.groupBy("state", "known", "reason").agg(F.count("*").alias("count_all"))
     keys = held.where("id IS NULL OR id LIKE 'state/%'").groupBy("id").agg(F.count("*").alias("times"))
-    null = "id IS NULL OR instr(id, '%N') > 0"  # %N is how NULL stands in an id, and nothing else
+    null = "id IS NULL OR instr(id, '%N') > 0"  # %N is NULL in an id, and nothing else
     if wrong := keys.where(f"times > 1 OR {null}").select(F.expr(null).alias("null")).limit(1).collect():
         what = "a row with NULL in its key" if wrong[0]["null"] else "a key twice"
-        raise TopologyRefused(f"a function of frames returned {what}", "Return one row for each key, without NULL.")
+        raise TopologyRefused(f"a function returned {what}", "Return one row per key, and no NULL in keys.")
     return held, Counts.combine(plain(groups.toArrow()))
 
 
@@ -141,14 +141,14 @@ def _named(state: State, returned: DataFrame) -> DataFrame:
 
 
 def _identifying(state: State) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return what puts the id of the ledger before the columns of a state."""
+    """Return a function that adds the ledger's id to the columns of a state."""
     keys, name, columns = state.keys, state.name, state.columns
 
     def identifying(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             rows = plain(pa.table(batch))
-            parts = [rows[field.name].cast(field.type).combine_chunks() for field in keys]
-            ids = tables.identifier("state", pa.array([name] * rows.num_rows, pa.string()), *parts)
+            values = [rows[field.name].cast(field.type).combine_chunks() for field in keys]
+            ids = tables.identifier("state", pa.array([name] * rows.num_rows, pa.string()), *values)
             yield from rows.select([*columns.names, DELETED]).add_column(0, "id", ids).to_batches()
 
     return identifying

@@ -1,4 +1,4 @@
-"""The functions of a topology as the algorithm of a ledger's microbatches."""
+"""The algorithm of a topology's microbatches: call the functions of its states."""
 
 from __future__ import annotations
 
@@ -28,37 +28,39 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Functions:
-    """Runs the function of each state over what arrived."""
+    """Runs the function of each state over the messages of a microbatch."""
 
     topology: Topology
 
     @property
     def settings(self) -> str:
-        """Return the topology as the history records it."""
+        """Return what the history records of the topology (JSON)."""
         return self.topology.settings
 
     def schema(self, depots: Sequence[Table]) -> pa.Schema:
         """Return the columns of the table of states. Raises TopologyRefused for several raw depots."""
         raw = sum(depot.raw for depot in depots)
         if raw > 1:
-            raise TopologyRefused(f"{raw} of the depots are raw ones", "A topology reads one raw depot at most.")
+            raise TopologyRefused(f"{raw} of the depots are raw", "Use at most one raw depot in a topology.")
         return self.topology.schema(raw=bool(raw))
 
     def require(self, primed: LedgerState, depot: Table) -> None:
-        """Raise TableRefused when the table lacks a column of a state, or has it in another type."""
+        """Raise TableRefused if the table lacks a column of a state, or has it with another type."""
         held = primed.progress.schema
         for wanted in self.topology.schema(raw=depot.raw):
             if wanted.name not in held.names:
-                raise TableRefused(f"the table of states has no column {wanted.name!r}", "It is of another topology.")
+                raise TableRefused(
+                    f"the table of states has no column {wanted.name!r}", "It belongs to another topology: check state."
+                )
             if held.field(wanted.name).type != wanted.type:
                 raise TableRefused(
                     f"the column {wanted.name!r} of the table of states is {held.field(wanted.name).type}, the "
                     f"topology declares {wanted.type}",
-                    "Declare it as it is, under another name, or begin a new table (state=...).",
+                    "Declare the old type, use another name, or begin a new table (state=...).",
                 )
 
     def options(self, primed: LedgerState) -> Options:
-        """Return the options that hold."""
+        """Return the options in force."""
         return options_of(primed)
 
     def process(self, turn: MicrobatchInput) -> MicrobatchResult:
@@ -85,16 +87,16 @@ class Functions:
         return MicrobatchResult(joined, Counts.of(joined), Floors.empty(), history=history)
 
     def due(self, primed: LedgerState, now: int) -> Floors | None:
-        """Return the floors as they are when an event is due, or not scheduled yet; None when there is none."""
+        """Return the unchanged floors if an event is due or not scheduled yet, else None."""
         due = scheduled(primed.fence.rows)
         return primed.sources.floors if any(due.get(name, now) <= now for name in self.topology.events) else None
 
     def follow(self, primed: LedgerState) -> Floors:
-        """Return the floors as they are."""
+        """Return the unchanged floors."""
         return primed.sources.floors
 
     def _changed(self, turn: MicrobatchInput, fired: tuple[str, ...]) -> Changes:
-        """Return what each function changes, as ledger rows with `known`."""
+        """Call the functions, and return the changed ledger rows with `known`."""
         primed, topology = turn.primed, self.topology
         reads, changes = Reads(primed, topology), Changes([], [])
         depot = primed.depot if turn.arrived is not None else None
@@ -122,7 +124,7 @@ class Functions:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The ledger rows that functions change: of those of Arrow tables with `known`, of those of frames as frames."""
+    """The changed ledger rows, with `known`: Arrow tables, and DataFrames of functions that work with those."""
 
     tables: list[pa.Table]
     frames: list[DataFrame]
@@ -139,11 +141,11 @@ def _called(state: State, microbatch: Microbatch) -> pa.Table:
 
 
 def _called_with_frames(state: State, microbatch: Microbatch, turn: MicrobatchInput) -> DataFrame:
-    """Call the function of a state with Spark's frames."""
+    """Call the function of a state with Spark DataFrames."""
     if turn.engine.session_at_work is None:
         raise TopologyRefused(
-            f"the function of the state {state.name} works with Spark's frames, which this engine does not have",
-            "Run it with --engine spark, or have it work with Arrow tables (-> pa.Table).",
+            f"the function of the state {state.name} needs Spark DataFrames, which the embedded engine does not have",
+            "Use --engine spark, or let the function work with Arrow tables (-> pa.Table).",
         )
     from windrow.topology.frames import changed
 
@@ -154,16 +156,16 @@ class Reads:
     """The states that a microbatch reads, each once."""
 
     def __init__(self, primed: LedgerState, topology: Topology) -> None:
-        """Read nothing yet."""
+        """Start without reading anything."""
         self._primed, self._topology = primed, topology
         self._held: dict[str, pa.Table] = {}
 
     def rows(self, name: str) -> pa.Table:
-        """Return the ledger rows of a state. Raises TableRefused."""
+        """Return the ledger rows of a state, which are read once. Raises TableRefused."""
         if name not in self._held:
             self._held[name] = self._primed.of_state(name)
         return self._held[name]
 
     def columns(self, name: str) -> pa.Table:
-        """Return the rows of a state in its own columns."""
+        """Return the rows of a state with only its own columns."""
         return self.rows(name).select(self._topology.states[name].columns.names)

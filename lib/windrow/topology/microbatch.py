@@ -1,4 +1,4 @@
-"""What a function of a topology gets: a microbatch, with its messages and the states as they were before it."""
+"""The microbatch that a function of a topology gets: its messages, and the states before it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Microbatch:
-    """One microbatch, the same in every attempt but for `attempt`.
+    """One microbatch; only `attempt` and `clock` differ between attempts.
 
-    `id` is its number, of use where a function writes to another system: what was written under an id may be written
-    again under it. `depot` is the name of the depot that it reads, None where an event alone brought it about.
-    `messages` are what that depot added, as an Arrow table, or as a frame in a function of frames: the columns of
-    `windrow.model.messages` or of the depot's own rows, and `version`. `events` are the names of those that fire.
-    `clock` is the wall time at which the attempt began, UTC.
+    `id` is its number. Use it when a function writes to another system: a retry writes again under the same id. `depot`
+    is the name of the depot it reads, None if only events caused it. `messages` are the rows the depot added, as an
+    Arrow table or a DataFrame, as the function wants: the columns of `windrow.model.messages` or the depot's own, and
+    `version`. `events` are the names of the events that fire. `clock` is the wall time (UTC) at the attempt's start.
     """
 
     id: int
@@ -36,7 +35,7 @@ class Microbatch:
     wrap: Callable[[State, Any], Any] = field(default=ArrowState, repr=False)
 
     def state(self, name: str) -> Any:
-        """Return a state as it was before the microbatch: `ArrowState`, or `FrameState` in a function of frames."""
+        """Return a state as it was before the microbatch: an `ArrowState` or a `FrameState`."""
         if name not in self.states:
-            raise TopologyRefused(f"there is no state {name!r}", f"There are {', '.join(self.states)}.")
+            raise TopologyRefused(f"there is no state {name!r}", f"The states are {', '.join(self.states)}.")
         return self.wrap(self.states[name], self.read(name))

@@ -1,4 +1,4 @@
-"""Options that act on a running topology: rows of the state `option`, read at each prime, recorded in the history."""
+"""Options of a running topology: rows of the state `option`, read at each prime and recorded in the history."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNSET = "default"
 
 def _whole(value: str, name: str) -> int:
     if not value.isdecimal() or int(value) < 1:
-        raise SettingsError(f"{name} = {value!r} is no number", "Give a whole number from 1 on, or default.")
+        raise SettingsError(f"{name} = {value!r} is not a number", "Use a whole number from 1 on, or default.")
     return int(value)
 
 
@@ -36,12 +36,12 @@ READ: dict[str, Callable[[str, str], int]] = {
 
 
 def options_of(primed: LedgerState) -> Options:
-    """Return the options that hold."""
+    """Return the options in force."""
     return Options(**{name: READ[name](value, name) for name, value in _recorded(primed.fence.rows).items()})
 
 
 def recorded_options(primed: LedgerState) -> str | None:
-    """Return the options as the history records them, None without any."""
+    """Return the options as the history records them (JSON), None if none is set."""
     found = _recorded(primed.fence.rows)
     return json.dumps(found, sort_keys=True) if found else None
 
@@ -52,9 +52,9 @@ def set_options(primed: LedgerState) -> dict[str, str]:
 
 
 def changed(primed: LedgerState, name: str, value: str) -> MicrobatchResult:
-    """Return the row that sets an option, or (`default`) unsets it. Raises SettingsError."""
+    """Return the row that sets an option, or unsets it (`default`). Raises SettingsError."""
     if name not in READ:
-        raise SettingsError(f"there is no option {name!r}", f"There are {', '.join(READ)}.")
+        raise SettingsError(f"there is no option {name!r}", f"The options are {', '.join(READ)}.")
     if value != UNSET:
         READ[name](value, name)
     known = name in _recorded(primed.fence.rows)

@@ -1,8 +1,8 @@
-"""Rollback: the states of a topology as they were after an earlier microbatch, and their depots read anew from there.
+"""Rollback: restore the states of a topology to an earlier microbatch, and read the depots again from there.
 
-It is a microbatch of its own, fenced and recorded as any other: the rows that the table held then are written in one
-commit, and so are the positions and clocks of the depots. The history stays, and says what was taken back. Options stay
-as they are. A depot that was added later is read from where it began, as the history has it: `end` is elsewhere by now.
+A rollback is a microbatch, fenced and recorded like any other: one commit writes the rows of that time, and the
+positions and clocks of the depots. The history stays and records the rollback. Options do not change. A depot that was
+added later is read from the version at which it began according to the history, since `end` is another version by now.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from windrow.runtime.progress import POSITION, LedgerState, Reached, position_ro
 
 
 def taken_back(primed: LedgerState, inlets: Sequence[DepotReader], to: int) -> tuple[MicrobatchResult, Reached]:
-    """Return the rows that make the states what they were after microbatch `to`, and the position in `primed.depot`.
+    """Return the rows that restore the states to microbatch `to`, and the position in `primed.depot`.
 
-    Raises NotFound when Delta's log does not reach back to it, DepotUnreadable when a depot's log does not.
+    Raises NotFound if Delta's log does not reach back that far, DepotUnreadable if a depot's log does not.
     """
     schema = primed.progress.schema
     now = pa.concat_tables([primed.fence.rows, primed.fence.open.wanted(None)])
@@ -51,14 +51,14 @@ def taken_back(primed: LedgerState, inlets: Sequence[DepotReader], to: int) -> t
 
 
 def _live_after(location: str, to: int, schema: pa.Schema) -> pa.Table:
-    """Return the live rows as the commit of a microbatch left them; 0 is the table as it was made."""
+    """Return the live rows after the commit of a microbatch; 0 is the new table."""
     table = open_table(location, "ledger")
     with reading(location, "ledger"):
         version = 0 if to == 0 else max(_commits_of(table, to), default=None)
         if version is None:
             raise NotFound(
-                f"no commit of microbatch {to} is in the log of the states",
-                "`windrow history` lists the microbatches; how far back the log goes is the setting keep.",
+                f"the log of the states has no commit of microbatch {to}",
+                "`windrow history` lists the microbatches; the setting keep says how far back the log reaches.",
             )
         found = DeltaTable(location, version=version).to_pyarrow_dataset().to_table()
     absent = [field for field in schema if field.name not in found.column_names]
@@ -69,12 +69,12 @@ def _live_after(location: str, to: int, schema: pa.Schema) -> pa.Table:
 
 
 def _commits_of(table: DeltaTable, microbatch: int) -> Iterator[int]:
-    """Yield the versions in which a microbatch was committed: more than one where the table was restored meanwhile."""
+    """Yield the versions in which a microbatch was committed: more than one if the table was restored in between."""
     return (int(commit["version"]) for commit in history(table) if _microbatch(commit) == microbatch)
 
 
 def _microbatch(commit: Mapping[str, Any]) -> int | None:
-    """Return which microbatch a commit was, None when it was another's."""
+    """Return the number of the microbatch of a commit, None for a commit of another kind."""
     try:
         found: int | None = json.loads(commit["userMetadata"]).get("microbatch")
     except (KeyError, TypeError, ValueError, AttributeError):
@@ -83,7 +83,7 @@ def _microbatch(commit: Mapping[str, Any]) -> int | None:
 
 
 def _positions(rows: pa.Table) -> dict[str, Reached]:
-    """Return how far each depot is read."""
+    """Return the position in each depot."""
     kept = rows.filter(pc.starts_with(rows["id"], "depot/")).select(["depot", *POSITION, "commit_fingerprint"])
     return {
         row["depot"]: Reached(row["depot_id"], row["start_from"], row["depot_version"], row["commit_fingerprint"])
@@ -92,7 +92,7 @@ def _positions(rows: pa.Table) -> dict[str, Reached]:
 
 
 def _begun(positions: Mapping[str, Reached], first: Mapping[str, int]) -> dict[str, Reached]:
-    """Return positions as they were before anything was read: where reading began is not found out a second time."""
+    """Return the positions before the first read; where reading began is taken from the history."""
     return {
         name: replace(at, version=first[name] - 1, fingerprint=None) if name in first else at
         for name, at in positions.items()
@@ -100,7 +100,7 @@ def _begun(positions: Mapping[str, Reached], first: Mapping[str, int]) -> dict[s
 
 
 def _first_read(location: str) -> dict[str, int]:
-    """Return the first version that was ever read of each depot, by the history."""
+    """Return the first version of each depot that was ever read, from the history."""
     with reading(location, "ledger"):
         table = open_table(location, "ledger")
         found = table.to_pyarrow_table(filters=[("state", "=", "microbatch")], columns=["depot", "versions"])
@@ -117,7 +117,7 @@ def _first_read(location: str) -> dict[str, int]:
 
 
 def _restored(rows: pa.Table) -> pa.Table:
-    """Return the rows that a rollback writes as they were: all but the progress row, positions and options."""
+    """Return the rows that a rollback restores: all but the progress row, positions and options."""
     own = pc.or_(pc.equal(rows["id"], text(tables.PROGRESS)), pc.starts_with(rows["id"], "depot/"))
     return rows.filter(pc.invert(pc.or_(own, pc.equal(rows["state"], text("option")))))
 
@@ -127,12 +127,12 @@ def _all(value: str, rows: pa.Table) -> pa.Array:
 
 
 def _require_readable(inlet: DepotReader, reached: Reached) -> None:
-    """Raise DepotUnreadable when what a depot added since is no longer in its log."""
+    """Raise DepotUnreadable if the log of a depot no longer has the versions since then."""
     engine = inlet.engine
     if reached.version < engine.depot().version:
         commits = engine.depot_commits(reached.version + 1)
         if not commits or commits[0].version != reached.version + 1:
             raise DepotUnreadable(
-                f"version {reached.version + 1} of the depot {inlet.name} must be read next, and is gone from its log",
+                f"version {reached.version + 1} of the depot {inlet.name}, which comes next, is no longer in its log",
                 "Roll back to a later microbatch.",
             )

@@ -1,4 +1,4 @@
-"""Topologies as they run: an inlet for each depot, and the runner that the batcher has as well."""
+"""Run topologies: a reader for each depot, and the same runner as the batcher's."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def run_topology(
     report: Callable[[Committed], None] = lambda committed: None,
     observers: Iterable[Observer] = (),
 ) -> Summary:
-    """Process what is new in the depots of a topology, then stop, or with `once=False` go on every `run.every`.
+    """Process what is new in the depots of a topology, then stop; with `once=False` repeat every `run.every`.
 
-    `settings` are those of `windrow.toml` but for depot and ledger, which the topology names; the rest is as in
-    `windrow.run`. Returns what was done. Raises the errors of `windrow.errors`; what was committed before stays.
+    `settings` are those of `windrow.toml`, except depot and ledger, which the topology names; the rest is as in
+    `windrow.run`. Returns a summary. Raises the errors of `windrow.errors`; earlier commits stay.
     """
     settings = settings or Settings.load()
     with opened(topology, settings, clock or WallClock(), spark, observers, report) as runner:
@@ -47,15 +47,15 @@ def run_topology(
 
 
 def rollback(runner: Runner, to: int) -> Summary:
-    """Bring the states back to what they were after microbatch `to`: the depots are read anew from there.
+    """Restore the states to microbatch `to`; the next run reads the depots again from there.
 
-    Raises NotFound, DepotUnreadable; Paused does not matter.
+    Works on a paused topology too. Raises NotFound, DepotUnreadable.
     """
     return runner.alone("rollback", lambda primed, inlets: taken_back(primed, inlets, to))
 
 
 def set_option(runner: Runner, name: str, value: str) -> Summary:
-    """Set an option (`windrow.runtime.algorithm.Options`) of a topology, `default` unsets it. Raises SettingsError."""
+    """Set an option (`windrow.runtime.algorithm.Options`) of a topology; `default` unsets it. Raises SettingsError."""
     return runner.alone("option", lambda primed, _: (changed(primed, name, value), None))
 
 
@@ -68,28 +68,28 @@ def opened(
     observers: Iterable[Observer] = (),
     report: Callable[[Committed], None] = lambda committed: None,
 ) -> Iterator[Runner]:
-    """Open the table of states; while the block runs the log, the chosen metrics and `observers` are told."""
+    """Open the table of states; while the block runs, events go to the log, the configured metrics and `observers`."""
     if not topology.states:
         raise TopologyRefused(f"the topology {topology.name} has no state", "Declare one: @topology.pstate(...).")
     engines = {name: engine_of(topology, depot, settings, spark) for name, depot in topology.depots.items()}
-    (first, told), *others = (
+    (first, its_settings), *others = (
         (engine, settings_of(topology, topology.depots[name], settings)) for name, engine in engines.items()
     )
-    with watched(first, first.name, told, clock, observers, report, others) as called:
+    with watched(first, first.name, its_settings, clock, observers, report, others) as called:
         yield runner_of(topology, engines, settings, clock, **called)
 
 
 def runner_of(
     topology: Topology, engines: Mapping[str, Engine], settings: Settings, clock: Clock, **called: Any
 ) -> Runner:
-    """Return the runner of a topology; `engines` read its depots, `called` is what `Runner` calls."""
+    """Return the runner of a topology; `engines` read its depots, `called` are the callbacks of `Runner`."""
     inlets = inlets_of(topology, engines, settings)
     extend(topology, inlets[0].engine)
     return Runner(inlets, Functions(topology), inlets[0].settings, clock, in_step=topology.in_step, **called)
 
 
 def extend(topology: Topology, engine: Engine) -> None:
-    """Add the columns and views of states that were declared since the table of states was made."""
+    """Add the columns and views of states that were declared after the table of states was created."""
     table = engine.ledger()
     if table is None or not is_of_topology(table.schema.names):
         return
@@ -101,7 +101,7 @@ def extend(topology: Topology, engine: Engine) -> None:
 
 
 def inlets_of(topology: Topology, engines: Mapping[str, Engine], settings: Settings) -> list[DepotReader]:
-    """Return an inlet for each depot, which the engine of its name reads."""
+    """Return a reader for each depot, with the engine of the same name."""
     return [
         DepotReader(
             name, engine, settings_of(topology, topology.depots[name], settings), topology.depots[name].priority
@@ -111,7 +111,7 @@ def inlets_of(topology: Topology, engines: Mapping[str, Engine], settings: Setti
 
 
 def settings_of(topology: Topology, depot: Depot, settings: Settings) -> Settings:
-    """Return the settings with which a depot is read."""
+    """Return the settings for reading a depot."""
     values: dict[str, Any] = {
         "depot": depot.location,
         "ledger": topology.state,

@@ -1,4 +1,4 @@
-"""A state as it is declared, and its rows as they lie in the ledger."""
+"""The declaration of a state, and the conversion of a function's result to ledger rows."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from windrow.errors import TopologyRefused
 from windrow.model import tables
 
 Form = Literal["arrow", "spark"]
-DELETED = "deleted"  # of a row that a function returns: the key goes
+DELETED = "deleted"  # the column by which a function deletes keys
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A partitioned state: rows by key, and the function that returns those that a microbatch changes."""
+    """A partitioned state: rows with keys, and the function that returns the rows that a microbatch changes."""
 
     name: str
     keys: pa.Schema
@@ -29,16 +29,16 @@ class State:
 
     @property
     def columns(self) -> pa.Schema:
-        """Return the columns of its rows: those of the key first."""
+        """Return its columns, keys first."""
         return pa.schema([*self.keys, *self.values])
 
     def ids(self, rows: pa.Table) -> pa.Array:
-        """Return the ids of rows in the ledger, which tell keys apart as their values do."""
+        """Return the ids of rows in the ledger; different keys have different ids."""
         keys = [rows[field.name].combine_chunks() for field in self.keys]
         return tables.identifier("state", pa.array([self.name] * rows.num_rows, pa.string()), *keys)
 
     def require_values(self, names: Iterable[str]) -> None:
-        """Raise TopologyRefused for a name that is no value of the state."""
+        """Raise TopologyRefused for a name that is not a value of the state."""
         unknown = set(names) - set(self.values.names)
         if unknown:
             raise TopologyRefused(
@@ -47,10 +47,10 @@ class State:
             )
 
     def changes(self, returned: pa.Table, live: pa.Table, schema: pa.Schema) -> pa.Table:
-        """Return what a function returned as ledger rows with `known`; `live` are the rows that the state has.
+        """Convert a function's result to ledger rows with `known`; `live` are the rows of the state.
 
-        A key that goes and is not there is nothing. Raises TopologyRefused for other columns or types than declared,
-        a key twice, or a key with NULL in it.
+        Deleting a missing key has no effect. Raises TopologyRefused for columns or types that differ from the declared
+        ones, a duplicate key, or a key with NULL in it.
         """
         changed = self._conformed(returned)
         ids = self.ids(changed)
@@ -65,7 +65,7 @@ class State:
     def _conformed(self, returned: pa.Table) -> pa.Table:
         absent = [name for name in self.columns.names if name not in returned.column_names]
         deletes = DELETED in returned.column_names
-        if deletes and not set(absent) & set(self.keys.names):  # of keys that go the values do not matter
+        if deletes and not set(absent) & set(self.keys.names):  # deleted keys need no values
             absent = [] if pc.all(pc.equal(returned[DELETED], True)).as_py() in (True, None) else absent
         unknown = [name for name in returned.column_names if name not in (*self.columns.names, DELETED)]
         if set(absent) | set(unknown):
@@ -75,14 +75,14 @@ class State:
         try:
             cast = {field.name: self._column(returned, field) for field in self.columns}
         except pa.ArrowInvalid as error:
-            raise self._failed(f"returned other types: {error}", "Cast them to what the state declares.") from error
+            raise self._failed(f"returned other types: {error}", "Cast them to the declared types.") from error
         gone = pc.fill_null(returned[DELETED], False) if deletes else pa.repeat(False, returned.num_rows)
         rows = pa.table({**cast, DELETED: gone})
         for name in self.keys.names:
             if rows[name].null_count:
                 raise self._failed(f"returned a row whose key {name!r} is NULL", "Give it a value, or leave it out.")
         if rows.group_by(self.keys.names).aggregate([]).num_rows != rows.num_rows:
-            raise self._failed("returned a key twice", "Return one row for each key: group by the key first.")
+            raise self._failed("returned a key twice", "Return one row per key: group by the key first.")
         return rows
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Where a topology stands: its depots, states, events and options, and its history, read without changing anything."""
+"""The status and the history of a topology, read without changing anything."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from windrow.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class DepotOffset:
-    """How far a depot is read; `versions_waiting` counts all versions behind it, also those without rows."""
+    """How far a depot is read; `versions_waiting` counts all later versions, even those without rows."""
 
     name: str
     path: str
@@ -35,7 +35,7 @@ class DepotOffset:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a topology stands: rows by state, the times at which events are due, the options that are set."""
+    """The status of a topology: positions, rows per state, the times at which events are due, and options."""
 
     topology: str
     path: str
@@ -50,7 +50,7 @@ class Standing:
 
 
 def standing(topology: Topology, settings: Settings, session: Any = None) -> Standing:
-    """Return where a topology stands. Raises NotFound when it never ran, TableMissing, TableRefused."""
+    """Return the status of a topology. Raises NotFound if it never ran, TableMissing, TableRefused."""
     engines = engines_of(topology, settings, session)
     first = next(iter(engines.values()))
     require_run(topology, first)
@@ -73,28 +73,30 @@ def standing(topology: Topology, settings: Settings, session: Any = None) -> Sta
 
 
 def engines_of(topology: Topology, settings: Settings, session: Any = None) -> dict[str, WholeEngine]:
-    """Return the engine that reads each depot, by name."""
+    """Return the engine of each depot, by name."""
     return {name: engine_of(topology, depot, settings, session) for name, depot in topology.depots.items()}
 
 
 def require_run(topology: Topology, engine: WholeEngine) -> None:
-    """Raise NotFound when there is no table of states yet."""
+    """Raise NotFound if there is no table of states yet."""
     if engine.ledger() is None:
-        raise NotFound(f"the topology {topology.name} never ran: there is no {topology.state}", "`windrow run` first.")
+        raise NotFound(
+            f"the topology {topology.name} never ran: {topology.state} does not exist", "Start it with `windrow run`."
+        )
 
 
 def microbatches(topology: Topology, engine: WholeEngine, last: int) -> list[dict[str, Any]]:
-    """Return the last microbatches of a topology in their order. Raises NotFound when it never ran."""
+    """Return the last microbatches of a topology in order. Raises NotFound if it never ran."""
     require_run(topology, engine)
     location = str(engine.path_of("ledger"))
-    names = [name for name, _ in (*tables.HISTORY, *tables.TOPOLOGY_FIELDS) if name not in UNTOLD]
+    names = [name for name, _ in (*tables.HISTORY, *tables.TOPOLOGY_FIELDS) if name not in HIDDEN]
     with reading(location, "ledger"):
         found = open_table(location, "ledger").to_pyarrow_table(filters=[("state", "=", "microbatch")], columns=names)
     rows: list[dict[str, Any]] = plain(found).sort_by("microbatch").to_pylist()[-last:]
     return rows
 
 
-UNTOLD = {"clocks", "columns", "opened", "closed", "due", "event", "option", "option_value"}
+HIDDEN = {"clocks", "columns", "opened", "closed", "due", "event", "option", "option_value"}
 
 
 def _offset(topology: Topology, name: str, engine: WholeEngine, primed: LedgerState) -> DepotOffset:

@@ -1,4 +1,4 @@
-"""A topology as its author declares it: depots, states with their functions, events."""
+"""Declare a topology: its depots, its states with their functions, and its events."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Function = Callable[[Any], Any]
 
 
 class Topology:
-    """Depots and the states that are kept of them. `state` is the path or catalog name of the table of all states.
+    """Depots, and the states computed from them. `state` is the path or catalog name of the table of all states.
 
-    `depots` are locations, or `Depot`s by name; a location alone is named by its last part. With `in_step` no depot is
-    read beyond the time that all others have reached.
+    `depots` are locations, or locations or `Depot`s by name; a location without a name is named by its last part. With
+    `in_step`, no depot is read beyond the time that all others have reached.
     """
 
     def __init__(
@@ -44,27 +44,26 @@ class Topology:
         self.events: dict[str, Event] = {}
 
     def pstate(self, name: str, key: str, value: str, depot: str | None = None) -> Callable[[Function], Function]:
-        """Declare a partitioned state with its columns, as SQL declares them, and the function that changes it.
+        """Declare a partitioned state with SQL columns, and decorate the function that changes it.
 
-        The function is called with each microbatch (with `depot` only with those of this one) and returns rows to
-        write: key and value columns, and `deleted` where keys are to go. It says with its return annotation whether it
-        works with Arrow tables (`pa.Table`, on both engines) or with Spark's frames (`DataFrame`). Raises
-        TopologyRefused.
+        The function gets each microbatch (with `depot`, only those of that depot) and returns the rows to write: key
+        and value columns, and optionally `deleted` to delete keys. Its return annotation says whether it works with
+        Arrow tables (`pa.Table`, on both engines) or Spark DataFrames (`DataFrame`). Raises TopologyRefused.
         """
         _require_name(name, "state")
         if name in self.states:
-            raise TopologyRefused(f"there are two states {name!r}", "A state has one name and one function.")
+            raise TopologyRefused(f"there are two states {name!r}", "Rename one; each state has one function.")
         if name in (*tables.FINAL, *tables.CONTROL, tables.OPEN, tables.GONE):
-            raise TopologyRefused(f"a state cannot be called {name!r}", "Windrow keeps rows of its own under it.")
+            raise TopologyRefused(f"a state cannot be called {name!r}", "Windrow reserves this name: choose another.")
         self._require_depot(depot)
         keys, values = keys_of(key), columns_of(value)
         both = set(keys.names) & set(values.names)
         if both:
-            raise TopologyRefused(f"{name}: {min(both)!r} is key and value", "Give each column a name of its own.")
+            raise TopologyRefused(f"{name}: {min(both)!r} is both key and value", "Rename one of them.")
         for column in (*keys.names, *values.names):
             if column.lower() in OWN:
                 raise TopologyRefused(
-                    f"{name}: a column cannot be called {column!r}", "Windrow needs that name itself."
+                    f"{name}: a column cannot be called {column!r}", "Windrow reserves this name: choose another."
                 )
 
         def declare(function: Function) -> Function:
@@ -75,23 +74,23 @@ class Topology:
         return declare
 
     def event(self, name: str, every: str, overdue: Overdue = "once") -> None:
-        """Declare an event that comes `every` so often; one that was missed fires `once` or is left out (`skip`)."""
+        """Declare an event that is due `every` interval; missed ones fire `once` or are left out (`skip`)."""
         _require_name(name, "event")
         if overdue not in get_args(Overdue):
-            raise TopologyRefused(f"event {name}: overdue={overdue!r}", f"Say {' or '.join(get_args(Overdue))}.")
+            raise TopologyRefused(f"event {name}: overdue={overdue!r}", f"Use {' or '.join(get_args(Overdue))}.")
         if microseconds(every, f"event {name}: every") == 0:
-            raise TopologyRefused(f"event {name}: every={every!r} never ends", "Leave some time between two, e.g. 1h.")
+            raise TopologyRefused(f"event {name}: every={every!r} is no interval", "Use a positive one, such as 1h.")
         self.events[name] = Event(name, microseconds(every, f"event {name}: every"), overdue)
 
     def placed(self, depots: Mapping[str, Depot], state: str) -> Topology:
-        """Return the topology over other tables."""
+        """Return the same topology with other tables."""
         other = Topology(self.name, depots, state, self.in_step)
         other.states, other.events = self.states, self.events
         return other
 
     @property
     def settings(self) -> str:
-        """Return what the history records of it, as JSON: its depots, states and events."""
+        """Return what the history records of it: its depots, states and events (JSON)."""
         states = {
             state.name: {field.name: str(field.type) for field in (*state.keys, *state.values)}
             for state in self.states.values()
@@ -102,7 +101,7 @@ class Topology:
         )
 
     def schema(self, *, raw: bool = False) -> pa.Schema:
-        """Return the columns of the table of its states. Raises TopologyRefused for one name of two types."""
+        """Return the columns of the table of states. Raises TopologyRefused for a name with two types."""
         fields = {field.name.lower(): (field, "Windrow's own table") for field in tables.topology_schema(raw=raw)}
         for state in self.states.values():
             for field in (*state.keys, *state.values):
@@ -111,7 +110,7 @@ class Topology:
                     raise TopologyRefused(
                         f"{state.name}: the column {field.name!r} is {field.type} here, in {where} {known.name!r} is "
                         f"{known.type}",
-                        "Give columns of different types different names: all states lie in one table.",
+                        "Give columns of different types different names, since all states are in one table.",
                     )
         return pa.schema([field for field, _ in fields.values()])
 
@@ -127,18 +126,18 @@ class Topology:
 
     def _require_depot(self, name: str | None) -> None:
         if name is not None and name not in self.depots:
-            raise TopologyRefused(f"there is no depot {name!r}", f"There are {', '.join(self.depots)}.")
+            raise TopologyRefused(f"there is no depot {name!r}", f"The depots are {', '.join(self.depots)}.")
 
 
 def _require_name(name: str, what: str) -> None:
     if not NAME.fullmatch(name):
-        raise TopologyRefused(f"{name!r} is no name of a {what}", "Names are letters, digits, _ and -, a letter first.")
+        raise TopologyRefused(f"{name!r} cannot name a {what}", "Use letters, digits, _ and -, with a letter first.")
 
 
 def _named(depots: Iterable[str] | Mapping[str, str | Depot]) -> dict[str, Depot]:
     """Return depots by their names."""
     if isinstance(depots, str):
-        raise TopologyRefused(f"depots={depots!r} is one text", f"Give a list: depots=[{depots!r}].")
+        raise TopologyRefused(f"depots={depots!r} is not a list", f"Write depots=[{depots!r}].")
     if isinstance(depots, Mapping):
         given = dict(depots)
     else:
@@ -147,26 +146,26 @@ def _named(depots: Iterable[str] | Mapping[str, str | Depot]) -> dict[str, Depot
         if len(given) < len(listed):
             raise TopologyRefused("two depots have the same last part", "Name them: depots={'name': 'location', ...}.")
     if not given:
-        raise TopologyRefused("a topology without a depot reads nothing", "Give at least one: depots=[...].")
+        raise TopologyRefused("the topology has no depot", "Add at least one: depots=[...].")
     for name in given:
         _require_name(name, "depot")
     return {name: depot if isinstance(depot, Depot) else Depot(depot) for name, depot in given.items()}
 
 
 def _form(state: str, function: Function) -> Form:
-    """Return with what a function works, by its return annotation."""
-    said = getattr(function, "__annotations__", {}).get("return")
-    if isinstance(said, str):
+    """Return whether a function works with Arrow or Spark, by its return annotation."""
+    annotation = getattr(function, "__annotations__", {}).get("return")
+    if isinstance(annotation, str):
         try:
-            said = get_type_hints(function).get("return")
+            annotation = get_type_hints(function).get("return")
         except NameError:
-            said = str(said).strip("'\"").rsplit(".", 1)[-1]  # what only a type checker imports
-    name = said if isinstance(said, str) else getattr(said, "__name__", None)
+            annotation = str(annotation).strip("'\"").rsplit(".", 1)[-1]  # imported for type checkers only
+    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", None)
     if name == "Table":
         return "arrow"
     if name == "DataFrame":
         return "spark"
     raise TopologyRefused(
-        f"the function of the state {state} does not say what it returns",
-        "Annotate it: -> pa.Table works with Arrow tables on both engines, -> DataFrame with Spark's frames.",
+        f"the function of the state {state} has no return annotation",
+        "Annotate it: -> pa.Table for Arrow tables on both engines, -> DataFrame for Spark DataFrames.",
     )

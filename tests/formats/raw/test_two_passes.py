@@ -16,7 +16,7 @@ from windrow.formats.raw.columns import placed
 from windrow.formats.raw.partial import SCHEMA
 from windrow.formats.raw.passes import Rests, parse_bodies
 from windrow.formats.raw.stage import Staged, stage
-from windrow.formats.raw.two_passes import Plan, parted, summarise
+from windrow.formats.raw.two_passes import Plan, cut_chunks, summarise
 from windrow.model.commits import VERSION
 
 
@@ -95,7 +95,7 @@ def test_plain_way():
     rows = chunks([data[at : at + 1_000] for at in range(0, len(data), 1_000)])
     plan = Plan.of(summarise(rows, csv()), SCHEMA.empty_table(), csv())
     assert plan.others == frozenset()
-    rests = [rest for part in parted(rows, plan.bodies, csv()) for _, rest in part.rests]
+    rests = [rest for part in cut_chunks(rows, plan.bodies, csv()) for _, rest in part.rests]
     assert sum(map(len, rests)) < 30 * rows.num_rows
 
 

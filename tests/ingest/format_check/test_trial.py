@@ -20,7 +20,8 @@ from windrow.errors import ExpressionError, FileUnreadable, OutputRefused, Setti
 from windrow.formats.raw.partial import SCHEMA
 from windrow.formats.raw.stage import stage
 from windrow.formats.settings import format_of
-from windrow.ingest.format_check import Check, Checked, content, shown, source
+from windrow.ingest.format_check import Check, Checked, shown, source
+from windrow.ingest.format_check import content as content_module
 from windrow.model.chunks import Chunk, rows
 from windrow.settings.settings import Settings
 
@@ -67,7 +68,7 @@ def test_as_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: bytes,
     bad = staged.rejects.sort_by("offset").to_pylist()
     with monkeypatch.context() as patched:
         patched.setattr(source, "PIECE_BYTES", size)
-        patched.setattr(content, "PIECE_BYTES", size)
+        patched.setattr(content_module, "PIECE_BYTES", size)
         checked = check(file, rejects=output, max_record_bytes=30)
     assert checked.sample == staged.fields.select(list(FIELDS)).to_pylist()
     assert [(one.offset, one.reason) for one in checked.rejects] == [(one["offset"], one["reason"]) for one in bad]
@@ -85,7 +86,7 @@ def test_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     A file that is five times as large takes no more memory.
     """
     monkeypatch.setattr(source, "PIECE_BYTES", 16_384)
-    monkeypatch.setattr(content, "PIECE_BYTES", 16_384)
+    monkeypatch.setattr(content_module, "PIECE_BYTES", 16_384)
 
     def most(lines: int) -> int:
         file = written(tmp_path / "file", HEADER + b"pump-1,12345678\npump-2,bad\n" * lines)
@@ -178,7 +179,7 @@ class TestRejects:
         Records under two headers are refused in one file, and nothing of it stays.
         """
         files = [written(tmp_path / "1", HEADER + b"x\n"), written(tmp_path / "2", b"value,name\nx\n")]
-        with pytest.raises(OutputRefused, match="another header"):
+        with pytest.raises(OutputRefused, match="a different header"):
             check(*files, rejects=tmp_path / "rejects")
         assert not (tmp_path / "rejects").exists()
 
@@ -187,7 +188,7 @@ class TestRejects:
         A file that is there is refused, be it the one that is checked.
         """
         file = written(tmp_path / "file", HEADER + b"x\n")
-        with pytest.raises(OutputRefused, match="there already"):
+        with pytest.raises(OutputRefused, match="exists already"):
             check(file, rejects=file)
         assert file.read_bytes() == HEADER + b"x\n"
 

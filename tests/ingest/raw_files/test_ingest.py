@@ -23,7 +23,7 @@ from windrow.delta.creation import create_depot, create_raw_depot
 from windrow.delta.table import history
 from windrow.errors import FileRefused, TableRefused, TableUnwritable
 from windrow.formats.codecs import Codec, decode, encode
-from windrow.ingest.raw_files import Coded, RawIngested, ingest, parts
+from windrow.ingest.raw_files import Coded, RawIngested, chunk_files, ingest
 from windrow.ingest.raw_files import depot as raw_depot
 from windrow.model import chunks
 from windrow.model.chunks import Chunk
@@ -94,8 +94,8 @@ class TestContent:
         """
         A file of many row groups lies in several Parquet files, which one commit names; a row group is small.
         """
-        monkeypatch.setattr(parts, "FILE_BYTES", 300_000)
-        monkeypatch.setattr(parts, "GROUP_BYTES", 50_000)
+        monkeypatch.setattr(chunk_files, "FILE_BYTES", 300_000)
+        monkeypatch.setattr(chunk_files, "GROUP_BYTES", 50_000)
         content = random.Random(2).randbytes(1_000_000)
         into(written(tmp_path / "a", content), chunk_bytes=7_777)
         assert contents(depot) == {str(tmp_path / "a"): content}
@@ -174,7 +174,7 @@ class TestOnce:
         into(grown)
         written(grown, b"abcd")
         read: list[int] = []
-        with pytest.raises(FileRefused, match="has grown or was replaced: 3 bytes") as error:
+        with pytest.raises(FileRefused, match="has grown or was replaced: the depot has 3 bytes") as error:
             into(other, grown, progress=lambda done, total: read.append(done))
         assert "--raw-source" in error.value.hint
         assert (read, contents(depot)) == ([], {str(grown): b"abc"})
@@ -189,7 +189,7 @@ class TestOnce:
         into(file)
         before = files_of(depot)
         written(file, b"xyz")
-        with pytest.raises(FileRefused, match="its content is not the one"):
+        with pytest.raises(FileRefused, match="its content differs"):
             into(file)
         assert (files_of(depot), DeltaTable(depot).version()) == (before, 1)
 
@@ -228,7 +228,7 @@ class TestOnce:
             other = written(tmp_path / "other", b"xyz")
             list(ingest(depot, [str(other)], lambda: NOW, raw_source=str(file)))
 
-        with pytest.raises(FileRefused, match="its content is not the one"):
+        with pytest.raises(FileRefused, match="its content differs"):
             list(ingest(depot, [str(file)], lambda: NOW, progress=progress))
         assert contents(depot) == {str(file): b"xyz"}
         assert files_of(depot) == named(depot)
@@ -325,7 +325,7 @@ class TestOrder:
         files = [written(tmp_path / f"{at}", bytes([at]) * 100_000) for at in range(8)]
         into(files[3])
         written(files[3], bytes(100_000 - 1) + b"x")
-        with pytest.raises(FileRefused, match="its content is not the one"):
+        with pytest.raises(FileRefused, match="its content differs"):
             into(*files)
         assert contents(depot).keys() == {str(file) for file in files[:4]}
         assert files_of(depot) == named(depot)
@@ -350,17 +350,17 @@ class TestRefusals:
         """
         good = written(tmp_path / "good", b"x")
         for wrong, said in (
-            (tmp_path / "absent", "there is no"),
+            (tmp_path / "absent", "does not exist"),
             (tmp_path, "is a directory"),
-            ("s3://bucket/file", "no file on this machine"),
+            ("s3://bucket/file", "is not a local file"),
             ("-", "standard input has no name"),
-            (os.fsdecode(b"\xff"), "is no UTF-8"),
+            (os.fsdecode(b"\xff"), "is not UTF-8"),
         ):
             with pytest.raises(FileRefused, match=said):
                 into(good, wrong)
-        with pytest.raises(FileRefused, match="names one file"):
+        with pytest.raises(FileRefused, match="needs a single file"):
             into(good, good, raw_source="one")
-        with pytest.raises(FileRefused, match="has a name"):
+        with pytest.raises(FileRefused, match="is empty"):
             into(good, raw_source="")
         assert not DeltaTable.is_deltatable(depot)
 
@@ -375,7 +375,7 @@ class TestRefusals:
                 with file.open("ab") as stream:
                     stream.write(b"more")
 
-        with pytest.raises(FileRefused, match="was written to while it was read"):
+        with pytest.raises(FileRefused, match="changed while it was read"):
             into(file, progress=progress)
         assert (files_of(depot), DeltaTable(depot).version()) == (set(), 0)
 

@@ -57,7 +57,7 @@ def test_nobody_says() -> None:
         ("cifs", "warning", "its locks may exclude nobody"),
         ("fuse.s3fs", "warning", "its locks may exclude nobody"),
         ("fuseblk", "ok", "a local disk"),
-        ("tmpfs", "warning", "gone when the machine stops"),
+        ("tmpfs", "warning", "lost when the machine stops"),
     ],
 )
 def test_local(
@@ -82,7 +82,7 @@ def test_local(
         ("abfss://box@account/depot", "ok", "put-if-absent"),
         ("gs://bucket/depot", "ok", "put-if-absent"),
         ("hdfs://name/depot", "ok", "put-if-absent"),
-        ("ftp://host/depot", "warning", "nobody here knows"),
+        ("ftp://host/depot", "warning", "are unknown"),
         ("main.plant.depot", "ok", "the catalog says"),
     ],
 )

@@ -112,7 +112,7 @@ class TestDepot:
         assert of(seen(world), "depot-reach").level == "warning"
         forget(world.depot, upto=3)
         found = of(seen(world), "depot-reach")
-        assert (found.level, "version 3 must be read next" in found.what) == ("error", True)
+        assert (found.level, "version 3 comes next" in found.what) == ("error", True)
 
     @pytest.mark.parametrize(("setting", "level"), [("error", "error"), ("ignore", "ok")])
     def test_changed_rows(self, world: World, setting: str, level: str) -> None:
@@ -121,7 +121,7 @@ class TestDepot:
         """
         DeltaTable(world.depot).delete("type = 'a'")
         found = of(seen(world, on_depot_delete=setting), "depot-changes")
-        assert (found.level, "1 rows are deleted or updated" in found.what) == (level, True)
+        assert (found.level, "1 rows were deleted or updated" in found.what) == (level, True)
         assert "version 3" in found.what
 
     def test_nulls(self, world: World) -> None:
@@ -153,7 +153,7 @@ class TestDepot:
         world.depot = str(tmp_path / "own")
         write_deltalake(world.depot, table([message()]).rename_columns({"key": "KEY"}), configuration=FEED)
         found = of(seen(world), "depot-columns")
-        assert (found.level, found.what) == ("ok", "those of messages, names in another case")
+        assert (found.level, found.what) == ("ok", "the columns of messages, in another case")
 
     @pytest.mark.parametrize(
         ("mapping", "level", "says"),
@@ -328,7 +328,7 @@ class TestLedger:
         """
         assert of(seen(world, keep="2160h"), "ledger-retention").level == "ok"
         found = of(seen(world, keep="30d"), "ledger-retention")
-        assert (found.level, "for 90d, keep says 30d" in found.what) == ("warning", True)
+        assert (found.level, "for 90d, but keep is 30d" in found.what) == ("warning", True)
 
     def test_rules(self, world: World) -> None:
         """
@@ -378,7 +378,7 @@ class TestClocks:
         world.publish([message(source="pump", event_time=NOW + 2 * DAY, received_at=NOW + 2 * DAY)])
         world.runner(EngineFactory("embedded")).once()
         found = of(seen(world), "clock-still")
-        assert "the longest 2d: ''; their last batches stay open (idle_timeout is never)" in found.what
+        assert "the longest for 2d: ''; their last batches stay open (idle_timeout is never)" in found.what
         assert "stay open" not in of(seen(world, idle_timeout="10s"), "clock-still").what
 
     def test_one_clock_for_all(self, world: World) -> None:

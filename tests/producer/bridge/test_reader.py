@@ -51,9 +51,9 @@ def test_no_pattern() -> None:
 @pytest.mark.parametrize(
     ("payload", "kept", "fault"),
     [
-        (b"\xff\x00", BASE64 + base64.b64encode(b"\xff\x00").decode(), "no text"),
+        (b"\xff\x00", BASE64 + base64.b64encode(b"\xff\x00").decode(), "not UTF-8 text"),
         (b"x" * MOST, "x" * MOST, "larger than"),
-        (b"noon", "noon", "no JSON"),
+        (b"noon", "noon", "not JSON"),
     ],
 )
 def test_fault(payload: bytes, kept: str, fault: str) -> None:

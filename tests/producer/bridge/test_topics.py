@@ -42,15 +42,15 @@ def test_columns(pattern: str, topic: str, found: Columns | None) -> None:
 @pytest.mark.parametrize(
     ("pattern", "place"),
     [
-        ("", "is no topic pattern"),
+        ("", "is not a topic pattern"),
         ("a/{key}/{key}", "{key} twice"),
         ("a/{colour}", "level 2: there is no column 'colour'"),
-        ("{type...}/a", "level 1: {type...} takes all levels"),
-        ("a/#/b", "level 2: # takes all levels"),
+        ("{type...}/a", "level 1: {type...} takes all remaining levels"),
+        ("a/#/b", "level 2: # takes all remaining levels"),
         ("a/pump-{key}/b", "level 2: 'pump-{key}' is neither"),
         ("a/b+", "level 2: 'b+' is neither"),
         ("$share/g/a", "names a group"),
-        ("a\0", "is no topic pattern"),
+        ("a\0", "is not a topic pattern"),
     ],
 )
 def test_mistake(pattern: str, place: str) -> None:

@@ -63,7 +63,7 @@ class RawExecutorsSlice:
         """Make both passes; repeat them without sources that looked plain but have too long records."""
         summaries = _arrow(_mapped(self.rows, _summarising(self.format), SUMMARIES)).cast(SUMMARIES)
         columns, without = self.conversion.columns, frozenset[str]()
-        while (plan := Plan.of(summaries, partial, self.format, without)).courses:
+        while (plan := Plan.of(summaries, partial, self.format, without)).sources:
             parsing = _parsing(plan.bodies, self.format, columns)
             parsed = self.kept.keep(_mapped(self.rows, parsing, parsed_schema(columns)))
             rests = Rests.of(_arrow(parsed.where("rest IS NOT NULL").select("rest.*")))

@@ -1,1 +1,1 @@
-"""Raw depots: bytes instead of messages; how they come in, and the stage of a microbatch that reads them."""
+"""Raw depots: chunks of bytes instead of messages, and the stage of a microbatch that turns them into records."""

@@ -1,4 +1,4 @@
-"""Chunks as they arrive: rows of a raw depot, by source and depot version; what is no chunk is told apart."""
+"""Sort the rows of a raw depot into chunks, by source and depot version, and rows that are not valid chunks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Decode = Callable[[bytes], bytes] | None
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """A row that is no chunk: what it has, and what it lacks."""
+    """A row that is not a chunk: its values, and what is wrong (`detail`). `received_at` is in microseconds."""
 
     raw_source: str | None
     number: int | None
@@ -35,14 +35,14 @@ class Invalid:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """The chunks of each source by depot version, in the order of the versions, and the rows that are none."""
+    """The chunks of each source by depot version, in version order, and the rows that are not chunks."""
 
     chunks: dict[str, dict[int, list[Chunk]]]
     invalid: list[Invalid]
 
     @classmethod
     def of(cls, rows: pa.Table, decode: Decode) -> Arrived:
-        """Return what rows (`RAW` and `version`) hold; contents are decoded by a codec."""
+        """Read rows (`RAW` and `version`); `decode` decompresses the contents."""
         fault = _faults(rows)
         chunks: dict[str, dict[int, list[Chunk]]] = defaultdict(lambda: defaultdict(list))
         for name, number, content, last, received_at, version in _chunks(rows, pc.is_null(fault)):
@@ -60,8 +60,8 @@ def _chunk(number: int, content: memoryview, last: bool, received_at: int, versi
 
 
 def _chunks(rows: pa.Table, good: pa.ChunkedArray) -> Iterator[tuple[Any, ...]]:
-    """Yield the values of good rows by version, the bytes of each where they are."""
-    contents = [content for part in rows["bytes"].chunks for content in _contents(Texts.of(part))]
+    """Yield the values of good rows in version order; contents are views, not copies."""
+    contents = [content for array in rows["bytes"].chunks for content in _contents(Texts.of(array))]
     others = list(_values(rows.set_column(rows.column_names.index("bytes"), "bytes", pa.nulls(rows.num_rows))))
     chosen = np.flatnonzero(good.to_numpy())
     for row in chosen[np.argsort(rows["version"].to_numpy()[chosen], kind="stable")].tolist():
@@ -87,7 +87,7 @@ def _values(rows: pa.Table) -> zip[tuple[Any, ...]]:
 
 
 def _faults(rows: pa.Table) -> pa.ChunkedArray:
-    """Say of each row what makes it no chunk, NULL for a good one."""
+    """Return for each row why it is not a chunk, NULL for a good one."""
     fault = pa.chunked_array([pa.nulls(rows.num_rows, pa.string())])
     for name in REQUIRED:
         fault = pc.coalesce(fault, pc.if_else(pc.is_null(rows[name]), f"{name} is NULL", None))
@@ -96,7 +96,7 @@ def _faults(rows: pa.Table) -> pa.ChunkedArray:
 
 
 def _invalid(rows: pa.Table) -> list[Invalid]:
-    """Return the rows that are no chunks, numbered within their version whatever order they were read in."""
+    """Return the rows that are not chunks, numbered within their version, independent of the order of reading."""
     by = [
         ("version", "ascending"),
         ("raw_source", "ascending"),

@@ -1,4 +1,4 @@
-"""How many bytes of a raw depot a microbatch read, and where they are."""
+"""Count the bytes of a raw depot that a microbatch read, and where they went."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import astuple, dataclass
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """Bytes: read = framed + rejected + repeated + kept.
+    """Numbers of bytes: read = framed + rejected + repeated + kept.
 
-    `framed` are in records with values, in headers and in blank lines; `repeated` came before; `kept` are how many more
-    than before are in partial rows.
+    `framed` bytes are in good records, headers and blank lines. `repeated` bytes are in chunks that came before. `kept`
+    is the change of the number of bytes in partial rows, which may be negative.
     """
 
     read: int
@@ -20,5 +20,5 @@ class Volume:
     kept: int
 
     def __add__(self, other: Volume) -> Volume:
-        """Return both together."""
+        """Return the sum of both."""
         return Volume(*(one + another for one, another in zip(astuple(self), astuple(other), strict=True)))

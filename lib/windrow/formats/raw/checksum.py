@@ -1,6 +1,6 @@
-"""The checksum of a chunk: XXH64 (Yann Collet), which takes less time than to read the chunk once more would.
+"""The checksum of a chunk: XXH64 (Yann Collet), which is faster than reading the chunk again.
 
-It tells bytes from others that came by accident, not from those that somebody makes equal.
+It detects accidental differences, not deliberate collisions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ONE, FOUR, EIGHT, STRIPE, WORD = (np.uint64(number) for number in (1, 4, 8, 32, 
 
 
 def checksum(content: bytes | memoryview) -> int:
-    """Return the checksum of some bytes, with the seed 0."""
+    """Return the XXH64 of bytes, with seed 0."""
     return int(_xxh64(read_only(np.frombuffer(content, np.uint8))))
 
 
@@ -45,8 +45,8 @@ def _xxh64(buffer: ByteArray) -> np.uint64:
         total += two << np.uint64(7) | two >> np.uint64(57)
         total += three << np.uint64(12) | three >> np.uint64(52)
         total += four << np.uint64(18) | four >> np.uint64(46)
-        for queue in (one, two, three, four):
-            mixed = queue * PRIME_2
+        for lane in (one, two, three, four):
+            mixed = lane * PRIME_2
             total ^= (mixed << np.uint64(31) | mixed >> np.uint64(33)) * PRIME_1
             total = total * PRIME_1 + PRIME_4
     else:

@@ -1,4 +1,4 @@
-"""The columns that `[depot.columns]` maps of a raw depot: fields, and where each record is."""
+"""The columns of a raw depot that `[depot.columns]` can map: the fields, and the position of each record."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ SIGNED = {
 
 
 def placed(fields: pa.Schema) -> pa.Schema:
-    """Return fields and where each record is (`PLACE`), without what a field has the name of."""
+    """Return the fields and the position of a record (`PLACE`); a field hides a position column of the same name."""
     return pa.schema([*fields, *(pa.field(name, type_) for name, type_ in PLACE if name not in fields.names)])
 
 
 def columns_of(fields: pa.Schema) -> pa.Schema:
-    """Return the same of the types that both engines know: signed numbers, times in microseconds."""
+    """Return the same columns with types that both engines support: signed integers, times in microseconds."""
     return pa.schema([pa.field(field.name, _common(field.type)) for field in placed(fields)])
 
 

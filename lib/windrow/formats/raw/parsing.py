@@ -1,8 +1,9 @@
-"""Parsing of spans: good records, and why the others are bad.
+"""Parse spans of bytes: the values of good records, and the reasons of bad ones.
 
-A record over several lines that is bad may hold good ones: a quote was opened in the first line, and another one far
-behind closed it. Such a record is cut off behind its first line, and the others are framed anew. If they come out even
-at its end they are records; if not, it is bad as a whole. So a bad record is told by its own bytes, like a good one.
+A bad record of several lines may contain good ones: a quote opened in its first line, and another quote far below
+closed it. Such a record is cut off after its first line, and the remaining lines are framed again. If the last one ends
+exactly where the record ends, they are records; otherwise the whole record is bad. So the bytes of a bad record alone
+decide what becomes of it, as with a good one.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from windrow.formats.records import HeaderRefused, Ints, Parsed, Records
 
 CUT = {
     OVERSIZE: ("format_oversize", "more bytes than max_record_bytes"),
-    OPEN: ("format_syntax", "it is not finished where its source ends"),
-    GAP: ("format_gap", "bytes before or behind it never came"),
+    OPEN: ("format_syntax", "it is not finished when its source ends"),
+    GAP: ("format_gap", "bytes before or after it never came"),
 }
-MISFRAMED = pa.array(["format_columns", "format_syntax"])  # of a record that may be several
+MISFRAMED = pa.array(["format_columns", "format_syntax"])  # reasons of a record that may be several
 
 
-# Spans that are no records, and why; `field` is the one that is bad (NULL: the record as a whole).
+# Spans that are not records, and why; `field` is the bad one (NULL: the whole record).
 BAD = pa.schema([("span", pa.int64()), ("reason", pa.string()), ("detail", pa.string()), ("field", pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The spans as they were parsed in the end, the fields of the good ones (`span` says which), and the bad ones."""
+    """The final spans, the fields of the good ones (`span` says which these are), and the bad ones."""
 
     spans: Spans
     fields: pa.Table
@@ -43,8 +44,8 @@ class Values:
 
 
 def parse(spans: Spans, format_: Format) -> Values:
-    """Parse the records among spans."""
-    bad = [_alike(np.flatnonzero(spans.what == what), *why) for what, why in CUT.items()]
+    """Parse the spans that are records."""
+    bad = [_uniform(np.flatnonzero(spans.what == what), *why) for what, why in CUT.items()]
     tables: list[pa.Table] = [format_.parser.schema.empty_table()]
     rows: list[Ints] = []
     todo = spans.records()
@@ -79,11 +80,11 @@ def _by_header(spans: Spans, chosen: Ints) -> dict[bytes | None, Ints]:
 
 
 def _parsed(spans: Spans, chosen: Ints, header: bytes | None, format_: Format) -> tuple[pa.Table, Ints, pa.Table]:
-    """Parse spans of one header; return fields, of which spans they are, and the bad ones."""
+    """Parse spans with one header; return the fields, the spans they belong to, and the bad ones."""
     try:
         parser = format_.parser_of(header)
     except HeaderRefused as error:
-        refused = _alike(chosen, error.reason, f"the header of its source: {error}")
+        refused = _uniform(chosen, error.reason, f"the header of its source: {error}")
         return format_.parser.schema.empty_table(), np.empty(0, np.int64), refused
     begin, end = format_.framing.content(spans.buffer, spans.begin[chosen], spans.end[chosen])
     parsed: Parsed = parser.parse(Records(spans.buffer, begin, end))
@@ -91,17 +92,17 @@ def _parsed(spans: Spans, chosen: Ints, header: bytes | None, format_: Format) -
 
 
 def _refused(rejects: pa.Table, chosen: Ints) -> pa.Table:
-    """Return rejects of a parser by the spans that they are, with the field in what is wrong."""
+    """Return the rejects of a parser by span, with the field name in the detail."""
     span = pa.array(chosen[rejects["record"].to_numpy()], pa.int64())
     column, detail = rejects["column"], rejects["detail"]
     within = pc.if_else(column.is_valid(), pc.binary_join_element_wise(column, detail, ": "), detail)
     return pa.table([span, rejects["reason"], within, column], schema=BAD)
 
 
-def _alike(span: Ints, reason: str, detail: str) -> pa.Table:
+def _uniform(span: Ints, reason: str, detail: str) -> pa.Table:
     """Return spans that are bad as a whole, all for one reason."""
-    told = [pa.repeat(pa.scalar(value, pa.string()), span.size) for value in (reason, detail, None)]
-    return pa.Table.from_arrays([pa.array(span, pa.int64()), *told], schema=BAD)
+    values = [pa.repeat(pa.scalar(value, pa.string()), span.size) for value in (reason, detail, None)]
+    return pa.Table.from_arrays([pa.array(span, pa.int64()), *values], schema=BAD)
 
 
 def _bad_headers(spans: Spans, format_: Format) -> Iterator[pa.Table]:
@@ -109,13 +110,13 @@ def _bad_headers(spans: Spans, format_: Format) -> Iterator[pa.Table]:
         try:
             format_.parser_of(spans.segments[int(spans.segment[span])].columns)
         except HeaderRefused as error:
-            yield _alike(np.array([span]), error.reason, str(error))
+            yield _uniform(np.array([span]), error.reason, str(error))
 
 
 def _repaired(spans: Spans, bad: pa.Table, framing: DelimitedFraming) -> Spans:
-    """Return the spans with bad records of several lines cut behind the first line, and the others as new records."""
+    """Return the spans with bad records cut off after their first line, and their remaining lines as new records."""
     cut, ends = [], []
-    parents, begins, behind = [], [], []
+    parents, begins, stops = [], [], []
     for span in _of_several_lines(spans, bad, framing.delimiter).tolist():
         found = _lines(spans, int(spans.begin[span]), int(spans.end[span]), framing)
         if found is None:
@@ -124,15 +125,15 @@ def _repaired(spans: Spans, bad: pa.Table, framing: DelimitedFraming) -> Spans:
         ends.append(found[0])
         parents += [span] * (len(found) - 1)
         begins += found[:-1]
-        behind += found[1:]
+        stops += found[1:]
     if not cut:
         return spans
     shorter = spans.shortened(np.array(cut, np.int64), np.array(ends, np.int64))
-    return shorter.split(np.array(parents, np.int64), np.array(begins, np.int64), np.array(behind, np.int64))
+    return shorter.split(np.array(parents, np.int64), np.array(begins, np.int64), np.array(stops, np.int64))
 
 
 def _of_several_lines(spans: Spans, bad: pa.Table, delimiter: bytes) -> Ints:
-    """Return bad spans that may be several records: with something like a delimiter before their end."""
+    """Return bad spans that may be several records: those with the first byte of a delimiter before their end."""
     span = bad["span"].filter(pc.is_in(bad["reason"], value_set=MISFRAMED)).to_numpy()
     if not span.size:
         return span
@@ -142,7 +143,7 @@ def _of_several_lines(spans: Spans, bad: pa.Table, delimiter: bytes) -> Ints:
 
 
 def _lines(spans: Spans, begin: int, end: int, framing: DelimitedFraming) -> list[int] | None:
-    """Return where the first line of a record ends, and each record behind it; None where they come out uneven."""
+    """Return where the first line of a record ends, and each record after it; None if the last one does not fit."""
     content, delimiter = spans.buffer[begin:end].tobytes(), framing.delimiter
     first = content.find(delimiter) + len(delimiter)
     if first < len(delimiter) or first >= len(content):

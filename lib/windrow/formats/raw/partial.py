@@ -1,4 +1,4 @@
-"""The rows of state `partial`: what a ledger holds of raw sources that are not read to their end."""
+"""Read and write the `partial` rows of a ledger: the state of raw sources that are not finished."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEMA = pa.schema(COLUMNS)
 
 
 def sources_of(partial: pa.Table) -> dict[str, Source]:
-    """Return the sources that a ledger holds, from its rows of state `partial`."""
+    """Return the sources in the `partial` rows of a ledger."""
     names = [name for name in SCHEMA.names if name in partial.column_names]
     rows: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in counted(partial.select(names)).to_pylist():
@@ -30,7 +30,7 @@ def sources_of(partial: pa.Table) -> dict[str, Source]:
 
 
 def changes(before: pa.Table, touched: Iterable[Source]) -> pa.Table:
-    """Return the rows that change: those of sources that were touched, and the chunks that are held no longer."""
+    """Return the rows that change: those of the touched sources, and those of chunks that are no longer held."""
     known = dict(zip(before["id"].to_pylist(), before["raw_source"].to_pylist(), strict=True))
     rows: list[dict[str, Any]] = []
     names = set()
@@ -44,8 +44,10 @@ def changes(before: pa.Table, touched: Iterable[Source]) -> pa.Table:
             for id_, name in known.items()
             if name == source.name and id_ not in kept
         ]
-    return pa.Table.from_pylist([{"state": "partial"} | row for row in rows], _counts()).cast(SCHEMA)
+    return table_of([{"state": "partial"} | row for row in rows], SCHEMA)
 
 
-def _counts() -> pa.Schema:
-    return pa.schema([(name, pa.int64() if type_ == TIME else type_) for name, type_ in COLUMNS])
+def table_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Return rows as a table; times are given in microseconds."""
+    numbers = pa.schema([(field.name, pa.int64() if field.type == TIME else field.type) for field in schema])
+    return pa.Table.from_pylist(rows, numbers).cast(schema)

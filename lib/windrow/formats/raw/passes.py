@@ -1,8 +1,8 @@
-"""The two passes as executors run them: tables of chunks in, one table of all that comes of them out.
+"""The second pass over chunks, as Spark's executors run it: a table of chunks in, one table of all results out.
 
-The first is `two_passes.summarise`. Each row of what the second gives is a record, a reject or a rest: an executor
-hands out one kind of rows, and a chunk is decoded and framed once. Fields go by their numbers, since they may have any
-name.
+The first pass is `two_passes.summarise`. Each row of the result is a record, a reject or a rest: an executor can return
+only one kind of row, and a chunk is decoded and framed only once. Columns are named by field number, because fields may
+have any name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from windrow.formats.format import Format
 from windrow.formats.raw.parsing import parse
 from windrow.formats.raw.spans import Spans
 from windrow.formats.raw.stage import REJECTS, fields_of, rejects_of
-from windrow.formats.raw.two_passes import Body, Part, parted
+from windrow.formats.raw.two_passes import Body, CutChunk, cut_chunks
 from windrow.model.commits import VERSION
 
 Bodies = Mapping[str, Mapping[tuple[int, int], Body]]
@@ -30,7 +30,7 @@ RESTS = pa.schema(
 
 
 def parsed_schema(columns: pa.Schema) -> pa.Schema:
-    """Return the columns of what the second pass gives, where records have these."""
+    """Return the columns of the result of the second pass, for records with these columns."""
     fields = [(number_name(number), type_) for number, type_ in enumerate(columns.types)]
     return pa.schema(
         [*fields, ("version", pa.int64()), ("reject", pa.struct(list(REJECTS))), ("rest", pa.struct(list(RESTS)))]
@@ -38,15 +38,15 @@ def parsed_schema(columns: pa.Schema) -> pa.Schema:
 
 
 def number_name(number: int) -> str:
-    """Return the column of a field."""
+    """Return the column name of a field."""
     return f"field_{number}"
 
 
 def parse_bodies(rows: pa.Table, bodies: Bodies, format_: Format, columns: pa.Schema) -> pa.Table:
-    """Return what the bodies of chunks hold, and their rests: `parsed_schema` of the columns that are mapped."""
-    parts = list(parted(rows, bodies, format_))
-    values = parse(Spans.of([part.segment for part in parts if part.segment is not None]), format_)
-    fields, rejects, rests = fields_of(values), rejects_of(values), _rests(parts)
+    """Parse the bodies of chunks; return their records, rejects and rests (`parsed_schema` of the mapped columns)."""
+    cut = list(cut_chunks(rows, bodies, format_))
+    values = parse(Spans.of([one.segment for one in cut if one.segment is not None]), format_)
+    fields, rejects, rests = fields_of(values), rejects_of(values), _rests(cut)
     named = fields.select(columns.names).cast(columns, safe=False)
     records = named.rename_columns([number_name(number) for number in range(len(columns))])
     schema = parsed_schema(columns)
@@ -58,24 +58,24 @@ def parse_bodies(rows: pa.Table, bodies: Bodies, format_: Format, columns: pa.Sc
     return pa.concat_tables(map(pa.table, kinds), promote_options="default").select(schema.names).cast(schema)
 
 
-def _rests(parts: list[Part]) -> pa.Table:
+def _rests(cut: list[CutChunk]) -> pa.Table:
     rows = [
         {
-            "raw_source": part.source,
-            "chunk": part.chunk.number,
+            "raw_source": one.source,
+            "chunk": one.chunk.number,
             "offset": offset,
             "content": content,
-            "oversize": part.oversize,
+            "oversize": one.oversize,
         }
-        for part in parts
-        for offset, content in part.rests
+        for one in cut
+        for offset, content in one.rests
     ]
     return pa.Table.from_pylist(rows, RESTS)
 
 
 @dataclass(frozen=True, slots=True)
 class Rests:
-    """What is left of chunks beside their bodies, by source and number, and the sources with a record too long."""
+    """The bytes of chunks outside their bodies, by source and number, and the sources with an oversize record."""
 
     contents: Mapping[str, Mapping[int, list[tuple[int, bytes]]]]
     oversize: frozenset[str]

@@ -1,11 +1,11 @@
-"""The queue of a raw source: its chunks in the order of their numbers, each once, whatever order they arrived in.
+"""The queue of a raw source: puts chunks into the order of their numbers, each once, whatever order they arrive in.
 
-Chunks are numbered from 1. One that comes too early is held until those before it are there. One that came before must
-be equal to the first, which its length and checksum tell; then it is a repetition, else a conflict. Behind the last
-chunk nothing may come. Where more is held back than `max_held_bytes`, what is missing is given up: framing goes on
-behind the gap, and what comes for it later is refused.
+Chunks are numbered from 1. A chunk that comes too early is held until the ones before it are there. A chunk that comes
+again must equal the first one in length and checksum: then it is a repetition, otherwise a conflict. Nothing may come
+after the last chunk. If more than `max_held_bytes` are held, the missing chunks are given up: framing goes on after the
+gap, and chunks that come for it later are refused.
 
-All is decided version by version of the depot, so it does not matter which versions a microbatch has.
+All decisions are made depot version by depot version, so it does not matter which versions a microbatch reads.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import NamedTuple
 from windrow.formats.raw.checksum import checksum
 from windrow.model.chunks import FIRST
 
-DIGEST = Struct(">QQ")  # what accidents leave different; a cryptographic one takes longer than to frame the chunk
+DIGEST = Struct(">QQ")  # detects accidents; a cryptographic digest would take longer than framing the chunk
 DIGEST_BYTES = DIGEST.size
-LOST = bytes(DIGEST_BYTES)  # what is remembered of a chunk that was given up
+LOST = bytes(DIGEST_BYTES)  # the digest that stands for a chunk that was given up
 
 
 class Chunk(NamedTuple):
-    """A chunk as it arrived; `received_at` in microseconds.
+    """A chunk as it arrived; `received_at` is in microseconds.
 
-    `digest` tells it from others: its length and end, and a checksum. `ordinal` counts the chunks of a
-    number in the depot version that brought them. `broken` says why it could not be decoded: it is then a gap.
+    `digest` identifies the content: its length, whether it is the last chunk, and a checksum. `ordinal` numbers the
+    chunks with the same number in one depot version. `broken` says why it could not be decoded; it is then a gap.
     """
 
     number: int
@@ -39,7 +39,7 @@ class Chunk(NamedTuple):
     digest: bytes
     ordinal: int = 0
     broken: str = ""
-    offset: int = 0  # in the chunk, of a part of it
+    offset: int = 0  # of the content in the chunk, if it is only a part of it
 
     @classmethod
     def of(cls, number: int, content: bytes | memoryview, last: bool, received_at: int, version: int) -> Chunk:
@@ -49,12 +49,12 @@ class Chunk(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Return how many bytes it has, also where they are not here."""
+        """Return the number of bytes in the chunk, even if its content is not here."""
         return (int.from_bytes(self.digest[:8], "big") - 1) // 2
 
 
 class Refused(NamedTuple):
-    """A chunk that is not taken, why, and in which depot version that was decided."""
+    """A chunk that is not taken, why, and the depot version in which that was decided."""
 
     chunk: Chunk
     reason: str
@@ -63,7 +63,7 @@ class Refused(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """Chunks from `first` on, up to before `behind`, that were given up in a depot version."""
+    """Chunks from `first` up to, but not including, `behind` that were given up in a depot version."""
 
     first: int
     behind: int
@@ -71,7 +71,7 @@ class Missing(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """A chunk whose turn it is, in the depot version that brought it or the last of those before it."""
+    """The next chunk in order, and the depot version that brought it or the last of the chunks before it."""
 
     chunk: Chunk
     version: int
@@ -82,7 +82,7 @@ Step = Taken | Missing | Refused
 
 @dataclass(slots=True)
 class Queue:
-    """What is held of a source, and what is remembered: `next` is the number of the chunk that is awaited."""
+    """The held chunks of a source and the digests of earlier ones; `next` is the number of the next chunk in order."""
 
     next: int = FIRST
     ended: bool = False
@@ -90,7 +90,7 @@ class Queue:
     digests: bytes = b""  # of the chunks before `next`, the latest last
 
     def take(self, arrived: Iterable[Chunk], max_held_bytes: int, remembered_chunks: int) -> Iterator[Step]:
-        """Take the chunks of one depot version, and yield what becomes of chunks, in their order."""
+        """Take the chunks of one depot version, and yield in order what becomes of them and of held ones."""
         version, ordinals = -1, Counter[int]()
         for one in sorted(arrived, key=lambda one: (one.number, one.received_at, one.digest)):
             chunk, version = one._replace(ordinal=ordinals[one.number]), one.version
@@ -110,22 +110,22 @@ class Queue:
         self.digests = self.digests[-remembered_chunks * DIGEST_BYTES :]
 
     def _refusal(self, chunk: Chunk) -> tuple[str, str] | None:
-        """Return why a chunk is not taken, None when it is."""
+        """Return why a chunk is refused, None if it is not."""
         if chunk.number in self.held:
-            return _compared(chunk, self.held[chunk.number].digest)
+            return _compare(chunk, self.held[chunk.number].digest)
         if chunk.number >= self.next:
             return ("format_conflict", self._behind_last) if self.ended else None
         begin = len(self.digests) - (self.next - chunk.number) * DIGEST_BYTES
         if begin < 0:
             return "format_conflict", "it came before, too long ago to be compared"
-        return _compared(chunk, self.digests[begin : begin + DIGEST_BYTES])
+        return _compare(chunk, self.digests[begin : begin + DIGEST_BYTES])
 
     @property
     def _behind_last(self) -> str:
-        return f"it comes behind the last chunk, {self.next - 1}"
+        return f"it comes after the last chunk, {self.next - 1}"
 
     def _release(self, version: int) -> Iterator[Step]:
-        """Yield the chunks whose turn it is; those behind the last one are refused."""
+        """Yield the held chunks that are next in order; refuse those after the last chunk."""
         while not self.ended and (chunk := self.held.pop(self.next, None)) is not None:
             self.next += 1
             self.digests += chunk.digest
@@ -137,9 +137,9 @@ class Queue:
                 yield Refused(behind[number], "format_conflict", self._behind_last, version)
 
 
-def _compared(chunk: Chunk, digest: bytes) -> tuple[str, str]:
+def _compare(chunk: Chunk, digest: bytes) -> tuple[str, str]:
     if digest == LOST:
         return "format_gap", "it came after it was given up"
     if digest == chunk.digest:
-        return "format_repeated", "it came before, and is equal"
-    return "format_conflict", "it came before, and is another one"
+        return "format_repeated", "it came before with the same content"
+    return "format_conflict", "it came before with other content"

@@ -1,6 +1,6 @@
-"""A segment: bytes of a raw source without a gap, framed, and of which chunks they are.
+"""A segment: framed bytes of a raw source without a gap, and the chunks they come from.
 
-It begins with what an earlier microbatch left, and ends where the chunks end that are there, or before a gap.
+It begins with the bytes that an earlier microbatch left, and ends with the last chunk that is there, or at a gap.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from windrow.formats.raw.source import BEGIN, OFFSET, VERSION, Pieces, Source, l
 from windrow.formats.records import ByteArray, Ints
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-NO_HEADER = b""  # of a source whose first chunk was given up
+NO_HEADER = b""  # the header of a source whose first chunk was given up
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Spans of bytes (see `Framed`), of which chunks they are, and in which depot version each span was known.
+    """Spans of bytes (see `Framed`), the chunks they come from, and the depot version that completed each span.
 
-    `header` is the number of the span that names the columns, -1 where there is none, and `columns` what it says.
-    `mark` are bytes of a byte-order mark, which belong to no span.
+    `header` is the number of the span that names the columns, -1 if there is none; `columns` is its content. `mark` is
+    the size of the byte-order mark, which is in no span.
     """
 
     source: str
@@ -41,7 +41,7 @@ class Segment:
 
 
 def segments(source: Source, steps: Iterable[Taken | Missing], format_: Format) -> Iterator[Segment]:
-    """Frame what follows from some steps of a source's queue, and leave in the source what is unfinished."""
+    """Frame the chunks that a source's queue released, and keep the unfinished bytes in the source."""
     taken: list[Taken] = []
     for step in steps:
         if isinstance(step, Taken) and not step.chunk.broken:
@@ -58,13 +58,13 @@ def segments(source: Source, steps: Iterable[Taken | Missing], format_: Format) 
 
 
 def _segment(source: Source, taken: list[Taken], format_: Format, gap: int | None = None) -> Segment:
-    """Frame the rest of a source and some chunks behind it; before a gap, in a version, nothing of it stays."""
+    """Frame the rest of a source and the chunks after it; if a gap follows, in the version `gap`, no bytes are kept."""
     buffer, pieces = _joined(source, taken, gap)
     last, seen = bool(taken) and taken[-1].chunk.last, len(source.rest) if source.begun else 0
     mark = _mark(source, buffer, format_, last or gap is not None)
     if mark < 0:
         source.rest, source.pieces = buffer.tobytes(), pieces
-        return _nothing(source)
+        return _empty(source)
     buffer, pieces = buffer[mark:], _behind(pieces, mark)
     changed = source.fingerprint != format_.fingerprint and source.state >= 0
     framed = format_.framing.frame(buffer, 0 if changed else seen, 0 if changed else source.state, last)
@@ -91,7 +91,7 @@ def _segment(source: Source, taken: list[Taken], format_: Format, gap: int | Non
 
 
 def _joined(source: Source, taken: list[Taken], gap: int | None) -> tuple[ByteArray, Pieces]:
-    """Return the rest of a source with chunks behind it, and of which chunks it is; what waited waited until now."""
+    """Return the rest of a source followed by chunks, and its pieces; the rest takes the version that completes it."""
     contents = [source.rest, *(step.chunk.content for step in taken)]
     begins = np.cumsum([len(content) for content in contents])[:-1]
     old = source.pieces.copy()
@@ -105,20 +105,20 @@ def _joined(source: Source, taken: list[Taken], gap: int | None) -> tuple[ByteAr
 
 
 def _run(contents: list[memoryview]) -> ByteArray:
-    """Return bytes one behind the other; those that are so in one piece of memory are not copied."""
-    parts = [np.frombuffer(content, np.uint8) for content in contents]
-    begins = np.array([part.ctypes.data for part in parts], np.int64)
-    sizes = np.array([part.size for part in parts], np.int64)
+    """Concatenate bytes, without copying if they are already adjacent in one piece of memory."""
+    arrays = [np.frombuffer(content, np.uint8) for content in contents]
+    begins = np.array([array.ctypes.data for array in arrays], np.int64)
+    sizes = np.array([array.size for array in arrays], np.int64)
     holders = {id(content.obj) for content in contents}
     if len(holders) != 1 or (begins[:-1] + sizes[:-1] != begins[1:]).any():
-        return np.concatenate([np.empty(0, np.uint8), *parts])
+        return np.concatenate([np.empty(0, np.uint8), *arrays])
     memory = np.frombuffer(memoryview(contents[0].obj), np.uint8)
     first = begins[0] - memory.ctypes.data
     return memory[first : first + sizes.sum()]
 
 
 def _mark(source: Source, buffer: ByteArray, format_: Format, last: bool) -> int:
-    """Return how many bytes of a byte-order mark a source begins with, -1 where it cannot be told yet."""
+    """Return the size of the byte-order mark with which a source begins, -1 if it is not known yet."""
     if source.begun or not format_.text:
         source.begun = True
         return 0
@@ -130,7 +130,7 @@ def _mark(source: Source, buffer: ByteArray, format_: Format, last: bool) -> int
 
 
 def _header(source: Source, framed: Framed, buffer: ByteArray, format_: Format) -> int:
-    """Return which span is the header, and remember it; -1 where none is."""
+    """Return the number of the header's span and remember the header; -1 if there is none."""
     records = np.flatnonzero(framed.what == RECORD)
     if format_.header is None or source.header is not None or not records.size:
         return -1
@@ -160,10 +160,10 @@ def _behind(pieces: Pieces, at: int) -> Pieces:
 
 
 def _piece(pieces: Pieces, position: Ints) -> Ints:
-    """Return in which piece each position is; one behind all is in the last."""
+    """Return which piece each position is in; a position after all pieces is in the last one."""
     return located(pieces[:, BEGIN].copy(), position)
 
 
-def _nothing(source: Source) -> Segment:
+def _empty(source: Source) -> Segment:
     none = np.empty(0, np.int64)
     return Segment(source.name, np.empty(0, np.uint8), source.pieces[:0], none, none, none, none, -1, source.header, 0)

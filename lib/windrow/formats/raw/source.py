@@ -1,6 +1,6 @@
-"""A raw source between two microbatches: its queue, the bytes of the record that is unfinished, the state of framing.
+"""The state of a raw source between two microbatches: its queue, its unfinished bytes and the state of framing.
 
-In the ledger it is a row of state `partial` for itself, and one for each chunk that is held back.
+In the ledger a source is one `partial` row, and one more for each chunk that is held.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ BEGIN, CHUNK, OFFSET, RECEIVED_AT, VERSION = range(5)  # columns of pieces
 
 @dataclass(slots=True)
 class Source:
-    """What is known of a source.
+    """The state of one source.
 
-    `rest` are the bytes of the unfinished record; `pieces` says of which chunks they are, one row each: at which
-    byte of the rest it begins, the chunk's number, the offset in it, when it was received (microseconds), and
-    the depot version with which it was framed.
-    `state` is that of the framing behind them, under the format whose `fingerprint` is given. `header` is the first
-    record, where that names the columns.
+    `rest` are the bytes of the unfinished record. `pieces` has a row for each chunk they come from: the position in the
+    rest at which it begins, the chunk's number, the offset in the chunk, when it was received (microseconds), and the
+    depot version in which it was framed. `state` is the state of framing after these bytes, under the format with this
+    `fingerprint`. `header` is the first record, if it names the columns.
     """
 
     name: str
@@ -42,12 +41,12 @@ class Source:
 
     @property
     def byte_count(self) -> int:
-        """Return how many bytes are kept of it."""
+        """Return the number of bytes that are kept."""
         return len(self.rest) + sum(len(chunk.content) for chunk in self.queue.held.values())
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield its rows in the ledger."""
-        said = {
+        """Yield the rows of the source in the ledger."""
+        framing = {
             "state": self.state,
             "begun": self.begun,
             "header": None if self.header is None else self.header.decode("latin-1"),
@@ -60,7 +59,7 @@ class Source:
             "chunk": self.queue.next,
             "last": self.queue.ended,
             "content": self.rest,
-            "framing": json.dumps(said),
+            "framing": json.dumps(framing),
             "digests": self.queue.digests,
         }
         for number, chunk in self.queue.held.items():
@@ -77,9 +76,9 @@ class Source:
 
     @classmethod
     def of(cls, rows: list[Mapping[str, Any]]) -> Source:
-        """Return a source from its rows, with times in microseconds."""
+        """Read a source from its rows, with times in microseconds."""
         (own,) = (row for row in rows if row["framing"] is not None)
-        said = json.loads(own["framing"])
+        framing = json.loads(own["framing"])
         held = {
             row["chunk"]: Chunk.of(
                 row["chunk"], row["content"], row["last"], row["received_at"], row["depot_version"]
@@ -91,17 +90,17 @@ class Source:
             name=own["raw_source"],
             queue=Queue(own["chunk"], own["last"], held, own["digests"]),
             rest=own["content"],
-            pieces=np.array(said["pieces"], np.int64).reshape(-1, 5),
-            state=said["state"],
-            begun=said["begun"],
-            header=None if said["header"] is None else said["header"].encode("latin-1"),
-            fingerprint=said["format"],
+            pieces=np.array(framing["pieces"], np.int64).reshape(-1, 5),
+            state=framing["state"],
+            begun=framing["begun"],
+            header=None if framing["header"] is None else framing["header"].encode("latin-1"),
+            fingerprint=framing["format"],
         )
 
 
 @compiled
 def located(begins: Ints, position: Ints) -> Ints:
-    """Return in which piece each position is, of pieces that begin there."""
+    """Return which piece each position is in, given where the pieces begin."""
     found, piece = np.empty(len(position), np.int64), 0
     for number in range(len(position)):
         piece = _piece(begins, piece, position[number])
@@ -111,7 +110,7 @@ def located(begins: Ints, position: Ints) -> Ints:
 
 @compiled
 def placed(pieces: Pieces, begin: Ints, end: Ints, spans: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return where spans begin, chunk and offset, and when what completed each was received; `pieces` are columns."""
+    """Return the chunk and the offset where spans begin, and when their last bytes came; `pieces` is transposed."""
     chunk, offset, received = (
         np.empty(len(spans), np.int64),
         np.empty(len(spans), np.int64),
@@ -130,7 +129,7 @@ def placed(pieces: Pieces, begin: Ints, end: Ints, spans: Ints) -> tuple[Ints, I
 
 @inlined
 def _piece(begins: Ints, piece: int, position: int) -> int:
-    """Return in which piece a position is, -1 before all; fast where it is behind the last one that was asked for."""
+    """Return which piece a position is in, -1 before all; fast if the position is after the one of the last call."""
     last = len(begins) - 1
     piece = min(max(piece, 0), last)
     while piece < last and begins[piece + 1] <= position:
@@ -141,7 +140,7 @@ def _piece(begins: Ints, piece: int, position: int) -> int:
 
 
 def encoded(name: str) -> str:
-    """Return a component of an id."""
+    """Return a name percent-encoded as a component of an id."""
     for special, code in (("%", "%25"), ("/", "%2F"), ("\0", "%00")):
         name = name.replace(special, code)
     return name

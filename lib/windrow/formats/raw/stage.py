@@ -1,7 +1,8 @@
-"""The stage before the kernel: chunks of raw sources into the fields of records, and what is refused on the way.
+"""The stage before the kernel: turn the chunks of raw sources into the fields of records, and collect the rejects.
 
-It takes what arrived and what the ledger holds of its sources, and returns both as they are afterwards. It is pure, and
-what it makes of a source depends on the source's bytes alone, neither on its chunks nor on the microbatches.
+It takes the chunks that arrived and the partial rows of the ledger, and returns the records and the changed partial
+rows. It is pure. The records of a source depend on nothing but the source's bytes: neither on how they were cut into
+chunks nor on microbatches.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from windrow.formats.format import Format
 from windrow.formats.raw.arrived import Arrived, Invalid
 from windrow.formats.raw.byte_counts import Volume
 from windrow.formats.raw.parsing import Values, parse
-from windrow.formats.raw.partial import changes, sources_of
+from windrow.formats.raw.partial import changes, sources_of, table_of
 from windrow.formats.raw.queue import Refused, Taken
 from windrow.formats.raw.segment import Segment, segments
 from windrow.formats.raw.source import Source
@@ -37,12 +38,11 @@ REPEATED, CODEC, INVALID = "format_repeated", "format_codec", "format_invalid"
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What a microbatch makes of chunks.
+    """The result of the stage.
 
     `fields` has a row for each good record: its fields, `spans.PLACE`, and the depot version that completed it
-    (`commits.VERSION`).
-    `rejects` has the records and chunks that are none (`REJECTS`): a record has an offset; a chunk has the version that
-    it `arrived_in`, and an `ordinal` in it. `partial` are the rows of the ledger that change, with `known`.
+    (`commits.VERSION`). `rejects` (`REJECTS`) has the bad records and chunks: a record has an offset, a chunk has the
+    version it `arrived_in` and an `ordinal` within that. `partial` are the changed rows of the ledger, with `known`.
     """
 
     fields: pa.Table
@@ -51,7 +51,7 @@ class Staged:
     volume: Volume
 
     def __add__(self, other: Staged) -> Staged:
-        """Return what both give, of different sources."""
+        """Combine the results of different sources."""
         return Staged(
             pa.concat_tables([self.fields, other.fields]),
             pa.concat_tables([self.rejects, other.rejects]),
@@ -61,7 +61,7 @@ class Staged:
 
 
 def stage(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
-    """Return what rows of a raw depot (`chunks.RAW` and `version`) become, with the partial rows of a ledger."""
+    """Turn rows of a raw depot (`chunks.RAW` and `version`) into records, given the partial rows of the ledger."""
     arrived, sources = Arrived.of(rows, format_.decode), sources_of(partial)
     touched = {name: sources.get(name) or Source(name) for name in arrived.chunks}
     kept = sum(source.byte_count for source in touched.values())
@@ -92,9 +92,9 @@ def staged(
     read: int,
     kept_before: int,
 ) -> Staged:
-    """Return what segments and refused chunks become, with the sources as they are afterwards."""
+    """Parse segments, and combine the records with the refused chunks and the sources' new state."""
     values = parse(Spans.of(framed), format_)
-    refused = pa.concat_tables([rejects_of(values), _table(rejects)])
+    refused = pa.concat_tables([rejects_of(values), table_of(rejects, REJECTS)])
     volume = Volume(
         read=read,
         framed=_framed(values, framed),
@@ -106,7 +106,7 @@ def staged(
 
 
 def _framed(values: Values, framed: list[Segment]) -> int:
-    """Count the bytes of records that are not bad, of headers and of byte-order marks."""
+    """Count the bytes of good records, headers and byte-order marks."""
     size = values.spans.end - values.spans.begin
     bad = values.bad["span"].to_numpy()
     return int(size.sum() - size[bad].sum()) + sum(segment.mark for segment in framed)
@@ -118,7 +118,7 @@ def _bytes(rejects: pa.Table, *, repeated: bool) -> int:
 
 
 def fields_of(values: Values) -> pa.Table:
-    """Return the fields of good records, with where each is (`spans.PLACE`), and the version (`VERSION`)."""
+    """Return the fields of good records, the position of each (`spans.PLACE`), and its version (`VERSION`)."""
     table = values.fields
     for name, column in values.spans.places(values.span).items():
         if name not in table.column_names:
@@ -127,7 +127,7 @@ def fields_of(values: Values) -> pa.Table:
 
 
 def rejects_of(values: Values) -> pa.Table:
-    """Return the bad records as rejects."""
+    """Return the bad records as rows of `REJECTS`."""
     spans = values.spans
     span = values.bad["span"].to_numpy()
     places = spans.places(span)
@@ -175,8 +175,3 @@ def _invalid(row: Invalid) -> dict[str, Any]:
         "bytes": len(row.content),
         "content": row.content,
     }
-
-
-def _table(rows: list[dict[str, Any]]) -> pa.Table:
-    counts = pa.schema([(field.name, pa.int64() if field.type == TIME else field.type) for field in REJECTS])
-    return pa.Table.from_pylist(rows, counts).cast(REJECTS)

@@ -1,13 +1,12 @@
-"""The stage in two passes, for chunks that lie apart: parallel within one source, and no byte is framed twice.
+"""The stage in two passes, for chunks on different executors: parallel within one source, and no byte is framed twice.
 
-The first pass summarises each chunk by itself, wherever it lies: what it does to the framing from every state. With
-the summaries the driver knows in which state each chunk really begins, so the second pass parses in each chunk its
-*body*, the records that lie in it as a whole. What is left of a chunk, before its first record and behind its last,
-comes to the driver. There it is a source like any other, much shorter, with only the records that lie in several
-chunks.
+The first pass summarises each chunk on its own: what it does to the framing from every state. With the summaries the
+driver finds the state in which each chunk really begins. The second pass then parses the *body* of each chunk: the
+records that lie entirely in it. The *rests*, before the first record and after the last one, go to the driver. Together
+they are a source like any other, but much shorter, with only the records that span several chunks.
 
-What is not plain (chunks that have to wait, are repeated or in conflict; a record that is too long) is left to the
-stage as it is; so a source has the same records whichever way it goes.
+Sources with complications (chunks that must wait, are repeated or in conflict; a record that is too long) go through
+the ordinary stage. The records are the same either way.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ SUMMARIES = pa.schema(
 
 
 class Body(NamedTuple):
-    """Where the whole records of a chunk begin and end, in which version they are complete, under which header."""
+    """Where the whole records of a chunk begin and end, the version that completes them, and their header."""
 
     begin: int
     end: int
@@ -50,10 +49,10 @@ class Body(NamedTuple):
     header: bytes | None
 
 
-class Part(NamedTuple):
-    """A chunk apart: the records of its body, and the bytes before and behind it with where these are in the chunk.
+class CutChunk(NamedTuple):
+    """A chunk cut into the records of its body, and the bytes before and after it with their offsets in the chunk.
 
-    `oversize` says that a record of the body is too long, so that framing goes another way.
+    `oversize` says that a record of the body is too long, so that the source must go through the ordinary stage.
     """
 
     source: str
@@ -64,8 +63,8 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """A source that goes the plain way: its chunks in order with the bodies of those that have one."""
+class SourcePlan:
+    """A source that is parsed in two passes: its chunks in order, and their bodies."""
 
     source: Source
     taken: list[Taken]
@@ -73,7 +72,7 @@ class Course:
 
 
 def can_spread(format_: Format) -> bool:
-    """Tell whether chunks of a format can be summarised each by itself."""
+    """Tell whether the chunks of a format can be summarised independently."""
     return isinstance(format_.framing, DelimitedFraming)
 
 
@@ -83,7 +82,7 @@ def _delimited(format_: Format) -> DelimitedFraming:
 
 
 def summarise(rows: pa.Table, format_: Format) -> pa.Table:
-    """Return a row of `SUMMARIES` for each row of a raw depot that is a chunk; NULL what cannot be told of one."""
+    """Return a row of `SUMMARIES` for each chunk in rows of a raw depot, NULL where the chunk cannot be summarised."""
     found = [
         _summary(name, chunk, format_)
         for name, versions in Arrived.of(rows, format_.decode).chunks.items()
@@ -113,7 +112,7 @@ def _summary(name: str, chunk: Chunk, format_: Format) -> dict[str, Any]:
 
 
 def _mark(chunk: Chunk, format_: Format) -> int | None:
-    """Return how many bytes of a byte-order mark a chunk begins with, None where the next one would tell."""
+    """Return the size of the byte-order mark with which a chunk begins, None if only the next chunk can tell."""
     if chunk.number != 1 or not format_.text:
         return 0
     begin = bytes(chunk.content[: len(BYTE_ORDER_MARK)])
@@ -123,25 +122,25 @@ def _mark(chunk: Chunk, format_: Format) -> int | None:
     return None if short and not chunk.last else 0
 
 
-def course(source: Source, rows: list[Mapping[str, Any]], format_: Format) -> Course | None:
-    """Return how a source goes on with chunks that were summarised, None where it must go the other way.
+def plan_source(source: Source, rows: list[Mapping[str, Any]], format_: Format) -> SourcePlan | None:
+    """Plan the second pass for a source from its summaries, None if it must go through the ordinary stage.
 
-    The source's queue has gone on afterwards.
+    This advances the queue of the source.
     """
     framing = _delimited(format_)
     if source.queue.held or source.state < 0 or (source.rest and source.fingerprint != format_.fingerprint):
         return None
-    told = {(row["sequence"], row["version"]): row for row in rows}
-    if len(told) < len(rows) or any(row["after"] is None for row in rows):
+    by_chunk = {(row["sequence"], row["version"]): row for row in rows}
+    if len(by_chunk) < len(rows) or any(row["after"] is None for row in rows):
         return None
     taken = _taken(source, rows, format_)
     if taken is None:
         return None
-    steps = [told[step.chunk.number, step.chunk.version] for step in taken]
+    steps = [by_chunk[step.chunk.number, step.chunk.version] for step in taken]
     header = _header(source, steps, format_)
     if header is None and format_.header is not None:
         return None
-    states = scan([_of(row) for row in steps], source.state)
+    states = scan([_summary_of(row) for row in steps], source.state)
     bodies: dict[tuple[int, int], Body] = {}
     length = len(source.rest)
     for step, row, state in zip(taken, steps, states, strict=False):
@@ -152,11 +151,11 @@ def course(source: Source, rows: list[Mapping[str, Any]], format_: Format) -> Co
         if first >= 0:
             bodies[step.chunk.number, step.chunk.version] = Body(first, final, step.version, header)
             length = step.chunk.size - final
-    return None if length > framing.max_record_bytes else Course(source, taken, bodies)
+    return None if length > framing.max_record_bytes else SourcePlan(source, taken, bodies)
 
 
 def _taken(source: Source, rows: list[Mapping[str, Any]], format_: Format) -> list[Taken] | None:
-    """Take the chunks; None unless each is taken, and none is left that waits."""
+    """Take the chunks from the queue; None unless all of them are taken and none is held."""
     taken: list[Taken] = []
     for version in sorted({row["version"] for row in rows}):
         chunks = [
@@ -172,7 +171,7 @@ def _taken(source: Source, rows: list[Mapping[str, Any]], format_: Format) -> li
 
 
 def _header(source: Source, steps: list[Mapping[str, Any]], format_: Format) -> bytes | None:
-    """Return the header of a source, None where it is not in the first chunk as a whole."""
+    """Return the header of a source, None if the first chunk does not contain all of it."""
     if format_.header is None or source.header is not None:
         return source.header
     head, mark = steps[0]["head"], steps[0]["mark"]
@@ -183,25 +182,27 @@ def _header(source: Source, steps: list[Mapping[str, Any]], format_: Format) -> 
     return buffer[begin[0] : end[0]].tobytes()
 
 
-def _of(row: Mapping[str, Any]) -> Summary:
+def _summary_of(row: Mapping[str, Any]) -> Summary:
     after, first, final = (np.array(row[name], np.int64) for name in ("after", "first", "final"))
     return Summary(0, after, first, final)
 
 
-def parted(rows: pa.Table, planned: Mapping[str, Mapping[tuple[int, int], Body]], format_: Format) -> Iterator[Part]:
-    """Yield the parts of chunks whose bodies are planned."""
+def cut_chunks(
+    rows: pa.Table, planned: Mapping[str, Mapping[tuple[int, int], Body]], format_: Format
+) -> Iterator[CutChunk]:
+    """Cut the chunks of the sources whose bodies are planned."""
     for name, versions in Arrived.of(rows, format_.decode).chunks.items():
-        of = planned.get(name)
-        if of is None:
+        bodies = planned.get(name)
+        if bodies is None:
             continue
         for chunks in versions.values():
             for chunk in chunks:
-                yield _part(name, chunk, of.get((chunk.number, chunk.version)), format_)
+                yield _cut_chunk(name, chunk, bodies.get((chunk.number, chunk.version)), format_)
 
 
-def _part(name: str, chunk: Chunk, body: Body | None, format_: Format) -> Part:
+def _cut_chunk(name: str, chunk: Chunk, body: Body | None, format_: Format) -> CutChunk:
     if body is None:
-        return Part(name, chunk, None, [(0, bytes(chunk.content))], oversize=False)
+        return CutChunk(name, chunk, None, [(0, bytes(chunk.content))], oversize=False)
     framing = _delimited(format_)
     buffer = np.frombuffer(chunk.content, np.uint8)[body.begin : body.end]
     found = framing.automaton.follow(buffer, 0, 0, 0, framing.max_record_bytes)
@@ -219,11 +220,11 @@ def _part(name: str, chunk: Chunk, body: Body | None, format_: Format) -> Part:
         columns=body.header,
         mark=0,
     )
-    return Part(name, chunk, segment, rests, oversize=found.at < len(buffer))
+    return CutChunk(name, chunk, segment, rests, oversize=found.at < len(buffer))
 
 
 def rejoined(taken: list[Taken], rests: Mapping[int, list[tuple[int, bytes]]]) -> list[Taken]:
-    """Return the chunks of a course without their bodies: what is left of each, by its number."""
+    """Return chunks in order without their bodies, given the rests by chunk number."""
     found = []
     for step in taken:
         parts = sorted(rests[step.chunk.number])
@@ -237,48 +238,48 @@ def rejoined(taken: list[Taken], rests: Mapping[int, list[tuple[int, bytes]]]) -
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which sources go the plain way, and which rows have to come to the driver: those of all others."""
+    """The sources that are parsed in two passes, and the `others`, whose rows must go to the driver."""
 
-    courses: dict[str, Course]
+    sources: dict[str, SourcePlan]
     others: frozenset[str]
-    kept: int  # bytes that the plain sources had kept
+    kept: int  # bytes that the planned sources had kept before
 
     @classmethod
     def of(cls, summaries: pa.Table, partial: pa.Table, format_: Format, without: Collection[str] = ()) -> Plan:
-        """Plan the second pass; sources in `without` go to the driver."""
+        """Plan the second pass from the summaries; sources in `without` go to the driver."""
         known, rows = sources_of(partial), defaultdict(list)
         for row in summaries.to_pylist():
             rows[row["raw_source"]].append(row)
-        courses: dict[str, Course] = {}
+        sources: dict[str, SourcePlan] = {}
         kept = 0
         for name, own in rows.items():
             source = known.get(name) or Source(name)
             before = source.byte_count
-            found = None if name in without else course(source, own, format_)
+            found = None if name in without else plan_source(source, own, format_)
             if found is not None:
-                courses[name] = found
+                sources[name] = found
                 kept += before
-        return cls(courses, frozenset(rows.keys() - courses.keys()), kept)
+        return cls(sources, frozenset(rows.keys() - sources.keys()), kept)
 
     @property
     def bodies(self) -> dict[str, dict[tuple[int, int], Body]]:
         """Return the bodies of each source."""
-        return {name: found.bodies for name, found in self.courses.items()}
+        return {name: found.bodies for name, found in self.sources.items()}
 
     @property
     def byte_count(self) -> int:
-        """Return how many bytes the bodies have."""
+        """Return the number of bytes in all bodies."""
         return sum(body.end - body.begin for bodies in self.bodies.values() for body in bodies.values())
 
     def finish(
         self, rests: Mapping[str, Mapping[int, list[tuple[int, bytes]]]], partial: pa.Table, format_: Format
     ) -> Staged:
-        """Return what becomes of all that lies in several chunks, and of the sources; bodies are not among it."""
+        """Parse the records that span several chunks, and update the sources; the bodies are not included."""
         framed: list[Segment] = []
         read = 0
-        for name, found in self.courses.items():
+        for name, found in self.sources.items():
             taken = rejoined(found.taken, rests[name])
             read += sum(len(step.chunk.content) for step in taken)
             framed += segments(found.source, taken, format_)
-        sources = [found.source for found in self.courses.values()]
-        return staged(framed, [], sources, partial, format_, read, self.kept)
+        touched = [found.source for found in self.sources.values()]
+        return staged(framed, [], touched, partial, format_, read, self.kept)

@@ -1,4 +1,4 @@
-"""A trial of a format: what it makes of files, piece by piece and without a depot, as a run would."""
+"""Check a format: read files with it as a run would, piece by piece and without a depot."""
 
 from windrow.ingest.format_check.trial import Check, Checked, CheckedFile, Rejected
 

@@ -1,4 +1,4 @@
-"""The content of a file, piece by piece, without its codec."""
+"""Read a file piece by piece, and decompress it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from windrow.errors import FileUnreadable
 from windrow.formats.codecs import CodecError, stream
 
 STANDARD_INPUT = "-"
-PIECE_BYTES = 262_144  # of bad records, which may be tiny, much more is held than their bytes
+PIECE_BYTES = 262_144  # small, because bad records take much more memory than their bytes
 Codec = Literal["none", "gzip", "zstd"]
 
 
 class Content:
-    """The bytes of a file, or of standard input for `-`; `broken` says after them why the codec gave no more."""
+    """The decompressed bytes of a file, or of standard input for `-`; `broken` says why decompression ended early."""
 
     def __init__(self, file: str, codec: Codec, most_bytes: int, passed: Callable[[int], None]) -> None:
-        """Tell `passed` of each piece that is read how many bytes of the file it has."""
+        """Call `passed` with the number of bytes of each piece that is read."""
         self._file, self._codec, self._most_bytes, self._passed = file, codec, most_bytes, passed
         self.broken: CodecError | None = None
 
@@ -39,7 +39,7 @@ class Content:
                     raise reader.error
         except OSError as error:
             raise FileUnreadable(
-                f"{self._file} cannot be read to its end: {error.strerror}", "Check the disk and the rights."
+                f"{self._file} cannot be read to its end: {error.strerror}", "Check the disk and the permissions."
             ) from error
 
     def _decoded(self, reader: _Reader, codec: Literal["gzip", "zstd"]) -> Iterator[bytes]:
@@ -50,27 +50,27 @@ class Content:
 
 
 def size_of(file: str) -> int | None:
-    """Return the bytes of a file, None where only reading tells. Raises FileUnreadable for what is no file."""
+    """Return the size of a file in bytes, None if it is only known after reading. Raises FileUnreadable."""
     if file == STANDARD_INPUT:
-        if sys.stdin is None:  # its number is that of another file by now
-            raise FileUnreadable("standard input is closed", "Name a file, or give it a pipe.")
+        if sys.stdin is None:  # another file may have its descriptor by now
+            raise FileUnreadable("standard input is closed", "Name a file, or pipe one in.")
         return None
     try:
         found = Path(file).stat()
     except (OSError, ValueError) as error:
-        said = getattr(error, "strerror", None) or str(error)
+        why = getattr(error, "strerror", None) or str(error)
         raise FileUnreadable(
-            f"{file} cannot be read: {said}", "Check the path; it is relative to where you are."
+            f"{file} cannot be read: {why}", "Check the path; it is relative to the current directory."
         ) from None
     if stat.S_ISDIR(found.st_mode):
         raise FileUnreadable(f"{file} is a directory", f"Name its files: {file}/*.")
     if not os.access(file, os.R_OK):
-        raise FileUnreadable(f"{file} cannot be read: no right to", "Give it, or copy the file.")
+        raise FileUnreadable(f"{file} cannot be read: permission denied", "Change its permissions, or copy the file.")
     return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
 class _Reader:
-    """Reads and tells how much; what the disk refuses is kept, since a decoder takes it for damage of its frames."""
+    """Counts what it reads, and keeps the disk's errors, which a decoder would report as damaged frames."""
 
     def __init__(self, opened: BinaryIO, passed: Callable[[int], None]) -> None:
         self._opened, self._passed = opened, passed

@@ -1,4 +1,4 @@
-"""The file of rejects: the bytes of bad records as they are, so that they can be mended and come in again."""
+"""Write the bytes of bad records to a file, so that they can be repaired and ingested again."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from windrow.formats.records import HeaderRefused
 
 
 class Output:
-    """Writes rejects into a new file, which is made for the first one, and removed if something fails.
+    """Writes rejects to a new file, which it creates for the first one and removes if something fails.
 
-    Where records need a header to be read it is written before them. Records of two files are kept apart.
+    It writes the header first if records need one, and a delimiter between the records of two files.
     """
 
     def __init__(self, path: str, format_: Format) -> None:
-        """Raise OutputRefused where no file can be made."""
+        """Raise OutputRefused if the file exists or its directory does not."""
         self._path, self._format = Path(path), format_
         self._file: BinaryIO | None = None
         self._header: bytes | None = None
         self._source, self._end = "", b""
         if self._path.exists():
-            raise OutputRefused(f"{path} is there already", "Name another file for --rejects.")
+            raise OutputRefused(f"{path} exists already", "Name another file for --rejects.")
         if not self._path.parent.is_dir():
-            raise OutputRefused(f"there is no directory {self._path.parent}", "Make it first.")
+            raise OutputRefused(f"the directory {self._path.parent} does not exist", "Create it first.")
 
     def __enter__(self) -> Self:
         return self
@@ -39,7 +39,7 @@ class Output:
                 self._path.unlink(missing_ok=True)
 
     def add(self, source: str, header: bytes | None, contents: list[bytes]) -> None:
-        """Add bad records of a source. Raises OutputRefused, for records under another header too."""
+        """Add bad records of a source. Raises OutputRefused, also if their header is not that of the files before."""
         written = b"".join(contents)
         if not written:
             return
@@ -49,12 +49,12 @@ class Output:
         if needed is not None and self._header is None and self._file is None:
             before = needed + delimiter
         elif needed != self._header:
-            raise OutputRefused(f"{source} has another header than the files before", "Check it alone.")
+            raise OutputRefused(f"{source} has a different header from the files before it", "Check it separately.")
         self._source, self._end, self._header = source, written[-len(delimiter) :], needed
         self._write(before + written)
 
     def _needed(self, header: bytes | None) -> bytes | None:
-        """Return a header as it is needed; a bad one is a reject itself."""
+        """Return the header that the records need, None if the header is bad and so is a reject itself."""
         try:
             self._format.parser_of(header)
         except HeaderRefused:
@@ -68,5 +68,5 @@ class Output:
             self._file.write(content)
         except OSError as error:
             raise OutputRefused(
-                f"{self._path} cannot be written: {error.strerror}", "See that there is space and the right to write."
+                f"{self._path} cannot be written: {error.strerror}", "Check the free space and the permissions."
             ) from error

@@ -1,4 +1,4 @@
-"""Values and bytes as people read them."""
+"""Show values and bytes to people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CONTROLS = {number: f"\\x{number:02x}" for number in [*range(32), 127]} | {9: "\
 
 
 def beginning(content: bytes, text: bool) -> str:
-    """Return the begin of a record: as text in one line, or in hexadecimal digits."""
+    """Return the beginning of a record: as text in one line, or in hexadecimal."""
     if not text:
         shown = content[: LONGEST // 3].hex(" ")
         return shown if len(content) <= LONGEST // 3 else f"{shown} ..."
@@ -21,25 +21,25 @@ def beginning(content: bytes, text: bool) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text in one line, without what a terminal would obey."""
+    """Return a text in one line, with control characters escaped."""
     return text.translate(CONTROLS)
 
 
 def rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Return rows with values that JSON has; what it lacks is text."""
+    """Return rows as dictionaries of JSON values; other values become text."""
     columns = [values(column) for column in table.columns]
     return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Return the values of an array. Times are text because Python's have microseconds, and Arrow's may have less."""
+    """Return the values of an array. Times become text, because Arrow's may be finer than Python's microseconds."""
     if isinstance(array, pa.ChunkedArray):
         return [value for chunk in array.chunks for value in values(chunk)]
     if pa.types.is_struct(array.type):
-        parts = [values(part) for part in array.flatten()]
+        members = [values(member) for member in array.flatten()]
         names = [field.name for field in array.type]
         valid = array.is_valid().to_pylist()
-        every: Iterable[tuple[Any, ...]] = zip(*parts, strict=True) if parts else [()] * len(array)
+        every: Iterable[tuple[Any, ...]] = zip(*members, strict=True) if members else [()] * len(array)
         return [dict(zip(names, row, strict=True)) if good else None for good, row in zip(valid, every, strict=True)]
     if pa.types.is_list(array.type):
         return [None if one.values is None else values(one.values) for one in array]

@@ -1,4 +1,4 @@
-"""A file on its way through the stage, chunk by chunk, with the place of each reject in it."""
+"""Run a file through the raw stage chunk by chunk, and locate each reject in the file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEWLINE = ord("\n")
 
 @dataclass(slots=True)
 class Piece:
-    """What became of a piece of a file: its rejects in order, and the `first` of them with their place in the file."""
+    """The result for a piece of a file: its rejects in order, and the `first` of them with their place in the file."""
 
     staged: Staged
     rejects: pa.Table
@@ -33,9 +33,9 @@ class Piece:
 
 @dataclass(slots=True)
 class Source:
-    """What is known between two chunks: where in the file the unfinished record begins, and in which line.
+    """The state between two chunks: the byte and the line of the file at which the unfinished record begins.
 
-    Of the rejects of a piece `most` are told with their place.
+    At most `most` rejects of a piece are located.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Source:
     partial: pa.Table = field(default_factory=SCHEMA.empty_table)
 
     def pieces(self, content: Content) -> Iterator[Piece]:
-        """Yield what becomes of the bytes of a file, as those of a raw source of one file."""
+        """Yield the results for the bytes of a file, which is read as one raw source."""
         for chunk in chunks.cut(content.pieces(), PIECE_BYTES):
             if content.broken is None:
                 yield self._take(chunk, self.format)
@@ -75,7 +75,7 @@ class Source:
         return Piece(staged, rejects, first, left.header)
 
     def _placed(self, reject: dict[str, Any], newlines: npt.NDArray[np.intp]) -> dict[str, Any]:
-        """Return a reject with its place in the file; that of a chunk which a codec refused is where it would begin."""
+        """Return a reject with its place in the file; a chunk that cannot be decompressed is where it would begin."""
         inside = reject["offset"]
         offset = self.byte_count if inside is None else (reject["chunk"] - 1) * PIECE_BYTES + inside
         line = self.line + int(np.searchsorted(newlines, offset - self.begin)) if self.format.text else None

@@ -1,4 +1,4 @@
-"""The trial: files through the stage of a run, and what came of them."""
+"""Check files against a format: run them through the raw stage, and count good and bad records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Progress = Callable[[int, int | None], None]
 class Rejected:
     """A bad record: where it begins (`line` from 1, None for a format without lines; `offset` in bytes), and why.
 
-    `field` is the one that is bad, None for the record as a whole; `record` is its begin, for people.
+    `field` is the bad field, None for the whole record; `record` is its beginning, for people.
     """
 
     file: str
@@ -45,7 +45,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class CheckedFile:
-    """What became of one file; bytes are counted behind its codec."""
+    """The result for one file; bytes are counted after decompression."""
 
     file: str
     bytes: int
@@ -56,10 +56,10 @@ class CheckedFile:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What became of files: `reasons` counts bad records, of which `rejects` are the first.
+    """The result for all files: `reasons` counts the bad records, and `rejects` are the first of them.
 
-    `sample` has the first good records, and `messages` what the settings make of these; where nothing could be made of
-    them `note` says why.
+    `sample` has the first good records, and `messages` the messages that the settings make of these. If there are no
+    messages, `note` says why.
     """
 
     files: list[CheckedFile]
@@ -75,7 +75,7 @@ class Checked:
 
 @dataclass(slots=True)
 class Found:
-    """What was found so far."""
+    """The results so far."""
 
     most: int
     files: list[CheckedFile] = field(default_factory=list)
@@ -84,26 +84,26 @@ class Found:
     sample: list[pa.Table] = field(default_factory=list)
 
     def add(self, file: str, piece: Piece, text: bool) -> None:
-        """Add what became of a piece of a file."""
+        """Add the result for a piece of a file."""
         counted = piece.rejects["reason"].value_counts().to_pylist()
         self.reasons.update({one["values"]: one["counts"] for one in counted})
         for one in piece.first[: self.most - len(self.rejects)]:
             place = {name: one[name] for name in ("line", "offset", "reason", "field", "detail")}
             self.rejects.append(Rejected(file=file, record=shown.beginning(one["content"], text), **place))
-        wanted = self.most - sum(part.num_rows for part in self.sample)
+        wanted = self.most - sum(table.num_rows for table in self.sample)
         if wanted and piece.staged.fields.num_rows:
             self.sample.append(piece.staged.fields.slice(0, wanted))
 
 
 class Check:
-    """A check of files by the settings. Raises SettingsError and ExpressionError for settings that are wrong."""
+    """Checks files against the settings. Raises SettingsError and ExpressionError for wrong settings."""
 
     def __init__(self, settings: Settings) -> None:
-        """Make format and mapping."""
-        self._part = settings.format
+        """Build the format and the mapping."""
+        self._settings = settings.format
         with settings.locating_errors("format", named="fields"):
-            made = format_of(settings.format)
-        self.format: Format = replace(made, decode=None)  # of a file the codec is undone before it is cut
+            with_codec = format_of(settings.format)
+        self.format: Format = replace(with_codec, decode=None)  # a file is decompressed before it is cut
         self._columns = columns_of(self.format.parser.schema)
         self._conversion, self._note = self._converted(settings)
 
@@ -115,17 +115,18 @@ class Check:
         sample: int = 5,
         progress: Progress = lambda done, total: None,
     ) -> Checked:
-        """Read files, each as a raw source, and return what became of them; `received_at` is in microseconds.
+        """Read each file as a raw source, and return the result; `received_at` is in microseconds.
 
-        Bad records are written to the file `rejects`. `sample` is how many records are shown, of the good ones and of
-        the bad. `progress` is told how many bytes were read, and of how many. Raises FileUnreadable, OutputRefused.
+        Bad records are written to the file `rejects`. `sample` limits the good and the bad records that are returned.
+        `progress` is called with the bytes read so far and the total, None if that is unknown. Raises FileUnreadable,
+        OutputRefused.
         """
         named = list(files)
         passed = _Passed([size_of(file) for file in named], progress)
         found = Found(sample)
         with nullcontext() if rejects is None else Output(rejects, self.format) as output:
             for file in named:
-                content = Content(file, self._part.codec, self._part.max_decoded_bytes, passed)
+                content = Content(file, self._settings.codec, self._settings.max_decoded_bytes, passed)
                 found.files.append(self._file(file, content, received_at, found, output))
         return self._checked(found)
 
@@ -142,7 +143,7 @@ class Check:
                 output.add(file, piece.header, piece.rejects["content"].to_pylist())
         require(
             source.byte_count == framed + refused,
-            f"{file}: each byte is in a record that is good, or in one that is bad",
+            f"{file}: each byte is in a good record or in a bad one",
         )
         return CheckedFile(file, source.byte_count, good, rejected, refused)
 
@@ -157,14 +158,14 @@ class Check:
             rejected=sum(one.rejected for one in found.files),
             reasons=dict(found.reasons.most_common()),
             rejects=found.rejects,
-            fields={one.name: type_text(one) for one in parse(self._part.fields)},
+            fields={one.name: type_text(one) for one in parse(self._settings.fields)},
             sample=shown.rows(sample.select(names)),
             messages=messages,
             note=note,
         )
 
     def _converted(self, settings: Settings) -> tuple[Conversion | None, str | None]:
-        """Return what makes messages of records, or why there is nothing."""
+        """Return the conversion of records to messages, or None and the reason why there is none."""
         try:
             mapping = mapping_of(settings.depot_columns, self._columns)
         except MissingExtra as error:
@@ -186,7 +187,7 @@ class Check:
 
 
 class _Passed:
-    """Adds up what was read of all files."""
+    """Adds up the bytes that were read from all files."""
 
     def __init__(self, sizes: list[int | None], progress: Progress) -> None:
         known = [size for size in sizes if size is not None]

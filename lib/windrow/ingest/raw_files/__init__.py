@@ -1,4 +1,4 @@
-"""Raw files in: their bytes as chunks of a raw depot, in commits of bounded size, each once."""
+"""Ingest raw files: append their bytes as chunks to a raw depot, in commits of bounded size, each file once."""
 
 from windrow.ingest.raw_files.ingest import RawIngested, ingest
 from windrow.ingest.raw_files.reading import Coded

@@ -1,4 +1,4 @@
-"""The content of a file, read once, and counted while it passes."""
+"""Read a file once, count its bytes, and detect changes while it is read."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ PIECE_BYTES = 1_048_576
 
 
 class Content:
-    """The bytes of a file, or of standard input for `-`; `bytes` counts what has passed."""
+    """The bytes of a file, or of standard input for `-`; `byte_count` is the number of bytes read so far."""
 
     def __init__(self, file: str, piece_bytes: int, passed: Callable[[int], None]) -> None:
-        """Read at least `piece_bytes` at a time, and tell `passed` of each piece how many bytes it has."""
+        """Read at least `piece_bytes` at a time, and call `passed` with the number of bytes of each piece."""
         self._file, self._size, self._passed = file, max(piece_bytes, PIECE_BYTES), passed
         self.byte_count = 0
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the bytes. Raises FileRefused for a file that cannot be read, or changes meanwhile."""
+        """Yield the bytes. Raises FileRefused for a file that cannot be read or changes during reading."""
         try:
             with _opened(self._file) as stream:
                 before = _state(stream)
@@ -38,34 +38,34 @@ class Content:
         except OSError as error:
             raise FileRefused(
                 f"{self._file} cannot be read to its end: {error.strerror}",
-                "It is not whole in the depot. Ingest it again.",
+                "The depot does not have all of it. Ingest it again.",
             ) from error
 
     def _require(self, unchanged: bool) -> None:
         # guard: raw-file-unchanged
         if not unchanged:
             raise FileRefused(
-                f"{self._file} was written to while it was read",
-                "It is not whole in the depot. Ingest it again when nobody writes to it.",
+                f"{self._file} changed while it was read",
+                "The depot does not have all of it. Ingest it again when nothing writes to it.",
             )
 
 
 def size_of(file: str) -> int | None:
-    """Return the bytes of a file, None where only reading tells. Raises FileRefused for what is no file."""
+    """Return the size of a file in bytes, None if it is only known after reading. Raises FileRefused."""
     if file == STANDARD_INPUT:
         return None
     if "://" in file:
-        raise FileRefused(f"{file} is no file on this machine", "Pipe it in: windrow ingest - --raw-source NAME.")
+        raise FileRefused(f"{file} is not a local file", "Pipe it in: windrow ingest - --raw-source NAME.")
     path = Path(file)
     try:
         found = path.stat()
     except OSError as error:
-        said = f"there is no {file}" if isinstance(error, FileNotFoundError) else f"{file}: {error.strerror}"
-        raise FileRefused(said, "Check the path; it is relative to where you are.") from error
+        why = f"{file} does not exist" if isinstance(error, FileNotFoundError) else f"{file}: {error.strerror}"
+        raise FileRefused(why, "Check the path; it is relative to the current directory.") from error
     if stat.S_ISDIR(found.st_mode):
         raise FileRefused(f"{file} is a directory", f"Name its files: {file}/*.")
     if not os.access(path, os.R_OK):
-        raise FileRefused(f"{file} cannot be read: no right to", "Nothing was ingested.")
+        raise FileRefused(f"{file} cannot be read: permission denied", "Nothing was ingested. Change its permissions.")
     return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
@@ -74,6 +74,6 @@ def _opened(file: str) -> AbstractContextManager[BinaryIO]:
 
 
 def _state(stream: BinaryIO) -> tuple[int, int] | None:
-    """Return what changes when somebody writes to a file; None for what is no file."""
+    """Return what changes when a file is written to (size, time in nanoseconds); None for a pipe or a device."""
     found = os.fstat(stream.fileno())
     return (found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None

@@ -1,8 +1,9 @@
-"""A raw depot as files come into it: its log knows each by its content, and each raw source by how long it is.
+"""Commit raw files to a raw depot, whose log recognises each file by its content and each raw source by its length.
 
-The last commit of a file has two numbers of applications: `ingest:SHA-256`, so that its content comes in once, and
-`raw:RAW SOURCE` with the bytes of the file, because other content would use the numbers of its chunks again. Commits
-before it say how far the raw source has come and what it was till there, the first one how the file begins.
+The last commit of a file records two application transactions: `ingest:SHA-256`, so that the content is ingested only
+once, and `raw:RAW SOURCE` with the size of the file, because other content would reuse the numbers of its chunks.
+Earlier commits record how far the raw source has come and the digest up to there; the first one records how the file
+begins.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from windrow.delta.mending import mend
 from windrow.delta.table import FAULTS, UNTRIMMED, history, open_table, table_files, unwritable
 from windrow.errors import FileRefused, TableRefused
 from windrow.ingest.raw_files import portion as known
-from windrow.ingest.raw_files.parts import discard
+from windrow.ingest.raw_files.chunk_files import discard
 from windrow.ingest.raw_files.portion import Portion
 from windrow.model.commits import BYTES, FEED
 from windrow.producer.writer import application
@@ -40,38 +41,36 @@ class RawDepot:
         self._root = local_path(location)
         table = self._open()
         self.store = table_files(location, table)
-        self._seen = table.version()  # what was committed by this object came later
+        self._seen = table.version()  # the commits of this object come later
 
     def recorded(self, raw_source: str) -> int | None:
-        """Return of how many bytes a raw source is, None for one that the depot does not have to its end."""
+        """Return the size in bytes of a raw source that the depot has completely, else None."""
         return self._open().transaction_version(known.raw_source(raw_source))
 
     def begun(self, raw_source: str) -> int:
-        """Return how many bytes of a raw source are there, as long as it is not whole."""
+        """Return how many bytes of an incomplete raw source the depot has."""
         return self._open().transaction_version(known.begun(raw_source)) or 0
 
     def chunks_of(self, file: str, raw_source: str, byte_count: int, digest: str) -> int:
-        """Return how many chunks of a raw source are there. Raises FileRefused unless they have this digest."""
+        """Return how many chunks of a raw source the depot has. Raises FileRefused unless they have this digest."""
         chunks = self._open().transaction_version(known.prefix(digest, raw_source))
         # guard: raw-file-goes-on
         if chunks is None:
-            raise refused(
-                file, raw_source, f"it does not begin with the {byte_count:,} bytes of it that are in the depot"
-            )
+            raise refused(file, raw_source, f"it does not begin with the {byte_count:,} bytes that the depot has of it")
         return chunks
 
     def require_same(self, file: str, raw_source: str, byte_count: int | None) -> None:
-        """Raise FileRefused for a file that is longer or shorter than what the depot has of its raw source."""
+        """Raise FileRefused for a file whose size is not that of its raw source in the depot."""
         whole = None if byte_count is None else self.recorded(raw_source)
         if whole is not None and whole != byte_count:
-            raise refused(file, raw_source, f"{whole:,} bytes of it are in the depot, now it has {byte_count:,}")
+            raise refused(file, raw_source, f"the depot has {whole:,} bytes of it, now it has {byte_count:,}")
 
     def commit(self, given: Portion, latest: Portion) -> tuple[int, bool] | None:
         """Add the chunks of a portion in one commit; return the depot's version, and whether it had them already.
 
-        `latest` is the portion up to which the file was read. None as long as the file may be one that the depot has
-        under another name. What was written for nothing is removed, unless nobody knows whether it was for nothing.
-        Raises FileRefused for other content than the raw source has, TableUnwritable, TableUnreadable, TableLocked.
+        `latest` is the portion up to which the file was read. Returns None as long as the file may be one that the
+        depot has under another name. Files that no commit names are removed, unless it is unknown whether one does.
+        Raises FileRefused if the raw source has other content, TableUnwritable, TableUnreadable, TableLocked.
         """
         with commit_lock(self.location):
             try:
@@ -80,7 +79,7 @@ class RawDepot:
                 self.discard(given)
                 raise
             except FAULTS as error:
-                found = self._version_of(given)  # where this fails as well, the files stay
+                found = self._version_of(given)  # if this fails too, the files stay
                 if found is not None:
                     return found, False
                 if self._root is not None or isinstance(error, CommitFailedError):
@@ -88,7 +87,7 @@ class RawDepot:
                 raise unwritable(self.location, "depot", error) from error
 
     def discard(self, given: Portion) -> None:
-        """Remove what was written of a portion."""
+        """Remove the files of a portion."""
         discard(self.store, [file.path for file in given.added])
 
     def _committed(self, given: Portion, latest: Portion) -> tuple[int, bool] | None:
@@ -97,7 +96,9 @@ class RawDepot:
             left -= 1
             table = self._open()
             if _is_there(table, given, latest):
-                if (version := self._version_of(given)) is not None:  # an attempt before was told that it failed
+                if (
+                    version := self._version_of(given)
+                ) is not None:  # an earlier attempt committed but reported failure
                     return version, False
                 self.discard(given)
                 return table.version(), True
@@ -112,7 +113,7 @@ class RawDepot:
 
     def _added(self, table: DeltaTable, given: Portion, begin: str | None) -> int:
         metrics = {"num_added_files": len(given.added), "num_removed_files": 0, "num_added_rows": given.rows}
-        said = {NOTE: given.name, BYTES: str(given.byte_count - given.start), "operationMetrics": metrics}
+        metadata = {NOTE: given.name, BYTES: str(given.byte_count - given.start), "operationMetrics": metrics}
         numbers = given.numbers(begin)
         now = time.time_ns() // 1_000_000
         table.create_write_transaction(
@@ -120,8 +121,8 @@ class RawDepot:
             "append",
             table.schema(),
             commit_properties=CommitProperties(
-                custom_metadata=said,
                 # guard: raw-file-once-in-race
+                custom_metadata=metadata,
                 app_transactions=[Transaction(*number) for number in numbers.items()],
             ),
             post_commithook_properties=UNTRIMMED,
@@ -130,7 +131,7 @@ class RawDepot:
         return self._open().version() if version is None else version
 
     def _version_of(self, given: Portion) -> int | None:
-        """Return the version whose entry has the chunks of a portion, None when none has."""
+        """Return the version that committed a portion, None if none did."""
         for commit in history(self._open(), self._seen + 1):
             if commit.get(NOTE) == given.name:
                 return int(commit["version"])
@@ -143,9 +144,9 @@ class RawDepot:
 
 
 def _is_there(table: DeltaTable, given: Portion, latest: Portion) -> bool:
-    """Tell whether a depot has a portion: of its raw source, or of another one with the same content.
+    """Tell whether a depot has a portion: in its raw source, or in another one with the same content.
 
-    A file of which something came in under its own name is brought to its end, wherever else its content is.
+    A file that came in partly under its own name is completed, even if another raw source has its content.
     """
     number = table.transaction_version
     if number(known.prefix(given.digest, given.raw_source)) is not None and not given.last:
@@ -157,28 +158,28 @@ def _is_there(table: DeltaTable, given: Portion, latest: Portion) -> bool:
 
 
 def _require_next(table: DeltaTable, given: Portion) -> None:
-    """Raise FileRefused for a portion that does not go on where its raw source has come to."""
+    """Raise FileRefused for a portion that does not begin where its raw source ends in the depot."""
     # guard: raw-numbers-unique
     if not given.added or table.transaction_version(known.raw_source(given.raw_source)) is not None:
-        raise refused(given.file, given.raw_source, "its content is not the one that is in the depot")
+        raise refused(given.file, given.raw_source, "its content differs from the content in the depot")
     reached = table.transaction_version(known.begun(given.raw_source)) or 0
     # guard: raw-place-taken
     if reached != given.start:
         raise FileRefused(
-            f"{given.file}: while it was read, raw source {given.raw_source} has come to byte {reached:,}",
-            "Somebody else ingests it. Ingest it again: it goes on where it is then.",
+            f"{given.file}: another process ingested raw source {given.raw_source} up to byte {reached:,} meanwhile",
+            "Ingest it again; it resumes where the raw source ends then.",
         )
     sent = table.transaction_version(application(given.raw_source)) or 0
     # guard: file-or-producer
     if sent != given.chunks - given.rows:
         raise FileRefused(
-            f"{given.file}: a producer has sent chunks of raw source {given.raw_source}, up to number {sent:,}",
+            f"{given.file}: a producer has sent chunks of raw source {given.raw_source} up to number {sent:,}",
             "Ingest it as another raw source: --raw-source NAME.",
         )
 
 
 def _may_be_another(table: DeltaTable, latest: Portion) -> bool:
-    """Tell whether a file of which nothing is there begins as one that is there; at its end that is known."""
+    """Tell whether a new file begins like one in the depot, so that only its end shows whether it is the same."""
     if latest.last:
         return False
     # guard: raw-copy-adds-nothing
@@ -186,24 +187,24 @@ def _may_be_another(table: DeltaTable, latest: Portion) -> bool:
 
 
 def _require(table: DeltaTable, location: str) -> None:
-    """Raise TableRefused for a table that is no raw depot, or to which more than files must be told."""
+    """Raise TableRefused for a table that is not a raw depot, or that needs more than the columns of chunks."""
     require_raw(pa.schema(table.schema().to_arrow()), location)
     metadata = table.metadata()
     if metadata.configuration.get(FEED) != "true":
         raise TableRefused(
-            f"the depot at {location} has no change data feed, so nothing of it would be batched",
+            f"the depot at {location} has no change data feed, so nothing in it would be batched",
             f"Switch it on: ALTER TABLE ... SET TBLPROPERTIES ({FEED} = true).",
         )
     if metadata.partition_columns or any(not field.nullable for field in table.schema().fields):
         raise TableRefused(
-            f"the depot at {location} is partitioned, or wants something in a column",
-            "Ingest raw files into a depot that Windrow makes: `windrow init --raw`.",
+            f"the depot at {location} is partitioned, or has a NOT NULL column",
+            "Ingest raw files into a depot that Windrow creates: `windrow init --raw`.",
         )
 
 
 def refused(file: str, raw_source: str, why: str) -> FileRefused:
-    """Return the error for a file that is not the one that came in as its raw source."""
+    """Return the error for a file whose raw source has other content in the depot."""
     return FileRefused(
         f"{file} was ingested as raw source {raw_source} and has grown or was replaced: {why}",
-        "Its chunks would take numbers that are taken. Ingest it as another raw source: --raw-source NAME.",
+        "Its chunks would reuse numbers. Ingest it as another raw source: --raw-source NAME.",
     )

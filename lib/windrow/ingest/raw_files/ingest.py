@@ -1,10 +1,10 @@
-"""Raw files into a raw depot: some are read at a time, and committed in the order in which they were named.
+"""Ingest raw files into a raw depot: read several at a time, and commit them in the order in which they were named.
 
-The order of the depot's versions decides what is late, so what is read ahead waits for its turn. A file is read once,
-and comes in portions of `commit_bytes`; after a crash it goes on behind those that are there, if it begins as they do.
-Whether the depot has its content is known at the end of it. So a file that begins as another one that came in waits
-with all its portions till then, and what was written is removed when it is the same. A file whose raw source the depot
-has can add nothing, and is only hashed, or not even read when its length says that it is another.
+The order of depot versions decides which messages are late, so a file that was read ahead waits for its turn. A file is
+read once and committed in portions of `commit_bytes`. After a crash it resumes after the committed portions if it
+still begins with them. Only the end of a file shows whether the depot has its content already. So if a file begins like
+an ingested one, all its portions wait until then, and are removed if the content is the same. If the depot has the
+whole raw source, the file can add nothing: it is only hashed, or refused unread if its size differs.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ COMMIT_BYTES = 268_435_456
 
 @dataclass(frozen=True, slots=True)
 class RawIngested:
-    """What became of one file: the bytes and chunks it added, in how many versions, up to which depot version.
+    """The result for one file: the bytes and chunks it added, in how many commits, and the last depot version.
 
-    `before` bytes of it were there; a `known` file added none.
+    `before` bytes of it were in the depot already; a `known` file adds none.
     """
 
     file: str
@@ -42,7 +42,7 @@ class RawIngested:
     before: int = 0
 
 
-def ingest(  # noqa: PLR0913 - what may be chosen
+def ingest(  # noqa: PLR0913 - the options of the command
     location: str,
     files: Sequence[str],
     now: Callable[[], int],
@@ -55,13 +55,13 @@ def ingest(  # noqa: PLR0913 - what may be chosen
     codec: Coded | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Iterator[RawIngested]:
-    """Append files to the raw depot at a path, and yield what became of each.
+    """Append files to the raw depot at a path, and yield the result for each.
 
-    A raw source is the path as given, or `raw_source` for one file; `-` is standard input. `now` is the wall clock in
-    microseconds: the chunks of a file have the time at which its reading began. `readers` files are read at a time.
-    A commit adds `commit_bytes` of a file at most, or one chunk. With a `codec` a file is one or more frames of it, and
-    so is each chunk; bytes are counted as they are decoded.
-    `progress` is told by any of them how many bytes were read, and of how many. Raises FileRefused.
+    The raw source is the path as given, or `raw_source` for a single file; `-` is standard input. `now` is the wall
+    clock in microseconds; all chunks of a file carry the time at which reading began. `readers` files are read at a
+    time. A commit adds at most `commit_bytes` of a file, but at least one chunk. With a `codec`, a file is one or more
+    compressed frames, and so is each chunk; bytes are counted after decompression. `progress` is called, from any
+    thread, with the bytes read so far and the total, None if that is unknown. Raises FileRefused.
     """
     sources = _sources(files, raw_source)
     create_raw_depot(location, keep)
@@ -75,7 +75,7 @@ def ingest(  # noqa: PLR0913 - what may be chosen
 
 
 def _committed(depot: RawDepot, portions: Iterator[Portion]) -> RawIngested:
-    """Commit the portions of the next file, each as soon as it is known that its content is new."""
+    """Commit the portions of the next file, each as soon as its content is known to be new."""
     held: list[Portion] = []
     added: list[Portion] = []
     version, before = 0, None
@@ -91,7 +91,7 @@ def _committed(depot: RawDepot, portions: Iterator[Portion]) -> RawIngested:
             if latest.last:
                 break
     except BaseException:
-        for portion in held[1:]:  # the first one is the depot's affair
+        for portion in held[1:]:  # `commit` takes care of the first one
             depot.discard(portion)
         raise
     return RawIngested(
@@ -108,9 +108,9 @@ def _committed(depot: RawDepot, portions: Iterator[Portion]) -> RawIngested:
 
 def _sources(files: Sequence[str], raw_source: str | None) -> list[Source]:
     if raw_source is not None and len(files) != 1:
-        raise FileRefused("--raw-source names one file", "Ingest the files one by one, or by their paths, without it.")
+        raise FileRefused("--raw-source needs a single file", "Ingest the files one by one, or leave the option out.")
     if raw_source is None and STANDARD_INPUT in files:
-        raise FileRefused("standard input has no name", "Say what it is: --raw-source NAME.")
+        raise FileRefused("standard input has no name", "Give it one: --raw-source NAME.")
     return [Source(file, _named(file if raw_source is None else raw_source), size_of(file)) for file in files]
 
 
@@ -118,7 +118,7 @@ def _named(raw_source: str) -> str:
     try:
         encoded = raw_source.encode()
     except UnicodeEncodeError as error:
-        raise FileRefused(f"the name of {raw_source!a} is no UTF-8", "Give it one: --raw-source NAME.") from error
+        raise FileRefused(f"the name {raw_source!a} is not UTF-8", "Give another one: --raw-source NAME.") from error
     if not encoded:
-        raise FileRefused("a raw source has a name", "Say --raw-source NAME.")
+        raise FileRefused("the name of the raw source is empty", "Use --raw-source NAME.")
     return raw_source

@@ -1,9 +1,9 @@
-"""A portion of a raw file: what one commit adds of it, and how the log of the depot knows it again.
+"""A portion of a raw file: what one commit adds, and the transactions by which the depot's log recognises it.
 
-A file of more than `commit_bytes` comes in portions. Each commit says what that of a producer says: the number of its
-last chunk, and whether it ends its raw source, so that a file and a producer do not give one number twice. More of
-these numbers say how far the raw source has come, and of which content that was: who goes on later compares the digest
-of as many bytes.
+A file of more than `commit_bytes` is committed in portions. Like a producer, each commit records the number of its last
+chunk and whether the raw source has ended, so that a file and a producer cannot use a number twice. More transactions
+record how far the raw source has come and the digest of these bytes, so that a later run can check that it continues
+the same content.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from windrow.producer.writer import application, marks
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A file that a commit adds: its path in the table, its bytes, its rows, what the log says of them."""
+    """A file that a commit adds: its path in the table, its size in bytes, its rows, and their statistics as JSON."""
 
     path: str
     byte_count: int
@@ -26,11 +26,11 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """What was read of a file: `start` bytes were before it, and with it they are `bytes` in `chunks`.
+    """A stretch of a file after its first `start` bytes; the file has `byte_count` bytes and `chunks` up to its end.
 
-    `digest` is of all bytes so far, `begin` of the first ones, None while there are too few to tell files apart.
-    `size` are the bytes of the file as it lies there, known with the `last` portion. A portion without files was only
-    looked at, because the depot has its raw source already.
+    `digest` covers all bytes so far, `begin` the first ones (None while there are too few to distinguish files). `size`
+    is the size of the file on disk in bytes, set in the `last` portion. A portion without files was only hashed,
+    because the depot has its raw source already.
     """
 
     name: str
@@ -47,11 +47,11 @@ class Portion:
 
     @property
     def rows(self) -> int:
-        """Return how many chunks it adds."""
+        """Return the number of chunks it adds."""
         return sum(file.rows for file in self.added)
 
     def numbers(self, begin: str | None) -> dict[str, int]:
-        """Return the number of each application in its commit; `begin` is what is known of the file by then."""
+        """Return the application transactions of its commit; `begin` is the digest of the file's first bytes."""
         if self.last:
             reached = {content(self.digest): 0, raw_source(self.raw_source): self.size, marks(self.raw_source): ENDED}
         else:
@@ -61,25 +61,25 @@ class Portion:
 
 
 def content(digest: str) -> str:
-    """Return the application of a file that is whole in the depot."""
+    """Return the application of a file that the depot has completely."""
     return f"ingest:{digest}"
 
 
 def raw_source(name: str) -> str:
-    """Return the application of a raw source that is whole in the depot; its number are the bytes of the file."""
+    """Return the application of a raw source that the depot has completely; its number is the file's size in bytes."""
     return f"raw:{name}"
 
 
 def begun(name: str) -> str:
-    """Return the application of a raw source that has come in as far as its number."""
+    """Return the application of an incomplete raw source; its number is the bytes that the depot has."""
     return f"begun:{name}"
 
 
 def prefix(digest: str, name: str) -> str:
-    """Return the application of a raw source of which bytes with this digest are there, in so many chunks."""
+    """Return the application of a raw source that begins with bytes of this digest; its number is their chunks."""
     return f"prefix:{digest}:{name}"
 
 
 def beginning(digest: str) -> str:
-    """Return the application of files that begin with bytes of this digest."""
+    """Return the application of files whose first bytes have this digest."""
     return f"beginning:{digest}"

@@ -1,4 +1,4 @@
-"""Raw files read: each once, into Parquet files that lie in the depot's directory and count when they are committed."""
+"""Read raw files, each once, and write their chunks to Parquet files in the depot's directory, without a commit."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from uuid import uuid4
 from windrow.delta.table import writing
 from windrow.errors import FileRefused
 from windrow.formats.codecs import Codec, CodecError, decoded, encode
+from windrow.ingest.raw_files.chunk_files import ChunkFiles
 from windrow.ingest.raw_files.content import Content
 from windrow.ingest.raw_files.depot import RawDepot, refused
-from windrow.ingest.raw_files.parts import Parts
 from windrow.ingest.raw_files.portion import Portion
 from windrow.model.chunks import FIRST, cut
 
-BEGIN_BYTES = 65_536  # that files begin alike with so many bytes is seldom, unless they are the same
+BEGIN_BYTES = 65_536  # different files seldom have so many first bytes in common
 Progress = Callable[[int, int | None], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Coded:
-    """A codec, and how many bytes a frame of it may hold."""
+    """A codec, and the largest number of bytes to which one of its frames may decompress."""
 
     name: Codec
     most_bytes: int
@@ -36,7 +36,7 @@ class Coded:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file to read, the raw source that it is, and its bytes, as far as they are known."""
+    """A file to read, its raw source, and its size in bytes, None if unknown."""
 
     file: str
     raw_source: str
@@ -44,17 +44,17 @@ class Source:
 
 
 class Passed:
-    """Adds up what several threads read, and has them stop."""
+    """Adds up the bytes that several threads read, and stops them."""
 
     def __init__(self, sources: Sequence[Source], progress: Progress) -> None:
-        """Tell `progress` of what passes, and of how much there is."""
+        """Call `progress` with the bytes read so far and the total, None if that is unknown."""
         sizes = [one.byte_count for one in sources if one.byte_count is not None]
         self._total = sum(sizes) if len(sizes) == len(sources) else None
         self._progress, self._lock, self._done = progress, Lock(), 0
         self.stop = Event()
 
     def __call__(self, byte_count: int) -> None:
-        """Count bytes. Raises CancelledError when it was told to stop."""
+        """Count bytes. Raises CancelledError once `stop` is set."""
         if self.stop.is_set():
             raise CancelledError
         with self._lock:
@@ -63,7 +63,7 @@ class Passed:
 
 
 class Seen:
-    """What was seen of a content: how many bytes, their digest, and that of the first ones."""
+    """The number of bytes seen so far, their digest, and the digest of the first ones."""
 
     def __init__(self) -> None:
         """Begin with nothing."""
@@ -83,18 +83,18 @@ class Seen:
 
     @property
     def digest(self) -> str:
-        """Return the SHA-256 of all of them."""
+        """Return the SHA-256 of all bytes."""
         return self._hash.hexdigest()
 
     @property
     def begin(self) -> str | None:
-        """Return the SHA-256 of the first ones, None while there are too few."""
+        """Return the SHA-256 of the first bytes, None while there are too few."""
         return self._begin
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How files are read, cut into chunks and written, without a commit."""
+    """Reads files, cuts them into chunks and writes these, without a commit."""
 
     depot: RawDepot
     now: Callable[[], int]
@@ -104,7 +104,7 @@ class Reading:
     passed: Passed
 
     def in_order(self, sources: Sequence[Source], readers: int) -> Generator[Portion, None, None]:
-        """Yield the portions in the order of the sources; what nobody takes any more is removed."""
+        """Yield the portions in the order of the sources; files of portions that are not taken are removed."""
         if len(sources) == 1 or readers == 1:  # in this thread, which a signal interrupts
             for source in sources:
                 with closing(self.read(source)) as portions:
@@ -127,7 +127,7 @@ class Reading:
                     one.leave(self.depot.discard)
 
     def read(self, source: Source) -> Generator[Portion, None, None]:
-        """Read a file to its end, and write its chunks behind those that the depot has of its raw source."""
+        """Read a file to its end, and write the chunks after those that the depot has of its raw source."""
         content, seen = Content(source.file, self.chunk_bytes, self.passed), Seen()
         pieces = self._decoded(source.file, content.pieces())
         if self.depot.recorded(source.raw_source) is not None:
@@ -139,27 +139,27 @@ class Reading:
         rest = _passed_over(pieces, start, seen)
         chunks = self._chunks_before(source, start, seen, bool(rest)) if start else FIRST - 1
         pieces = chain([rest], pieces)
-        written = Parts(self.depot.store, uuid4().hex, source.raw_source, self.now())
-        with writing(self.depot.location, "depot"), written as parts:
+        written = ChunkFiles(self.depot.store, uuid4().hex, source.raw_source, self.now())
+        with writing(self.depot.location, "depot"), written as files:
             for chunk in cut(pieces, self.chunk_bytes, chunks + 1):
                 if seen.byte_count > start and seen.byte_count - start + len(chunk.content) > self.commit_bytes:
-                    yield replace(_portion(source, start, chunk.sequence - 1, seen), added=parts.take())
+                    yield replace(_portion(source, start, chunk.sequence - 1, seen), added=files.take())
                     start = seen.byte_count
                 seen.add(chunk.content)
-                parts.add(
+                files.add(
                     chunk if self.codec is None else replace(chunk, content=encode(chunk.content, self.codec.name))
                 )
                 chunks = chunk.sequence
-            yield replace(_portion(source, start, chunks, seen, content.byte_count), added=parts.take())
+            yield replace(_portion(source, start, chunks, seen, content.byte_count), added=files.take())
 
     def _chunks_before(self, source: Source, start: int, seen: Seen, more: bool) -> int:
-        """Return how many chunks the depot has of a source. Raises FileRefused for a file that is another one."""
+        """Return how many chunks the depot has of a source. Raises FileRefused if the file has other content."""
         if seen.byte_count == start and more:
             return self.depot.chunks_of(source.file, source.raw_source, start, seen.digest)
-        raise refused(source.file, source.raw_source, f"{start:,} bytes of it are in the depot, and more were to come")
+        raise refused(source.file, source.raw_source, f"the depot has {start:,} bytes of it, and the file was longer")
 
     def _decoded(self, file: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield what a file holds. Raises FileRefused for what is none of the codec."""
+        """Yield the decompressed bytes of a file. Raises FileRefused for damaged or oversize frames."""
         if self.codec is None:
             yield from pieces
             return
@@ -167,12 +167,12 @@ class Reading:
             yield from decoded(pieces, self.codec.name, self.codec.most_bytes)
         except CodecError as error:
             raise FileRefused(
-                f"{file}: {error}", "It is not whole in the depot. See [format] codec and max_decoded_bytes."
+                f"{file}: {error}", "The depot does not have all of it. Check [format] codec and max_decoded_bytes."
             ) from error
 
 
 class _Ahead:
-    """A file that a thread reads, and its portions as far as they are there."""
+    """A file that a thread reads ahead, and its portions so far."""
 
     def __init__(self, reading: Generator[Portion, None, None], pool: ThreadPoolExecutor) -> None:
         self._read: SimpleQueue[Portion | None] = SimpleQueue()

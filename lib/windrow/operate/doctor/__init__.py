@@ -1,7 +1,7 @@
-"""The doctor: what is wrong with this machine and these tables. It looks, and changes nothing.
+"""`windrow doctor`: check the machine, the settings and the tables, without changing anything.
 
-A check is a small function that yields findings; those of a table that could not be opened are left out. A check that
-fails is a finding too, so that one broken thing does not hide the others.
+A check is a small function that yields findings. Checks of a table that cannot be opened are skipped. A check that
+fails is a finding too, so that one defect does not hide the others.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ OF_LEDGER = (
 
 
 def examine(read: Callable[[], Settings], now: int, network: bool = False) -> list[Finding]:
-    """Examine the machine, the settings that `read` gives, and their tables, at wall time `now` (microseconds).
+    """Check the machine, the settings that `read` returns, and their tables, at wall time `now` (microseconds).
 
-    `network` lets Spark start and fetch what it lacks; nothing else asks a network but tables that lie there.
+    With `network`, Spark is started and may download its jars. Otherwise only remote tables use the network.
     """
     settings, findings = load(read)
     if settings is None:
@@ -66,15 +66,15 @@ def examine(read: Callable[[], Settings], now: int, network: bool = False) -> li
 
 
 def _safe(check: Callable[..., Iterable[Finding]], *given: object) -> list[Finding]:
-    """Return what a check finds; that it failed, when it did."""
+    """Return the findings of a check, or a finding that the check failed."""
     try:
         return list(check(*given))
-    except Exception as failed:  # noqa: BLE001 - whatever it is, the other checks go on
+    except Exception as failed:  # noqa: BLE001 - the other checks run whatever the error is
         what = f"{check.__name__} failed: {type(failed).__name__}: {first_line(failed)}"
-        return [error("check", what, "What it looks at is broken in a way nobody thought of; please report it.")]
+        return [error("check", what, "The check found something unexpected; please report it.")]
 
 
 def _sorted(findings: list[Finding]) -> list[Finding]:
-    """Order findings by what they are about, and in the order in which the codes are listed."""
+    """Sort findings in the order of `CODES`."""
     place = {code: number for number, code in enumerate(code for codes in CODES.values() for code in codes)}
     return sorted(findings, key=lambda finding: place[finding.code])

@@ -1,4 +1,4 @@
-"""The clocks: of this machine against the commits and stamps of the tables, and those of the sources."""
+"""Check clocks: this machine's clock against commits and stamps, and the clocks of the sources."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECOND, NAMED = 1_000_000, 5
 
 
 def check_commits(role: str, table: DeltaTable, now: int) -> Iterator[Finding]:
-    """No commit can be later than now, unless this clock or that of the writer is wrong."""
+    """Check that no commit is in the future, which means that this clock or the writer's is wrong."""
     stamp = next(history(table, table.version())).get("timestamp")
     ahead = 0 if stamp is None else int(stamp) * 1_000 - now
     if ahead <= TOLERANCE:
@@ -29,12 +29,12 @@ def check_commits(role: str, table: DeltaTable, now: int) -> Iterator[Finding]:
     yield warning(
         "clock-commits",
         f"the latest commit of the {role} is {_text(ahead)} in the future by this machine's clock",
-        "Set the clock (NTP) here or where it was written: idle sources and clock_ahead go by the wall clock.",
+        "Set the clock (NTP) here or on the writer: idle sources and clock_ahead depend on the wall clock.",
     )
 
 
 def check_stamps(depot: OpenDepot) -> Iterator[Finding]:
-    """A stamp ahead of the wall clock by more than `max_clock_skew` is rejected when it is read."""
+    """Check for stamps that are ahead of the wall clock by more than `max_clock_skew`, which are rejected."""
     files = pa.table(depot.table.get_add_actions(flatten=True))
     mapped = "received_at" in depot.settings.depot_columns
     if (
@@ -53,12 +53,12 @@ def check_stamps(depot: OpenDepot) -> Iterator[Finding]:
     yield warning(
         "clock-stamps",
         f"the depot has messages stamped up to {_text(ahead)} ahead of the wall clock",
-        "They are rejected as clock_ahead when they are read that early. Set the clock of whoever stamps them.",
+        "They are rejected as clock_ahead if they are read before then. Set the clock of the writer.",
     )
 
 
 def check_still(ledger: OpenLedger) -> Iterator[Finding]:
-    """A source that is silent while others go on: its clock stands, and without idle ticks so do its last batches."""
+    """Check for silent sources: their clocks stand still, and without idle ticks their last batches stay open."""
     latest = "max(CAST(seen_at AS BIGINT)) OVER ()"
     rows = ledger.book.rows(
         "progress",
@@ -75,28 +75,28 @@ def check_still(ledger: OpenLedger) -> Iterator[Finding]:
     longest = _text(rows["silent"][0].as_py())
     yield warning(
         "clock-still",
-        f"sources whose clocks stand still for more than an hour while others go on, the longest {longest}: "
+        f"sources that have been silent for more than an hour while others send, the longest for {longest}: "
         f"{names}{more}{stay}",
-        "See whether they should send; a source that is gone for good does no harm.",
+        "Check whether they should send; a source that is gone for good does no harm.",
     )
 
 
 def check_shared(ledger: OpenLedger) -> Iterator[Finding]:
-    """One clock for all makes messages too old that came in time by themselves: then `source` is not mapped."""
+    """Check whether one clock for all messages (`source` is not mapped) makes punctual messages too old."""
     sources = ledger.book.rows("progress", "source", "source IS NOT NULL", "LIMIT 2")["source"].to_pylist()
     if sources != [""]:
         return
     counted = "count(*) AS messages, count(*) FILTER (WHERE clock_lead_us > 0) AS raised"
     found = ledger.book.rows("rejected", counted, "reason = 'too_old'").to_pylist()[0]
     if 2 * found["raised"] <= found["messages"]:
-        yield ok("clock-shared", "one clock for all messages (source is ''), and it harms none")
+        yield ok("clock-shared", "all messages share one clock (source is ''), without harm")
         return
     section = "[depot.columns]" if ledger.settings.depot_columns else "[ingest.columns]"
     yield warning(
         "clock-shared",
-        f"all messages share the clock of source '', and {found['raised']:,} of {found['messages']:,} that were too "
-        "old came too late only because others moved it",
-        f"Map source: {section} source gives each device or file a clock of its own.",
+        f"all messages share the clock of source '', and {found['raised']:,} of {found['messages']:,} messages that "
+        "were too old were late only because others moved that clock",
+        f"Map source: {section} source gives each device or file its own clock.",
     )
 
 

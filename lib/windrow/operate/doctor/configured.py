@@ -1,4 +1,4 @@
-"""The settings: whether they can be read, which engine follows, and what they mean that is easily overlooked."""
+"""Check the settings: whether they can be read, which engine they select, and consequences that are easy to miss."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ LONG_SKEW = 3_600_000_000
 
 
 def load(read: Callable[[], Settings]) -> tuple[Settings | None, list[Finding]]:
-    """Read the settings; None with the finding that says why when they cannot be read."""
+    """Read the settings; return None and a finding with the reason if they cannot be read."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what they say is a finding below, in more words
+            warnings.simplefilter("ignore")  # the findings below say it in more words
             settings = read()
     except WindrowError as refused:
         return None, [error("settings", f"{refused.code}: {refused.message}", refused.hint)]
@@ -25,7 +25,7 @@ def load(read: Callable[[], Settings]) -> tuple[Settings | None, list[Finding]]:
 
 
 def check_settings(settings: Settings, engine: str) -> Iterator[Finding]:
-    """Say which engine runs, and check the rules and the guard against wrong clocks."""
+    """Report the engine, and check the rules and `max_clock_skew`."""
     why = "" if settings.engine != "auto" else f" (auto: Spark {'can' if engine == 'spark' else 'cannot'} run here)"
     yield ok("engine", f"the {engine} engine{why}")
     yield check_window(settings.rules)
@@ -39,9 +39,9 @@ def check_settings(settings: Settings, engine: str) -> Iterator[Finding]:
 
 
 def check_window(rules: RulesPart) -> Finding:
-    """Say precisely what a window does that is no longer than max_delay + max_leap.
+    """Explain the effect of a window that is not longer than max_delay + max_leap.
 
-    A window that begins at T - max_delay ends before T + max_leap then; a message behind its end begins its own.
+    Such a window begins at T - max_delay and ends before T + max_leap; a later message begins another window.
     """
     window, delay, leap = (durations.text(value) for value in (rules.window, rules.max_delay, rules.max_leap))
     reach = rules.max_delay + rules.max_leap

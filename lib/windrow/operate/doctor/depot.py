@@ -1,4 +1,4 @@
-"""The depot: its columns, its change feed, how far back it can be read, and whether somebody changed rows."""
+"""Check the depot: its columns, its change feed, how far back it can be read, and whether rows were changed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MENDED = "ALTER TABLE ... SET TBLPROPERTIES"
 
 
 def check_columns(depot: OpenDepot) -> Iterator[Finding]:
-    """A depot has the columns of a message, `source`, `sequence` and `payload` perhaps, or a mapping makes them."""
+    """Check that the depot has the columns of messages (some are optional), or that a mapping makes them."""
     fields = {field.name: field for field in pa.schema(depot.table.schema().to_arrow())}
     if is_raw(pa.schema(list(fields.values()))):
         yield _raw(depot)
@@ -46,14 +46,14 @@ def check_columns(depot: OpenDepot) -> Iterator[Finding]:
     wrong += [name for name in ("event_time", "received_at") if not pa.types.is_timestamp(fields[name].type)]
     if wrong:
         types = ", ".join(f"{name} is {fields[name].type}" for name in wrong)
-        yield error("depot-columns", types, "Names are strings, times are timestamps: cast them in [depot.columns].")
+        yield error("depot-columns", types, "Cast names to strings and times to timestamps in [depot.columns].")
         return
     absent = [name for name in DEFAULTS if name not in fields]
-    yield ok("depot-columns", "those of messages" + (f", without {', '.join(absent)}" if absent else ""))
+    yield ok("depot-columns", "the columns of messages" + (f", without {', '.join(absent)}" if absent else ""))
 
 
 def _raw(depot: OpenDepot) -> Finding:
-    """A raw depot needs a format, and a mapping of its fields that the engine can run."""
+    """Check that a raw depot has a format, and a mapping that the engine can run."""
     try:
         conversion = Conversion.of(depot.settings, identity(depot.table))
         if depot.engine == "embedded":
@@ -64,7 +64,7 @@ def _raw(depot: OpenDepot) -> Finding:
 
 
 def _mapped(depot: OpenDepot, names: list[str]) -> Iterator[Finding]:
-    """The mapping must fit the depot's columns; without Spark it must be translated too."""
+    """Check that the mapping fits the depot's columns, and that it can be translated for use without Spark."""
     columns = depot.settings.depot_columns
     schema = plain(pa.schema(depot.table.schema().to_arrow()).empty_table()).schema
     try:
@@ -80,26 +80,26 @@ def _mapped(depot: OpenDepot, names: list[str]) -> Iterator[Finding]:
         yield Finding(level, "depot-columns", what, refused.hint or "verify and show need it too.")
         return
     by = f"mapped by [depot.columns]: {', '.join(columns)}"
-    yield ok("depot-columns", by if columns else "those of messages, names in another case")
+    yield ok("depot-columns", by if columns else "the columns of messages, in another case")
 
 
 def check_nulls(depot: OpenDepot) -> Iterator[Finding]:
-    """A NULL in a required column makes a message invalid; the files' statistics count them."""
+    """Count NULLs in required columns, which make messages invalid, by the files' statistics."""
     files = pa.table(depot.table.get_add_actions(flatten=True))
     required = [name for name in COLUMNS if name not in DEFAULTS or name == "source"]
     counts = {name: f"null_count.{name}" for name in required if name not in depot.settings.depot_columns}
     empty = {name: pc.sum(files[count]).as_py() or 0 for name, count in counts.items() if count in files.column_names}
     found = {name: number for name, number in empty.items() if number}
     if found:
-        said = ", ".join(f"{number:,} without {name}" for name, number in found.items())
-        todo = "They are rejected as invalid. Whoever writes the depot must fill it, or the mapping of its columns."
-        yield warning("depot-nulls", f"messages {said}", todo)
+        counted = ", ".join(f"{number:,} without {name}" for name, number in found.items())
+        todo = "They are rejected as invalid. Fill the column in the writer or in the mapping."
+        yield warning("depot-nulls", f"messages {counted}", todo)
 
 
 def check_feed(depot: OpenDepot) -> Iterator[Finding]:
-    """The change feed is what is read: it must be on, and reach back to the next version to read."""
+    """Check that the change feed, which runs read, is on and reaches back to the next version to read."""
     if depot.table.metadata().configuration.get(FEED) != "true":
-        todo = f"{MENDED} ({FEED} = true); versions from before cannot be read, start_from says where to begin."
+        todo = f"{MENDED} ({FEED} = true). Earlier versions cannot be read; start_from says where to begin."
         yield error("depot-feed", "the depot's change data feed is off", todo)
         return
     yield ok("depot-feed", "the change data feed is on")
@@ -114,21 +114,21 @@ def check_feed(depot: OpenDepot) -> Iterator[Finding]:
     if reached + 1 < first and not _in_feed(depot.table, reached + 1, first - 1):
         yield error(
             "depot-reach",
-            f"depot version {reached + 1} must be read next, all can be read from {first} on",
-            f'What is between is gone. What is left can go into a new ledger: start_from = "version:{first}".',
+            f"depot version {reached + 1} comes next, but only versions from {first} on can be read",
+            f'The versions in between are lost. A new ledger can read the rest: start_from = "version:{first}".',
         )
     elif first:
         yield warning(
             "depot-reach",
             f"depot versions before {first} can no longer be read; the ledger has read up to {reached}",
-            "run is not harmed; verify and replay begin there. A longer retention keeps more.",
+            "Runs are not affected; verify and replay begin there. A longer retention keeps more.",
         )
     else:
         yield ok("depot-reach", f"every version can be read, up to {latest}; the ledger has read up to {reached}")
 
 
 def check_retention(depot: OpenDepot) -> Iterator[Finding]:
-    """What is not read before log and removed files are cleaned up is lost to the ledger."""
+    """Check the retention: what is not read before the clean-up is lost to the ledger."""
     log, keep = kept(depot.table), depot.settings.keep
     if log is not None and REMOVED in depot.table.metadata().configuration:
         yield ok("depot-retention", f"log and removed files are kept for {log}")
@@ -141,7 +141,7 @@ def check_retention(depot: OpenDepot) -> Iterator[Finding]:
 
 
 def check_changes(depot: OpenDepot) -> Iterator[Finding]:
-    """Rows deleted or updated in versions that were not read yet stop the next run, or are passed over."""
+    """Check unread versions for deleted or updated rows, which stop the next run or are ignored."""
     first = earliest_readable(depot.table, depot=True) if depot.progress is None else depot.progress.depot_version + 1
     if first > depot.table.version() or not _in_feed(depot.table, first, first):
         return
@@ -151,22 +151,22 @@ def check_changes(depot: OpenDepot) -> Iterator[Finding]:
         versions = pa.RecordBatchReader.from_stream(stream).read_all()[VERSION]
     except (DeltaError, pa.ArrowException, OSError) as failed:
         what = f"the changes of versions {first} to {depot.table.version()} cannot all be read: {first_line(failed)}"
-        yield error("depot-changes", what, "Was the change data feed off for some of them? The next run stops there.")
+        yield error("depot-changes", what, "The next run stops there. Was the change data feed off for some of them?")
         return
     if not len(versions):
-        yield ok("depot-changes", "no row was deleted or updated in the versions that wait")
+        yield ok("depot-changes", "no row was deleted or updated in unread versions")
         return
     where = f"depot version {pc.min(versions).as_py()}"
-    what = f"{len(versions):,} rows are deleted or updated in versions that wait, first in {where}"
+    what = f"{len(versions):,} rows were deleted or updated in unread versions, first in {where}"
     if depot.settings.on_depot_delete == "ignore":
-        yield ok("depot-changes", f'{what}; on_depot_delete = "ignore" passes them over')
+        yield ok("depot-changes", f'{what}; on_depot_delete = "ignore" skips them')
     else:
         todo = 'The next run stops there. If a retention job does this: on_depot_delete = "ignore".'
         yield error("depot-changes", what, todo)
 
 
 def _in_feed(table: DeltaTable, first: int, last: int) -> bool:
-    """Tell whether the changes of versions can be read, also where a version itself cannot be opened any more."""
+    """Tell whether the changes of versions can be read, even if the versions themselves can no longer be opened."""
     try:
         stream = table.load_cdf(starting_version=first, ending_version=last, columns=[CHANGE, VERSION])
         pa.RecordBatchReader.from_stream(stream).read_all()

@@ -1,7 +1,7 @@
-"""Which features of a Delta table delta-rs cannot read or write: found by trying, not by a list that ages.
+"""Check which features of a Delta table delta-rs cannot read or write, by trying, since a list would become outdated.
 
-The trial is a table in a temporary directory with the protocol, schema and properties of the one in question and no
-rows. The table itself is not touched.
+The trial uses an empty table in a temporary directory with the protocol, schema and properties of the table in
+question. That table itself is not touched.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ FAILURES = (DeltaError, pa.ArrowException, OSError, ValueError)
 
 
 def check_features(role: str, table: DeltaTable, engine: str) -> Iterator[Finding]:
-    """Try whether delta-rs reads and writes a table like this one (`role`: depot or ledger), and name what it cannot.
+    """Try to read and write a table like this one (`role`: depot or ledger) with delta-rs, and report what fails.
 
-    Reading is what every command without a JVM needs; writing what the embedded engine needs, in a depot `ingest`.
+    Every command without a JVM needs reading; the embedded engine needs writing, and so does `ingest` for a depot.
     """
     code = f"{role}-features"
-    drop = "ALTER TABLE ... DROP FEATURE takes a feature out; a new table without it is the other way."
+    drop = "Drop the feature with ALTER TABLE ... DROP FEATURE, or create a new table without it."
     with tempfile.TemporaryDirectory(prefix="windrow-doctor-") as folder:
         _like(table, Path(folder))
         trials = {"read": _read, "follow the change feed of": _follow, "write": _write}
-        failed = {what: said for what, work in trials.items() if (said := _refused(partial(work, folder)))}
+        failed = {what: why for what, work in trials.items() if (why := _failure_of(partial(work, folder)))}
     verb, refused = next(iter(failed.items()), ("", ""))
     what = f"delta-rs cannot {verb} the {role}: {refused}"
     if not refused:
-        yield ok(code, f"delta-rs reads and writes it ({_protocol(table)})")
+        yield ok(code, f"delta-rs can read and write it ({_protocol(table)})")
     elif verb != "write" and role == "depot" and engine == "spark":
-        yield warning(code, what, f"Spark can run it; show for a message and verify cannot look into it. {drop}")
+        yield warning(code, what, f"Spark can run; `show` for a message and `verify` cannot read it. {drop}")
     elif verb != "write":
         yield error(code, what, f"status, show, verify and the embedded engine need it. {drop}")
     elif role == "ledger" and engine == "embedded":
@@ -50,13 +50,13 @@ def check_features(role: str, table: DeltaTable, engine: str) -> Iterator[Findin
 
 
 def named(failure: str) -> str:
-    """Return the features that an error of delta-rs names, or what it says."""
+    """Return the features that an error of delta-rs names, else the error."""
     listed = re.search(r"features required: \[(.*?)\]", failure) or re.search(r"Feature '(.*?)' is not", failure)
     return listed[1] if listed else failure
 
 
 def _like(table: DeltaTable, folder: Path) -> None:
-    """Write the first commit of a table of the same protocol, schema and properties."""
+    """Write the first commit of a table with the same protocol, schema and properties."""
     protocol, metadata = table.protocol(), table.metadata()
     versions: dict[str, object] = {
         "minReaderVersion": protocol.min_reader_version,
@@ -80,8 +80,8 @@ def _like(table: DeltaTable, folder: Path) -> None:
     (log / f"{0:020}.json").write_text("\n".join(json.dumps(action) for action in actions), encoding="utf-8")
 
 
-def _refused(work: Callable[[], object]) -> str:
-    """Return what delta-rs refuses when it does some work, nothing when it does it."""
+def _failure_of(work: Callable[[], object]) -> str:
+    """Return why delta-rs cannot do some work, empty if it can."""
     try:
         work()
     except FAILURES as failed:
@@ -95,7 +95,7 @@ def _read(location: str) -> None:
 
 
 def _follow(location: str) -> None:
-    """Read the change feed, which some features bar that a plain read takes (column mapping)."""
+    """Read the change feed, which some features prevent (column mapping) although plain reads work."""
     table = DeltaTable(location)
     if table.metadata().configuration.get(FEED) == "true":
         pa.RecordBatchReader.from_stream(table.load_cdf(starting_version=0)).read_all()

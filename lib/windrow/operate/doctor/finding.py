@@ -1,4 +1,4 @@
-"""A finding of the doctor: how bad, what, and what to do; and every code that a finding can have."""
+"""A finding of the doctor: its level, its code, what was found and what to do; and the list of all codes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 
 Level = Literal["ok", "warning", "error"]
 
-# What a finding is about is the heading it stands under; docs/doctor.md lists the codes.
+# The codes under the headings of the report; docs/doctor.md lists them.
 CODES = {
     "machine": ("python", "packages", "extras", "java", "jars", "spark", "memory"),
     "settings": ("settings", "engine", "window", "max-clock-skew"),
@@ -41,7 +41,7 @@ ABOUT = {code: about for about, codes in CODES.items() for code in codes}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found; `todo` says what to do about a warning or an error."""
+    """The result of one check; `todo` says what to do about a warning or an error."""
 
     level: Level
     code: str
@@ -50,20 +50,20 @@ class Finding:
 
     @property
     def about(self) -> str:
-        """Return what it is about: machine, settings, depot, ledger, storage, clock."""
+        """Return its subject: machine, settings, depot, ledger, storage, clock or doctor."""
         return ABOUT[self.code]
 
 
 def ok(code: str, what: str) -> Finding:
-    """Return a finding that needs nothing."""
+    """Return a finding that needs no action."""
     return Finding("ok", code, what)
 
 
 def warning(code: str, what: str, todo: str) -> Finding:
-    """Return a finding that may do harm one day, or keeps something from working that may not be needed."""
+    """Return a finding that may cause harm later, or that affects an optional function."""
     return Finding("warning", code, what, todo)
 
 
 def error(code: str, what: str, todo: str) -> Finding:
-    """Return a finding with which Windrow does not work as it promises."""
+    """Return a finding that keeps Windrow from working as documented."""
     return Finding("error", code, what, todo)

@@ -1,4 +1,4 @@
-"""The machine: Python, packages, Java, Delta's jars, memory. Nothing here asks the network, unless told to."""
+"""Check the machine: Python, packages, Java, Delta's jars and memory, without the network unless asked for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from windrow.errors import WindrowError
 from windrow.operate.doctor.finding import Finding, error, ok, warning
 
-# As in pyproject.toml, which a test compares: from the first version on, below the second.
+# From the first version on, below the second; a test compares them with pyproject.toml.
 PYTHON = ((3, 11), (3, 14))
 PACKAGES = {
     "deltalake": ("1.6", "2"),
@@ -53,7 +53,7 @@ PATIENCE_SECONDS = 30
 
 
 def check_machine(engine: str, network: bool) -> Iterator[Finding]:
-    """Check the machine for the engine that will run; `network` lets Spark start and fetch what it lacks."""
+    """Check the machine for the engine that will run; with `network`, start Spark, which may download its jars."""
     yield check_python(sys.version_info[:2])
     yield from check_packages()
     yield from check_extras(engine)
@@ -67,16 +67,16 @@ def check_machine(engine: str, network: bool) -> Iterator[Finding]:
 
 
 def check_python(version: tuple[int, ...]) -> Finding:
-    """Compare the version of Python with those that Windrow supports."""
-    text = ".".join(str(part) for part in version)
+    """Compare the version of Python with the supported ones."""
+    text = ".".join(map(str, version))
     if PYTHON[0] <= version < PYTHON[1]:
         return ok("python", f"Python {text}")
-    first, below = (".".join(str(part) for part in bound) for bound in PYTHON)
+    first, below = (".".join(map(str, bound)) for bound in PYTHON)
     return error("python", f"Python {text} is not supported", f"Use Python {first} or later, below {below}.")
 
 
 def check_packages() -> Iterator[Finding]:
-    """Compare the packages that Windrow always needs with the ranges it works with."""
+    """Compare the versions of required packages with the supported ranges."""
     found = {name: _version(name) for name in PACKAGES}
     for name, version in found.items():
         if version is None:
@@ -87,7 +87,7 @@ def check_packages() -> Iterator[Finding]:
 
 
 def check_extras(engine: str) -> Iterator[Finding]:
-    """Say which extras are there, and which is missing that the engine needs."""
+    """Report which extras are installed, and which one the engine lacks."""
     for extra, packages in EXTRAS.items():
         found = {name: _version(name) for name in packages}
         missing = [name for name, version in found.items() if version is None]
@@ -105,7 +105,7 @@ def check_extras(engine: str) -> Iterator[Finding]:
 
 
 def check_java(engine: str) -> Finding:
-    """Find the Java that Spark would start, and its version."""
+    """Find the Java that Spark would use, and its version."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
     todo = f"Install Java {JAVA} or later, or set JAVA_HOME; the embedded engine needs none."
@@ -122,28 +122,28 @@ def check_java(engine: str) -> Finding:
 
 
 def java_version(java: str) -> int | None:
-    """Return the feature version of a Java, None when it does not start or say it."""
+    """Return the major version of a Java, None if it does not start or print it."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)  # noqa: S603 - the Java that Spark starts
     except (OSError, subprocess.TimeoutExpired):
         return None
-    said = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
-    return int(said[1]) if said else None
+    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    return int(found[1]) if found else None
 
 
 def check_jars(engine: str) -> Finding:
-    """Look for Delta's jars where Spark's resolver keeps them, or among Spark's own."""
+    """Look for Delta's jars in the caches of Spark's resolver and among Spark's own jars."""
     version = _version("delta-spark")
     found = [jar for folder in jar_folders() for jar in folder.glob(f"*delta-spark_*{version}.jar")]
     if found:
         return ok("jars", f"Delta's jars {version} are in {found[0].parent}")
-    what = f"Delta's jars {version} are not here yet; Spark's first start fetches them"
-    todo = "Run `windrow doctor --network` once where there is a network, or put them beside Spark's own jars."
+    what = f"Delta's jars {version} are not here yet; Spark downloads them at its first start"
+    todo = "Run `windrow doctor --network` once with a network connection, or copy them to Spark's own jars."
     return warning("jars", what, todo) if engine == "spark" else ok("jars", what)
 
 
 def jar_folders() -> list[Path]:
-    """Return the folders in which jars may lie: the resolver's caches, Spark's own."""
+    """Return the folders that may hold jars: the resolver's caches and Spark's own."""
     home = os.environ.get("SPARK_HOME")
     folders = [place / ivy / "jars" for place in _homes() for ivy in IVY] + ([Path(home) / "jars"] if home else [])
     try:
@@ -154,17 +154,17 @@ def jar_folders() -> list[Path]:
 
 
 def _homes() -> list[Path]:
-    """Return the home directory, and that of the user, which is Java's whatever HOME says."""
+    """Return the home directory, and the user's own, which Java uses whatever HOME says."""
     try:
         import pwd
 
         return [Path.home(), Path(pwd.getpwuid(os.getuid()).pw_dir)]
-    except (ImportError, KeyError):  # no Unix, or a user that is in no list
+    except (ImportError, KeyError):  # not Unix, or an unknown user
         return [Path.home()]
 
 
 def check_spark() -> Finding:
-    """Start Spark, which fetches what it lacks."""
+    """Start Spark, which downloads missing jars."""
     from windrow.engine.spark.session import local_session
 
     try:
@@ -177,7 +177,7 @@ def check_spark() -> Finding:
 
 
 def check_memory(engine: str, total: int | None) -> Iterator[Finding]:
-    """Compare the memory that this process may use with what the engine takes."""
+    """Compare the memory that this process may use with what the engine needs."""
     if total is None:
         return
     has = f"{total / GIBIBYTE:.1f} GiB of memory"
@@ -186,11 +186,11 @@ def check_memory(engine: str, total: int | None) -> Iterator[Finding]:
     else:
         needs = f"{ENOUGH[engine] // GIBIBYTE} GiB"
         todo = "Use the embedded engine, or a larger machine." if engine == "spark" else "Lower max_messages."
-        yield warning("memory", f"{has}; the {engine} engine wants {needs}", todo)
+        yield warning("memory", f"{has}; the {engine} engine needs {needs}", todo)
 
 
 def total_memory() -> int | None:
-    """Return the memory of the machine, or the less that its container may use, in bytes; None where nobody says."""
+    """Return the memory of the machine, or the lower limit of its container, in bytes; None if unknown."""
     try:
         whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
@@ -205,15 +205,15 @@ def total_memory() -> int | None:
 
 
 def within(version: str, bounds: tuple[str, str]) -> bool:
-    """Tell whether a version lies in a range; an empty upper bound is none."""
+    """Tell whether a version is in a range; an empty upper bound means no limit."""
     first, below = bounds
     return _numbers(first) <= _numbers(version) and (not below or _numbers(version) < _numbers(below))
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers that a version begins with; `2.0.0rc1` counts as `2.0.0`."""
+    """Return the leading numbers of a version; `2.0.0rc1` counts as `2.0.0`."""
     begin = re.match(r"\d+(?:\.\d+)*", version)
-    return tuple(int(part) for part in begin[0].split(".")) if begin else ()
+    return tuple(map(int, begin[0].split("."))) if begin else ()
 
 
 def _out_of_range(name: str, version: str, bounds: tuple[str, str]) -> Finding:

@@ -1,4 +1,4 @@
-"""The tables that the checks look at, opened once: what is missing or refused is a finding."""
+"""Open the tables for the checks, once; a table that is missing or cannot be opened is a finding."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class OpenLedger:
 
 
 def open_tables(settings: Settings, engine: str, now: int) -> tuple[OpenDepot | None, OpenLedger | None, list[Finding]]:
-    """Open depot and ledger; None for what cannot be opened."""
+    """Open depot and ledger; return None for a table that cannot be opened, and the findings."""
     table, findings = _depot(settings.depot)
     book, progress, more = _ledger(settings, table)
     depot = None if table is None else OpenDepot(settings, engine, now, table, progress)
@@ -62,17 +62,17 @@ def _ledger(settings: Settings, depot: DeltaTable | None) -> tuple[Ledger | None
             open_depot(settings.depot, book, progress)
     except WindrowError as refused:
         return None, None, [_refused("ledger", location, refused)]
-    said = f"version {book.table.version()}, microbatch {progress.microbatch}, schema version {progress.schema_version}"
-    return book, progress, [ok("ledger", f"{location}, {said}")]
+    state = (
+        f"version {book.table.version()}, microbatch {progress.microbatch}, schema version {progress.schema_version}"
+    )
+    return book, progress, [ok("ledger", f"{location}, {state}")]
 
 
 def _refused(role: str, location: str, refused: WindrowError) -> Finding:
-    """Return why a table was not opened; a ledger that is missing is no error, the first run makes it."""
+    """Return why a table was not opened; a missing ledger is not an error, since the first run creates it."""
     missing = isinstance(refused, TableMissing)
     if missing and is_name(location):
-        todo = (
-            f"`windrow init` or `windrow run` with Spark writes it down; or give it: --{role} (DESCRIBE DETAIL has it)."
-        )
+        todo = f"`windrow init` or `windrow run` with Spark records it; or pass it: --{role} (see DESCRIBE DETAIL)."
         return warning(role, f"{location} is a catalog table, whose path is not known here", todo)
     if missing and role == "ledger":
         return warning(role, refused.message, "The first `windrow run` creates it, or `windrow init`.")

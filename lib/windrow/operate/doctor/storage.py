@@ -1,4 +1,4 @@
-"""Where the tables lie, and what that storage promises: docs/design.md has the same table in words."""
+"""Check the storage of the tables and its guarantees; docs/design.md has the same table in words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LITTLE = 1 << 30
 
 
 def check_storage(settings: Settings) -> Iterator[Finding]:
-    """Check where depot and ledger lie."""
+    """Check the locations of depot and ledger."""
     for role, location in (("depot", settings.depot), ("ledger", settings.ledger)):
         path = local_path(location)
         if path is None:
@@ -31,15 +31,15 @@ def check_storage(settings: Settings) -> Iterator[Finding]:
 
 
 def mounted(path: Path, mounts: str) -> str | None:
-    """Return the kind of file system that a path is on, by the lines of /proc/mounts; None where they do not say."""
+    """Return the type of a path's file system, from the lines of /proc/mounts; None if they do not say."""
     found: tuple[int, str] | None = None
     for line in mounts.splitlines():
-        parts = line.split(" ")
-        if len(parts) > 2:  # noqa: PLR2004 - device, place, kind
-            place = Path(parts[1].replace("\\040", " "))
+        columns = line.split(" ")
+        if len(columns) > 2:  # noqa: PLR2004 - device, mount point, type
+            place = Path(columns[1].replace("\\040", " "))
             depth = len(place.parts)
             if (place == path or place in path.parents) and (found is None or depth >= found[0]):
-                found = depth, parts[2]
+                found = depth, columns[2]
     return found[1] if found else None
 
 
@@ -56,10 +56,10 @@ def _local(role: str, path: Path, kind: str | None) -> Finding:
         return warning(
             "storage",
             f"{where} is a network file system: its locks may exclude nobody, and a rename may not be atomic",
-            "One process for each table there; or a local disk, or an object store.",
+            "Use one process per table there, or a local disk, or an object store.",
         )
     if kind in VOLATILE:
-        return warning("storage", f"{where} is gone when the machine stops", "Put it on a disk, unless it is a trial.")
+        return warning("storage", f"{where} is lost when the machine stops", "Move it to a disk, unless it is a trial.")
     return ok(
         "storage",
         f"{where}, a local disk: Windrow's own writers exclude each other by .{path.name}.lock; others do not take it",
@@ -75,22 +75,22 @@ def _elsewhere(role: str, location: str) -> Finding:
         return warning(
             "storage",
             f"{where}: on S3 Spark's commits exclude only those of its own driver, and not those of delta-rs",
-            "One engine for each table, and with Spark one driver, unless a catalog coordinates every commit.",
+            "Use one engine per table, and with Spark one driver, unless a catalog coordinates every commit.",
         )
     if scheme in PUT_IF_ABSENT:
         return ok("storage", f"{where}: the store's own put-if-absent lets one of two commits win (not tested by us)")
-    todo = "Unless its put-if-absent is atomic: one engine and one driver for each table."
-    return warning("storage", f"{where}: nobody here knows what {scheme!r} promises", todo)
+    todo = "Use one engine and one driver per table, unless its put-if-absent is atomic."
+    return warning("storage", f"{where}: the guarantees of {scheme!r} are unknown", todo)
 
 
 def _room(role: str, path: Path) -> Iterator[Finding]:
-    """A table and the lock beside it must be writable, and have room."""
+    """Check that a table and its lock file can be written, and that there is free space."""
     there = next(folder for folder in (path, *path.parents) if folder.exists())
     beside = path.parent if path.parent.exists() else there
     if not all(os.access(folder, os.W_OK | os.X_OK) for folder in (there, beside)):
-        todo = "Commits write the table, and a lock file beside it."
-        yield error("storage-access", f"{role}: {there} or the folder it lies in cannot be written", todo)
+        todo = "Change the permissions: commits write the table, and a lock file in the folder above."
+        yield error("storage-access", f"{role}: {there} or the folder above cannot be written", todo)
     free = shutil.disk_usage(there).free
     if free < LITTLE:
         what = f"{role}: {free / (1 << 20):,.0f} MiB are free on its disk"
-        yield warning("storage-space", what, "A commit that finds no room fails and writes nothing; make room.")
+        yield warning("storage-space", what, "Free some space: a commit without space fails and writes nothing.")

@@ -1,5 +1,5 @@
-"""The bridge: messages of an MQTT broker into a depot, acknowledged to the broker when the depot has them.
+"""The MQTT bridge: copies messages from a broker to a depot, and acknowledges them once the depot has them.
 
-`topics` says what a topic means, `times` when a message happened, `reader` puts both together; `session` knows what is
-on its way and what may be acknowledged. All of these are pure. `connection` speaks to the broker, `bridge` is the loop.
+`topics` maps topics to columns, `times` reads event times, `reader` combines both, and `session` knows which messages
+are in flight and which may be acknowledged. These are pure. `connection` talks to the broker, `bridge` is the loop.
 """

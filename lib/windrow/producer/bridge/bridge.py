@@ -1,7 +1,7 @@
-"""The loop of a bridge: take what comes, hand it to the producer, acknowledge what the depot has, connect again.
+"""The loop of the bridge: receive messages, hand them to the producer, acknowledge committed ones, reconnect.
 
-One thread does all of it, and never waits for a commit: the producer's thread says when one is done. So pings go out
-while the depot hangs, and an acknowledgement can only go over the connection that brought the message.
+One thread does all of it and never waits for a commit: the producer's thread reports commits. So pings go out while the
+depot hangs, and an acknowledgement can only go over the connection that brought the message.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ Progress = Callable[[Counts], None]
 
 
 class Bridge:
-    """Messages of a broker into a depot, until it is stopped or fails."""
+    """Copies messages from a broker to a depot until it is stopped or fails."""
 
     def __init__(self, settings: Settings, progress: Progress = lambda counts: None) -> None:
-        """Read topics, times and secrets, and open the depot, or make it.
+        """Read topics, times and secrets, and open the depot or create it.
 
         Raises SettingsError, TableRefused, TableUnreadable, MissingExtra.
         """
-        chosen = settings.mqtt
-        topics, event_time = Topics.parse(chosen.topics), times.reader(chosen.event_time)
-        self._chosen, self._progress = chosen, progress
+        mqtt = settings.mqtt
+        topics, event_time = Topics.parse(mqtt.topics), times.reader(mqtt.event_time)
+        self._mqtt, self._progress = mqtt, progress
         self._filters = topics.filters()
-        self._connection = Connection(chosen, self._filters, self._heard)
+        self._connection = Connection(mqtt, self._filters, self._receive)
         self._producer = _producer(settings)
         limits = settings.producer
         self._room, self._largest = limits.buffer_bytes, limits.max_message_bytes
         self._reader = Reader(topics, event_time, self._producer.producer_id, self._producer.binary, self._largest)
         self._depot = settings.depot
         self._session, self._settled = Session(), deque[tuple[Entry, Future[Ack]]]()
-        self._pause = chosen.pause / SECOND
+        self._pause = mqtt.pause / SECOND
         self._until: float | None = None
         self._stopped = self._draining = self._subscribed = False
         self._begun = time.monotonic()
@@ -69,7 +69,7 @@ class Bridge:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Close the producer: what it still holds is committed, unless an error says that it cannot be."""
+        """Close the producer. It commits what it holds, unless the bridge failed."""
         try:
             self._producer.close(None if error is None else 0)
         finally:
@@ -78,23 +78,23 @@ class Bridge:
 
     @property
     def broker(self) -> str:
-        """Return where the broker is."""
+        """Return the address of the broker."""
         host = self._connection.host
         return f"[{host}]:{self._connection.port}" if ":" in host else f"{host}:{self._connection.port}"
 
     def stop(self) -> None:
-        """Ask for the end: what has come is committed and acknowledged first. A signal handler may call it."""
+        """Ask for the end: received messages are committed and acknowledged first. Signal handlers may call it."""
         self._stopped = True
         self._ring()
 
     def run(self, seconds: float | None = None) -> Summary:
-        """Go on until stopped, or for so long, and say what was done.
+        """Run until stopped, or for some seconds, and return the figures.
 
-        Raises BrokerRefused, and what became of a message that the depot does not take.
+        Raises BrokerRefused, and the producer's error for a message that is not committed.
         """
         self._until = None if seconds is None else self._begun + seconds
         self._lines.started(self.broker, self._depot, self._filters)
-        if self._connection.sends_password and not self._chosen.tls and self._connection.host not in LOOPBACK:
+        if self._connection.sends_password and not self._mqtt.tls and self._connection.host not in LOOPBACK:
             self._lines.unprotected(self.broker)
         error: BaseException | None = None
         try:
@@ -109,9 +109,7 @@ class Bridge:
             raise
         finally:
             self._end(error)
-        return Summary(
-            self.broker, self._chosen.client_id, self._depot, **asdict(self._counts), seconds=self._seconds()
-        )
+        return Summary(self.broker, self._mqtt.client_id, self._depot, **asdict(self._counts), seconds=self._seconds())
 
     # The loop.
 
@@ -119,19 +117,19 @@ class Bridge:
         return self._stopped or (self._until is not None and time.monotonic() >= self._until)
 
     def _turn(self) -> None:
-        """Take what comes, and acknowledge what the depot has."""
+        """Receive messages, and acknowledge committed ones."""
         self._connection.pump(self._woken, self._has_room)
         if self._connection.is_subscribed and not self._subscribed:
             self._subscribed = True
             self._counts.connections += 1
             self._lines.connected(self.broker, self._connection.session_kept)
         self._settle()
-        if self._session.in_flight >= self._chosen.receive_maximum:
-            self._producer.flush(0)  # the broker sends no more until some of it is acknowledged
+        if self._session.in_flight >= self._mqtt.receive_maximum:
+            self._producer.flush(0)  # the broker sends nothing more until some messages are acknowledged
         self._lines.tick(time.monotonic())
 
     def _settle(self) -> None:
-        """Note what was committed since, and acknowledge what is due. Raises what became of a message otherwise."""
+        """Process finished commits, and acknowledge what is due. Raises the error of a message that failed."""
         with suppress(BlockingIOError):
             self._woken.recv(65_536)
         failed: BaseException | None = None
@@ -158,11 +156,11 @@ class Bridge:
             self._counts.acknowledged += 1
 
     def _has_room(self) -> bool:
-        """Tell whether the producer takes another message at once, whatever its size."""
+        """Tell whether the producer has room for another message of any size."""
         return self._session.held_bytes + self._largest <= self._room
 
     def _drain(self) -> None:
-        """Take nothing new, and go on until all that came is in the depot, or is known not to be."""
+        """Accept nothing new, and wait until all received messages are committed or have failed."""
         self._draining = True
         self._producer.flush(0)
         while self._session.held:
@@ -173,7 +171,7 @@ class Bridge:
             self._settle()
 
     def _end(self, error: BaseException | None) -> None:
-        """Acknowledge what is in the depot even so, and disconnect."""
+        """Acknowledge what was committed before an error, and disconnect."""
         with suppress(Exception):
             if error is not None:
                 self._settle()
@@ -184,7 +182,7 @@ class Bridge:
     # Connections.
 
     def _connect(self) -> None:
-        """Connect, or wait for a while until the next attempt. Raises BrokerRefused."""
+        """Connect, or wait until the next attempt. Raises BrokerRefused."""
         if self._connection.lost_because:
             self._wait(self._connection.lost_because)
         if self._is_over():
@@ -199,10 +197,10 @@ class Bridge:
         self._subscribed = False
 
     def _wait(self, why: str) -> None:
-        """Wait until the next attempt, each time longer, and not as long as other bridges that lost the same broker."""
+        """Wait until the next attempt: longer each time, and randomly, so that bridges do not reconnect together."""
         seconds = self._pause * (0.5 + secrets.randbelow(501) / 1_000)
         self._lines.lost(self.broker, why, seconds)
-        self._pause = min(2 * self._pause, self._chosen.longest_pause / SECOND)
+        self._pause = min(2 * self._pause, self._mqtt.longest_pause / SECOND)
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0 and not self._is_over():
             select.select([self._woken], [], [], min(left, TICK))
@@ -210,15 +208,15 @@ class Bridge:
 
     # Messages.
 
-    def _heard(self, id_: int, again: bool, topic: bytes, payload: bytes) -> None:
-        """Hand a message to the producer, unless it is known."""
+    def _receive(self, id_: int, again: bool, topic: bytes, payload: bytes) -> None:
+        """Hand a message to the producer, unless it is a repetition."""
         content = blake2b(topic + b"\0" + payload, digest_size=16).digest()
         if self._session.comes_again(id_, again, content):
             self._counts.again += 1
             return
         if self._draining:
-            return  # not acknowledged, so that it comes again to whom comes next
-        self._pause = self._chosen.pause / SECOND
+            return  # not acknowledged, so the next bridge receives it
+        self._pause = self._mqtt.pause / SECOND
         name = topic.decode(errors="backslashreplace")
         reading = self._reader.read(name, payload)
         entry = self._session.received(id_, content, min(reading.byte_count, self._largest))
@@ -242,7 +240,7 @@ class Bridge:
         )
 
     def _done(self, entry: Entry, future: Future[Ack]) -> None:
-        """Tell the loop what became of a message; the producer's thread calls it."""
+        """Report the outcome of a message to the loop; the producer's thread calls this."""
         self._settled.append((entry, future))
         self._ring()
 
@@ -255,11 +253,11 @@ class Bridge:
 
 
 def _producer(settings: Settings) -> Producer:
-    chosen = settings.producer.model_dump() | {"when_full": "raise"}
+    options = settings.producer.model_dump() | {"when_full": "raise"}
     return Producer(
         absolute(settings.depot),
         f"mqtt:{settings.mqtt.client_id}",
         payload=settings.mqtt.payload,
         keep=settings.keep,
-        **chosen,
+        **options,
     )

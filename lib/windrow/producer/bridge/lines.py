@@ -1,4 +1,4 @@
-"""The log of a bridge: connections, what is no message, and every minute how much came through."""
+"""The log lines of a bridge: connections, invalid messages, and every minute the counts."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ EVERY_SECONDS = 60.0
 
 
 class Lines:
-    """Writes the log; of what comes often it says the first, and then how often."""
+    """Writes the log lines; of frequent events it writes the first one, and then one a minute."""
 
     def __init__(self, counts: Counts, now: float) -> None:
         self._counts = counts
-        self._said = asdict(counts)
-        self._said_at = now
-        self._complained_at: float | None = None
+        self._logged = asdict(counts)
+        self._logged_at = now
+        self._warned_at: float | None = None
 
     def started(self, broker: str, depot: str, filters: list[str]) -> None:
-        """Say what is bridged."""
+        """Log the start."""
         log.info("bridge started", broker=broker, depot=depot, topics=filters, windrow=VERSION)
 
     def unprotected(self, broker: str) -> None:
-        """Say that a password goes over the network for all to read."""
+        """Warn that a password goes over the network unencrypted."""
         log.warning("password without TLS", broker=broker)
 
     def connected(self, broker: str, kept: bool) -> None:
-        """Say that the broker has accepted."""
+        """Log that the broker has accepted the connection."""
         log.info("connected", broker=broker, session_kept=kept)
 
     def lost(self, broker: str, why: str, seconds: float) -> None:
-        """Say why there is no connection, and when there may be one."""
+        """Log why there is no connection, and when the next attempt is."""
         log.warning("no connection", broker=broker, error=why, again_in_s=round(seconds, 1))
 
     def invalid(self, topic: str, reading: Reading, now: float) -> None:
-        """Say what came that is no message: the first, and one a minute."""
-        if self._complained_at is None or now - self._complained_at >= EVERY_SECONDS:
-            self._complained_at = now
+        """Log an invalid message: the first one, and then one a minute."""
+        if self._warned_at is None or now - self._warned_at >= EVERY_SECONDS:
+            self._warned_at = now
             log.warning("no message", topic=topic[:200], why=reading.fault, invalid=self._counts.invalid)
 
     def tick(self, now: float) -> None:
-        """Say every minute what came through, if anything did."""
-        if now - self._said_at < EVERY_SECONDS:
+        """Log the counts every minute, if they have changed."""
+        if now - self._logged_at < EVERY_SECONDS:
             return
-        self._said_at, before, self._said = now, self._said, asdict(self._counts)
-        if self._said != before:
-            log.info("bridged", **self._said)
+        self._logged_at, before, self._logged = now, self._logged, asdict(self._counts)
+        if self._logged != before:
+            log.info("bridged", **self._logged)
 
     def ended(self, seconds: float, error: BaseException | None) -> None:
-        """Say what was done in all; what went wrong is put into words by the edge."""
+        """Log the totals; the command prints the error itself."""
         done = asdict(self._counts) | {"seconds": seconds}
         if error is None:
             log.info("bridge ended", **done)

@@ -1,4 +1,4 @@
-"""The reader: what comes over a topic as a message of the depot, or as what is none."""
+"""Turn MQTT messages into messages of the depot, valid or invalid."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ BASE64 = "data:;base64,"
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A message in the columns of a depot; `event_time` None is the time of arrival, unless there is a `fault`.
+    """A message in the columns of a depot; `event_time` (microseconds) None means the time of arrival.
 
-    With a fault it is no message: `type` or `event_time` is then NULL in the depot, so that batching rejects it.
+    A message with a `fault` is invalid: its `type` or `event_time` is NULL in the depot, so that batching rejects it.
     """
 
     source: str
@@ -28,14 +28,14 @@ class Reading:
 
     @property
     def byte_count(self) -> int:
-        """Return what it takes of a producer's buffer."""
+        """Return how many bytes of the producer's buffer it takes."""
         texts = (self.source, self.key, self.type or "", self.payload)
         return ROW_BYTES + sum(len(one if isinstance(one, bytes) else one.encode()) for one in texts)
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """How topics and payloads are read; `source` where a topic names none, `binary` where the depot holds bytes."""
+    """Reads topics and payloads; `source` is the default source, `binary` says that the depot holds bytes."""
 
     topics: Topics
     time: Time
@@ -44,14 +44,14 @@ class Reader:
     most_bytes: int
 
     def read(self, topic: str, payload: bytes) -> Reading:
-        """Return what a message is."""
+        """Read a message."""
         found = self.topics.match(topic)
         kept, is_text = self._kept(payload)
         if found is None:
             return Reading(self.source, topic, None, None, kept, "its topic matches no pattern")
         whole = self._whole(found, topic, kept)
         if not is_text:
-            return replace(whole, fault="its payload is no text")
+            return replace(whole, fault="its payload is not UTF-8 text")
         if whole.byte_count > self.most_bytes:
             return replace(whole, fault="it is larger than max_message_bytes")
         try:
@@ -60,13 +60,13 @@ class Reader:
             return replace(whole, fault=str(unread))
 
     def _whole(self, found: Columns, topic: str, kept: str | bytes) -> Reading:
-        """Return a message with what its topic does not say: key is the source or the topic, type the topic."""
+        """Return a message with defaults for what its topic lacks: the source or topic as key, the topic as type."""
         key = next(one for one in (found.key, found.source, topic) if one is not None)
         source = self.source if found.source is None else found.source
         return Reading(source, key, topic if found.type is None else found.type, None, kept)
 
     def _kept(self, payload: bytes) -> tuple[str | bytes, bool]:
-        """Return the payload as the depot takes it, and whether it is as it came."""
+        """Return the payload in the depot's type, and whether it is unchanged."""
         if self.binary:
             return payload, True
         try:

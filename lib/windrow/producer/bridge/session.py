@@ -1,10 +1,10 @@
-"""The session with a broker: which messages are on their way, which are known, what may be acknowledged.
+"""The session with a broker: which messages are in flight, which are repeated, and which may be acknowledged.
 
-A broker sends a message again, under the same id, until it is acknowledged, also over the next connection. An id means
-something only until then, and only as long as the broker keeps the session. So an acknowledgement goes out only over
-the connection that brought the message, in the order in which messages came, and what comes again is known by its id
-and its content, if it was not acknowledged. What was may have lost its acknowledgement on the way, or may be a new
-message with the same id and content: nobody can tell, so it is taken as new, because twice is better than never.
+A broker resends a message under the same id until it is acknowledged, also over the next connection. An id is valid
+only until then, and only as long as the broker keeps the session. So an acknowledgement goes out only over the
+connection that brought the message, in the order of arrival. A repeated message is recognised by its id and content if
+it was not acknowledged. After the acknowledgement, the same id and content may mean that the acknowledgement was lost,
+or that it is a new message. As this cannot be known, the message is taken as new: twice is better than never.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A message on its way: its id (0 without one), its content, what it takes of the buffer."""
+    """A message in flight: its id (0 without one), the digest of its content, and its bytes in the buffer."""
 
     id: int
     content: bytes
@@ -26,7 +26,7 @@ class Entry:
 
 
 class Session:
-    """What was received and is not acknowledged yet. `held` is what the depot does not have yet."""
+    """The messages that are not acknowledged yet; `held` counts those that the depot does not have yet."""
 
     def __init__(self) -> None:
         self.held = 0
@@ -37,22 +37,22 @@ class Session:
 
     @property
     def in_flight(self) -> int:
-        """Return how many messages the broker waits for an acknowledgement of, as far as they have come."""
+        """Return how many received messages await an acknowledgement."""
         return len(self._receipt)
 
     def connected(self, kept: bool) -> None:
-        """Begin a connection; `kept` says whether the broker still has the session."""
+        """Note a new connection; `kept` says whether the broker still has the session."""
         self.lost()
         self._connection += 1
         if not kept:
             self._known.clear()
 
     def lost(self) -> None:
-        """Note that the connection is gone: what is not acknowledged comes again."""
+        """Note that the connection is lost: the broker resends what is not acknowledged."""
         self._receipt.clear()
 
     def comes_again(self, id_: int, again: bool, content: bytes) -> bool:
-        """Take a message that is on its way already; tell whether it is."""
+        """Tell whether a message is a repetition of one in flight, and note its arrival if so."""
         entry = self._known.get(id_)
         if not again or entry is None or entry.content != content:
             return False
@@ -62,7 +62,7 @@ class Session:
         return True
 
     def received(self, id_: int, content: bytes, byte_count: int) -> Entry:
-        """Take a new message, id 0 when the broker does not wait for its acknowledgement."""
+        """Add a new message; its id is 0 if the broker awaits no acknowledgement."""
         entry = Entry(id_, content, byte_count, connection=self._connection)
         self.held += 1
         self.held_bytes += byte_count
@@ -78,9 +78,9 @@ class Session:
         self.held_bytes -= entry.byte_count
 
     def due(self) -> Iterator[int]:
-        """Give the ids that may be acknowledged now, each once."""
+        """Yield the ids that may be acknowledged now, each once."""
         while self._receipt and self._receipt[0].settled:
             entry = self._receipt.popleft()
-            if self._known.get(entry.id) is entry:  # else the broker used the id again, and means another message
+            if self._known.get(entry.id) is entry:  # else the broker has reused the id for another message
                 del self._known[entry.id]
                 yield entry.id

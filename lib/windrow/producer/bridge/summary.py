@@ -1,4 +1,4 @@
-"""What a bridge did."""
+"""The figures of a bridge."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures of a bridge: what was received, of these invalid, in the depot, acknowledged to the broker."""
+    """The final figures: messages received, invalid among these, committed to the depot, acknowledged to the broker."""
 
     broker: str
     client_id: str
@@ -24,7 +24,7 @@ class Summary:
 
 @dataclass(slots=True)
 class Counts:
-    """The same while it goes on."""
+    """The figures so far."""
 
     connections: int = 0
     received: int = 0

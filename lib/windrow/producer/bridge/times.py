@@ -1,4 +1,4 @@
-"""When a message happened: when it arrived, or where its payload says so."""
+"""Read the event time of MQTT messages: the time of arrival, or a time in the payload."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windrow.model.timestamps import microseconds_of
 
 UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 GREATEST = 2**63 - 1
-LONGEST = 64  # characters of a number, beyond which it is none
+LONGEST = 64  # characters of a number; longer ones are refused
 EXACT = Context(prec=2 * LONGEST)
 NUMBER = re.compile(r"-?\d+(\.\d*)?([eE][+-]?\d+)?", re.ASCII)
 
@@ -21,14 +21,14 @@ Time = Callable[[bytes], int | None]
 
 
 class TimeUnread(ValueError):
-    """A payload does not say when it happened."""
+    """A payload has no readable event time."""
 
 
 def reader(text: str) -> Time:
-    """Return what reads the event time out of a payload: microseconds, or None for the time of arrival.
+    """Return a function that reads the event time from a payload: microseconds, or None for the time of arrival.
 
-    `arrival`; `collectd`: seconds before the first colon; `json:FIELD` with dots into objects, text in ISO 8601 or
-    seconds, `json:FIELD:ms` milliseconds, `json:FIELD:us` microseconds. What it returns raises TimeUnread.
+    `text` is `arrival`, `collectd` (seconds before the first colon) or `json:FIELD` (dots lead into objects; ISO 8601
+    text or seconds), `json:FIELD:ms` (milliseconds) or `json:FIELD:us` (microseconds). The function raises TimeUnread.
     Raises SettingsError.
     """
     if text == "arrival":
@@ -42,7 +42,8 @@ def reader(text: str) -> Time:
     path = field.split(".")
     if kind != "json" or not all(path):
         raise SettingsError(
-            f"mqtt.event_time = {text!r} says no time", "It is arrival, collectd, json:FIELD, or json:FIELD:ms."
+            f"mqtt.event_time = {text!r} is not valid",
+            "Use arrival, collectd, json:FIELD, json:FIELD:ms or json:FIELD:us.",
         )
     return lambda payload: _of_json(payload, path, UNITS[unit])
 
@@ -52,7 +53,7 @@ def _of_collectd(payload: bytes) -> int:
     try:
         text = seconds.decode("ascii")
     except UnicodeDecodeError:
-        raise TimeUnread("no number stands before the first colon") from None
+        raise TimeUnread("there is no number before the first colon") from None
     return _microseconds(text, UNITS["s"])
 
 
@@ -60,13 +61,13 @@ def _of_json(payload: bytes, path: list[str], unit: int) -> int:
     try:
         value = json.loads(payload, parse_float=str, parse_int=str, parse_constant=str)
     except (ValueError, RecursionError):
-        raise TimeUnread("the payload is no JSON") from None
+        raise TimeUnread("the payload is not JSON") from None
     for name in path:
         if not isinstance(value, dict) or name not in value:
             raise TimeUnread(f"the payload has no field {'.'.join(path)}")
         value = value[name]
     if not isinstance(value, str):
-        raise TimeUnread(f"{'.'.join(path)} is no time")
+        raise TimeUnread(f"{'.'.join(path)} is not a time")
     return _microseconds(value, unit) if NUMBER.fullmatch(value) else _moment(value)
 
 
@@ -74,14 +75,14 @@ def _moment(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise TimeUnread(f"{text[:LONGEST]!r} is no time") from None
+        raise TimeUnread(f"{text[:LONGEST]!r} is not a time") from None
     return microseconds_of(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
 
 
 def _microseconds(text: str, unit: int) -> int:
-    """Return a decimal number as microseconds, what is finer floored."""
+    """Return a decimal number in microseconds, rounded down."""
     if len(text) > LONGEST or not NUMBER.fullmatch(text):
-        raise TimeUnread(f"{text[:LONGEST]!r} is no number")
+        raise TimeUnread(f"{text[:LONGEST]!r} is not a number")
     number = Decimal(text)
     if number.adjusted() > len(str(GREATEST)):
         raise TimeUnread(f"{text!r} is out of range")

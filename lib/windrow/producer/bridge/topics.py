@@ -1,7 +1,7 @@
-"""Topic patterns: which topics are subscribed to, and which columns of a message their levels are.
+"""Topic patterns: which topics the bridge subscribes to, and which columns their levels fill.
 
-A pattern is a topic with names in it: `plant/{key}/{type...}`. `{key}` is one level, `{type...}` all that are left, at
-least one; `+` and `#` are the same without a name. All else must be there letter by letter.
+A pattern is a topic with names in it: `plant/{key}/{type...}`. `{key}` is one level; `{type...}` is all remaining
+levels, at least one. `+` and `#` are the same without a name. Everything else must match literally.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAME = re.compile(r"\{(\w*)(\.\.\.)?\}")
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What a topic says of a message; None where the pattern has no such name."""
+    """The columns that a topic gives; None if the pattern has no such name."""
 
     source: str | None = None
     key: str | None = None
@@ -31,7 +31,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A pattern: its levels as a filter of MQTT has them, and the names of some."""
+    """A pattern: its levels as in an MQTT topic filter, and the names of some of them."""
 
     text: str
     levels: tuple[str, ...]
@@ -39,13 +39,13 @@ class Pattern:
 
     @classmethod
     def parse(cls, text: str) -> Pattern:
-        """Return a pattern. Raises SettingsError with the level that is wrong."""
+        """Parse a pattern. Raises SettingsError, which names the wrong level."""
         if not text or "\0" in text or len(text.encode()) > LONGEST:
-            raise SettingsError(f"{text[:80]!r} is no topic pattern", HINT)
+            raise SettingsError(f"{text[:80]!r} is not a topic pattern", HINT)
         if text.startswith("$share/"):
-            raise SettingsError(f"topic pattern {text!r} names a group", "Say it with group in [mqtt].")
-        parts = text.split("/")
-        read = [_level(part, number, len(parts), text) for number, part in enumerate(parts, 1)]
+            raise SettingsError(f"topic pattern {text!r} names a group", "Set group in [mqtt] instead.")
+        levels = text.split("/")
+        read = [_level(level, number, len(levels), text) for number, level in enumerate(levels, 1)]
         names = [name for _, name in read if name is not None]
         for name in names:
             if names.count(name) > 1:
@@ -54,42 +54,42 @@ class Pattern:
 
     @property
     def filter(self) -> str:
-        """Return what a broker is asked for."""
+        """Return the topic filter to subscribe to."""
         return "/".join(self.levels)
 
     def match(self, topic: str) -> Columns | None:
-        """Return what a topic says, None when it is not one of these."""
-        parts = topic.split("/")
-        if not _covers(self.levels, parts):
+        """Return the columns that a topic gives, None if it does not match."""
+        given = topic.split("/")
+        if not _covers(self.levels, given):
             return None
         found: dict[str, str] = {}
         for at, (level, name) in enumerate(zip(self.levels, self.names, strict=True)):
             if name is not None:
-                if at >= len(parts):
+                if at >= len(given):
                     return None
-                found[name] = "/".join(parts[at:]) if level == REST else parts[at]
+                found[name] = "/".join(given[at:]) if level == REST else given[at]
         return Columns(**found)
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The patterns of a bridge; the first that matches says what a topic means."""
+    """The patterns of a bridge; the first one that matches a topic counts."""
 
     patterns: tuple[Pattern, ...]
 
     @classmethod
     def parse(cls, texts: Sequence[str]) -> Topics:
-        """Return the patterns. Raises SettingsError."""
+        """Parse the patterns. Raises SettingsError."""
         if not texts:
-            raise SettingsError("no topics are subscribed to", "Name some: topics in [mqtt], or --topic PATTERN.")
+            raise SettingsError("there are no topics to subscribe to", "Set topics in [mqtt], or use --topic PATTERN.")
         return cls(tuple(Pattern.parse(text) for text in texts))
 
     def match(self, topic: str) -> Columns | None:
-        """Return what a topic says, None when no pattern matches."""
+        """Return the columns that a topic gives, None if no pattern matches."""
         return next((found for one in self.patterns if (found := one.match(topic)) is not None), None)
 
     def filters(self) -> list[str]:
-        """Return what a broker is asked for, without what others cover: it would send such a message twice."""
+        """Return the filters to subscribe to, without those that others cover: a message would come twice."""
         kept: list[Pattern] = []
         for one in self.patterns:
             if any(_covers(other.levels, one.levels) for other in kept):
@@ -98,28 +98,28 @@ class Topics:
         return [one.filter for one in kept]
 
 
-def _level(part: str, number: int, count: int, text: str) -> tuple[str, str | None]:
-    """Return a level of a pattern as MQTT has it, and its name."""
-    named = _NAME.fullmatch(part)
-    rest = part == REST or bool(named and named[2])
+def _level(level: str, number: int, count: int, text: str) -> tuple[str, str | None]:
+    """Return a level of a pattern in MQTT syntax, and its name."""
+    named = _NAME.fullmatch(level)
+    rest = level == REST or bool(named and named[2])
     where = f"topic pattern {text!r}, level {number}"
     if rest and number < count:
-        raise SettingsError(f"{where}: {part} takes all levels, and others follow", HINT)
-    if part in {ONE, REST}:
-        return part, None
+        raise SettingsError(f"{where}: {level} takes all remaining levels, but others follow", HINT)
+    if level in {ONE, REST}:
+        return level, None
     if named:
         if named[1] not in NAMES:
             raise SettingsError(f"{where}: there is no column {named[1]!r}", HINT)
         return REST if rest else ONE, named[1]
-    if set(part) & set("{}+#"):
-        raise SettingsError(f"{where}: {part!r} is neither a word nor a name", f"A name takes a whole level. {HINT}")
-    return part, None
+    if set(level) & set("{}+#"):
+        raise SettingsError(f"{where}: {level!r} is neither a word nor a name", f"A name takes a whole level. {HINT}")
+    return level, None
 
 
 def _covers(levels: Sequence[str], others: Sequence[str]) -> bool:
-    """Tell whether a filter matches all that another one does, or a topic.
+    """Tell whether a filter matches a topic, or everything that another filter matches.
 
-    `a/#` is also `a`. What begins with $ is the broker's own, and no wildcard at the begin means it.
+    `a/#` also matches `a`. Topics that begin with $ belong to the broker; a leading wildcard does not match them.
     """
     if others[0].startswith("$") and levels[0] in {ONE, REST}:
         return False

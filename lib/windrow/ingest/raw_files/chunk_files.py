@@ -1,4 +1,4 @@
-"""Parquet files of chunks, written into the directory of a raw depot. They count when a commit names them."""
+"""Write chunks to Parquet files in the directory of a raw depot. A file counts once a commit names it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from windrow.model.chunks import Chunk
 FILE_BYTES = 134_217_728  # on disk, about
 GROUP_BYTES = 8_388_608  # in memory: readers hold a row group at a time as well
 GROUP_ROWS = 65_536
-NAMES = ["raw_source", "sequence", "last", "received_at"]  # nobody looks for bytes by their least and greatest value
+NAMES = ["raw_source", "sequence", "last", "received_at"]  # statistics of the bytes would be useless
 
 
-class Parts:
+class ChunkFiles:
     """Writes the chunks of one raw source; a row group is written while the next one is collected.
 
-    Left with an error, it removes what it wrote and nobody took.
+    If the `with` block ends with an error, files that were not taken are removed.
     """
 
     def __init__(self, store: FileSystem, name: str, raw_source: str, received_at: int) -> None:
@@ -49,19 +49,19 @@ class Parts:
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
         self._pool.shutdown()
         if kind is not None:
-            with suppress(Exception):  # what went wrong first is told
+            with suppress(Exception):  # the first error is the one to report
                 self._close()
             discard(self._store, self._opened)
 
     def add(self, chunk: Chunk) -> None:
-        """Take the next chunk."""
+        """Add the next chunk."""
         self._group.append(chunk)
         self._held += len(chunk.content)
         if self._held >= GROUP_BYTES or len(self._group) >= GROUP_ROWS:
             self._flush()
 
     def take(self) -> tuple[Added, ...]:
-        """Write what is left, and hand over the files that are new."""
+        """Write the remaining chunks, and return the new files."""
         self._flush()
         self._wait()
         self._close()
@@ -102,20 +102,20 @@ class Parts:
         )
 
     def _close(self) -> None:
-        """End a file, if one is open."""
+        """Finish the open file, if there is one."""
         if self._writer is None:
             return
         writer, self._writer = self._writer, None
         writer.close()
         size = self._stream.tell()
         self._stream.close()
-        said = statistics(chunks.rows(self._raw_source, self._headers, self._received_at))
-        self._added.append(Added(self._opened[-1], size, len(self._headers), said))
+        found = statistics(chunks.rows(self._raw_source, self._headers, self._received_at))
+        self._added.append(Added(self._opened[-1], size, len(self._headers), found))
         self._headers = []
 
 
 def discard(store: FileSystem, paths: Iterable[str]) -> None:
-    """Remove files that no commit names. What cannot be removed stays for a clean-up of the table."""
+    """Remove files that no commit names. Files that cannot be removed are left to the table's clean-up."""
     for path in paths:
         with suppress(OSError):
             store.delete_file(path)
