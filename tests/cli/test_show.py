@@ -1,60 +1,9 @@
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 
 from tests.cli.conftest import Command, publish
 from tests.messages import SECOND, message
-
-
-class TestStatus:
-    def test_says_where_the_ledger_stands(self, filled: Command, tmp_path: Path) -> None:
-        """
-        Status names what was read, what is open and closed, what was rejected, and what would have kept it.
-        """
-        said = filled("status")
-        assert said.status == 0
-        assert "read    5 messages in 1 microbatch" in said.out
-        assert "closed  2 batches with 3 messages" in said.out
-        assert "batch//k/155000000/0" in said.out
-        assert "nothing waits" in said.out
-        assert "11.0 s would have kept every message" in said.out
-        publish(tmp_path, message("b", 161 * SECOND, 161 * SECOND))
-        filled("ingest", "messages.parquet")
-        assert "1 message in 1 version wait" in filled("status").out
-
-    def test_json(self, filled: Command) -> None:
-        """
-        With --json the same stands in one document.
-        """
-        document = filled("status", "--json").json()
-        assert document["totals"]["messages"] == 5
-        assert [row["reason"] for row in document["rejected"]] == ["too_old"]
-        assert document["needed_delay"]["needed_us"] == 11 * SECOND
-
-    def test_starts_no_jvm_and_no_compiler(self, filled: Command, tmp_path: Path) -> None:
-        """
-        Status and show load neither Spark nor the kernel's compiler, so that they answer at once.
-        """
-        script = (
-            "import sys; from windrow.cli import main; status = main(['status']) or main(['show', '--open']) "
-            "or main(['show', '--key', 'k', '--type', 'a', '--at', '1970-01-01T00:01:40Z']); "
-            "loaded = {'pyspark', 'numba', 'duckdb', 'pandas'} & set(sys.modules); "
-            "sys.exit(f'loaded {loaded}' if loaded else status)"
-        )
-        done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-
-    def test_missing_ledger(self, windrow: Command) -> None:
-        """
-        Without a ledger status says which command makes one.
-        """
-        said = windrow("status")
-        assert said.status == 3
-        assert "WINDROW-TABLE-MISSING" in said.err
-        assert "windrow init" in said.err
 
 
 class TestShow:
@@ -142,38 +91,3 @@ class TestMessage:
         """
         said = filled("show", *arguments)
         assert (said.status, says in said.err) == (2, True), said.err
-
-
-class TestVerify:
-    def test_books_balance(self, filled: Command) -> None:
-        """
-        A sound ledger verifies with exit status 0, at every version asked for.
-        """
-        said = filled("verify", "--at", "0", "--at", "1")
-        assert said.status == 0
-        assert "5 messages read = 1 in open batches + 3 in closed batches + 1 rejected" in said.out
-        assert "5 ok, 0 lost, 0 duplicated, 0 unexpected" in said.out
-        assert filled("verify", "--json").json()["ok"] is True
-
-    def test_derived_again(self, filled: Command) -> None:
-        """
-        It says how much was derived again; within a bound what is left is said, and --all leaves nothing.
-        """
-        said = filled("verify", "--most", "0")
-        assert said.status == 0
-        assert "derived again: 5 decisions, the batches of 0 of" in said.out
-        assert said.out.splitlines()[-1] == "not checked: what is named above; in the rest no difference"
-        assert filled("verify", "--most", "0", "--strict").status == 1
-        assert filled("verify", "--all", "--strict").status == 0
-        (books,) = filled("verify", "--all", "--json").json()["books"]
-        assert (books["decided"], books["derived_streams"]) == (5, books["streams"])
-
-    def test_a_difference_ends_with_1(self, filled: Command, tmp_path: Path) -> None:
-        """
-        A message that disappeared from the ledger is a difference, named as lost.
-        """
-        DeltaTable(tmp_path / "data" / "ledger").delete("state = 'rejected'")
-        said = filled("verify")
-        assert said.status == 1
-        assert "1 lost" in said.out
-        assert filled("verify", "--json").json()["ok"] is False
