@@ -4,15 +4,23 @@ PYTHON ?=
 ENGINE ?= spark
 TIMES ?= 100
 
-PYTHONS = $(or $(PYTHON),python3.11 python3.12 python3 python)
+PYTHONS = $(or $(PYTHON),python3.11 python3.12 python3.13 python3 python)
 PIP_INSTALL = .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
 INSTALLED = .venv/.installed
+# What pip says, one line for each package that it downloads.
+PACKAGES := $(shell grep -c == constraints.txt)
+PROGRESS = while read -r word what size; do case $$word in \
+    Collecting) count=$$((count + 1)) ;; \
+    Downloading) echo "  $$count of at most $(PACKAGES): $$what $$size" ;; \
+    Installing) [ "$$what" = collected ] && echo "  Installing them" ;; \
+    esac; done
 # Each process starts a Spark session of its own when it comes to a test that needs one.
 IN_PARALLEL = -n 2 --dist worksteal
+PURE = $(addprefix tests/,batching columnar expressions formats model settings test_errors.py test_oracle.py)
 
 .PHONY: help
 help: ## list the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  PYTHON=/path/to/python3.11 chooses the Python of setup, ENGINE=embedded a demo without Java."
 
@@ -20,16 +28,24 @@ help: ## list the targets
 setup: $(INSTALLED) ## make .venv with everything in it (again only when pyproject.toml or constraints.txt change)
 
 .PHONY: demo
-demo: $(if $(filter spark,$(ENGINE)),require-java) $(INSTALLED) ## batch the bundled measurements, from files to a picture
+demo: $(if $(filter spark,$(ENGINE)),require-java) announce-demo $(INSTALLED) ## batch the bundled measurements, from files to a picture
 	@.venv/bin/windrow demo --engine "$(ENGINE)"
+
+.PHONY: announce-demo
+announce-demo:
+	@test -e $(INSTALLED) || echo "The demo first installs Windrow and Spark into .venv (about 1 GB), then runs for a minute."
 
 .PHONY: test
 test: require-java $(INSTALLED) ## run the tests
 	@.venv/bin/python -m pytest $(IN_PARALLEL)
 
+.PHONY: test-fast
+test-fast: $(INSTALLED) ## run the tests of what is pure, without Spark and tables: within a minute
+	@.venv/bin/python -m pytest $(IN_PARALLEL) -m "not slow and not spark" $(PURE)
+
 .PHONY: test-all
-test-all: require-java $(INSTALLED) ## run the tests, the slow ones too
-	@.venv/bin/python -m pytest $(IN_PARALLEL) -m "slow or not slow"
+test-all: require-java $(INSTALLED) ## run the tests, the slow ones too, with 300 histories and examples each
+	@HYPOTHESIS_PROFILE=all .venv/bin/python -m pytest $(IN_PARALLEL) -m "slow or not slow"
 
 .PHONY: test-nightly
 test-nightly: require-java $(INSTALLED) ## run all tests with 10,000 histories and examples each, which takes a night
@@ -42,14 +58,14 @@ faults: require-java $(INSTALLED) ## try every fault many times and count what w
 
 .PHONY: peers
 peers: require-java $(INSTALLED) ## measure what docs/comparison.md compares, which takes about an hour
-	@.venv/bin/python -m tests.benchmarks.peers
+	@.venv/bin/python -m benchmarks.peers
 
 .PHONY: bench
 bench: require-java $(INSTALLED) ## measure what docs/performance.md tells, which takes about an hour (ONLY="kernel batch")
-	@.venv/bin/python -m tests.benchmarks $(ONLY)
+	@.venv/bin/python -m benchmarks $(ONLY)
 
 .PHONY: mutants
-mutants: $(INSTALLED) ## change the pure modules piece by piece, list what no test notices (ONLY=lib/windrow/model/clock.py)
+mutants: $(INSTALLED) ## change kernel, clock and step piece by piece, list what no test notices (ONLY=lib/windrow/model/clock.py)
 	@$(PIP_INSTALL) --group mutants
 	@nice -n 15 .venv/bin/python -m tests.mutants $(ONLY)
 
@@ -66,15 +82,21 @@ format: $(INSTALLED) ## sort imports and format
 	.venv/bin/ruff format
 
 .PHONY: wheel
-wheel: $(INSTALLED) ## build dist/windrow-VERSION-py3-none-any.whl, the same bytes from the same sources
+wheel: $(INSTALLED) ## build dist/windrow_delta-VERSION-py3-none-any.whl, the same bytes from the same sources
 	@.venv/bin/python -m pip wheel --quiet --disable-pip-version-check --no-input --no-deps \
 	    --build-constraint constraints.txt --wheel-dir dist .
 	@ls dist/*.whl
 
 .PHONY: reference
-reference: require-java $(INSTALLED) ## write what the docs take from the code: docs/reference, results of queries
+reference: require-java $(INSTALLED) ## write what the docs take from the code: docs/reference, guards, results of queries
 	.venv/bin/python docs/reference/generate.py
+	.venv/bin/python -m tests.guards --write
 	WRITE_DOCS=1 .venv/bin/python -m pytest -q -m "slow or not slow" tests/docs/test_blocks.py
+
+.PHONY: docs
+docs: $(INSTALLED) ## build the site of docs/ in site/ (open site/index.html); a broken link fails
+	@$(PIP_INSTALL) --group docs
+	@.venv/bin/zensical build --clean --strict
 
 .PHONY: pictures
 pictures: $(INSTALLED) ## make the pictures of docs/pictures.md from the bundled measurements
@@ -82,7 +104,7 @@ pictures: $(INSTALLED) ## make the pictures of docs/pictures.md from the bundled
 
 .PHONY: clean
 clean: ## remove .venv, builds and caches (tables under data/ and demo/ stay)
-	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv build dist site .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	rm -rf derby.log metastore_db spark-warehouse
 	find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
@@ -90,12 +112,12 @@ clean: ## remove .venv, builds and caches (tables under data/ and demo/ stay)
 $(INSTALLED): pyproject.toml constraints.txt
 	@for python in $(PYTHONS); do \
 	    version=$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null); \
-	    case $$version in 3.11|3.12) break ;; esac; \
+	    case $$version in 3.11|3.12|3.13) break ;; esac; \
 	    version=; \
 	done; \
 	if [ -z "$$version" ]; then \
-	    echo "Windrow needs Python 3.11 or 3.12, and found neither under the name of: $(PYTHONS)."; \
-	    echo "Install one (Debian 12, Ubuntu 24.04: apt-get install python3 python3-venv; macOS: brew install python@3.12)"; \
+	    echo "Windrow needs Python 3.11, 3.12 or 3.13, and found none of them as: $(PYTHONS)."; \
+	    echo "Install one (Debian 12, Ubuntu 24.04: apt-get install python3 python3-venv; macOS: brew install python@3.13)"; \
 	    echo "or say where it is: make setup PYTHON=/path/to/python3.11"; \
 	    exit 1; \
 	fi >&2; \
@@ -107,8 +129,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	echo "Setting up .venv with Python $$version; the first time takes a few minutes."; \
 	.venv/bin/python -m pip --version 2>/dev/null | grep -qF "(python $$version)" || "$$python" -m venv --clear .venv
 	@$(PIP_INSTALL) pip
-	@$(PIP_INSTALL) --build-constraint constraints.txt -e '.[all]' --group test --group check
-	@touch $@
+	@rm -f $@
+	@{ $(subst --quiet,,$(PIP_INSTALL)) --build-constraint constraints.txt -e '.[all]' --group test --group check \
+	    && touch $@; } | $(PROGRESS)
+	@test -e $@
 
 # Spark starts the Java of JAVA_HOME, or else the one on the path.
 .PHONY: require-java

@@ -86,3 +86,8 @@ def flags(task: Node) -> dict[str, str]:
 def project() -> Node:
     """Return `[project]` of pyproject.toml."""
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def wheel_name() -> str:
+    """Return the file name of the project's wheel."""
+    return f"{project()['name'].replace('-', '_')}-{project()['version']}-py3-none-any.whl"

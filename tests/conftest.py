@@ -20,7 +20,8 @@ from windrow.settings.settings import Settings
 settings.register_profile(
     "dev", max_examples=50, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("ci", settings.get_profile("dev"), max_examples=300, derandomize=True)
+settings.register_profile("ci", settings.get_profile("dev"), derandomize=True)  # what is red is red again
+settings.register_profile("all", settings.get_profile("dev"), max_examples=300)
 settings.register_profile(
     "mutants",
     settings.get_profile("dev"),
@@ -73,7 +74,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         named = any("spark" in str(parameters.get(name)) for name in ("engine", "drivers"))
         if named or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-            if item.get_closest_marker("slow_on_spark"):
+            on_executors = parameters.get("engine") == "spark-executors" and item.get_closest_marker(
+                "slow_on_executors"
+            )
+            if on_executors or item.get_closest_marker("slow_on_spark"):
                 item.add_marker(pytest.mark.slow)
 
 

@@ -17,7 +17,21 @@ from databricks.bundles.jobs import Job
 from databricks.bundles.volumes import Volume
 from deltalake import DeltaTable
 
-from tests.bundle import ROOT, Node, bundle, deployed, flags, job_files, jobs, keys, load, project, references, texts
+from tests.bundle import (
+    ROOT,
+    Node,
+    bundle,
+    deployed,
+    flags,
+    job_files,
+    jobs,
+    keys,
+    load,
+    project,
+    references,
+    texts,
+    wheel_name,
+)
 from tests.messages import SECOND, message, table
 from windrow.cli import app, main
 from windrow.settings.settings import Settings
@@ -173,7 +187,7 @@ class TestTargets:
         Each script has the wheel that the build makes, never a Spark of its own, and the check what [quality] asks for.
         """
         build = bundle()["artifacts"]["windrow"]["build"].split()
-        made = f"./{build[build.index('--wheel-dir') + 1]}/{project()['name']}-{project()['version']}-py3-none-any.whl"
+        made = f"./{build[build.index('--wheel-dir') + 1]}/{wheel_name()}"
         for name, job, task in tasks(deployed(target)):
             wheel, *more = packages(job, task)
             assert fnmatch.fnmatch(made, wheel)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import zipfile
+from email.message import Message
+from email.parser import Parser
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
-from tests.bundle import ROOT, project
+from tests.bundle import ROOT, project, wheel_name
 from tests.messages import SECOND, message, table
 
 LIBRARY = ROOT / "lib" / "windrow"
@@ -35,6 +40,13 @@ def build(into: Path) -> Path:
     return wheel
 
 
+def metadata(wheel: Path) -> Message:
+    """Return what a wheel says of itself."""
+    with zipfile.ZipFile(wheel) as archive:
+        [file] = [name for name in archive.namelist() if name.endswith("/METADATA")]
+        return Parser().parsestr(archive.read(file).decode())
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this repository."""
@@ -52,7 +64,48 @@ def test_content(wheel: Path) -> None:
     assert names == {str(file.relative_to(LIBRARY.parent)) for file in files}
     assert {"windrow/py.typed", "windrow/data/collectd.parquet"} <= names
     assert about == {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
-    assert wheel.name == f"windrow-{project()['version']}-py3-none-any.whl"
+    assert wheel.name == wheel_name() == f"windrow_delta-{project()['version']}-py3-none-any.whl"
+
+
+def test_extras(wheel: Path) -> None:
+    """
+    `all` brings what every other extra brings, and no package that only has our name.
+    """
+    about = metadata(wheel)
+    needed = [Requirement(text) for text in about.get_all("Requires-Dist")]
+    brings = {
+        extra: {
+            (one.name, str(one.specifier)) for one in needed if one.marker and one.marker.evaluate({"extra": extra})
+        }
+        for extra in about.get_all("Provides-Extra")
+    }
+    assert all(brings.values())
+    assert brings["all"] == set().union(*(found for extra, found in brings.items() if extra != "all"))
+    assert not [one.name for one in needed if one.name.startswith("windrow")]
+
+
+def test_pythons(wheel: Path) -> None:
+    """
+    The wheel, `make setup` and the README name the same Pythons.
+    """
+    pythons = re.findall(r"Python :: (3\.\d+)", str(metadata(wheel).get_all("Classifier")))
+    bounds = SpecifierSet(project()["requires-python"])
+    assert pythons == list(bounds.filter(f"3.{minor}" for minor in range(30)))
+    texts = [(ROOT / name).read_text(encoding="utf-8") for name in ("Makefile", "README.md")]
+    assert f"in {'|'.join(pythons)}) break" in texts[0]
+    for text in texts:
+        assert f"Python {', '.join(pythons[:-1])} or {pythons[-1]}" in text
+
+
+def test_hints_name_the_distribution() -> None:
+    """
+    Whatever the library says how to install is this distribution with one of its extras.
+    """
+    texts = [file.read_text(encoding="utf-8") for file in LIBRARY.rglob("*.py")]
+    said = [found for text in texts for found in re.findall(r"pip install '([\w-]+)\[([\w{},]+)\]'", text)]
+    assert len(said) > 8
+    assert {name for name, _ in said} == {project()["name"]}
+    assert {extra for _, extra in said} - {"{extra}"} <= set(project()["optional-dependencies"])
 
 
 def test_same_again(wheel: Path, tmp_path: Path) -> None:

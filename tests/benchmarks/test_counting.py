@@ -4,7 +4,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.benchmarks.counting import Opened, counted, passing
+from benchmarks.counting import Opened, counted, passing
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="needs Linux")
@@ -58,6 +58,7 @@ class TestOpened:
             assert opened.seen()["files"] == 0
 
 
+@pytest.mark.slow
 class TestSpark:
     def test_rows(self, spark: Any) -> None:
         """

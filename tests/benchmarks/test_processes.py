@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from tests.benchmarks import processes
+from benchmarks import processes
 
 HELD = 300 * 2**20
 HOLDING = f"for _ in range(30): held = b'x' * {HELD}; del held"

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import machine, report
-from tests.benchmarks.row import Row, at_least, at_most, times
+from benchmarks import machine, report
+from benchmarks.row import Row, at_least, at_most, times
 
 ROW = times("ours", [2.0], "theirs", [4.0], at_most(0.4))
 

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.benchmarks.row import Row, at_least, at_most, memory, rate, speeds, times
+from benchmarks.row import Row, at_least, at_most, memory, rate, speeds, times
 
 
 class TestAim:

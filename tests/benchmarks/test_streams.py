@@ -2,9 +2,9 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tests.benchmarks import streams
-from tests.benchmarks.peers import inputs
-from tests.benchmarks.suite import growth
+from benchmarks import streams
+from benchmarks.peers import inputs
+from benchmarks.suite import growth
 from windrow.model import tables
 
 

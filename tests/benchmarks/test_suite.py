@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks import __main__
-from tests.benchmarks.suite import BENCHMARKS
+from benchmarks import __main__
+from benchmarks.suite import BENCHMARKS
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 from functools import partial
 from pathlib import Path
 
-from tests.benchmarks.turns import afresh, in_turns, ratio, timed
+from benchmarks.turns import afresh, in_turns, ratio, timed
 
 
 class TestInTurns:

@@ -1,6 +1,9 @@
 import json
+import shutil
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -47,20 +50,31 @@ def windrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
 
 
 @pytest.fixture
-def filled(windrow: Command, tmp_path: Path) -> Command:
+def filled(windrow: Command, tmp_path: Path, batched: Path) -> Command:
     """A depot and ledger with two closed batches, an open one and a rejected message of the past."""
+    shutil.copytree(batched, tmp_path, dirs_exist_ok=True)
+    return windrow
+
+
+@pytest.fixture(scope="session")
+def batched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of which each test takes a copy: two batches closed, one open, one message rejected."""
+    directory = tmp_path_factory.mktemp("batched")
     publish(
-        tmp_path,
+        directory,
         message("a", 100 * SECOND, 100 * SECOND, payload="1"),
         message("b", 101 * SECOND, 101 * SECOND),
         message("a", 130 * SECOND, 130 * SECOND),
         message("a", 120 * SECOND, 131 * SECOND, payload="late"),
         message("a", 160 * SECOND, 160 * SECOND),
     )
-    assert windrow("ingest", "messages.parquet", "--json").status == 0
-    (tmp_path / "windrow.toml").write_text('idle_timeout = "never"\n')
-    assert windrow("run", "--json").status == 0
-    return windrow
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()):
+        patch.chdir(directory)
+        patch.setenv("WINDROW_ENGINE", "embedded")
+        assert main(["ingest", "messages.parquet", "--json"]) == 0
+        (directory / "windrow.toml").write_text('idle_timeout = "never"\n')
+        assert main(["run", "--json"]) == 0
+    return directory
 
 
 def publish(directory: Path, *messages: Row) -> None:

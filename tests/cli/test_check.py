@@ -99,7 +99,7 @@ class TestWithoutSpark:
 
     @pytest.mark.parametrize(
         ("package", "engine", "extra"),
-        [("great_expectations", "spark", "windrow[quality]"), ("duckdb", "embedded", "windrow[embedded]")],
+        [("great_expectations", "spark", "windrow-delta[quality]"), ("duckdb", "embedded", "windrow-delta[embedded]")],
     )
     def test_missing_extra(
         self, filled: Command, monkeypatch: pytest.MonkeyPatch, package: str, engine: str, extra: str

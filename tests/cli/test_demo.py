@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,30 @@ def test_embedded(windrow: Command, tmp_path: Path) -> None:
     assert "edge-c stalls" in said.out
     assert 'max_delay = "56s" would keep every message' in said.out
     assert windrow("verify", "--config", "demo/windrow.toml").status == 0
+
+
+def test_tries_work_as_printed(tmp_path: Path) -> None:
+    """
+    The demo says first what it does, then how far it is; what it says to try runs as printed, where one stands.
+    """
+    started = tmp_path / "bin" / "windrow"
+    started.parent.mkdir()
+    started.write_text(f"#!{sys.executable}\nimport sys\nfrom windrow.cli import main\nsys.exit(main())\n")
+    started.chmod(0o755)
+    shown = shell("bin/windrow demo --engine embedded", tmp_path)
+    said = shown.stderr.splitlines()
+    assert "in three steps" in said[0]
+    assert [line[0] for line in said if " of 3, " in line] == ["1", "2", "3"]
+    tries = [line.strip() for line in shown.stdout.splitlines() if line.startswith("  bin/windrow ")]
+    assert [line.split()[1] for line in tries] == ["status", "show", "verify"]
+    assert "12 batches with" in "".join(shell(line, tmp_path).stdout for line in tries)
+
+
+def shell(command: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Run a line in a shell, as somebody who copies it; it must succeed."""
+    done = subprocess.run(command, shell=True, cwd=directory, capture_output=True, text=True, check=False)  # noqa: S602 - our own line
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 @pytest.mark.spark

@@ -80,4 +80,4 @@ class TestPlot:
         monkeypatch.setattr(plot.files, "find_spec", lambda name: None if name == "altair" else find_spec(name))
         said = filled("plot", "--out", "p.html", "--ledger", "nowhere")
         assert said.status == 2
-        assert "windrow[plot]" in said.err
+        assert "windrow-delta[plot]" in said.err

@@ -61,6 +61,7 @@ def aside(table: str) -> list[str]:
 
 
 class TestKeep:
+    @pytest.mark.slow_on_executors
     def test_whole_commit_of_either_engine(self, world, engine, monkeypatch):
         """
         When a commit is reported its data files, its entry and the directories that name them were given to the disk,
@@ -144,6 +145,7 @@ class TestKeep:
 
 
 class TestMend:
+    @pytest.mark.slow_on_executors
     @pytest.mark.parametrize("last", [1, 5])
     def test_empty_entries(self, worked, engine, last, caplog):
         """

@@ -30,6 +30,7 @@ def test_by_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
+@pytest.mark.slow_on_executors
 def test_around_a_commit(world: World, engine: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     While somebody else holds the lock of the ledger nothing is committed to it, on either engine.

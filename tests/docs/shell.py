@@ -32,6 +32,7 @@ windrow() {{ python -c 'import sys; from windrow.cli import main; sys.exit(main(
 FOR_A_SHELL = {"|", ">", ">>", "<", "&&", "||", ";", "&", "2>"}
 FOR_EVER = {"--every": signal.SIGTERM, "--watch": signal.SIGINT}
 VARIABLE = re.compile(r"([A-Z][A-Z0-9_]*)=(.*)")
+WITH_EXTRAS = re.compile(r"(\.|[\w-]+)\[([\w,]+)\]")
 DONE = Said(0, "", "")
 
 
@@ -112,8 +113,10 @@ def _targets(arguments: list[str]) -> None:
 
 
 def _extras(arguments: list[str]) -> None:
+    """Raise for extras, or a name with extras, that are not those of this project."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    for extras in (word[len("windrow[") : -1] for word in arguments if word.startswith("windrow[")):
+    for name, extras in (found.groups() for found in map(WITH_EXTRAS.match, arguments) if found):
+        assert name in (project["name"], "."), f"the distribution is called {project['name']}, not {name}"
         unknown = set(extras.split(",")) - set(project["optional-dependencies"])
         assert not unknown, f"there are no extras {unknown}"
 

@@ -86,6 +86,7 @@ def run(sample: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) 
         spark.catalog.dropTempView(view.name)
 
 
+@pytest.mark.slow
 def test_explore_batches(run: Callable[..., Done]) -> None:
     """
     Batches, their messages and the rejections add up to the sample, and the picture has the messages of one key.
@@ -105,6 +106,7 @@ def test_explore_batches(run: Callable[..., Done]) -> None:
     assert {row["key"] for row in datasets["streams"]} == {done.names["key"]}
 
 
+@pytest.mark.slow
 def test_why_rejected(run: Callable[..., Done]) -> None:
     """
     Without parameters it takes the message that missed most, says which max_delay would have kept it, and draws it.
@@ -136,6 +138,7 @@ def test_why_rejected_by_identity(run: Callable[..., Done], sample: Path) -> Non
     assert done.names["chart"] is None
 
 
+@pytest.mark.slow
 def test_tune_rules(run: Callable[..., Done]) -> None:
     """
     A row for each pair that the parameters ask for, with the rejections that the ledger has for the rules in force.

@@ -1,4 +1,4 @@
-"""Links of the pages lead somewhere, all pages are found from the index, and the commands in the prose are there."""
+"""Links of the pages lead somewhere, all pages are found from the README, and the commands in the prose are there."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def test_links_resolve(path: str) -> None:
         assert not anchor or anchor in known, f"{path} leads to {link}; {file.name} has {sorted(known)}"
 
 
-def test_index_leads_to_every_page() -> None:
+def test_readme_leads_to_every_page() -> None:
     """
-    From docs/index.md a reader finds every page.
+    From the README a reader finds every page.
     """
-    assert set(PAGES) - reached("docs/index.md") == set()
+    assert set(PAGES) - reached("README.md") == set()
 
 
 def reached(path: str) -> set[str]:

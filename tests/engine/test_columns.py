@@ -252,6 +252,7 @@ NAMED = [
 
 
 class TestBytes:
+    @pytest.mark.slow_on_executors
     @pytest.mark.parametrize(("column", "text"), NAMED)
     def test_kept(self, world: World, engine: EngineFactory, column: str, text: str) -> None:
         """

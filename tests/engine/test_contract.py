@@ -104,6 +104,7 @@ class TestResult:
 
 
 class TestNote:
+    @pytest.mark.slow_on_executors
     def test_commit_tells_its_microbatch(self, engine, world):
         """
         The metadata of a microbatch's commit, read with delta-rs, is what its history row says, with our version.

@@ -25,6 +25,7 @@ CLUSTER = {
 }
 
 
+@pytest.mark.slow
 def test_end_to_end(tmp_path: Path) -> None:
     """
     The end-to-end test passes unchanged on a cluster, with what its driver processes and with what its executors do.

@@ -98,6 +98,7 @@ def cut(data: bytes, size: int) -> list[tuple[str, int, bytes, bool]]:
     return [("gateway", number, part, number == len(parts)) for number, part in enumerate(parts, 1)]
 
 
+@pytest.mark.slow_on_spark
 def test_any_microbatches(world: Raw, engine: EngineFactory, tmp_path: Path, clock: ManualClock) -> None:
     """
     Chunks in any order and any versions, repeated, in microbatches of any size: the messages and rejections of the
@@ -133,6 +134,7 @@ def batches_of(batches: list[Any]) -> list[Any]:
     return sorted(repr((source, key, one)) for source, key, _, inside in batches for one in inside)
 
 
+@pytest.mark.slow_on_executors
 def test_rejected(world: Raw, engine: EngineFactory) -> None:
     """
     A bad record is rejected with its place, the reason and its bytes, and counts as read.
@@ -183,6 +185,7 @@ def test_short_read(world: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
     assert world.history() == []
 
 
+@pytest.mark.slow_on_executors
 def test_no_format(world: Raw, engine: EngineFactory) -> None:
     """
     A raw depot without a format is an error that says what is missing, before anything is made.
@@ -207,6 +210,7 @@ def test_field_called_version(world: Raw) -> None:
         world.run(EngineFactory("embedded"), format={"type": "csv", "fields": {"_commit_version": "int64"}})
 
 
+@pytest.mark.slow_on_spark
 def test_max_messages(world: Raw, engine: EngineFactory) -> None:
     """
     A microbatch takes no more versions than have `max_messages` chunks together, as long as one has not more.
@@ -220,6 +224,7 @@ def test_max_messages(world: Raw, engine: EngineFactory) -> None:
     assert read == [2] * (versions // 2) + [1] * (versions % 2)
 
 
+@pytest.mark.slow_on_spark
 def test_max_read_bytes(world: Raw, engine: EngineFactory) -> None:
     """
     A microbatch takes no more versions than have `max_read_bytes` bytes together; a larger one is one by itself.
@@ -231,6 +236,7 @@ def test_max_read_bytes(world: Raw, engine: EngineFactory) -> None:
     assert [row["depot_version"] for row in world.history() if row["kind"] == "data"] == [2, 3, 5]
 
 
+@pytest.mark.slow_on_executors
 def test_binary_payload_without_mapping(world: Raw, engine: EngineFactory) -> None:
     """
     Fields with the names of a message's columns are one without a mapping; a payload of bytes stays one.

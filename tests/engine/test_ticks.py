@@ -39,6 +39,7 @@ def rejections(world):
 
 
 class TestIdleTick:
+    @pytest.mark.slow_on_executors
     def test_closes_what_is_overdue(self, opened, engine):
         """
         An idle log closes a batch when its source's idle clock reaches timeout + grace: closed at its timeout, to
@@ -156,6 +157,7 @@ class TestTickTo:
 
 
 class TestFlush:
+    @pytest.mark.slow_on_executors
     def test_closes_all(self, world, engine):
         """
         A flush closes everything at the idle clock of its source, cuts the windows behind the last event, and is

@@ -626,7 +626,7 @@ class TestOf:
         monkeypatch.setitem(sys.modules, "sqlglot", None)
         with pytest.raises(MissingExtra) as error:
             Mapping.of({"source": "lower(topic)"}, COLUMNS)
-        assert error.value.hint == "pip install 'windrow[embedded]'"
+        assert error.value.hint == "pip install 'windrow-delta[embedded]'"
         assert Mapping.of({}, COLUMNS).spark_select()[1] == "CAST(`key` AS STRING) AS `key`"
 
 

@@ -1,28 +1,42 @@
-"""A guard of the protocol: what it holds, where it stands, what the code is without it, the test that fails then."""
+"""A guard of the protocol: what it holds, where it stands, what the code is without it, the test that fails then.
+
+A comment `# guard: name` above a line of the library marks it; `guards.toml` has the rest by the name.
+"""
 
 from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+LIBRARY = ROOT / "lib" / "windrow"
+PAGE = ROOT / "docs" / "guarantees.md"
+TABLE = re.compile(r"(?<=\n\| guard \| where, below `lib/windrow` \| test \|\n\|---\|---\|---\|\n)(?:\|.*\n)*")
+MARKER = re.compile(r"^ *# guard: ([a-z-]+)$")
 VARIABLE = "WITHOUT_GUARD"
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What a guard holds, the module it stands in, its text, what is left without it, and the test that fails then."""
+    """A guard: `lines` lines below its marker, in the file `path` of the library; `left` is there without it.
 
-    holds: str
+    `holds` tells what it holds, `test` names the tests that fail without it.
+    """
+
+    name: str
     path: str
-    text: str
+    holds: str
     left: str
     test: str
+    lines: int = 1
 
     @property
     def module(self) -> str:
@@ -32,13 +46,13 @@ class Guard:
     @property
     def file(self) -> Path:
         """Return where its module is."""
-        return ROOT / "lib" / "windrow" / self.path
+        return LIBRARY / self.path
 
     @property
     def where(self) -> str:
-        """Return the place as the table has it: the module and the innermost function or class around the text."""
+        """Return the place as the table has it: the module and the innermost function or class around the guard."""
         source = self.file.read_text(encoding="utf-8")
-        line = source[: source.index(self.text)].count("\n") + 1
+        line = self._guarding(source.splitlines())[0] + 1
         around = [
             node
             for node in ast.walk(ast.parse(source))
@@ -53,11 +67,14 @@ class Guard:
         return self.path.startswith("engine/spark/") or "spark" in self.test
 
     def removed(self) -> str:
-        """Return the module's source without the guard. Raises ValueError unless the guard is there once."""
-        source = self.file.read_text(encoding="utf-8")
-        if source.count(self.text) != 1:
-            raise ValueError(f"{self.path} has this {source.count(self.text)} times: {self.text}")
-        return source.replace(self.text, self.left)
+        """Return the module's source without the guard: `left` stands there, as far to the right."""
+        lines = self.file.read_text(encoding="utf-8").splitlines()
+        first, *others = self._guarding(lines)
+        begin = lines[first][: -len(lines[first].lstrip())]
+        lines[first] = "\n".join(begin + line for line in self.left.splitlines())
+        for other in others:
+            lines[other] = ""
+        return "\n".join(lines)
 
     def tried_without(self, tests: str = "") -> subprocess.CompletedProcess[str]:
         """Run its test, or others, without the guard, in a process of their own."""
@@ -68,11 +85,30 @@ class Guard:
             "--tb=line",
             *(f"tests/{one}" for one in (tests or self.test).split()),
         ]
-        environment = os.environ | {VARIABLE: self.holds}
+        environment = os.environ | {VARIABLE: self.name}
         return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
+    def _guarding(self, lines: list[str]) -> list[int]:
+        """Return which lines of its module guard: those below the marker that are no markers themselves."""
+        marker = next(at for at, line in enumerate(lines) if (found := MARKER.match(line)) and found[1] == self.name)
+        below = (at for at in range(marker, len(lines)) if not MARKER.match(lines[at]))
+        return list(islice(below, self.lines))
 
-GUARDS = [
-    Guard(**guard)
-    for guard in tomllib.loads(Path(__file__).with_name("guards.toml").read_text(encoding="utf-8"))["guard"]
-]
+
+def markers() -> Iterator[tuple[str, str]]:
+    """Yield name and path of every marker in the library."""
+    for file in sorted(LIBRARY.rglob("*.py")):
+        for line in file.read_text(encoding="utf-8").splitlines():
+            if found := MARKER.match(line):
+                yield found[1], file.relative_to(LIBRARY).as_posix()
+
+
+def written(page: str) -> str:
+    """Return the page with the table of the guards as it should be."""
+    rows = [f"| {guard.holds} | `{guard.where}` | `tests/{guard.test}` |\n" for guard in GUARDS]
+    return TABLE.sub(lambda _: "".join(rows), page)
+
+
+ENTRIES = tomllib.loads(Path(__file__).with_name("guards.toml").read_text(encoding="utf-8"))
+PLACES = dict(markers())
+GUARDS = [Guard(name=name, path=PLACES[name], **entry) for name, entry in ENTRIES.items() if name in PLACES]

@@ -40,4 +40,4 @@ class Finder:
         return found
 
 
-sys.meta_path[:0] = [Finder(guard) for guard in GUARDS if guard.holds == os.environ.get(VARIABLE)]
+sys.meta_path[:0] = [Finder(guard) for guard in GUARDS if guard.name == os.environ.get(VARIABLE)]

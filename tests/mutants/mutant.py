@@ -5,14 +5,12 @@ from __future__ import annotations
 import ast
 import json
 import re
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.mutants.tree import in_tree
 
-EXPLAINED = Path(__file__).with_name("explained.toml")
 MANGLED = re.compile(r"\bx(?:_|ǁ\w+?ǁ)(?=\w+__mutmut_)|__mutmut_(?:orig|\d+)\b")
 SURVIVED = {0: "survived", 33: "not tested", 5: "not tested"}
 KILLED = {1: "killed", 3: "killed"}
@@ -29,11 +27,6 @@ class Mutant:
     was: str
     becomes: str
     fate: str
-
-    @property
-    def change(self) -> tuple[str, str, str]:
-        """Return what an explanation names it by, which stays the same when lines move."""
-        return self.module, self.was, self.becomes
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +45,6 @@ def mutants(tree: Path, module: str) -> list[Mutant]:
     codes = json.loads((tree / "mutants" / f"{path}.meta").read_text(encoding="utf-8"))["exit_code_by_key"]
     found = [_mutant(module, name.rpartition(".")[2], code, original, changed) for name, code in codes.items()]
     return sorted(found, key=lambda mutant: mutant.line)
-
-
-def explanations() -> dict[tuple[str, str, str], str]:
-    """Return the kinds of mutants that no test can or should notice, by their change."""
-    kinds = tomllib.loads(EXPLAINED.read_text(encoding="utf-8"))
-    return {
-        (module, was, becomes): kind
-        for kind, modules in kinds.items()
-        for module, changes in modules.items()
-        for was, becomes in changes
-    }
 
 
 def _mutant(

@@ -25,8 +25,7 @@ def plant(tree: Path, module: str, tests: Sequence[str]) -> None:
     shutil.rmtree(tree, ignore_errors=True)
     without_caches = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "lib", tree / "src", ignore=without_caches)
-    for beside in ("tests", "docs"):
-        shutil.copytree(ROOT / beside, tree / beside, ignore=without_caches)
+    shutil.copytree(ROOT / "tests", tree / "tests", ignore=without_caches)
     for source in (tree / "src").rglob("*.py"):
         source.write_text(_interpreted(source.read_text(encoding="utf-8")), encoding="utf-8")
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
@@ -47,7 +46,6 @@ def _settings(module: str, tests: Sequence[str]) -> str:
     """Return what mutmut is told."""
     values = {
         "source_paths": ["src"],
-        "also_copy": ["docs"],
         "only_mutate": [str(in_tree(module))],
         "do_not_mutate_patterns": WORDED,
         "pytest_add_cli_args": ["-p", "no:cacheprovider", "-m", "not slow and not spark"],

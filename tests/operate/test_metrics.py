@@ -170,9 +170,9 @@ class TestChosen:
     @pytest.mark.parametrize(
         ("package", "part", "extra"),
         [
-            ("prometheus_client", {"textfile": "windrow.prom"}, r"windrow\[metrics\]"),
-            ("prometheus_client", {"prometheus_port": 9_464}, r"windrow\[metrics\]"),
-            ("opentelemetry", {"opentelemetry": True}, r"windrow\[otel\]"),
+            ("prometheus_client", {"textfile": "windrow.prom"}, r"windrow-delta\[metrics\]"),
+            ("prometheus_client", {"prometheus_port": 9_464}, r"windrow-delta\[metrics\]"),
+            ("opentelemetry", {"opentelemetry": True}, r"windrow-delta\[otel\]"),
         ],
     )
     def test_missing_package(self, monkeypatch, package, part, extra):

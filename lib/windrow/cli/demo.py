@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,13 +37,15 @@ def demo(
 
     def step(text: str) -> None:
         if not call.json:
-            aside.print(text)
+            aside.print(text, soft_wrap=True)
 
-    step("[bold]1. ingest[/bold]: a recorded file into the depot, a Delta table that only grows")
+    step("This demo groups five minutes of real measurements into batches, in three steps.")
+    step("The first run on a machine takes longest: Spark downloads Delta, or the embedded engine compiles.")
+    step("[bold]1 of 3, ingest[/bold]: copies a recorded file into the depot, a Delta table that only grows")
     _ingest(into, settings, call.json)
-    step("[bold]2. run[/bold]: microbatches from the depot to the ledger, each one commit (the first run compiles)")
+    step("[bold]2 of 3, run[/bold]: groups the messages into batches; each microbatch is one commit to the ledger")
     ran_on = _run(settings, call.json)
-    step(f"[bold]3. what came of it[/bold], on the {ran_on} engine")
+    step(f"[bold]3 of 3, results[/bold], on the {ran_on} engine")
     found = _found(settings)
     picture = _picture(settings, into, found["stalls"]["source"])
     found |= {"picture": picture and str(picture)}
@@ -138,8 +142,7 @@ def _tell(found: dict[str, Any], into: Path, query: str) -> None:
     count = options.count
     say(
         f"{count(found['closed_batches'], 'closed batch')}, {found['messages_per_closed_batch']} messages each; "
-        f"{count(found['open_batches'], 'batch')} still open, because the recording ends there: "
-        "a run later than the idle grace closes them."
+        f"{count(found['open_batches'], 'batch')} still open, because the recording ends. A later run closes them."
     )
     for reason, number in found["rejected"].items():
         say(f"  rejected {number:>6,}  {reason}")
@@ -147,8 +150,18 @@ def _tell(found: dict[str, Any], into: Path, query: str) -> None:
     if found["picture"]:
         say(f"Picture: {found['picture']} (open it in a browser)")
     config = into / "windrow.toml"
-    say(f"\nTry:\n  windrow status --config {config}\n  windrow show --rejected --config {config}")
-    say(f"  windrow verify --config {config}\nand in Spark SQL:\n{query}", markup=False)
+    say("\nTry:")
+    for command in ("status", "show --rejected", "verify"):
+        say(f"  {_windrow()} {command} --config {config}")
+    say(f"and in Spark SQL:\n{query}", markup=False)
+
+
+def _windrow() -> str:
+    """Return what starts this command line from here: its name if the shell finds it, else the way it was started."""
+    started, found = Path(sys.argv[0]), shutil.which("windrow")
+    if started.name != "windrow":
+        return f"{sys.executable} -m windrow"
+    return "windrow" if found and Path(found).resolve() == started.resolve() else str(started)
 
 
 def _stall(worst: dict[str, Any], needed: dict[str, Any]) -> str:
@@ -156,8 +169,8 @@ def _stall(worst: dict[str, Any], needed: dict[str, Any]) -> str:
     allowed = needed["max_delay_us"] // 1_000_000
     enough = -(-needed["needed_us"] // 1_000_000)
     return (
-        f"{worst['source']} stalls: it sends nothing for a while, then all at once what it measured meanwhile, "
-        f"up to {worst['needed_delay_us'] / 1_000_000:.0f} s old on arrival. With max_delay = {allowed}s the batches "
-        f"of that time are closed by then; {worst['messages']:,} of its messages are rejected, each on record. "
+        f"{worst['source']} stalls: it falls silent, then sends everything it measured meanwhile at once, up to "
+        f"{worst['needed_delay_us'] / 1_000_000:.0f} s late. With max_delay = {allowed}s its batches are closed by "
+        f"then, so {worst['messages']:,} of its messages are rejected, each on record. "
         f'max_delay = "{enough}s" would keep every message, and batches would close that much later.'
     )

@@ -109,6 +109,7 @@ def require_empty(location: str, role: str) -> None:
     if path is None or not path.is_dir():
         return
     others = sorted(entry.name for entry in path.iterdir() if not entry.name.startswith(".") and entry.name not in ours)
+    # guard: no-table-over-files
     if others:
         raise TableRefused(
             f"{location} is no Delta table, and not empty: it holds {others[0]}",

@@ -34,6 +34,7 @@ def commit_lock(location: str, keep: bool = True) -> Iterator[None]:
         return
     from filelock import FileLock, Timeout
 
+    # guard: one-lock
     path = path.resolve() if path.exists() else path.absolute()
     file = path.parent / f".{path.name}.lock"
     lock = FileLock(file, timeout=PATIENCE_SECONDS)
@@ -48,6 +49,7 @@ def commit_lock(location: str, keep: bool = True) -> Iterator[None]:
     except OSError as error:
         raise unwritable(location, "table", error) from error
     try:
+        # guard: commit-durable
         with _keeping(path) if keep else nullcontext():
             yield
     finally:
@@ -99,6 +101,7 @@ def _keep_new(path: Path, before: int) -> None:
     A process that was killed, or told not to wait, left those; a commit on top of them would be lost with them.
     """
     with _refusals(path):
+        # guard: predecessor-durable
         KEPT[path] = durable.keep(path, durable.unwritten(path, before, KEPT.get(path, -1)))
 
 

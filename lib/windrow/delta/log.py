@@ -139,6 +139,7 @@ def added(commits: Iterable[Commit], after: int, upto: int) -> dict[int, int | N
     """
     by_version = {commit.version: commit.rows for commit in commits}
     gone = set(range(after + 1, upto + 1)) - by_version.keys()
+    # guard: version-in-log
     if gone:
         raise DepotUnreadable(
             f"depot version {min(gone)} must be read next, and is no longer in the depot's log",

@@ -133,6 +133,7 @@ class DeltaRsMaintenance:
         def trim(table: DeltaTable) -> None:
             table.create_checkpoint()
             if (root := local_path(self.location)) is not None:
+                # guard: checkpoint-first
                 durable.keep_checkpoint(root, table.version())
             table.cleanup_metadata()
 

@@ -102,6 +102,7 @@ def mend(location: str, role: str) -> SetAside | None:
 
 def _mended(root: Path, location: str, role: str) -> SetAside | None:
     torn = None
+    # guard: still-written
     while (found := _torn(root)) != torn:  # until two looks agree: somebody may still write
         torn = found
         time.sleep(SECOND_LOOK)
@@ -109,6 +110,7 @@ def _mended(root: Path, location: str, role: str) -> SetAside | None:
         return None
     if torn.first is None:
         return _moved(root, location, role, range(0), torn.hints)
+    # guard: torn-before-end
     if torn.whole_behind is not None:
         raise TableUnreadable(
             f"version {torn.first} of the {role} at {location} is torn, and a later one, {torn.whole_behind}, is whole",
@@ -168,6 +170,7 @@ def set_aside(location: str, role: str, first: int, hints: Iterable[str] = (), w
     root = local_path(location) or Path(location)
     there, found = versions(root), names(root / LOG)
     whole = whole or (first == 0 and not any(CHECKPOINT.fullmatch(name) for name in found))
+    # guard: set-aside-readable
     if not (whole or is_whole(root, first - 1)):
         raise TableUnreadable(
             f"version {first} of the {role} at {location} is torn, and the versions before it are not whole either",

@@ -27,6 +27,7 @@ from windrow.errors import TableMissing, TableUnreadable, TableUnwritable, first
 FAULTS = (DeltaError, pa.ArrowException, OSError)
 # After a commit: a checkpoint now and then, as the table's properties say, but nothing of the log is deleted. What is
 # old in a depot may be unread still; only maintenance knows how far the ledger has come.
+# guard: depot-log-stays
 UNTRIMMED = PostCommitHookProperties(cleanup_expired_logs=False)
 BY_NAME = 2  # the reader version that brought column mapping
 HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}  # features that change no file's meaning
@@ -124,6 +125,7 @@ class Snapshot:
         """Return an open table at the version of its handle. Raises what delta-rs raises."""
         version = table.version()
         entry = _entry_file(table, version)
+        # guard: empty-last-entry
         if entry is not None and not entry[1]:
             raise EmptyEntry(f"{entry_path(version)} is empty, as after a power cut")
         return cls(location, table, version, entry)
@@ -131,6 +133,8 @@ class Snapshot:
     def stands(self) -> bool:
         """Tell whether the handle is still at this version, and the log is seen to have the same entry for it."""
         try:
+            # guard: same-entry
+            # guard: table-as-primed
             return self.table.version() == self.version and _entry_file(self.table, self.version) == self.entry
         except FAULTS:
             return False
@@ -145,6 +149,7 @@ class Snapshot:
         try:
             self.table.update_incremental()
             found = self.of(self.location, self.table)
+            # guard: opened-table-unchanged
             if self.entry is not None and _entry_file(self.table, self.version) == self.entry:
                 return self if found.version == self.version else found
         except FAULTS:  # as where the log ends before this version: opening it says what is wrong, if anything is

@@ -46,7 +46,7 @@ def require_spark(session: Any = None) -> None:
     if not (find_spec("pyspark") and find_spec("delta")):
         raise MissingExtra(
             "the Spark engine needs pyspark and delta-spark",
-            "Install them: pip install 'windrow[spark]'. Or run without a JVM: --engine embedded.",
+            "Install them: pip install 'windrow-delta[spark]'. Or run without a JVM: --engine embedded.",
         )
     if not _java():
         home = os.environ.get("JAVA_HOME")

@@ -88,6 +88,7 @@ def next_versions(counts: Mapping[int, int | None], after: int, max_messages: in
     for version in sorted(version for version in counts if version > after):
         count = counts[version]
         total += max_messages if count is None else count
+        # guard: version-whole
         if chosen and total > max_messages:
             break
         chosen.append(version)

@@ -29,12 +29,15 @@ class DepotAndLedger:
     def mend(self) -> None:
         """Set aside what a power cut left behind on a disk of this machine. Raises TableUnreadable, TableLocked."""
         mend(self._depot, "depot")
+        # guard: empty-entries
         mend(self._ledger, "ledger")
+        # guard: ledger-follows-depot
         follow(self._ledger, self._depot)
 
     def _keep_read(self, after: int, upto: int) -> None:
         """Have a disk of this machine keep the versions of the depot that are about to be read."""
         if self._settings.durable:
+            # guard: depot-durable
             keep_read(self._depot, after, upto)
 
     def depot(self) -> Table:

@@ -65,6 +65,7 @@ def messages_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str)
 def require_text(messages: pa.Table) -> None:
     """Raise DepotUnreadable for text that is no UTF-8: Spark reads it, and the ledger could not be read with it."""
     try:
+        # guard: text-is-text
         messages.validate(full=True)
     except pa.ArrowInvalid as error:
         extremes = pc.min_max(messages["version"]).as_py()
@@ -91,6 +92,7 @@ def mapping_of(columns: Mapping[str, str], schema: pa.Schema) -> ColumnMapping |
 
 def refuse_changes(changes: pa.Table) -> None:
     """Raise DepotChanged when rows of a change feed are anything but insertions."""
+    # guard: depot-unchanged-rows
     if changes.num_rows:
         first = changes[VERSION][0].as_py()
         raise DepotChanged(

@@ -182,7 +182,7 @@ def _require(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
-        raise MissingExtra(f"expressions need {package}", "pip install 'windrow[embedded]'") from error
+        raise MissingExtra(f"expressions need {package}", "pip install 'windrow-delta[embedded]'") from error
 
 
 @cache

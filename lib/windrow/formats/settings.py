@@ -101,7 +101,9 @@ def _with_msgspec(module: str) -> Any:
     try:
         return importlib.import_module(f"windrow.formats.{module}")
     except ModuleNotFoundError as error:
-        raise MissingExtra("records of JSON or MessagePack need msgspec", "pip install 'windrow[formats]'") from error
+        raise MissingExtra(
+            "records of JSON or MessagePack need msgspec", "pip install 'windrow-delta[formats]'"
+        ) from error
 
 
 def _decoded(codec: codecs.Codec, most: int, buffer: bytes) -> bytes:

@@ -53,6 +53,7 @@ def ingest(
         engine.create_depot(mapping.payload_type(given.schema), keep)
         transaction, version = _identity(file, given)
         recorded = engine.transaction(transaction, version)
+        # guard: file-once
         if recorded is not None and recorded >= version:
             yield Ingested(file, 0, engine.depot().version, known=True, stamped_by_event_time=False)
             continue

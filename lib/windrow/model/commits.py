@@ -36,6 +36,7 @@ def is_other(found: str | None, known: str | None) -> bool:
     """Tell whether two marks are of different commits; those that were found in different ways cannot be compared."""
     if found is None or known is None:
         return False
+    # guard: fingerprints-comparable
     return found.partition(":")[0] == known.partition(":")[0] and found != known
 
 

@@ -88,6 +88,7 @@ class OpenBatches:
         sources = pa.concat_arrays([self.source, left.source]).unique()
         before, gone, come = self.on(sources), read.on(sources), left.on(sources)
         unread = before.batches - gone.batches
+        # guard: totals-bound-unread
         require(not (unread < 0).any(), "a microbatch reads no more open batches than there are")
         bound = np.maximum(before.next_window_end, np.minimum(passed.of(sources), FAR - 1) + 1)
         ends = np.where(come.batches > 0, come.next_window_end, FAR)
@@ -96,6 +97,7 @@ class OpenBatches:
             unread + come.batches,
             before.messages - gone.messages + come.messages,
             before.bytes - gone.bytes + come.bytes,
+            # guard: unread-window-end
             np.minimum(ends, np.where(unread > 0, bound, FAR)),
         )
         counts.next_window_end[counts.batches == 0] = clock.UNKNOWN

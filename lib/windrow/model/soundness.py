@@ -15,10 +15,12 @@ BATCH = ("source", "key", "part", "window_start", "window_end", "message_count",
 
 def require_sound(rows: pa.Table, parts: Iterable[tuple[pa.Table, tuple[str, ...]]]) -> None:
     """Refuse live rows that Windrow cannot have written: an id twice, or nothing where there is always something."""
+    # guard: live-ids-unique
     if pc.count_distinct(rows["id"]).as_py() != rows.num_rows:
         raise TableRefused("an id stands twice among the open batches and clocks of the ledger", DAMAGED)
     for part, filled in parts:
         for name in filled:
+            # guard: live-rows-complete
             if part[name].null_count:
                 empty = part.filter(pc.is_null(part[name]))["id"][0].as_py()
                 raise TableRefused(f"the row {empty!r} of the ledger has no {name}", DAMAGED)

@@ -98,6 +98,7 @@ class Task:
         """
         arrived = message_columns.with_room(message_columns.with_dictionaries(arrived))
         unseen = Refusals.unseen(arrived, self.latest)
+        # guard: invalid-stays-out
         valid, good = without(arrived, unseen.row)
         processing_time = self.floors.processing_times(valid)
         outcome = self.step(self, valid, processing_time, live)
@@ -116,7 +117,9 @@ class Task:
             parts.append(rows.append_column("known", _booleans(known, part.num_rows)))
         joined = pa.concat_tables(parts)
         require(
-            pc.count_distinct(joined["id"]).as_py() == joined.num_rows, "an id stands twice among the rows to write"
+            # guard: written-ids-unique
+            pc.count_distinct(joined["id"]).as_py() == joined.num_rows,
+            "an id stands twice among the rows to write",
         )
         return joined
 

@@ -14,7 +14,7 @@ try:
     from opentelemetry import trace
     from opentelemetry.trace import Status, StatusCode, TracerProvider
 except ImportError as missing:
-    raise MissingExtra("spans need opentelemetry-api", "pip install 'windrow[otel]'") from missing
+    raise MissingExtra("spans need opentelemetry-api", "pip install 'windrow-delta[otel]'") from missing
 
 COUNTS = ("messages", "accepted", "rejected", "opened", "closed", "open_batches")
 NANOSECONDS = 1_000  # of a microsecond

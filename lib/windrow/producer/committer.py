@@ -211,6 +211,7 @@ class Committer:
             queue.failed(batch)
             if isinstance(error, ProducerFenced):
                 ended = queue.fence(error)
+            # guard: missing-chunk
             elif queue.ordered:
                 ended = queue.break_off()
         LOG.error("%d messages of producer %s were not committed: %s", batch.messages, queue.name, first_line(error))

@@ -162,6 +162,7 @@ def conformed(given: pa.Table, source: str, now: int, payload: pa.DataType) -> p
 def required_chunks(table: pa.Table, first: int) -> pa.Table:
     """Return chunks that are numbered from `first` on. Raises MessageRefused where their sender counts otherwise."""
     wrong = np.flatnonzero(table["sequence"].to_numpy() != np.arange(first, first + table.num_rows))
+    # guard: chunk-sent-again
     if wrong.size:
         said, number = table["sequence"][int(wrong[0])].as_py(), first + int(wrong[0])
         raise MessageRefused(

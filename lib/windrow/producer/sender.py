@@ -88,6 +88,7 @@ class Sender:
         return await asyncio.wrap_future(delivery)
 
     def _require_usable(self, taking: bool = True) -> None:
+        # guard: forked-producer
         if os.getpid() != self._process:
             raise ProducerInUse(
                 f"this producer {self._name!r} is a copy in a forked process", "Open one of its own there."

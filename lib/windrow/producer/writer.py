@@ -137,6 +137,7 @@ class DepotWriter:
         try:
             with commit_lock(self._location, durable), writing(self._location, "depot"):
                 return self._write(rows, entry)
+        # guard: acknowledged-kept
         except NotKept:
             raise
         except Exception:
@@ -163,7 +164,9 @@ class DepotWriter:
             mode="append",
             writer_properties=WRITTEN,
             commit_properties=CommitProperties(
-                app_transactions=[Transaction(*number) for number in numbers.items()], custom_metadata=said
+                # guard: producer-race
+                app_transactions=[Transaction(*number) for number in numbers.items()],
+                custom_metadata=said,
             ),
             post_commithook_properties=UNTRIMMED,
         )
@@ -180,8 +183,10 @@ class DepotWriter:
             doubt, _, before = self._doubts.get(entry.name, (None, 0, 0))
             known = before if doubt is not None and doubt.note == entry.note else self._acknowledged
             for commit in history(self._table, known + 1):
+                # guard: lost-reply-found
                 if commit.get(NOTE) == entry.note:
                     return int(commit["version"])
+        # guard: producer-sees-others
         raise _fenced(entry.name)
 
     def _reload(self) -> DeltaTable:

@@ -47,6 +47,7 @@ class Batcher:
 
     def require(self, primed: LedgerState, depot: Table) -> None:
         """Raise MessagesError when payloads became text that were bytes, or the other way round."""
+        # guard: payload-type
         if depot.payload != primed.payload:
             raise MessagesError(
                 f"the payloads of the depot are {depot.payload}, the ledger holds them as {primed.payload}",
@@ -79,6 +80,7 @@ class Batcher:
         """Return the floors with which what was too old before stays so under these rules."""
         before, now = recorded_rules(primed.rules).max_delay, recorded_rules(self.settings).max_delay
         floors = primed.sources.floors
+        # guard: floors-rise
         return Floors(floors.source, floors.floor + max(0, now - before))
 
 

@@ -137,10 +137,12 @@ def _maintained(engine: WholeEngine, table: _Table, now: int, asked: bool) -> Ma
         why = table.upkeep.obstacle()
     else:
         why = _not_ours(engine, table) or table.upkeep.obstacle() or _still_needed(engine, table, now)
+    # guard: retention-unchanged
     if why is None and not asked and not table.keeps():
         why = f"its retention is not keep = {table.settings.keep}; `windrow maintain` sets it"
     if why is not None:
         return Maintained(table.role, table.location, left_alone=why)
+    # guard: live-rows-stay
     return table.maintained(FINAL if table.role == "ledger" else (None,))
 
 
@@ -172,6 +174,7 @@ def _still_needed(engine: WholeEngine, table: _Table, now: int) -> str | None:
         if commit.version > reached and commit.rows != 0:
             logged_at = table.upkeep.logged_at(commit.version)
             since = commit.committed_at if logged_at is None else min(commit.committed_at, logged_at)
+            # guard: depot-maintained-if-unneeded
             if since < before:
                 when = f"version {commit.version} of {time_text(since)} is older than {table.settings.keep}"
                 return f"{when}, and {ledger} may have to read it still"

@@ -78,6 +78,7 @@ class Microbatch:
         """
         self._begin()
         arrived = read.formatted(self.primed.partial)
+        # guard: commit-fingerprint
         plan = _plan(arrived, latest, self.primed, marks.get(max(arrived.expected)))
         self._phase("plan_ms")
         processed = self._process(plan, arrived, latest)
@@ -135,12 +136,15 @@ class Microbatch:
         The fence makes the commit fail when another driver moved the ledger since prime, because a second count of
         the same messages is worse than a failed run.
         """
+        # guard: token-of-its-own
         counts, number, token = processed.counts, self.primed.microbatch + 1, uuid4().hex
         accepted = plan.messages - counts.rejected
+        # guard: rejected-at-most-read
         require(accepted >= 0, f"{counts.rejected} messages were rejected of {plan.messages} read")
         advanced: dict[str, object] = {
             "microbatch": number,
             "token": token,
+            # guard: pause-outlasts
             "paused": plan.kind == "pause" or (self.primed.paused and plan.kind != "resume"),
             "rules": self._rules(plan),
         }
@@ -151,6 +155,7 @@ class Microbatch:
         rows, note = pa.concat_tables([control, history]), _note(number, plan, counts, token, self.primed.depot)
         merged = self._engine.merge(processed, rows, self.primed.fence, self.primed.token, note)
         if merged is not None:
+            # guard: expected-counts
             _require_expected(merged, counts, control, self.primed)
         self._phase("commit_ms")
         return Committed(
@@ -174,6 +179,7 @@ class Microbatch:
 
     def _rules(self, plan: Plan) -> str:
         """Return the rules in force afterwards: a pause leaves those that were."""
+        # guard: pause-keeps-rules-of-commit
         return self.primed.rules if plan.kind in KEEPS_RULES else self._algorithm.settings
 
     def _history(
@@ -231,6 +237,7 @@ def _plan(arrived: Slice, latest: int, primed: LedgerState, mark: str | None) ->
     summary = arrived.summarise(latest)
     counted = {row["version"]: row["messages"] for row in _per_version(summary).to_pylist()}
     for version, expected in arrived.expected.items():
+        # guard: whole-read
         if expected is not None and counted.get(version, 0) != expected:
             raise ShortRead(
                 f"depot version {version} gave {counted.get(version, 0)} rows, its commit added {expected}",

@@ -62,6 +62,7 @@ def _opened(inlet: DepotReader, algorithm: Algorithm, now: int) -> LedgerState:
     algorithm.require(primed, require_depot(inlet.engine, primed.reached, settings))
     if "start_from" not in settings.model_fields_set or settings.start_from == primed.start_from:
         return primed
+    # guard: start-kept
     if primed.microbatch:
         raise StartFromChanged(
             f"the ledger began from {primed.start_from!r}, start_from now says {settings.start_from!r}",
@@ -88,11 +89,13 @@ def _move_start(inlet: DepotReader, primed: LedgerState, now: int) -> None:
     control = control_rows(primed, primed.sources, OpenBatches.none(), {"token": uuid4().hex}, reached)
     nothing = MicrobatchResult.nothing(control.schema)
     note = {"depot": inlet.name, "start_from": reached.start_from}
+    # guard: depot-added-again
     with suppress(LedgerMoved):
         inlet.engine.merge(nothing, control, primed.fence, primed.token, json.dumps(note))
 
 
 def _require_feed(depot: Table, settings: Settings) -> None:
+    # guard: change-feed
     if not depot.feed:
         raise DepotUnreadable(
             f"the change data feed of the depot {settings.depot} is off",
@@ -110,6 +113,7 @@ def require_depot(engine: Engine, reached: Reached, settings: Settings) -> Table
     depot, at = engine.depot(), reached.version
     commits = engine.depot_commits(at, at) if reached.mark else ()
     require_listed(Listed.of(depot.id, at + 1, commits), reached, settings)
+    # guard: depot-not-behind
     if depot.version < reached.version and reached.start_from != f"version:{reached.version + 1}":
         raise DepotChanged(
             f"the ledger has read depot version {reached.version}, the depot {settings.depot} ends at {depot.version}",
@@ -121,11 +125,13 @@ def require_depot(engine: Engine, reached: Reached, settings: Settings) -> Table
 
 def require_listed(listed: Listed, reached: Reached, settings: Settings) -> None:
     """Raise OtherDepot or DepotChanged, as `require_depot` does, for versions that were listed of another table."""
+    # guard: one-depot
     if listed.depot_id != reached.depot_id:
         raise OtherDepot(
             f"the ledger {settings.ledger} belongs to depot {reached.depot_id}, {settings.depot} is {listed.depot_id}",
             "Give this depot a ledger of its own (--ledger); if the depot was made anew, its history is another one.",
         )
+    # guard: depot-same-commit
     if is_other(listed.marks.get(reached.version), reached.mark):
         raise DepotChanged(
             f"version {reached.version} of the depot {settings.depot} is another commit than the one that was read",
@@ -150,5 +156,6 @@ class DepotCursor:
 
     def behind(self) -> bool:
         """Tell whether the depot has versions that were not read yet. Raises as `require_depot` does."""
+        # guard: same-depot-each-round
         depot = require_depot(self.inlet.engine, self.known, self.inlet.settings)
         return depot.version > max(self.known.version, self.covered)

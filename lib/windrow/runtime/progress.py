@@ -151,10 +151,12 @@ def prime(engine: Engine, depot: str | None = None) -> LedgerState:
 def progress_row(rows: pa.Table) -> pa.Table:
     """Return the one progress row among the live rows of a ledger. Raises TableRefused."""
     found = np.flatnonzero(to_numpy(pc.equal(rows["id"], text(tables.PROGRESS)), null=0))
+    # guard: one-progress-row
     if found.size != 1:
         raise TableRefused(f"the ledger has {found.size} progress rows instead of one", DAMAGED)
     whole = rows.slice(int(found[0]), 1)
     version = whole["schema_version"][0].as_py()
+    # guard: schema-version
     if version != tables.SCHEMA_VERSION:
         raise TableRefused(
             f"the ledger has schema version {version}, this Windrow knows {tables.SCHEMA_VERSION}",

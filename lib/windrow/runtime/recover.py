@@ -98,6 +98,7 @@ def _is_of_use(root: Path, version: int, settings: Settings) -> bool:
     except FAULTS as error:
         found = OS_ERROR.search(str(error))
         code = getattr(error, "errno", None) or (int(found[1]) if found else None)
+        # guard: disk-fails
         if code not in (None, errno.ENOENT):
             raise  # no right to read it, or a failing disk: that says nothing about the version
         return False

@@ -172,8 +172,10 @@ class Runner:
     def _running(self, reading: DepotCursor, wanted: str) -> Microbatch:
         """Prime a microbatch under the settings of the algorithm. Raises Paused."""
         microbatch = self._microbatch(reading)
+        # guard: paused-takes-no-tick
         if microbatch.primed.paused:
             raise Paused(f"the ledger is paused: no {wanted} until it goes on", "`windrow resume` first.")
+        # guard: tick-follows-rules
         return self._running(reading, wanted) if self._followed(reading, microbatch) else microbatch
 
     def __getstate__(self) -> dict[str, object]:
@@ -231,10 +233,12 @@ class Runner:
             try:
                 elsewhere = engine.read(reading.known.version, upto, partial(self._process, reading))
             except LedgerBehind:
+                # guard: back-seen-elsewhere
                 self._microbatch(reading)  # where another process found it, this one has yet to learn where it stands
                 raise
             if elsewhere is not None:
                 self._learn(reading, elsewhere)
+        # guard: cut-short-is-read-again
         if not (self._stopped() or self._in_step):
             reading.covered = upto
 
@@ -246,25 +250,31 @@ class Runner:
 
     def _process(self, reading: DepotCursor, arrivals: Arrivals) -> None:
         """Run a microbatch for each slice of what arrived, starting each from what the ledger says."""
+        # guard: stop-between-microbatches
         while not self._clock.wait(0):
             known = reading.known.version
             arrived = arrivals.after(known, self._most_messages(), self._upto())
             if arrived is None:
                 return
             microbatch = self._microbatch(reading)
+            # guard: paused-takes-no-microbatch
             if microbatch.primed.paused:
                 return
+            # guard: stream-begins-in-time
             if reading.known.version + 1 < arrivals.listed.begin:
                 raise LedgerBehind(
                     f"the ledger has read depot version {reading.known.version}, this stream begins at "
                     f"{arrivals.listed.begin}",
                     "The ledger was restored while it was running; the stream starts afresh.",
                 )
+            # guard: filtered-by-version
             if reading.known.version != known:
                 continue
             try:
+                # guard: microbatch-follows-rules
                 if self._followed(reading, microbatch):
                     continue
+                # guard: listed-of-known-depot
                 require_listed(arrivals.listed, microbatch.primed.reached, reading.inlet.settings)
                 latest = microbatch.started_at + self._settings.max_clock_skew
                 self._planned = microbatch.primed.microbatch + 1, max(arrived.expected)
@@ -307,6 +317,7 @@ class Runner:
         """Bring the settings of the algorithm in force, unless the ledger is paused."""
         for reading in self._readings:
             microbatch = self._microbatch(reading)
+            # guard: paused-follows-no-rules
             if not microbatch.primed.paused:
                 self._followed(reading, microbatch)
 
@@ -327,9 +338,11 @@ class Runner:
         microbatch = Microbatch(inlet.engine, self._algorithm, self._clock, self._attempt, inlet.name)
         primed = microbatch.primed
         self._require_moved(primed)
+        # guard: back-is-read-again
         if primed.depot_version < reading.known.version:
             reading.covered = -1
         if primed.microbatch != self._number:
+            # guard: attempts-anew
             self._attempt = microbatch.attempt = 1
         reading.known, self._number = primed.reached, primed.microbatch
         self._options = self._algorithm.options(primed)
@@ -340,6 +353,7 @@ class Runner:
         """Raise TableUnwritable for a ledger that stands where it refused a commit: it would refuse them for ever."""
         refused_at, self._refused_at = self._refused_at, NOWHERE
         self._primed_at = primed.token, primed.fence.table_version
+        # guard: refusal-told
         if self._primed_at == refused_at:
             raise TableUnwritable(
                 f"the ledger {self._settings.ledger} refuses a commit as if it had moved, but stands as it was primed",
@@ -370,11 +384,13 @@ class Runner:
                 for reading in self._readings:
                     reading.covered = -1
             except Exception as error:
+                # guard: not-retryable
                 if isinstance(error, WindrowError) and not error.retryable:
                     raise
                 self._back_off(error)
 
     def _back_off(self, error: Exception) -> None:
+        # guard: retries-limit
         if self._attempt > self._settings.retries:
             hint = f"{error.hint} " if isinstance(error, WindrowError) and error.hint else ""
             raise MicrobatchFailed(

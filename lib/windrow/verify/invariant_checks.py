@@ -16,7 +16,7 @@ from windrow.verify.invariants import SUITES, Invariant, counting, for_duckdb, v
 from windrow.verify.report import Difference, differing
 from windrow.verify.snapshot import Snapshot
 
-UNCHECKED = "the invariants were not checked: that needs duckdb, pip install 'windrow[embedded]'"
+UNCHECKED = "the invariants were not checked: that needs duckdb, pip install 'windrow-delta[embedded]'"
 CRITICAL = tuple(one for suite in SUITES.values() for one in suite if one.severity == "critical")
 NAMES = {name: name for name in views("")}
 CONTROL = pa.schema([("microbatch", pa.int64()), ("depot_version", pa.int64()), ("rules", pa.string())])
@@ -92,7 +92,7 @@ def _messages(snapshot: Snapshot) -> pa.Table:
         {new: pa.DictionaryArray.from_arrays(row, batches[name].combine_chunks()) for new, name in of_batch.items()}
         | {name: messages[name] for name in ("type", "event_time", "received_at")}
         | {
-            "bytes": pc.add(*content_bytes),
+            "content_bytes": pc.add(*content_bytes),
             "previous_event_time": time.take(pa.array(np.arange(row.size) - 1, mask=first)),
         }
     )

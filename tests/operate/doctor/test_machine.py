@@ -75,7 +75,7 @@ class TestVersions:
         assert within(version, bounds) is inside
 
     @pytest.mark.parametrize(
-        ("version", "level"), [((3, 10), "error"), ((3, 11), "ok"), ((3, 12), "ok"), ((3, 13), "error")]
+        ("version", "level"), [((3, 10), "error"), ((3, 11), "ok"), ((3, 13), "ok"), ((3, 14), "error")]
     )
     def test_python(self, version: tuple[int, int], level: str) -> None:
         """

@@ -310,4 +310,4 @@ def test_extra(tmp_path):
     ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert "WINDROW-MISSING-EXTRA" in ended.stderr
-    assert "windrow[mqtt]" in ended.stderr
+    assert "windrow-delta[mqtt]" in ended.stderr

@@ -327,7 +327,7 @@ class TestSave:
         Without altair the error names what to install.
         """
         monkeypatch.setattr(plot.files, "find_spec", lambda _: None)
-        with pytest.raises(MissingExtra, match=r"pip install 'windrow\[plot\]'"):
+        with pytest.raises(MissingExtra, match=r"pip install 'windrow-delta\[plot\]'"):
             plot.timeline(result.batches, result.rejected)
 
 

@@ -73,6 +73,7 @@ class EmbeddedArrivals:
             if self.on_depot_delete == "ignore" and self.counts[versions[0]] is None:
                 self._require_feed(versions[0])
             feed = self._feed(versions[0], versions[-1])
+            # guard: read-as-listed
             self._require_listed(versions[-1])
             counts = {at: self.counts[at] for at in versions}
             inserted = pc.is_in(feed[CHANGE], pa.array(self.conversion.arriving))
@@ -99,6 +100,7 @@ class EmbeddedArrivals:
         """Refuse a version that did more than append while the feed was off: rows it kept would look like new ones."""
         with reading(self.depot.table_uri, "depot"):
             properties = DeltaTable(self.depot.table_uri, version=version).metadata().configuration
+        # guard: feed-was-off
         if properties.get("delta.enableChangeDataFeed") != "true":
             raise DepotUnreadable(
                 f"depot version {version} changed rows while its change feed was off: what it added cannot be told",
@@ -218,6 +220,7 @@ class EmbeddedEngine(DepotAndLedger):
         table = open_table(self._depot, "depot")
         payload = payload_type(pa.schema(table.schema().to_arrow()))
         application, version = transaction
+        # guard: file-once-in-race
         noted = CommitProperties(app_transactions=[Transaction(application, version)])
         with _rows(given, after) as rows, commit_lock(self._depot), writing(self._depot, "depot"):
             mapped = Counted(mapping.apply(rows, payload), given.file, progress)
@@ -273,10 +276,12 @@ class EmbeddedEngine(DepotAndLedger):
         if not (isinstance(rows, pa.Table) and isinstance(files, LedgerFiles)):
             raise BrokenPromise("the live rows were read by their files, and processed here")
         new = pa.concat_tables([rows.drop_columns(["known"]), control])
+        # guard: embedded-commit-lock
         with commit_lock(self._ledger, self._settings.durable), writing(self._ledger, "ledger"):
             try:
                 return files.replace(new, {"userMetadata": note})
             except CommitFailedError as error:
+                # guard: commit-failure-told
                 if DeltaTable(self._ledger).version() == live.table_version:
                     raise
                 raise LedgerMoved(
@@ -293,6 +298,7 @@ def embedded_schema(location: str, table: DeltaTable) -> pa.Schema:
     columns = pa.schema(table.schema().to_arrow())
     schema = ledger_schema_of(columns)
     require_ledger(location, columns.names, schema)
+    # guard: files-tell-rows
     if beyond := beyond_files(table):
         raise TableRefused(
             f"the ledger at {location} has {beyond}, with which its files alone do not say what its rows are",

@@ -192,6 +192,7 @@ class LedgerFiles:
         Without the latter a ledger would be left with many small files of batches that stay open for long.
         """
         small = {file.path for file in self.files if file.size < SMALL_BYTES and file.state in written}
+        # guard: changed-replaces
         return [file for file in self.files if file.path in changed | (small & self._read.keys())]
 
     def _written(self, rows: pa.Table) -> Iterator[tuple[AddAction, File | None]]:
@@ -219,6 +220,7 @@ class LedgerFiles:
 def live_files(table: DeltaTable, columns: Sequence[str]) -> Iterator[File]:
     """Yield the files of live rows; `columns` are those of the ledger, which say what is live in it."""
     added = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
+    # guard: live-rows-only
     live = added.filter(tables.are_live(added[STATE], columns))
     wanted = [name for name in ("path", STATE, "size_bytes", *SAID) if name in live.column_names]
     for said in counted(live.select(wanted)).to_pylist():

@@ -58,11 +58,13 @@ class SparkCommit:
         Raises LedgerMoved, and what Spark raises.
         """
         small = isinstance(rows, pa.Table) and self._bytes(rows) <= SMALL_BYTES
+        # guard: whole-times
         set_for_it = {NOTE: self.note} | WHOLE_TIMES
         if self.form != OVERWRITE or not isinstance(rows, pa.Table):
             set_for_it |= {"spark.sql.files.maxRecordsPerFile": str(FILE_ROWS)}
         try:
             with (
+                # guard: spark-transaction-id
                 configured(self.session, NO_TRANSACTION_ID),
                 configured(self.session, set_for_it | _encodings(rows)),
                 configured(self.session, INTERPRETED) if small else nullcontext(),
@@ -103,8 +105,10 @@ class SparkCommit:
         self.stage(frame.coalesce(1) if small else frame)
         stands = (
             f"(SELECT token FROM {reference(self.ledger)} "
+            # guard: overwrite-token-uncached
             f"WHERE state = 'progress' AND id = '{tables.PROGRESS}' AND {UNCACHED})"
         )
+        # guard: overwrite-token
         fenced = _fenced(f"NOT ({stands} <=> '{self.token}')")
         columns = ", ".join(fenced + " AS token" if name == "token" else f"s.{name}" for name in control.schema.names)
         write = self.session.sql(f"SELECT {columns} FROM {SOURCE} s").writeTo(reference(self.ledger))
@@ -140,6 +144,7 @@ def _encodings(rows: Rows) -> dict[str, str]:
 
 def _without(live: pa.Table, ids: pa.ChunkedArray) -> pa.Table:
     """Return the live rows that stay as they are."""
+    # guard: overwrite-keeps-unchanged
     return live.filter(pc.invert(pc.is_in(live["id"], ids.combine_chunks())))
 
 
@@ -149,11 +154,14 @@ def _fenced(moved: str) -> str:
 
 
 def _merge_sql(ledger: str, columns: list[str], token: str, ids: Sequence[str] | None) -> str:
+    # guard: merge-inserts-no-progress
+    # guard: merge-token
     fenced, absent = _fenced(f"NOT (t.token <=> '{token}')"), _fenced("true")
     update = ", ".join(f"{name} = {fenced if name == 'token' else f's.{name}'}" for name in columns)
     insert = ", ".join(absent if name == "token" else f"s.{name}" for name in columns)
     named = " OR ".join(f"t.id = '{one}'" for one in ids) if ids and _can_be_named(ids) else "true"
     return (
+        # guard: merge-live-files-only
         f"MERGE INTO {ledger} t USING {SOURCE} s ON t.{tables.live_states(columns)} AND ({named}) AND t.id = s.id "
         f"WHEN MATCHED AND s.state = '{tables.GONE}' THEN DELETE "
         f"WHEN MATCHED THEN UPDATE SET {update} "

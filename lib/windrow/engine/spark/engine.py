@@ -50,6 +50,7 @@ from windrow.model.commits import CHANGE, FEED_COLUMNS
 from windrow.model.step import BatchFilter, Task
 
 ASKING = "windrow-asks-whether-delta-skips-this"
+# guard: commits-not-cut
 EVERY_FILE = 2_147_483_647  # a rate limit would split commits, and what is read by version would lose the second half
 
 
@@ -151,9 +152,11 @@ class SparkEngine(SparkTables):
         if latest is None:
             raise missing(self._settings.ledger, "ledger")
         version = latest[0]
+        # guard: remembered-version-only
         if self._known is not None and self._known[0] == latest:
             known = self._known[1]
             return replace(known, open=replace(cast("SparkOpen", known.open), session=self._session))
+        # guard: spark-primed-uncached
         whole = self._session.sql(f"SELECT * FROM {reference(self._ledger)} VERSION AS OF {version} WHERE {UNCACHED}")
         columns = to_arrow_schema(whole.schema, timezone="UTC")
         schema = ledger_schema_of(columns)
@@ -174,12 +177,14 @@ class SparkEngine(SparkTables):
         feed = (
             self._root.readStream.format("delta")
             .option("readChangeFeed", "true")
+            # guard: stream-begins-at-ledger
             .option("startingVersion", after + 1)
             .option("maxFilesPerTrigger", EVERY_FILE)
         )
         stream = feed.table(reference(self._depot)) if is_name(self._depot) else feed.load(self._depot)
         writer = stream.writeStream.foreachBatch(take).trigger(availableNow=True)
         if self._settings.checkpoints:
+            # guard: fresh-checkpoint
             writer = writer.option("checkpointLocation", f"{self._settings.checkpoints}/{uuid4().hex}")
         try:
             writer.start().awaitTermination()
@@ -255,6 +260,7 @@ class SparkEngine(SparkTables):
         """Commit what was processed in one transaction of Spark, fenced by the token."""
         self._known = None
         try:
+            # guard: spark-commit-lock
             with self._lock(self._ledger, self._settings.durable):
                 merged = self.commit(live, token, note, self.commit_form(processed)).write(processed.rows, control)
         except PySparkException as error:

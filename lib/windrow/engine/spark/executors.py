@@ -173,6 +173,7 @@ def _summarising(latest: int) -> Batches:
     def summarise(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             arrived = message_columns.conform(plain(pa.table(batch)))
+            # guard: executors-text
             require_text(arrived)
             yield from message_columns.summarise(arrived, latest).to_batches()
 

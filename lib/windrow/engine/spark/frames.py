@@ -23,6 +23,7 @@ def frame_of(session: SparkSession, table: pa.Table) -> DataFrame:
     """
     if table.num_rows == 0:
         return session.createDataFrame(table.schema.empty_table(), from_arrow_schema(table.schema))
+    # guard: empty-chunk
     return session.createDataFrame(_in_large_chunks(table))
 
 

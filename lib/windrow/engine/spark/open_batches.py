@@ -159,6 +159,7 @@ def _may_hold(streams: pa.Table, passed: Floors) -> Column:
     """Return a condition that all wanted batches fulfil, in terms of what Delta knows of a file."""
     latest = int(np.max(passed.floor, initial=clock.UNKNOWN))
     ids = tables.identifier(tables.BATCH_ID, streams["source"].combine_chunks(), streams["key"].combine_chunks())
+    # guard: open-batches-of-all-keys
     prefixes = sorted({f"{one}/" for one in ids.to_pylist()})  # in order with the slash: `a-1/` comes before `a/`
     ranges = [(one, one) for one in prefixes] if len(prefixes) <= RANGES else [(prefixes[0], prefixes[-1])]
     return _any([F.col("window_end") <= _time(latest), *(_between(*one) for one in ranges)])

@@ -49,6 +49,7 @@ class RawExecutorsSlice:
         """Return the messages, on the driver where no source is plain. Raises ShortRead."""
         with configured(self.rows.sparkSession, FEW_ROWS):
             counted = _arrow(self.rows.groupBy("version").count()).to_pylist()
+            # guard: executors-whole-read
             require_whole({row["version"]: row["count"] for row in counted}, self.expected)
             passes = self._passes(partial)
             if passes is None:

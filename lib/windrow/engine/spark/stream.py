@@ -99,6 +99,7 @@ class SparkArrivals:
         if not self.conversion.spreads(rows, self.max_driver_messages):
             collected = _rows_of(_collected(part, self.conversion), self.on_depot_delete, self.conversion)
             return self._cut(collected, counts, list(counts))
+        # guard: executors-depot-unchanged
         if self.on_depot_delete == "error":
             refuse_changes(plain(part.where(F.col(CHANGE) != "insert").select(CHANGE, VERSION).limit(1).toArrow()))
         inserted = part.where(F.col(CHANGE) == "insert").withColumn("version", F.col(VERSION)).drop(*FEED_COLUMNS)

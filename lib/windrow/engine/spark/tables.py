@@ -132,6 +132,7 @@ class SparkTables(DepotAndLedger):
         if self.remote or ON_DATABRICKS in os.environ:
             return None
         if not is_name(location):
+            # guard: spark-file-system
             return local_path(location) if location.startswith("file:") or bare_is_local(self._root) else None
         if location not in self._paths:
             found = detail(self._session, reference(location))

@@ -88,5 +88,6 @@ class Rests:
         for row in rows.to_pylist():
             contents[row["raw_source"]][row["chunk"]].append((row["offset"], row["content"]))
             if row["oversize"]:
+                # guard: oversize-body
                 oversize.add(row["raw_source"])
         return cls(contents, frozenset(oversize))

@@ -227,6 +227,7 @@ def rejoined(taken: list[Taken], rests: Mapping[int, list[tuple[int, bytes]]]) -
     found = []
     for step in taken:
         parts = sorted(rests[step.chunk.number])
+        # guard: second-pass-whole
         require(bool(parts), f"chunk {step.chunk.number} came in the second pass as in the first")
         for at, (offset, content) in enumerate(parts):
             last = step.chunk.last and at == len(parts) - 1

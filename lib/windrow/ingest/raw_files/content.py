@@ -42,6 +42,7 @@ class Content:
             ) from error
 
     def _require(self, unchanged: bool) -> None:
+        # guard: raw-file-unchanged
         if not unchanged:
             raise FileRefused(
                 f"{self._file} was written to while it was read",

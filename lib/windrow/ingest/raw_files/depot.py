@@ -53,6 +53,7 @@ class RawDepot:
     def chunks_of(self, file: str, raw_source: str, byte_count: int, digest: str) -> int:
         """Return how many chunks of a raw source are there. Raises FileRefused unless they have this digest."""
         chunks = self._open().transaction_version(known.prefix(digest, raw_source))
+        # guard: raw-file-goes-on
         if chunks is None:
             raise refused(
                 file, raw_source, f"it does not begin with the {byte_count:,} bytes of it that are in the depot"
@@ -119,7 +120,9 @@ class RawDepot:
             "append",
             table.schema(),
             commit_properties=CommitProperties(
-                custom_metadata=said, app_transactions=[Transaction(*number) for number in numbers.items()]
+                custom_metadata=said,
+                # guard: raw-file-once-in-race
+                app_transactions=[Transaction(*number) for number in numbers.items()],
             ),
             post_commithook_properties=UNTRIMMED,
         )
@@ -149,20 +152,24 @@ def _is_there(table: DeltaTable, given: Portion, latest: Portion) -> bool:
         return True
     if not latest.last or number(known.content(latest.digest)) is None:
         return False
+    # guard: raw-content-once
     return number(known.raw_source(given.raw_source)) is not None or number(known.begun(given.raw_source)) is None
 
 
 def _require_next(table: DeltaTable, given: Portion) -> None:
     """Raise FileRefused for a portion that does not go on where its raw source has come to."""
+    # guard: raw-numbers-unique
     if not given.added or table.transaction_version(known.raw_source(given.raw_source)) is not None:
         raise refused(given.file, given.raw_source, "its content is not the one that is in the depot")
     reached = table.transaction_version(known.begun(given.raw_source)) or 0
+    # guard: raw-place-taken
     if reached != given.start:
         raise FileRefused(
             f"{given.file}: while it was read, raw source {given.raw_source} has come to byte {reached:,}",
             "Somebody else ingests it. Ingest it again: it goes on where it is then.",
         )
     sent = table.transaction_version(application(given.raw_source)) or 0
+    # guard: file-or-producer
     if sent != given.chunks - given.rows:
         raise FileRefused(
             f"{given.file}: a producer has sent chunks of raw source {given.raw_source}, up to number {sent:,}",
@@ -174,6 +181,7 @@ def _may_be_another(table: DeltaTable, latest: Portion) -> bool:
     """Tell whether a file of which nothing is there begins as one that is there; at its end that is known."""
     if latest.last:
         return False
+    # guard: raw-copy-adds-nothing
     return latest.begin is None or table.transaction_version(known.beginning(latest.begin)) is not None
 
 

@@ -15,7 +15,7 @@ from windrow.errors import WindrowError
 from windrow.operate.doctor.finding import Finding, error, ok, warning
 
 # As in pyproject.toml, which a test compares: from the first version on, below the second.
-PYTHON = ((3, 11), (3, 13))
+PYTHON = ((3, 11), (3, 14))
 PACKAGES = {
     "deltalake": ("1.6", "2"),
     "filelock": ("3.18", "5"),
@@ -97,9 +97,11 @@ def check_extras(engine: str) -> Iterator[Finding]:
         if not missing:
             yield ok("extras", f"{extra}: " + ", ".join(f"{name} {version}" for name, version in found.items()))
         elif extra == "spark" == engine:
-            yield error("extras", f"{', '.join(missing)} is missing: no Spark engine", "pip install 'windrow[spark]'")
+            yield error(
+                "extras", f"{', '.join(missing)} is missing: no Spark engine", "pip install 'windrow-delta[spark]'"
+            )
         else:
-            yield ok("extras", f"{extra} is not installed, for {USES[extra]}: pip install 'windrow[{extra}]'")
+            yield ok("extras", f"{extra} is not installed, for {USES[extra]}: pip install 'windrow-delta[{extra}]'")
 
 
 def check_java(engine: str) -> Finding:

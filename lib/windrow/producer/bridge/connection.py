@@ -27,7 +27,7 @@ try:
     from paho.mqtt.reasoncodes import ReasonCode
     from paho.mqtt.subscribeoptions import SubscribeOptions
 except ImportError as missing:
-    raise MissingExtra("a bridge from MQTT needs paho-mqtt", "pip install 'windrow[mqtt]'") from missing
+    raise MissingExtra("a bridge from MQTT needs paho-mqtt", "pip install 'windrow-delta[mqtt]'") from missing
 
 PORT, TLS_PORT = 1883, 8883
 NEVER = 2**32 - 1  # seconds of a session that does not expire

@@ -37,7 +37,7 @@ def require_picture(path: str | Path) -> None:
 def require(package: str) -> None:
     """Raise MissingExtra unless a package is there."""
     if find_spec(package) is None:
-        raise MissingExtra(f"pictures need {package}", "pip install 'windrow[plot]'")
+        raise MissingExtra(f"pictures need {package}", "pip install 'windrow-delta[plot]'")
 
 
 class _Harmless(json.JSONEncoder):  # a name that reads `</script>` must not end the script that holds it

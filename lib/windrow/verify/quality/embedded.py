@@ -136,6 +136,6 @@ def _duckdb() -> Any:
         import duckdb
     except ImportError as error:
         raise MissingExtra(
-            "checking a ledger without Spark needs duckdb", "Install it: pip install 'windrow[embedded]'."
+            "checking a ledger without Spark needs duckdb", "Install it: pip install 'windrow-delta[embedded]'."
         ) from error
     return duckdb

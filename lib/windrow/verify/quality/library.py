@@ -24,7 +24,7 @@ def library() -> ModuleType:
             import great_expectations
     except ImportError as error:
         raise MissingExtra(
-            "checking expectations needs great-expectations", "Install it: pip install 'windrow[quality]'."
+            "checking expectations needs great-expectations", "Install it: pip install 'windrow-delta[quality]'."
         ) from error
     return great_expectations
 

@@ -1,0 +1,98 @@
+"""`make peers`: run the peers side by side and print the tables of docs/comparison.md."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterable
+from itertools import chain
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from benchmarks.peers import code, inputs, speed
+from benchmarks.peers.counts import PEERS, Counts, three_cuts
+from windrow.engine.spark.session import local_session
+
+COUNTS = ("peer", "batches", "in batches", "on record", "gone", "told", "wait", "mixed", "longest, s")
+CUTS = ("peer: one by one, at once, other order", "batches", "not the same", "gone", "again")
+
+
+def main() -> None:
+    """Measure what is asked for and print it."""
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("--messages", type=int, default=200_000, help="messages of the backlog; 0: no speed")
+    asked.add_argument("--rounds", type=int, default=3, help="how often each peer runs")
+    asked.add_argument("--versions", type=int, default=20, help="depot versions of the sample, even; 0: no counts")
+    chosen = asked.parse_args()
+    spark = local_session("windrow-peers", master="local[2]")
+    with tempfile.TemporaryDirectory() as directory:
+        if chosen.versions:
+            print_counts(spark, chosen.versions, Path(directory))
+        if chosen.messages:
+            print_speed(spark, chosen.messages, chosen.rounds, Path(directory))
+    print_table(("peer", "program", "lines"), ((peer.name, peer.program, code.lines(peer.program)) for peer in PEERS))
+    spark.stop()
+
+
+def print_counts(spark: SparkSession, versions: int, directory: Path) -> None:
+    """Print what came of the bundled sample."""
+    messages = inputs.sample()
+    found = {
+        peer.name: three_cuts(spark, peer, messages, versions, directory / str(number))
+        for number, peer in enumerate(PEERS)
+    }
+    print_table(COUNTS, (count_row(name, cuts["one by one"]) for name, cuts in found.items()))
+    print_table(CUTS, (cut_row(name, cuts) for name, cuts in found.items()))
+
+
+def print_speed(spark: SparkSession, messages: int, rounds: int, directory: Path) -> None:
+    """Print how long a backlog takes that is read at once; what is compiled or started first is not counted."""
+    inputs.write(directory / "warm", inputs.generated(1_000), 1)
+    inputs.write(directory / "backlog", inputs.generated(messages), 10)
+    speed.seconds(spark, directory / "warm", directory / "out", 1)
+    taken = speed.seconds(spark, directory / "backlog", directory / "out", rounds)
+    head = ("peer", "ratio", *(f"round {number + 1}, s" for number in range(rounds)))
+    rounds = {name: [f"{seconds:.2f}" for seconds in taken[name]] for name in taken}
+    print_table(head, ((name, ratio, *rounds[name]) for name, ratio in speed.ratios(taken).items()))
+
+
+def count_row(name: str, counts: Counts) -> tuple[object, ...]:
+    """Return what came of one cut."""
+    end = counts.end
+    return (
+        name,
+        end.rows,
+        end.messages,
+        counts.recorded,
+        counts.gone,
+        counts.told,
+        counts.waiting,
+        end.mixed,
+        end.longest_seconds,
+    )
+
+
+def cut_row(name: str, cuts: dict[str, Counts]) -> tuple[object, ...]:
+    """Return how the cuts differ: in batches, in those of one by one that a cut does not have, and in what is gone."""
+    base = cuts["one by one"].end.batches
+    missing = [len(base - cut.end.batches) for cut in cuts.values()]
+    gone = [cut.gone for cut in cuts.values()]
+    batches = [cut.end.rows for cut in cuts.values()]
+    return (name, *(", ".join(map(str, counted)) for counted in (batches, missing, gone)), cuts["all at once"].again)
+
+
+def print_table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> None:
+    """Print a table in Markdown, each row as soon as it is there."""
+    head = list(head)
+    for row in chain((head, ["---"] * len(head)), rows):
+        sys.stdout.write(
+            "| " + " | ".join(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row) + " |\n"
+        )
+        sys.stdout.flush()
+    sys.stdout.write("\n")
+
+
+if __name__ == "__main__":
+    main()

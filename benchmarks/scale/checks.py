@@ -1,0 +1,62 @@
+"""What is required of a ledger at the end of a scenario: says what it finds, and raises if anything is amiss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import windrow
+from benchmarks.scale.accounts import accounts
+from benchmarks.scale.sampled import sampled
+from benchmarks.scale.telling import say
+from windrow.verify import verify
+
+MOST_VERIFIED = 6_000_000  # messages that `verify` holds in the memory of this process
+
+
+class NotAsItShouldBe(RuntimeError):
+    """A ledger that is not what its depot makes it."""
+
+
+def require_balance(spark: SparkSession, depot: Path, ledger: Path) -> None:
+    """Require that each message is in one batch or rejection, by Spark SQL."""
+    found = accounts(spark, depot, ledger)
+    say(
+        f"books: {found.messages:,} messages, {found.lost:,} lost, {found.twice:,} twice, "
+        f"{found.unexpected:,} unexpected, {found.different:,} different"
+    )
+    _require(found.balanced, "the books do not balance")
+
+
+def require_sample(
+    spark: SparkSession, depot: Path, ledger: Path, sources: Sequence[str], rules: windrow.Rules
+) -> None:
+    """Require that all streams of some sources are as `windrow.batch` makes them."""
+    found = sampled(spark, depot, ledger, sources, rules)
+    say(f"sample: {found.streams:,} streams, {found.rows:,} batches and rejections, {found.different:,} different")
+    _require(found.rows > 0 and not found.different, "streams are not as they should be")
+
+
+def require_verified(depot: Path, ledger: Path, messages: int) -> None:
+    """Require that `verify` finds no difference, where this process can hold what it reads."""
+    if messages > MOST_VERIFIED:
+        say(f"verify: not run, {messages:,} messages are more than {MOST_VERIFIED:,}")
+        return
+    report = verify(str(depot), str(ledger))
+    say(f"verify: {len(report.differences)} differences, {len(report.findings)} findings")
+    for difference in report.differences:
+        say(f"  {difference.check}: expected {difference.expected}, found {difference.found}")
+    _require(report.ok, "verify finds differences")
+
+
+def require_way(ways: set[str], expected: str) -> None:
+    """Require that all microbatches with messages were processed where they should be."""
+    say(f"ways: {', '.join(sorted(ways))}")
+    _require(ways == {expected}, f"not all went the way of {expected}")
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise NotAsItShouldBe(otherwise)

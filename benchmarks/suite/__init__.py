@@ -1,0 +1,57 @@
+"""The benchmarks: each a module with a function `measure`, whose docstring begins with what it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from benchmarks.conditions import Conditions
+from benchmarks.row import Row
+from benchmarks.suite import (
+    backlog,
+    batch,
+    counts,
+    extremes,
+    formats,
+    growth,
+    kernel,
+    memory,
+    producer,
+    small,
+    soak,
+    start,
+    state,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """Its name, what it is about in a line, and the rows that it measures, each as soon as it is there."""
+
+    name: str
+    about: str
+    measure: Callable[[Conditions], Iterator[Row]]
+
+
+SUITES = (kernel, batch, backlog, small, growth, extremes, state, counts, memory, start, producer, formats, soak)
+BENCHMARKS = {
+    one.name: one
+    for one in (
+        Benchmark(module.__name__.rpartition(".")[2], (module.__doc__ or "").splitlines()[0], module.measure)
+        for module in (
+            kernel,
+            batch,
+            backlog,
+            small,
+            growth,
+            extremes,
+            state,
+            counts,
+            memory,
+            start,
+            producer,
+            formats,
+            soak,
+        )
+    )
+}

@@ -1,0 +1,115 @@
+"""Raw bytes into typed fields: CSV and JSON, clean and with bad records, next to pyarrow and Spark's reader.
+
+Ours is the whole stage of a microbatch on the driver: chunks of 1 MiB, checksums, framing, values, reasons. pyarrow
+reads the clean file in memory with one thread, as it stops at the first bad record; Spark reads the file with the types
+given and, for CSV, `multiLine`, without which it cuts quoted records.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+
+from benchmarks.conditions import Conditions
+from benchmarks.row import Row, at_least, speeds
+from benchmarks.turns import in_turns, timed
+from windrow.formats.part import FormatName, FormatPart
+from windrow.formats.raw.partial import SCHEMA
+from windrow.formats.raw.stage import stage
+from windrow.formats.settings import format_of
+from windrow.model.chunks import cut, rows
+
+FIELDS = {"id": "int64", "device": "string", "value": "float64", "at": "timestamp[us]", "ok": "bool", "note": "string"}
+SPARK = "id BIGINT, device STRING, value DOUBLE, at TIMESTAMP, ok BOOLEAN, note STRING"
+BAD = (0, 0.001, 0.01)
+
+
+def measure(conditions: Conditions) -> Iterator[Row]:
+    """Measure each format with each share of bad records, and against each reader."""
+    count = conditions.size(300_000, 300)
+    kinds: tuple[tuple[FormatName, Callable[[int], bytes], Callable[[bytes], object]], ...] = (
+        ("csv", _csv, _arrow_csv),
+        ("json", _json, _arrow_json),
+    )
+    for kind, line, arrow in kinds:
+        clean = _file(count, line, 0)
+        for share in BAD:
+            name = f"{kind}, {share:.1%} bad" if share else f"{kind}, clean"
+            ours = partial(timed, partial(_staged, kind, _chunks(_file(count, line, share)), count))
+            taken = in_turns(
+                {name: ours, "pyarrow": partial(timed, partial(arrow, clean))}, conditions.rounds, tell=conditions.tell
+            )
+            yield speeds(name, taken[name], "pyarrow, clean", taken["pyarrow"], None if share else at_least(0.7))
+        path = conditions.directory / f"file.{kind}"
+        path.write_bytes(clean)
+        runs = {
+            kind: partial(timed, partial(_staged, kind, _chunks(clean), count)),
+            "Spark": partial(timed, partial(_spark, conditions, kind, path)),
+        }
+        taken = in_turns(runs, conditions.rounds, tell=conditions.tell)
+        yield speeds(f"{kind}, clean", taken[kind], "Spark's reader", taken["Spark"], at_least(3))
+
+
+def _file(count: int, line: Callable[[int], bytes], share: float) -> bytes:
+    """Return so many records, of which a share is bad."""
+    every = round(1 / share) if share else count + 1
+    return b"".join(line(number) if (number + 1) % every else b"nonsense\n" for number in range(count))
+
+
+def _csv(number: int) -> bytes:
+    at = f"2026-01-{1 + number % 28:02d}T12:00:{number % 60:02d}.{number % 1_000_000:06d}Z"
+    return f'{number},dev{number % 97},{number * 0.37:.4f},{at},true,"note {number % 1000}"\n'.encode()
+
+
+def _json(number: int) -> bytes:
+    at = f"2026-01-{1 + number % 28:02d}T12:00:{number % 60:02d}.{number % 1_000_000:06d}Z"
+    record = {"id": number, "device": f"dev{number % 97}", "value": round(number * 0.37, 4), "at": at, "ok": True}
+    return json.dumps(record | {"note": f"note {number % 1000}"}).encode() + b"\n"
+
+
+def _chunks(data: bytes) -> pa.Table:
+    """Return a file as it comes from a raw depot."""
+    chunks = rows("file", list(cut([data])), 0)
+    return chunks.append_column("version", pa.array([1] * chunks.num_rows, pa.int64()))
+
+
+def _staged(kind: FormatName, chunks: pa.Table, count: int) -> None:
+    """Make fields of chunks as a microbatch does."""
+    format_ = format_of(FormatPart(type=kind, fields=FIELDS, header=False))
+    staged = stage(chunks, SCHEMA.empty_table(), format_)
+    if staged.fields.num_rows + staged.rejects.num_rows != count:
+        raise RuntimeError("records are missing")
+
+
+def _arrow_csv(data: bytes) -> None:
+    pyarrow.csv.read_csv(
+        io.BytesIO(data),
+        pyarrow.csv.ReadOptions(column_names=list(FIELDS), use_threads=False),
+        convert_options=pyarrow.csv.ConvertOptions(column_types=_types()),
+    )
+
+
+def _arrow_json(data: bytes) -> None:
+    schema = pa.schema(_types() | {"at": pa.timestamp("us")})  # it knows no zones
+    pyarrow.json.read_json(
+        io.BytesIO(data),
+        pyarrow.json.ReadOptions(use_threads=False),
+        pyarrow.json.ParseOptions(explicit_schema=schema),
+    )
+
+
+def _types() -> dict[str, pa.DataType]:
+    return {field.name: field.type for field in format_of(FormatPart(type="csv", fields=FIELDS)).parser.schema}
+
+
+def _spark(conditions: Conditions, kind: str, path: Path) -> None:
+    reader = conditions.spark().read.schema(SPARK)
+    reader = reader.option("multiLine", "true") if kind == "csv" else reader
+    reader.format(kind).load(str(path)).write.format("noop").mode("overwrite").save()

@@ -1,0 +1,147 @@
+"""The scenarios take too long for tests; what they are made of does not."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import functions as F
+
+import windrow
+from benchmarks.scale import __main__
+from benchmarks.scale.accounts import accounts
+from benchmarks.scale.generated import GATEWAYS, Fleet, publish, wide
+from benchmarks.scale.memory import Heap, forget_peak, resident
+from benchmarks.scale.sampled import sampled
+
+FLEET = Fleet(messages=6_000, versions=2)
+
+
+@pytest.fixture(scope="module")
+def batched(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return depot and ledger of a small fleet, batched without Spark."""
+    directory = tmp_path_factory.mktemp("fleet")
+    depot, ledger = directory / "depot", directory / "ledger"
+    for version in range(FLEET.versions):
+        publish(FLEET.version(spark, version), depot)
+    windrow.run(settings(depot, ledger))
+    return depot, ledger
+
+
+def settings(depot: Path, ledger: Path) -> windrow.Settings:
+    return windrow.Settings(
+        depot=str(depot), ledger=str(ledger), engine="embedded", idle_timeout="never", max_messages=1
+    )
+
+
+@pytest.mark.slow
+class TestGenerated:
+    def test_versions_have_everything_once(self, spark: Any, batched: tuple[Path, Path]) -> None:
+        """
+        What is measured arrives once, or twice where it is sent again, each with a sequence of its own.
+        """
+        found = spark.read.format("delta").load(str(batched[0]))
+        assert found.where("sequence % 2 = 0").count() == FLEET.messages
+        assert found.count() == found.select("sequence").distinct().count() > FLEET.messages
+        assert {row[0] for row in found.select("source").distinct().collect()} == set(FLEET.sources)
+
+    def test_versions_follow(self, spark: Any) -> None:
+        """
+        Nothing of a later version arrived before something of an earlier one.
+        """
+        first, second = (FLEET.version(spark, version).select("received_at") for version in range(2))
+        assert first.agg(F.max("received_at")).collect() < second.agg(F.min("received_at")).collect()
+
+    def test_some_are_late(self, batched: tuple[Path, Path]) -> None:
+        """
+        Some messages come too late for the rules, and are rejected.
+        """
+        assert DeltaTable(batched[1]).to_pyarrow_table(filters=[("state", "=", "rejected")]).num_rows > 0
+
+    def test_wide(self, spark: Any) -> None:
+        """
+        Each key has one message, or one key in so many has.
+        """
+        assert wide(spark, 2_000, 0).select("key").distinct().count() == 2_000
+        assert wide(spark, 2_000, 0).select("source").distinct().count() == GATEWAYS
+        assert 0 < wide(spark, 2_000, 1, 10).count() < 1_000
+
+
+@pytest.mark.slow
+class TestChecks:
+    def test_balance(self, spark: Any, batched: tuple[Path, Path]) -> None:
+        """
+        The books of an undisturbed ledger balance.
+        """
+        found = accounts(spark, *batched)
+        assert found.balanced
+        assert found.messages > FLEET.messages
+
+    @pytest.mark.parametrize(("number", "amiss"), [(10, "lost"), (0, "balanced")])
+    def test_lost(self, spark: Any, batched: tuple[Path, Path], tmp_path: Path, number: int, amiss: str) -> None:
+        """
+        Messages of the depot that the ledger has not are lost, each of them.
+        """
+        depot = tmp_path / "depot"
+        whole = spark.read.format("delta").load(str(batched[0]))
+        publish(whole.unionByName(whole.limit(number).withColumn("sequence", -F.col("sequence") - 1)), depot)
+        found = accounts(spark, depot, batched[1])
+        assert (found.lost, found.balanced) == (number, amiss == "balanced")
+
+    def test_twice_unexpected_different(self, spark: Any, batched: tuple[Path, Path], tmp_path: Path) -> None:
+        """
+        Messages that stand twice, that nobody sent, and that are not as they were sent are told apart.
+        """
+        whole = spark.read.format("delta").load(str(batched[0])).where("sequence NOT IN (2, 4)")
+        changed = F.when(F.col("sequence") == 6, "other").otherwise(F.col("payload"))
+        publish(whole.withColumn("payload", changed), tmp_path / "depot")
+        ledger = spark.read.format("delta").load(str(batched[1]))
+        again = ledger.where("exists(messages, m -> m.sequence = 8)").withColumn("id", F.lit("again"))
+        kept = again.withColumn("messages", F.expr("filter(messages, m -> m.sequence = 8)"))
+        ledger.unionByName(kept).write.format("delta").save(str(tmp_path / "ledger"))
+        found = accounts(spark, tmp_path / "depot", tmp_path / "ledger")
+        assert (found.lost, found.twice, found.unexpected, found.different) == (0, 1, 2, 1)
+
+    def test_sample(self, spark: Any, batched: tuple[Path, Path]) -> None:
+        """
+        Streams are what `windrow.batch` makes of them by the same rules, and not by others.
+        """
+        some = FLEET.sources[:3]
+        found = sampled(spark, *batched, some, windrow.Rules())
+        assert (found.streams > 0, found.rows > 0, found.different) == (True, True, 0)
+        assert sampled(spark, *batched, some, windrow.Rules(window="7s")).different > 0
+
+
+class TestMemory:
+    def test_python(self) -> None:
+        """
+        A peak is remembered until it is to be forgotten.
+        """
+        forget_peak()
+        before = resident("VmHWM")
+        held = bytearray(100_000_000)
+        assert resident("VmHWM") - before >= len(held) // 2
+        del held
+        assert resident("VmHWM") > before
+        forget_peak()
+        assert resident("VmHWM") < before + 50_000_000
+
+    @pytest.mark.slow
+    def test_java(self, spark: Any) -> None:
+        """
+        The heap of the JVM is used, and never more than it may be.
+        """
+        heap = Heap(spark)
+        heap.forget_peak()
+        assert 0 < heap.held() <= heap.most
+        assert 0 < heap.peak() <= heap.most
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """
+    There is help for each scenario.
+    """
+    for name in __main__.SCENARIOS:
+        with pytest.raises(SystemExit):
+            __main__.main([name, "--help"])
+        assert "--directory" in capsys.readouterr().out

@@ -1,1 +1,0 @@
-"""Windrow with more than one machine should hold: run by hand, `python -m tests.scale NAME`."""
