@@ -174,16 +174,3 @@ class TestErrors:
 
         with pytest.raises(TableMissing):
             windrow("run", "--debug")
-
-
-def test_every_command_has_help_with_an_example(windrow: Command) -> None:
-    """
-    Help lists the commands, and each command's help ends with an example.
-    """
-    listed = windrow("--help").out
-    for command in ("demo", "init", "ingest", "run", "tick", "flush", "status", "show", "verify"):
-        assert f" {command} " in listed
-        said = windrow(command, "--help")
-        assert said.status == 0
-        assert f"Example: windrow {command}" in said.out
-        assert "--json" in said.out

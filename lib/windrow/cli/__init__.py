@@ -73,7 +73,7 @@ COMMANDS = {
 for panel, commands in COMMANDS.items():
     for one in commands:
         app.command(epilog=one.example, rich_help_panel=panel)(one.function)
-formats = typer.Typer(help="Try what the format of the settings makes of files.", no_args_is_help=True)
+formats = typer.Typer(help="Try the format settings on files.", no_args_is_help=True)
 formats.command(epilog=format_.check.example)(format_.check.function)
 app.add_typer(formats, name="format", rich_help_panel="Check")
 

@@ -35,10 +35,11 @@ def bridge(
     ] = None,
     for_: Annotated[str | None, typer.Option("--for", help="End after so long, e.g. 10m.")] = None,
 ) -> None:
-    """Bring the messages of an MQTT broker into the depot, until SIGINT or SIGTERM.
+    """Send the messages of an MQTT broker into the depot.
 
-    A message is acknowledged to the broker when the depot has it, so none is lost, whatever is killed. All else is
-    said under `[mqtt]` in the settings, passwords in no other place.
+    It runs until SIGINT or SIGTERM. It acknowledges a message to the broker when the depot has it, so that no message
+    is lost when a process is killed. `[mqtt]` in the settings holds everything else, and is the only place for
+    passwords.
     """
     if kind not in KINDS:
         raise SettingsError(f"{kind!r} cannot be bridged", f"Say {', '.join(KINDS)}.")

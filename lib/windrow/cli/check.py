@@ -38,10 +38,10 @@ def check(
         False
     ),
 ) -> int:
-    """Check what must hold in a ledger, with Great Expectations. Exit status 1 when something critical fails.
+    """Check the ledger's invariants with Great Expectations.
 
-    It changes nothing. A ledger on a disk of this machine needs no Spark, unless --engine says so. `windrow verify`
-    checks the same invariants, and each message of the depot.
+    Exit status 1 when something critical fails. Check changes nothing. A ledger on a local disk needs no Spark, unless
+    you give --engine spark. `windrow verify` checks the same invariants, and each message of the depot.
     """
     if max_rejected is not None and not 0 <= max_rejected <= 1:
         raise SettingsError(f"--max-rejected {max_rejected:g} is no share", "Give a number from 0 to 1.")

@@ -29,9 +29,9 @@ def demo(
         Path, typer.Option("--into", help="Directory for the tables, the picture and the settings.")
     ] = Path("demo"),
 ) -> None:
-    """Batch five minutes of real measurements, from a file to closed batches and a picture of them.
+    """Batch five minutes of real measurements, and draw a picture.
 
-    Run again in the same directory it finds nothing new: each message is in its batch already.
+    A second run in the same directory finds nothing new, because each message is in its batch already.
     """
     settings = _settings(into, call.flags)
 
@@ -151,8 +151,8 @@ def _tell(found: dict[str, Any], into: Path, query: str) -> None:
         say(f"Picture: {found['picture']} (open it in a browser)")
     config = into / "windrow.toml"
     say("\nTry:")
-    for command in ("status", "show --rejected", "verify"):
-        say(f"  {_windrow()} {command} --config {config}")
+    for arguments in ("status", "show --rejected", "verify"):
+        say(f"  {_windrow()} {arguments} --config {config}")
     say(f"and in Spark SQL:\n{query}", markup=False)
 
 

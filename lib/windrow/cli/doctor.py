@@ -28,9 +28,10 @@ def doctor(
         bool, typer.Option("--network", help="Start Spark too, which fetches Delta's jars when they are not here.")
     ] = False,
 ) -> int:
-    """Say what is wrong with this machine, the settings and the tables, and what to do. Exit status 1 on any error.
+    """Find what is wrong with the machine, settings and tables.
 
-    It changes nothing and, without --network, starts no Spark and asks nothing of a network but the tables.
+    Each finding says what to do. Exit status 1 on any error. Doctor changes nothing. Without --network it starts no
+    Spark and uses the network only to read the tables.
     """
     from windrow.operate.doctor import examine
     from windrow.runtime.wall_clock import WallClock

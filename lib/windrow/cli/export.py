@@ -37,11 +37,13 @@ def export(
     since: Since = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if there is one.")] = False,
 ) -> None:
-    """Write closed batches, their messages, or rejected messages to a parquet, csv or json file.
+    """Write closed batches or rejected messages to a file.
 
-    With --rejected --format raw the bytes that a format refused are written as they were, in the order of raw source,
-    chunk and offset, so that they can be mended and ingested again; the header of a csv is not among them.
-    The file is there when it is whole. It ends with the position from which the next export goes on (--since).
+    The file is parquet, csv or json, and appears only when it is whole. --messages writes a row for each message of the
+    closed batches. The output ends with the position from which the next export continues (--since).
+
+    --rejected --format raw writes the bytes that a format refused, unchanged and in the order of raw source, chunk and
+    offset, so that you can mend and ingest them again. The header of a csv is not among them.
     """
     from windrow.reading.export import Choice, What
     from windrow.reading.export import export as write

@@ -8,5 +8,8 @@ from windrow.cli.options import Call, command
 
 @command("config depot ledger engine log_format log_level", example="windrow flush --json")
 def flush(call: Call) -> None:
-    """Close all that is open, each source at its clock. Messages from before the cut are too old afterwards."""
+    """Close everything that is open, each source at its clock.
+
+    Messages from before that clock are too old afterwards.
+    """
     run_and_print(call, call.engine_settings(), lambda runner: runner.flush())

@@ -28,11 +28,11 @@ def check(
         int, typer.Option("--sample", min=0, help="How many records to show, of the good ones and of the bad.")
     ] = 5,
 ) -> int:
-    """Read files as the settings' format says, and show what a run would make of them. Exit status 1 for a bad record.
+    """Read files as a run would, and show good and bad records.
 
-    No depot is needed, and none is written. Each file is a raw source; it is read piece by piece, whatever its size.
-    Shown are the first bad records, with line, field and reason, the first good ones, and which messages
-    `depot.columns` makes of these.
+    It shows the first bad records with line, field and reason, the first good records, and the messages that
+    `depot.columns` makes of them. Exit status 1 for a bad record. It needs and writes no depot. Each file is a raw
+    source, read in pieces, whatever its size.
     """
     from windrow.ingest.format_check import Check
     from windrow.runtime.wall_clock import WallClock

@@ -37,7 +37,7 @@ def history(
     topology: Named = None,
     last: Annotated[int, typer.Option("--last", min=1, help="How many microbatches, the latest ones.")] = 20,
 ) -> None:
-    """Show the last microbatches: what each read, of which kind it was, how long its phases took."""
+    """Show the last microbatches: kind, messages, time of each phase."""
     if topology is None:
         rows = _of_batcher(call.path_settings().ledger, last)
     else:

@@ -35,9 +35,10 @@ def ingest(
         str | None, typer.Option("--raw-source", help="Raw source that a raw file is. Default: its path as given.")
     ] = None,
 ) -> None:
-    """Append files to the depot, each once, however often it is run; `ingest.columns` maps their columns.
+    """Append files to the depot, each file once.
 
-    Raw files are cut into chunks of a raw depot, as they are.
+    You can run it again with the same files. `ingest.columns` maps their columns. Raw files go unchanged into a raw
+    depot, in chunks.
     """
     if format_ in RAW_FORMATS:
         place = call.settings()

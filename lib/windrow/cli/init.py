@@ -21,9 +21,10 @@ def init(
     ] = "string",
     raw: Annotated[bool, typer.Option("--raw", help="Make a raw depot, for chunks of raw files.")] = False,
 ) -> None:
-    """Create depot and ledger, and write a commented windrow.toml. What is there already stays as it is.
+    """Create the depot, the ledger and a commented windrow.toml.
 
-    With --raw no ledger is made: what it holds follows from what the records in the raw files become.
+    What exists already stays as it is. --raw makes a raw depot and no ledger, whose columns depend on the records in
+    the raw files.
     """
     import pyarrow as pa
 

@@ -22,9 +22,10 @@ def maintain(
     only: Annotated[str | None, typer.Option("--only", help="Look after this one alone: ledger or depot.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
 ) -> None:
-    """Make large files of small ones, and remove what is older than `keep`. No row is ever deleted.
+    """Compact small files, and remove old files.
 
-    It may run beside a batcher. What a ledger has yet to read of its depot stays, however old it is.
+    It removes files older than `keep` that the table no longer uses, and never deletes a row. It can run at the same
+    time as a batcher. Files of the depot that the ledger has yet to read stay, however old they are.
     """
     from windrow.engine import open_engine
     from windrow.model.results import ROLES

@@ -20,10 +20,11 @@ def option(
     topology: Required,
     assignments: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="Options; VALUE may be default.")],
 ) -> None:
-    """Set options of a topology, also while it runs: the next microbatch uses them. They are recorded in the history.
+    """Set options of a topology, also while it runs.
 
-    max_messages (of a microbatch), trigger_interval (between two looks at the depots), idle_sleep (after one that
-    found nothing) and phase_timeout (of a phase; one that takes longer is tried again).
+    The next microbatch uses them, and the history records them. max_messages limits a microbatch, trigger_interval is
+    the time between two looks at the depots, idle_sleep the time after a look that found nothing, and phase_timeout the
+    time of a phase, after which it is tried again.
     """
     from windrow.topology.finding import find
     from windrow.topology.running import set_option

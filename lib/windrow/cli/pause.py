@@ -9,7 +9,10 @@ from windrow.cli.topologies import Named, switch_topology
 
 @command("config depot ledger engine", example="windrow pause --ledger data/ledger")
 def pause(call: Call, topology: Named = None) -> None:
-    """Pause the ledger: whoever runs it does nothing more until `resume`. It is recorded in the history."""
+    """Pause the ledger until `windrow resume`.
+
+    Every run of it does nothing meanwhile. The history records the pause.
+    """
     if topology is not None:
         call.refuse_tables()
         switch_topology(topology, call.settings(), lambda runner: runner.pause(), call.json)

@@ -55,10 +55,11 @@ def plot(
         typer.Option("--streams", min=1, max=40, help="How many streams a timeline draws at most. Default: 6."),
     ] = None,
 ) -> None:
-    """Draw event time above, processing time below, each message a line between them, windows as boxes.
+    """Draw messages and windows in time, or figures about them.
 
-    Rejected messages are red. Where there are too many lines, bands stand for them. Times without a zone are UTC.
-    With --what: how batches and delays are spread, or what microbatches did and how long they took.
+    The timeline has event time above and processing time below. Each message is a line between the two, red if it was
+    rejected, and each window is a box; bands replace lines where there are too many. --what draws the distribution of
+    batches and delays, or the work and time of microbatches. Times without a zone are UTC.
     """
     from windrow.reading import plot as picture
 

@@ -53,13 +53,14 @@ def produce(
     raw_source: RawSource = None,
     last: Last = False,
 ) -> None:
-    """Send lines of JSON into the depot. Given the same input again, it goes on behind the last line that is there.
+    """Send lines of JSON, or raw bytes, into the depot.
 
-    A line that is no message goes in as well, where the batcher rejects it; --strict stops there. SIGINT and SIGTERM
-    end it when the lines that were read are in the depot.
+    Given the same input again, it resumes after the last line in the depot. It also sends a line that is no message,
+    which the batcher then rejects; --strict stops at that line. After SIGINT or SIGTERM it ends when the lines that it
+    has read are in the depot.
 
-    With --raw-source bytes of any format are sent to a raw depot, behind those that are there: for what cannot be
-    given again. What can, such as a file, is ingested (windrow ingest).
+    --raw-source appends bytes of any format to a raw depot. Use it for input that you cannot give again; for a file use
+    `windrow ingest`.
     """
     if raw_source is not None:
         _require_raw_alone(id_, column, no_resume, strict)

@@ -20,10 +20,10 @@ def recover(
     call: Call,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
 ) -> None:
-    """Take the ledger back to its last version that can be used: its files are whole, and the depot has what it read.
+    """Take the ledger back to its last usable version.
 
-    Later versions are set aside, not deleted; the next run makes their batches again. Stop the run first: nothing
-    checks that.
+    That is the last version whose files are whole and whose messages the depot still has. Recover sets later versions
+    aside and deletes none; the next run makes their batches again. Stop every run first: recover does not check that.
     """
     from windrow.runtime.recover import recover as recovered
 

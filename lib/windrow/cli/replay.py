@@ -46,10 +46,11 @@ def replay(
     source: Annotated[list[str] | None, typer.Option("--source", help="Only this source; may be repeated.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Tell so many changes and moves at most.")] = SHOWN,
 ) -> int:
-    """Play the recorded log again into a new ledger, and compare. Exit status 1 when the same rules differ.
+    """Replay the recorded log into a new ledger, and compare.
 
-    The ledger itself is only read. With other rules, or without the recorded ticks, the comparison says what would
-    have been: which batches appear, disappear or change, and where their messages went.
+    It only reads the ledger itself. Under the same rules the two must be equal; exit status 1 if they differ. With
+    other rules, or without the recorded ticks, the comparison shows which batches would appear, disappear or change,
+    and where their messages would go.
     """
     from windrow.replaying import Portion
     from windrow.replaying import replay as play

@@ -9,7 +9,10 @@ from windrow.cli.topologies import Named, switch_topology
 
 @command("config depot ledger engine", example="windrow resume --ledger data/ledger")
 def resume(call: Call, topology: Named = None) -> None:
-    """Let a paused ledger go on. It is recorded in the history."""
+    """Let a paused ledger continue.
+
+    The history records it.
+    """
     if topology is not None:
         call.refuse_tables()
         switch_topology(topology, call.settings(), lambda runner: runner.resume(), call.json)

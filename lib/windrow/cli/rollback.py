@@ -18,10 +18,10 @@ def rollback(
         int, typer.Option("--to-microbatch", min=0, help="The last one whose changes stay; 0: none.")
     ],
 ) -> None:
-    """Bring the states of a topology back to what they were, and its depots to where they were read to.
+    """Take a topology back to its state after a microbatch.
 
-    What came since is read again by the next run. It is recorded in the history. The batcher has none: closed batches
-    never change, `windrow replay` makes a new ledger instead.
+    Its depots go back too, and the next run reads again what came since. The history records the rollback. You cannot
+    roll the batcher back, because closed batches never change; `windrow replay` makes a new ledger instead.
     """
     from windrow.topology.finding import find
     from windrow.topology.running import rollback as roll_back

@@ -35,9 +35,10 @@ def run(
         bool, typer.Option("--dry-run", help="Say what would be batched, closed and rejected; write nothing.")
     ] = False,
 ) -> None:
-    """Batch what is new in the depot, or process it with a topology. SIGINT and SIGTERM let the microbatch finish.
+    """Batch what is new in the depot, once or continuously.
 
-    With --every the tables are maintained between microbatches, as `windrow maintain` does it.
+    Given MODULE:NAME it runs that topology instead. After SIGINT or SIGTERM the current microbatch finishes. With
+    --every it also maintains the tables between microbatches, as `windrow maintain` does.
     """
     if once and every is not None:
         raise SettingsError("--once and --every exclude each other", "Give one of them.")

@@ -10,7 +10,10 @@ from windrow.cli.options import Call, command, people
 
 @command("config depot ledger engine", example="windrow settings --config windrow.toml")
 def settings(call: Call) -> None:
-    """Show every setting as it holds, and where it comes from: a flag, the environment, the file, the default."""
+    """Show every setting, and where its value comes from.
+
+    That is a flag, the environment, the file or the default.
+    """
     from rich import box
     from rich.table import Table
 

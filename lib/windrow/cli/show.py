@@ -40,10 +40,10 @@ def show(
     source: Annotated[str | None, typer.Option("--source", help="Only this source.")] = None,
     limit: Limit = 10,
 ) -> None:
-    """Show batches, rejected messages, or where one message went and why.
+    """Show batches, rejected messages, or what became of a message.
 
-    With --key and --at: every arrival of the message in order, in which batch it is, why it was rejected and what would
-    have kept it, or that it was not read yet. For an open batch: why it is open and when it closes.
+    With --key and --at it lists every arrival of the message in order: its batch, or why it was rejected and what would
+    have kept it, or that it is not read yet. For an open batch it says why it is open and when it closes.
     """
     _refuse_contradictions([id is not None, open_, closed, rejected, at is not None], id, key, source)
     if type_ is not None and at is None:

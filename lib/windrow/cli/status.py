@@ -50,9 +50,9 @@ def status(
     ] = None,
     fail_if: FailIf = None,
 ) -> int:
-    """Say where the ledger stands: what waits, clocks, open and closed batches, rejections, the last microbatches.
+    """Show what waits, clocks, batches, rejections and microbatches.
 
-    With --watch a terminal shows it live, anything else gets a line each time.
+    With --watch a terminal shows it live; a pipe or file gets a line each time.
     """
     from windrow.reading import conditions
 

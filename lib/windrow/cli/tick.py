@@ -20,9 +20,10 @@ def tick(
         str | None, typer.Option("--to", help="Raise the floor of every source to this time, ISO 8601.")
     ] = None,
 ) -> None:
-    """Close what is overdue: at the idle clocks now, or at a time of your choice. It is recorded and replayed.
+    """Close what is overdue now, or at a time that you choose.
 
-    Of a topology it fires the events that are due, and raises the clocks of its depots to a time of your choice.
+    The ledger records the tick, and a replay repeats it. For a topology it fires the events that are due, and --to
+    raises the clocks of its depots.
     """
     moment = None if to is None else moments.microseconds(to, "--to")
     if topology is not None:

@@ -43,9 +43,10 @@ def tune(
         Path | None, typer.Option("--out", help="A picture of it as well: .html, .png, .svg or .json.")
     ] = None,
 ) -> None:
-    """Try windows and delays on the messages of the depot: batches, rejections, and how long a message waits.
+    """Try other windows and delays on the messages of the depot.
 
-    Nothing is written to a table. The other rules are those of the settings.
+    For each pair it shows the batches, the rejections and how long messages wait. It writes to no table. The other
+    rules come from the settings.
     """
     from windrow.reading import plot, tuning
     from windrow.reading.recent import recent

@@ -32,11 +32,11 @@ def verify(
         bool, typer.Option("--strict", help="Exit status 1 also where something could not be checked.")
     ] = False,
 ) -> int:
-    """Check the books, each message of the depot, and each decision. Exit status 1 on any difference.
+    """Check that the ledger holds every message exactly once.
 
-    Each message of the depot has to be found exactly once. What the rules make of the log is derived again by other
-    code than that which batches: processing times, who is rejected and why, the batches of each stream, message by
-    message; and compared with the ledger.
+    It looks for each message of the depot in the ledger. Code that is independent of the batcher then derives from the
+    log the processing times, the rejections with their reasons and the batches of each stream, message by message, and
+    compares them with the ledger. Exit status 1 on any difference.
     """
     from windrow.verify import verify as check
 
