@@ -44,7 +44,7 @@ def bridge(
     if kind not in KINDS:
         raise SettingsError(f"{kind!r} cannot be bridged", f"Say {', '.join(KINDS)}.")
     seconds = None if for_ is None else _seconds(for_)
-    given: dict[str, Any] = {"topics": topic or None, "client_id": client_id, **_place(broker)}
+    given: dict[str, Any] = {"topics": topic or None, "client_id": client_id, **_split_address(broker)}
     mqtt = {name: value for name, value in given.items() if value is not None} or None
     chosen = call.path_settings(mqtt=mqtt)
     from windrow.cli.watching import stopping
@@ -85,7 +85,7 @@ def _counting(quiet: bool) -> Iterator[Callable[[Counts], None]]:
         yield lambda counts: bar.update(task, completed=counts.committed)
 
 
-def _place(broker: str | None) -> dict[str, Any]:
+def _split_address(broker: str | None) -> dict[str, Any]:
     """Return host and port of HOST, HOST:PORT or [HOST]:PORT; an address of IPv6 has colons of its own."""
     if broker is None:
         return {}

@@ -50,11 +50,11 @@ def maintain(
         return
     for table in done:
         people.print(
-            f"[bold]{table.table}[/bold] {escape(table.location)}: {escape(_said(table, dry_run))}.", soft_wrap=True
+            f"[bold]{table.table}[/bold] {escape(table.location)}: {escape(_describe(table, dry_run))}.", soft_wrap=True
         )
 
 
-def _said(table: Maintained, dry_run: bool) -> str:
+def _describe(table: Maintained, dry_run: bool) -> str:
     """Return in words what was done to a table, or would be."""
     if table.left_alone is not None:
         return f"left alone, {table.left_alone}"

@@ -33,10 +33,10 @@ def recover(
     if call.json:
         options.print_json({"dry_run": dry_run, **asdict(done)})
         return
-    people.print(escape(_told(done, dry_run)), soft_wrap=True)
+    people.print(escape(_describe(done, dry_run)), soft_wrap=True)
 
 
-def _told(done: Recovered, dry_run: bool) -> str:
+def _describe(done: Recovered, dry_run: bool) -> str:
     """Return in words what became of the ledger, or would."""
     if done.first is None or done.last is None:
         return f"Nothing to do: version {done.version} of the ledger {done.ledger}, its last one, can be used."

@@ -54,7 +54,7 @@ def show(
     if at is not None and key is not None:
         _show_message(chosen, key, at, type_, source, limit, call.json)
         return
-    rows = _chosen(chosen, id, "open" if open_ else "rejected" if rejected else "closed", key, source, limit)
+    rows = _find_rows(chosen, id, "open" if open_ else "rejected" if rejected else "closed", key, source, limit)
     if call.json:
         options.print_json(rows if id is None else rows[0])
         return
@@ -111,7 +111,7 @@ def _print_arrival(number: int, arrival: Arrival) -> None:
         say(f"   {arrival.remedy}", markup=False)
 
 
-def _chosen(
+def _find_rows(
     chosen: Settings, id_: str | None, state: str, key: str | None, source: str | None, limit: int
 ) -> list[dict[str, Any]]:
     from windrow import reading
