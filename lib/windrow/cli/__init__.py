@@ -1,4 +1,4 @@
-"""The command line. Each file holds one group of commands, thin over the library; this one runs them.
+"""The command line. Each command is a file of its name, thin over the library; this one runs them.
 
 Exit status: 0 done, 1 a check found a difference, 2 wrong usage or settings, 3 the world failed.
 """
@@ -17,26 +17,35 @@ from typing import Annotated, Any
 import typer
 
 from windrow.cli import (
-    bridging,
-    checking,
-    configuring,
+    bridge,
+    check,
     demo,
-    examining,
-    exporting,
-    formatting,
-    looking,
-    maintaining,
+    doctor,
+    export,
+    flush,
+    history,
+    ingest,
+    init,
+    maintain,
+    offsets,
+    option,
     options,
-    plotting,
-    producing,
-    recorded,
-    replaying,
-    running,
-    standing,
-    topologies,
-    tuning,
-    writing,
+    pause,
+    plot,
+    produce,
+    recover,
+    replay,
+    resume,
+    rollback,
+    run,
+    settings,
+    show,
+    status,
+    tick,
+    tune,
+    verify,
 )
+from windrow.cli import format as format_
 from windrow.errors import UsageError, WindrowError, first_line
 
 # Arrow's own allocator gives memory back that it does not need for a moment, and gets it again in pages of 2 MiB, which
@@ -53,27 +62,20 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (
-    demo,
-    writing,
-    formatting,
-    producing,
-    bridging,
-    running,
-    topologies,
-    standing,
-    recorded,
-    looking,
-    plotting,
-    tuning,
-    exporting,
-    checking,
-    replaying,
-    maintaining,
-    configuring,
-    examining,
-):
-    group.add_to(app)
+COMMANDS = {
+    "Set up": (demo.demo, init.init, settings.settings, doctor.doctor),
+    "Send": (produce.produce, ingest.ingest, bridge.bridge),
+    "Run": (run.run, tick.tick, flush.flush, pause.pause, resume.resume, maintain.maintain, recover.recover),
+    "Look": (status.status, show.show, history.history, offsets.offsets, plot.plot, tune.tune, export.export),
+    "Check": (verify.verify, check.check, replay.replay),
+    "Topologies": (rollback.rollback, option.option),
+}
+for panel, commands in COMMANDS.items():
+    for one in commands:
+        app.command(epilog=one.example, rich_help_panel=panel)(one.function)
+formats = typer.Typer(help="Try the format settings on files.", no_args_is_help=True)
+formats.command(epilog=format_.check.example)(format_.check.function)
+app.add_typer(formats, name="format", rich_help_panel="Check")
 
 
 def _version(wanted: bool) -> None:

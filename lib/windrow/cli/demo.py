@@ -1,4 +1,4 @@
-"""The command that shows the whole way: demo."""
+"""The command `windrow demo`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from windrow.cli import options
-from windrow.cli.options import Debug, Engine, Json, aside, say
+from windrow.cli.options import Call, aside, command, say
 from windrow.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -22,47 +22,41 @@ SELECT key, window_start, message_count, close_reason
 FROM delta.`{ledger}` WHERE state = 'closed' ORDER BY message_count DESC LIMIT 5"""
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command of this file."""
-    app.command(epilog="Example: windrow demo --engine embedded")(demo)
-
-
+@command("engine", example="windrow demo --engine embedded")
 def demo(
+    call: Call,
     into: Annotated[
         Path, typer.Option("--into", help="Directory for the tables, the picture and the settings.")
     ] = Path("demo"),
-    engine: Engine = None,
-    json: Json = False,
-    debug: Debug = False,
 ) -> None:
-    """Batch five minutes of real measurements, from a file to closed batches and a picture of them.
+    """Batch five minutes of real measurements, and draw a picture.
 
-    Run again in the same directory it finds nothing new: each message is in its batch already.
+    A second run in the same directory finds nothing new, because each message is in its batch already.
     """
-    settings = _settings(into, engine)
+    settings = _settings(into, call.flags)
 
     def step(text: str) -> None:
-        if not json:
+        if not call.json:
             aside.print(text, soft_wrap=True)
 
     step("This demo groups five minutes of real measurements into batches, in three steps.")
     step("The first run on a machine takes longest: Spark downloads Delta, or the embedded engine compiles.")
     step("[bold]1 of 3, ingest[/bold]: copies a recorded file into the depot, a Delta table that only grows")
-    _ingest(into, settings, json)
+    _ingest(into, settings, call.json)
     step("[bold]2 of 3, run[/bold]: groups the messages into batches; each microbatch is one commit to the ledger")
-    ran_on = _run(settings, json)
+    ran_on = _run(settings, call.json)
     step(f"[bold]3 of 3, results[/bold], on the {ran_on} engine")
     found = _found(settings)
     picture = _picture(settings, into, found["stalls"]["source"])
     found |= {"picture": picture and str(picture)}
     query = QUERY.format(ledger=Path(settings.ledger).resolve())
-    if json:
+    if call.json:
         options.print_json({"into": str(into), "engine": ran_on, **found, "query": query})
     else:
         _tell(found, into, query)
 
 
-def _settings(into: Path, engine: str | None) -> Settings:
+def _settings(into: Path, flags: dict[str, str]) -> Settings:
     """Write the settings of the demo beside its tables, and read them."""
     from windrow.ingest import sample
     from windrow.settings.settings import IngestPart, Settings
@@ -72,7 +66,7 @@ def _settings(into: Path, engine: str | None) -> Settings:
     chosen = Settings(
         depot=str(into / "depot"),
         ledger=str(into / "ledger"),
-        **({} if engine is None else {"engine": engine}),
+        **flags,
         ingest=IngestPart(columns=sample.COLUMNS),
     )
     (into / "windrow.toml").write_text(settings_file(chosen), encoding="utf-8")
@@ -80,7 +74,7 @@ def _settings(into: Path, engine: str | None) -> Settings:
 
 
 def _ingest(into: Path, settings: Settings, quiet: bool) -> None:
-    from windrow.cli.writing import ingest_files
+    from windrow.cli.ingest import ingest_files
     from windrow.ingest import sample
 
     ingest_files(settings, [str(sample.copy_into(into))], "parquet", quiet)
@@ -88,13 +82,13 @@ def _ingest(into: Path, settings: Settings, quiet: bool) -> None:
 
 def _run(settings: Settings, quiet: bool) -> str:
     """Run the main job once; return the engine it ran on. Of the log only warnings are shown, for people."""
-    from windrow.cli import running
+    from windrow.cli import microbatches
     from windrow.settings.settings import LogPart
 
     shown = settings.model_copy(update={"log": LogPart(format="pretty", level="warning")})
-    summary = running.done(shown, lambda runner: runner.once(), quiet)
+    summary = microbatches.run(shown, lambda runner: runner.once(), quiet)
     if not quiet:
-        say(running.sentence(summary))
+        say(microbatches.sentence(summary))
     return summary.engine
 
 
@@ -157,8 +151,8 @@ def _tell(found: dict[str, Any], into: Path, query: str) -> None:
         say(f"Picture: {found['picture']} (open it in a browser)")
     config = into / "windrow.toml"
     say("\nTry:")
-    for command in ("status", "show --rejected", "verify"):
-        say(f"  {_windrow()} {command} --config {config}")
+    for arguments in ("status", "show --rejected", "verify"):
+        say(f"  {_windrow()} {arguments} --config {config}")
     say(f"and in Spark SQL:\n{query}", markup=False)
 
 

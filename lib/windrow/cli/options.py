@@ -1,19 +1,20 @@
-"""The options that commands share, and the settings they make."""
+"""Options that commands share: `@command` adds them to a function, which gets them as one `Call`."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, is_dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, is_dataclass
+from functools import wraps
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
 
 from windrow.delta.locations import is_name, local_path
-from windrow.errors import WindrowError
+from windrow.errors import SettingsError, WindrowError
 from windrow.settings import catalog_paths as paths
 from windrow.settings.settings import Settings
 
@@ -36,6 +37,18 @@ LogFormat = Annotated[
 LogLevel = Annotated[str | None, typer.Option("--log-level", help="debug, info, warning or error.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")]
+SHARED: dict[str, Any] = {
+    "config": Config,
+    "depot": Depot,
+    "ledger": Ledger,
+    "views": Views,
+    "checkpoints": Checkpoints,
+    "engine": Engine,
+    "log_format": LogFormat,
+    "log_level": LogLevel,
+    "json": Json,
+    "debug": Debug,
+}
 
 people = Console(highlight=False)
 aside = Console(stderr=True, highlight=False)
@@ -46,24 +59,83 @@ def say(text: str, markup: bool = True) -> None:
     people.print(text, markup=markup, soft_wrap=True)
 
 
-def settings(config: str | None, **flags: Any) -> Settings:
-    """Return the settings: flags that were given over environment, file and defaults."""
-    return Settings.load(config, **{name: value for name, value in flags.items() if value is not None})
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The shared options of one call of a command: the settings file, the settings over it, and how to answer."""
+
+    config: str | None
+    flags: dict[str, Any]
+    json: bool
+
+    def settings(self, **more: Any) -> Settings:
+        """Return the settings: flags that were given over environment, file and defaults."""
+        return Settings.load(self.config, **self.flags | {k: v for k, v in more.items() if v is not None})
+
+    def path_settings(self, **more: Any) -> Settings:
+        """Return the settings of a command without a JVM: tables by name become the paths noted for them.
+
+        Raises TableMissing for a name without a noted path.
+        """
+        found = self.settings(**more)
+        known = paths.PathBook.beside(self.config)
+        return found.model_copy(update={name: known.path(getattr(found, name)) for name in ("depot", "ledger")})
+
+    def engine_settings(self, **more: Any) -> Settings:
+        """Return the settings of a command with an engine; the embedded engine gets the paths of tables by name."""
+        from windrow.engine import choose
+
+        found = self.settings(**more)
+        return self.path_settings(**more) if choose(found.engine) == "embedded" else found
+
+    def switch_settings(self) -> Settings:
+        """Return the settings of a command that only flips a switch: tables on this disk need no Spark for it."""
+        found = self.engine_settings()
+        here = found.engine == "auto" and all(local_path(place) for place in (found.depot, found.ledger))
+        return found.model_copy(update={"engine": "embedded"}) if here and not _needs_spark(found.ledger) else found
+
+    def refuse_tables(self) -> None:
+        """Raise SettingsError for flags that name tables, as a topology names its own."""
+        given = [f"--{name}" for name in ("depot", "ledger", "views") if name in self.flags]
+        if given:
+            raise SettingsError(
+                f"{given[0]} is nothing with a topology", "It names its own depots and table of states."
+            )
 
 
-def running(config: str | None, **flags: Any) -> Settings:
-    """Return the settings of a command with an engine; the embedded one gets tables by their paths, where noted."""
-    from windrow.engine import choose
+class Command(NamedTuple):
+    """A function for Typer and the example at the end of its help."""
 
-    chosen = settings(config, **flags)
-    return reading(config, **flags) if choose(chosen.engine) == "embedded" else chosen
+    function: Callable[..., int | None]
+    example: str
 
 
-def switching(config: str | None, **flags: Any) -> Settings:
-    """Return the settings of a command that only flips a switch: tables on this disk need no Spark for it."""
-    chosen = running(config, **flags)
-    here = chosen.engine == "auto" and all(local_path(place) for place in (chosen.depot, chosen.ledger))
-    return chosen.model_copy(update={"engine": "embedded"}) if here and not _needs_spark(chosen.ledger) else chosen
+def command(shared: str, example: str) -> Callable[[Callable[..., int | None]], Command]:
+    """Give a function the shared options of these names, `--json` and `--debug` after its own.
+
+    They reach it as one Call, its first argument. Typer reads the longer signature.
+    """
+
+    def extend(function: Callable[..., int | None]) -> Command:
+        @wraps(function)
+        def call(**values: Any) -> int | None:
+            own = {name: value for name, value in values.items() if name not in SHARED}
+            flags = {name: value for name, value in values.items() if name in SHARED and value is not None}
+            config, json, _ = flags.pop("config", None), flags.pop("json"), flags.pop("debug")
+            log = table(format=flags.pop("log_format", None), level=flags.pop("log_level", None))
+            return function(Call(config, flags | ({} if log is None else {"log": log}), json), **own)
+
+        def parameter(name: str) -> Parameter:
+            default = False if SHARED[name] in (Json, Debug) else None
+            return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=SHARED[name])
+
+        known = signature(function, eval_str=True)
+        own = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in known.parameters.values()][1:]
+        longer = known.replace(parameters=[*own, *map(parameter, [*shared.split(), "json", "debug"])])
+        call.__signature__ = longer  # type: ignore[attr-defined]
+        call.__annotations__ = {name: one.annotation for name, one in longer.parameters.items()}
+        return Command(call, f"Example: {example}")
+
+    return extend
 
 
 def _needs_spark(ledger: str) -> bool:
@@ -74,16 +146,6 @@ def _needs_spark(ledger: str) -> bool:
         return bool(beyond_files(latest_table(ledger, "ledger")))
     except WindrowError:
         return False
-
-
-def reading(config: str | None, **flags: Any) -> Settings:
-    """Return the settings of a command without a JVM: tables by name stand there by the paths that were written down.
-
-    Raises TableMissing for a name of which nothing was.
-    """
-    chosen = settings(config, **flags)
-    known = paths.PathBook.beside(config)
-    return chosen.model_copy(update={name: known.path(getattr(chosen, name)) for name in ("depot", "ledger")})
 
 
 def note_paths(config: str | None, chosen: Settings, engine: AnyEngine) -> None:
@@ -120,47 +182,3 @@ def count(number: int, noun: str) -> str:
     """Return `1 message`, `2 messages`, `3 batches`."""
     plural = noun + ("es" if noun.endswith(("ch", "s")) else "s")
     return f"{number:,} {noun if number == 1 else plural}"
-
-
-@contextmanager
-def progress(what: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on a terminal, unless `quiet`; it is told how much is done of how much."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=aside, disable=quiet or not aside.is_terminal, transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-@contextmanager
-def byte_count(what: str, quiet: bool) -> Iterator[Callable[[int, int | None], None]]:
-    """Show a progress bar of bytes on a terminal, unless `quiet`; it is told how many were read, and of how many."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=aside, disable=quiet or not aside.is_terminal, transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-@contextmanager
-def counter(what: str, quiet: bool) -> Iterator[Callable[[str, int], None]]:
-    """Count messages on a terminal, unless `quiet`; it is told what is at work and how many are done."""
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        TextColumn("{task.completed:,} messages"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=aside, disable=quiet or not aside.is_terminal, transient=True) as bar:
-        task = bar.add_task(what)
-        yield lambda what, messages: bar.update(task, description=what, completed=messages)

@@ -1,16 +1,15 @@
-"""Commands of any topology given as module:name: what `run` and its like do with one, and rollback, option."""
+"""Run a topology, given as module:name, for a command, and print where it stands or what it did."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from windrow.cli import options
-from windrow.cli.options import Config, Debug, Engine, Json, aside, count, say
-from windrow.errors import SettingsError
+from windrow.cli.options import aside, count, say
 
 if TYPE_CHECKING:
     from windrow.runtime.runner import Runner, Summary
@@ -21,99 +20,34 @@ if TYPE_CHECKING:
 Named = Annotated[
     str | None, typer.Argument(metavar="[MODULE:NAME]", help="A topology of yours. Default: the batcher.")
 ]
-Topologies = Annotated[str, typer.Argument(metavar="MODULE:NAME", help="The topology.")]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the commands that only topologies have."""
-    app.command(epilog="Example: windrow rollback words:topology --to-microbatch 12")(rollback)
-    app.command(epilog="Example: windrow option words:topology max_messages=1000 trigger_interval=5s")(option)
-
-
-def rollback(
-    topology: Topologies,
-    to_microbatch: Annotated[
-        int, typer.Option("--to-microbatch", min=0, help="The last one whose changes stay; 0: none.")
-    ],
-    config: Config = None,
-    engine: Engine = None,
-    json: Json = False,
-    debug: Debug = False,
-) -> None:
-    """Bring the states of a topology back to what they were, and its depots to where they were read to.
-
-    What came since is read again by the next run. It is recorded in the history. The batcher has none: closed batches
-    never change, `windrow replay` makes a new ledger instead.
-    """
-    from windrow.topology.running import rollback as roll_back
-
-    found = _find(topology)
-    summary = _done(found, light(found, settings_of(config, engine)), lambda runner: roll_back(runner, to_microbatch))
-    print_summary(summary, json, f"Rolled back to microbatch {to_microbatch}; `windrow run` reads what came since.")
-
-
-def option(
-    topology: Topologies,
-    assignments: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="Options; VALUE may be default.")],
-    config: Config = None,
-    engine: Engine = None,
-    json: Json = False,
-    debug: Debug = False,
-) -> None:
-    """Set options of a topology, also while it runs: the next microbatch uses them. They are recorded in the history.
-
-    max_messages (of a microbatch), trigger_interval (between two looks at the depots), idle_sleep (after one that
-    found nothing) and phase_timeout (of a phase; one that takes longer is tried again).
-    """
-    from windrow.topology.running import set_option
-
-    pairs = [assignment.partition("=") for assignment in assignments]
-    for name, equals, _ in pairs:
-        if not equals:
-            raise SettingsError(f"{name!r} sets nothing", "Say NAME=VALUE, for example max_messages=1000.")
-
-    def work(runner: Runner) -> Summary:
-        for name, _, value in pairs:
-            set_option(runner, name, value)
-        return runner.summary
-
-    found = _find(topology)
-    summary = _done(found, light(found, settings_of(config, engine)), work)
-    print_summary(summary, json, f"Set: {', '.join(assignments)}.")
+Required = Annotated[str, typer.Argument(metavar="MODULE:NAME", help="The topology.")]
 
 
 def run_topology(
     topology: str, settings: Settings, work: Callable[[Runner], Summary], json: bool, nothing: str
 ) -> None:
     """Run a topology."""
-    summary = _done(_find(topology), settings, work)
+    from windrow.topology.finding import find
+
+    summary = run(find(topology), settings, work)
     print_summary(summary, json, _sentence(summary, nothing))
 
 
 def switch_topology(topology: str, settings: Settings, work: Callable[[Runner], Summary], json: bool) -> None:
     """Pause a topology, or let it go on."""
-    found = _find(topology)
-    summary = _done(found, light(found, settings), work)
+    from windrow.topology.finding import find
+
+    found = find(topology)
+    summary = run(found, light(found, settings), work)
     print_summary(summary, json, f"The topology {'is paused' if summary.paused else 'goes on'}.")
-
-
-def settings_of(config: str | None, engine: str | None, **more: Any) -> Settings:
-    """Return the settings of a topology, which names its own tables."""
-    return options.settings(config, engine=engine, **more)
-
-
-def refuse_tables(**flags: str | None) -> None:
-    """Raise SettingsError for flags that name tables, as a topology names its own."""
-    given = [f"--{name}" for name, value in flags.items() if value is not None]
-    if given:
-        raise SettingsError(f"{given[0]} is nothing with a topology", "It names its own depots and table of states.")
 
 
 def standing_of(topology: str, settings: Settings) -> Standing:
     """Return where a topology stands."""
+    from windrow.topology.finding import find
     from windrow.topology.status import standing
 
-    found = _find(topology)
+    found = find(topology)
     return standing(found, light(found, settings))
 
 
@@ -148,7 +82,7 @@ def print_offsets(depots: list[DepotOffset]) -> None:
     options.people.print(table)
 
 
-def _done(found: Topology, settings: Settings, work: Callable[[Runner], Summary]) -> Summary:
+def run(found: Topology, settings: Settings, work: Callable[[Runner], Summary]) -> Summary:
     """Do work with the runner of a topology, with log and signals."""
     from windrow.cli.watching import stopping
     from windrow.operate.log import logging_to
@@ -172,12 +106,6 @@ def light(found: Topology, settings: Settings) -> Settings:
     places = [found.state, *(depot.location for depot in found.depots.values())]
     here = settings.engine == "auto" and all(map(local_path, places))
     return settings.model_copy(update={"engine": "embedded"}) if here else settings
-
-
-def _find(topology: str) -> Topology:
-    from windrow.topology.finding import find
-
-    return find(topology)
 
 
 def _sentence(summary: Summary, nothing: str) -> str:

@@ -1,4 +1,4 @@
-"""The command that draws: plot."""
+"""The command `windrow plot`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from windrow.cli import options
-from windrow.cli.options import Config, Debug, Json, Ledger, aside, count, say
+from windrow.cli.options import Call, aside, command, count, say
 from windrow.errors import SettingsError
 from windrow.model import timestamps as moments
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 FEW_NAMES = 4
 EXAMPLE = "Example: windrow plot --key pump-1 --from 2026-01-31T12:00 --to 2026-01-31T12:05 --out pump-1.html"
-
 Document = dict[str, Any]
 Drawn = tuple["alt.TopLevelMixin", Document, list[str]]
 
@@ -33,12 +32,9 @@ class What(StrEnum):
     MICROBATCHES = "microbatches"
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command of this file."""
-    app.command(epilog=EXAMPLE)(plot)
-
-
+@command("config ledger", example=EXAMPLE)
 def plot(
+    call: Call,
     out: Annotated[Path, typer.Option("--out", help="The file to write: .html (to zoom in), .png, .svg or .json.")],
     what: Annotated[
         What,
@@ -58,15 +54,12 @@ def plot(
         int | None,
         typer.Option("--streams", min=1, max=40, help="How many streams a timeline draws at most. Default: 6."),
     ] = None,
-    config: Config = None,
-    ledger: Ledger = None,
-    json: Json = False,
-    debug: Debug = False,
 ) -> None:
-    """Draw event time above, processing time below, each message a line between them, windows as boxes.
+    """Draw messages and windows in time, or figures about them.
 
-    Rejected messages are red. Where there are too many lines, bands stand for them. Times without a zone are UTC.
-    With --what: how batches and delays are spread, or what microbatches did and how long they took.
+    The timeline has event time above and processing time below. Each message is a line between the two, red if it was
+    rejected, and each window is a box; bands replace lines where there are too many. --what draws the distribution of
+    batches and delays, or the work and time of microbatches. Times without a zone are UTC.
     """
     from windrow.reading import plot as picture
 
@@ -74,7 +67,7 @@ def plot(
     end = None if to is None else moments.microseconds(to, "--to")
     picture.require_picture(out)
     _refuse(what, {"--key": key, "--source": source, "--streams": streams})
-    place = options.reading(config, ledger=ledger).ledger
+    place = call.path_settings().ledger
     if what is What.TIMELINE:
         chart, document, lines = _timeline(place, key, source, begin, end, streams or 6)
     elif what is What.BATCHES:
@@ -83,7 +76,7 @@ def plot(
         chart, document, lines = _microbatches(place, begin, end)
     with aside.status("drawing"):
         picture.save(chart, out)
-    if json:
+    if call.json:
         options.print_json({"file": str(out), "what": what.value, **document})
         return
     say(f"Wrote {out}: {lines[0]}", markup=False)

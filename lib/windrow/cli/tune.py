@@ -1,4 +1,4 @@
-"""The command that tries other rules on what was recorded: tune."""
+"""The command `windrow tune`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from windrow.cli import options
-from windrow.cli.options import Config, Debug, Depot, Json, aside, count, people, say
+from windrow.cli.options import Call, aside, command, count, people, say
+from windrow.cli.progress import steps
 from windrow.errors import SettingsError
 from windrow.model import timestamps as moments
 from windrow.model.durations import text
@@ -25,12 +26,9 @@ MOST = 1_000_000
 Durations = Annotated[str | None, typer.Option(help="Durations with commas between. Default: to suit the messages.")]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command of this file."""
-    app.command(epilog="Example: windrow tune --windows 5s,10s,30s --delays 1s,5s,20s --out tuning.html")(tune)
-
-
+@command("config depot", example="windrow tune --windows 5s,10s,30s --delays 1s,5s,20s --out tuning.html")
 def tune(
+    call: Call,
     windows: Durations = None,
     delays: Durations = None,
     keep: Annotated[
@@ -44,14 +42,11 @@ def tune(
     out: Annotated[
         Path | None, typer.Option("--out", help="A picture of it as well: .html, .png, .svg or .json.")
     ] = None,
-    config: Config = None,
-    depot: Depot = None,
-    json: Json = False,
-    debug: Debug = False,
 ) -> None:
-    """Try windows and delays on the messages of the depot: batches, rejections, and how long a message waits.
+    """Try other windows and delays on the messages of the depot.
 
-    Nothing is written to a table. The other rules are those of the settings.
+    For each pair it shows the batches, the rejections and how long messages wait. It writes to no table. The other
+    rules come from the settings.
     """
     from windrow.reading import plot, tuning
     from windrow.reading.recent import recent
@@ -61,17 +56,17 @@ def tune(
         plot.require_picture(out)
     begin = None if from_ is None else moments.microseconds(from_, "--from")
     end = None if to is None else moments.microseconds(to, "--to")
-    chosen = options.reading(config, depot=depot)
+    chosen = call.path_settings()
     rules = chosen.rules.build()
     with aside.status("reading"):
         found = recent(chosen.depot, chosen.depot_columns, limit, begin, end)
         trial = tuning.Trial.of(found.messages, key, source, WallClock().now() + chosen.max_clock_skew)
-    with options.progress("pairs", quiet=json) as progress:
+    with steps("pairs", quiet=call.json) as progress:
         tuned = tuning.sweep(trial, _listed(windows, "--windows"), _listed(delays, "--delays"), rules, progress)
     advice = tuning.advise(trial, rules, keep)
     if out is not None:
         plot.save(plot.tuning(tuned, rules, of=key or source), out)
-    if json:
+    if call.json:
         options.print_json(_document(found, trial, rules, tuned, advice, out))
         return
     _tell(found, trial, rules, tuned, advice)

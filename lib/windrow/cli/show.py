@@ -1,4 +1,4 @@
-"""Commands that look and change nothing, without a JVM: show, verify."""
+"""The command `windrow show`."""
 
 from __future__ import annotations
 
@@ -10,29 +10,24 @@ import typer
 from rich.markup import escape
 
 from windrow.cli import options
-from windrow.cli.options import Config, Debug, Depot, Json, Ledger, aside, count, say
+from windrow.cli.options import Call, command, count, say
 from windrow.errors import SettingsError
 from windrow.model import timestamps as moments
 
 if TYPE_CHECKING:
     from windrow.reading import Arrival
     from windrow.settings.settings import Settings
-    from windrow.verify import Books, Report
 
 WIDEST_PAYLOAD = 60
-
 Limit = Annotated[int, typer.Option("--limit", min=1, help="How many to show at most.")]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands of this file."""
-    app.command(
-        epilog="Example: windrow show --rejected   or   windrow show --key K --type T --at 2026-01-31T12:00:07.2Z"
-    )(show)
-    app.command(epilog="Example: windrow verify --at 12 --at 40")(verify)
-
-
+@command(
+    "config depot ledger",
+    example="windrow show --rejected   or   windrow show --key K --type T --at 2026-01-31T12:00:07.2Z",
+)
 def show(
+    call: Call,
     id: Annotated[str | None, typer.Argument(help="Id of a batch or of a rejection.", metavar="[ID]")] = None,  # noqa: A002
     open_: Annotated[bool, typer.Option("--open", help="Open batches, the oldest first.")] = False,
     closed: Annotated[bool, typer.Option("--closed", help="Closed batches, the latest first (default).")] = False,
@@ -44,28 +39,23 @@ def show(
     type_: Annotated[str | None, typer.Option("--type", help="With --at: only this type.")] = None,
     source: Annotated[str | None, typer.Option("--source", help="Only this source.")] = None,
     limit: Limit = 10,
-    config: Config = None,
-    depot: Depot = None,
-    ledger: Ledger = None,
-    json: Json = False,
-    debug: Debug = False,
 ) -> None:
-    """Show batches, rejected messages, or where one message went and why.
+    """Show batches, rejected messages, or what became of a message.
 
-    With --key and --at: every arrival of the message in order, in which batch it is, why it was rejected and what would
-    have kept it, or that it was not read yet. For an open batch: why it is open and when it closes.
+    With --key and --at it lists every arrival of the message in order: its batch, or why it was rejected and what would
+    have kept it, or that it is not read yet. For an open batch it says why it is open and when it closes.
     """
     _refuse_contradictions([id is not None, open_, closed, rejected, at is not None], id, key, source)
     if type_ is not None and at is None:
         raise SettingsError("--type goes with --at", "Give the event time too: --key K --type T --at TIME.")
     if at is not None and key is None:
         raise SettingsError("--at needs --key", "Give the message's key: --key K --type T --at TIME.")
-    chosen = options.reading(config, depot=depot, ledger=ledger)
+    chosen = call.path_settings()
     if at is not None and key is not None:
-        _show_message(chosen, key, at, type_, source, limit, json)
+        _show_message(chosen, key, at, type_, source, limit, call.json)
         return
-    rows = _chosen(chosen, id, "open" if open_ else "rejected" if rejected else "closed", key, source, limit)
-    if json:
+    rows = _find_rows(chosen, id, "open" if open_ else "rejected" if rejected else "closed", key, source, limit)
+    if call.json:
         options.print_json(rows if id is None else rows[0])
         return
     if not rows:
@@ -73,53 +63,6 @@ def show(
     for row in rows:
         show_one = _print_rejected if "reason" in row else _print_batch
         show_one(row, whole=id is not None)
-
-
-def verify(
-    at: Annotated[
-        list[int] | None, typer.Option("--at", help="Ledger version to check; may be repeated. Default: the latest.")
-    ] = None,
-    most: Annotated[
-        int,
-        typer.Option(
-            "--most",
-            min=0,
-            help="Derive the batches again of streams with so many messages together, the smallest streams first.",
-        ),
-    ] = 5_000_000,
-    all_: Annotated[bool, typer.Option("--all", help="Derive the batches again of all streams.")] = False,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit status 1 also where something could not be checked.")
-    ] = False,
-    config: Config = None,
-    depot: Depot = None,
-    ledger: Ledger = None,
-    json: Json = False,
-    debug: Debug = False,
-) -> int:
-    """Check the books, each message of the depot, and each decision. Exit status 1 on any difference.
-
-    Each message of the depot has to be found exactly once. What the rules make of the log is derived again by other
-    code than that which batches: processing times, who is rejected and why, the batches of each stream, message by
-    message; and compared with the ledger.
-    """
-    from windrow.verify import verify as check
-
-    chosen = options.reading(config, depot=depot, ledger=ledger)
-    with aside.status("verifying") as spinner:
-        report = check(
-            chosen.depot,
-            chosen.ledger,
-            at or None,
-            progress=lambda what, done, total: spinner.update(f"verified {what}, step {done} of {total}"),
-            columns=chosen.depot_columns,
-            most=None if all_ else most,
-        )
-    if json:
-        options.print_json(report.to_dict())
-    else:
-        _print_report(report)
-    return 0 if report.ok and (report.complete or not strict) else 1
 
 
 def _refuse_contradictions(ways: list[bool], id_: str | None, key: str | None, source: str | None) -> None:
@@ -168,7 +111,7 @@ def _print_arrival(number: int, arrival: Arrival) -> None:
         say(f"   {arrival.remedy}", markup=False)
 
 
-def _chosen(
+def _find_rows(
     chosen: Settings, id_: str | None, state: str, key: str | None, source: str | None, limit: int
 ) -> list[dict[str, Any]]:
     from windrow import reading
@@ -235,44 +178,3 @@ def _place(row: dict[str, Any], whole: bool) -> Iterator[str]:
 def _payload(message: dict[str, Any]) -> str:
     text = str(message["payload"]).rstrip("\0")
     return text if len(text) <= WIDEST_PAYLOAD else f"{text[:WIDEST_PAYLOAD]}..."
-
-
-def _print_report(report: Report) -> None:
-    """Print the books of each version, what could not be checked, and every difference with its first examples."""
-    for books in report.books:
-        say(
-            f"ledger version {books.ledger_version} (depot version {books.depot_version}, "
-            f"{count(books.microbatches, 'microbatch')}): {count(books.messages_read, 'message')} read = "
-            f"{books.in_open_batches:,} in open batches + {books.in_closed_batches:,} in closed batches "
-            f"+ {books.rejected:,} rejected{_by_format(books)}"
-        )
-        say(
-            f"  against the depot: {books.ok:,} ok, {books.lost:,} lost, {books.duplicated:,} duplicated, "
-            f"{books.unexpected:,} unexpected"
-        )
-        say(
-            f"  derived again: {count(books.decided, 'decision')}, "
-            f"the batches of {books.derived_streams:,} of {count(books.streams, 'stream')}"
-        )
-    for finding in report.findings:
-        say(f"not checked: {finding}", markup=False)
-    for difference in report.differences:
-        say(f"[red]difference[/red] in ledger version {difference.ledger_version}: {difference.check}")
-        say(f"  expected {difference.expected}, found {difference.found}", markup=False)
-        for example in difference.examples[:3]:
-            say(f"    {example}", markup=False)
-    say(_verdict(report))
-
-
-def _by_format(books: Books) -> str:
-    return f" ({books.rejected_by_format:,} of them by the format)" if books.rejected_by_format else ""
-
-
-def _verdict(report: Report) -> str:
-    if not report.ok:
-        return f"[red]{count(len(report.differences), 'difference')}[/red]"
-    if report.complete:
-        return "[green]no difference[/green]"
-    last = report.books[-1]
-    what = f"{last.unchecked:,} of {count(last.messages_read, 'message')}" if last.unchecked else "what is named above"
-    return f"[yellow]not checked: {what}; in the rest no difference[/yellow]"

@@ -1,4 +1,4 @@
-"""The commands about formats of raw depots, without a JVM: format check."""
+"""The command `windrow format`."""
 
 from __future__ import annotations
 
@@ -8,23 +8,18 @@ import typer
 from rich.markup import escape
 
 from windrow.cli import options
-from windrow.cli.options import Config, Debug, Json, count, people, say
+from windrow.cli.options import Call, command, count, people, say
+from windrow.cli.progress import byte_count
 
 if TYPE_CHECKING:
     from windrow.ingest.format_check import Checked
 
 LONGEST_CELL = 40
 
-app = typer.Typer(help="Try what the format of the settings makes of files.", no_args_is_help=True)
 
-
-def add_to(parent: typer.Typer) -> None:
-    """Add the commands of this file."""
-    parent.add_typer(app, name="format")
-    app.command(epilog="Example: windrow format check readings.csv --rejects bad.csv")(check)
-
-
+@command("config", example="windrow format check readings.csv --rejects bad.csv")
 def check(
+    call: Call,
     files: Annotated[list[str], typer.Argument(help="Files; - is standard input.")],
     rejects: Annotated[
         str | None, typer.Option("--rejects", help="New file for the bytes of the bad records, as they are.")
@@ -32,23 +27,20 @@ def check(
     sample: Annotated[
         int, typer.Option("--sample", min=0, help="How many records to show, of the good ones and of the bad.")
     ] = 5,
-    config: Config = None,
-    json: Json = False,
-    debug: Debug = False,
 ) -> int:
-    """Read files as the settings' format says, and show what a run would make of them. Exit status 1 for a bad record.
+    """Read files as a run would, and show good and bad records.
 
-    No depot is needed, and none is written. Each file is a raw source; it is read piece by piece, whatever its size.
-    Shown are the first bad records, with line, field and reason, the first good ones, and which messages
-    `depot.columns` makes of these.
+    It shows the first bad records with line, field and reason, the first good records, and the messages that
+    `depot.columns` makes of them. Exit status 1 for a bad record. It needs and writes no depot. Each file is a raw
+    source, read in pieces, whatever its size.
     """
     from windrow.ingest.format_check import Check
     from windrow.runtime.wall_clock import WallClock
 
-    trial = Check(options.settings(config))
-    with options.byte_count("check", quiet=json) as progress:
+    trial = Check(call.settings())
+    with byte_count("check", quiet=call.json) as progress:
         checked = trial.files(files, WallClock().now(), rejects, sample, progress)
-    if json:
+    if call.json:
         options.print_json(checked)
     else:
         _print(checked, rejects)

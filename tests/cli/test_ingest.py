@@ -2,62 +2,13 @@ import io
 import json
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from rich.console import Console
 
 from tests.cli.conftest import Command, publish
 from tests.messages import message
-from windrow.cli import options
-from windrow.model import chunks
-
-
-class TestInit:
-    def test_makes_tables_and_settings_and_keeps_them(self, windrow: Command, tmp_path: Path) -> None:
-        """
-        Init makes depot, ledger and windrow.toml; again it changes none of them.
-        """
-        assert "Wrote windrow.toml" in windrow("init", "--depot", "in", "--ledger", "out").out
-        content = (tmp_path / "windrow.toml").read_text()
-        assert 'depot = "in"' in content
-        assert (DeltaTable(tmp_path / "in").version(), DeltaTable(tmp_path / "out").version()) == (0, 0)
-        document = windrow("init", "--json").json()
-        assert (document["written"], document["depot"]) == (False, "in")
-        assert (tmp_path / "windrow.toml").read_text() == content
-        assert (DeltaTable(tmp_path / "in").version(), DeltaTable(tmp_path / "out").version()) == (0, 0)
-
-    def test_binary_payload(self, windrow: Command, tmp_path: Path) -> None:
-        """
-        The payload's type is chosen when the depot is made, and the ledger follows.
-        """
-        windrow("init", "--payload", "binary")
-        for table in ("data/depot", "data/ledger"):
-            kinds = {field.name: str(field.type) for field in DeltaTable(tmp_path / table).schema().fields}
-            assert "binary" in kinds["payload"]
-
-    def test_wrong_payload(self, windrow: Command) -> None:
-        """
-        A type that is none is wrong usage.
-        """
-        assert windrow("init", "--payload", "xml").status == 2
-
-    def test_raw(self, windrow: Command, tmp_path: Path) -> None:
-        """
-        With --raw the depot takes chunks, and no ledger is made; again nothing changes, and a depot of messages is
-        refused.
-        """
-        said = windrow("init", "--raw")
-        assert "Raw depot data/depot is there." in said.out
-        assert "--format csv" in said.out
-        assert chunks.is_raw(pa.schema(DeltaTable(tmp_path / "data/depot").schema().to_arrow()))
-        assert not (tmp_path / "data/ledger").exists()
-        assert windrow("init", "--raw", "--json").json()["raw"]
-        assert DeltaTable(tmp_path / "data/depot").version() == 0
-        assert "WINDROW-TABLE-REFUSED" in windrow("init").err
-        assert windrow("init", "--depot", "messages").status == 0
-        assert "does not hold raw chunks" in windrow("init", "--raw", "--depot", "messages").err
-        assert windrow("init", "--raw", "--payload", "binary").status == 2
+from windrow.cli import progress
 
 
 class TestIngest:
@@ -153,7 +104,7 @@ class TestRawFiles:
         A terminal sees how many bytes were read, and of how many.
         """
         screen = Console(file=io.StringIO(), force_terminal=True, width=120)
-        monkeypatch.setattr(options, "aside", screen)
-        with options.byte_count("ingest", quiet=False) as progress:
-            progress(500_000, 2_000_000)
+        monkeypatch.setattr(progress, "aside", screen)
+        with progress.byte_count("ingest", quiet=False) as show:
+            show(500_000, 2_000_000)
         assert "0.5/2.0 MB" in screen.file.getvalue()

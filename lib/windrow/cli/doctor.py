@@ -1,4 +1,4 @@
-"""The command that says what is wrong with this machine and these tables: doctor."""
+"""The command `windrow doctor`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from windrow.cli import options
-from windrow.cli.options import Config, Debug, Depot, Engine, Json, Ledger, aside, count, people, say
+from windrow.cli.options import Call, aside, command, count, people, say
 from windrow.errors import TableMissing
 
 if TYPE_CHECKING:
@@ -21,34 +21,25 @@ if TYPE_CHECKING:
 COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command of this file."""
-    app.command(epilog="Example: windrow doctor   or   windrow doctor --json --engine spark")(doctor)
-
-
+@command("config depot ledger engine", example="windrow doctor   or   windrow doctor --json --engine spark")
 def doctor(
+    call: Call,
     network: Annotated[
         bool, typer.Option("--network", help="Start Spark too, which fetches Delta's jars when they are not here.")
     ] = False,
-    config: Config = None,
-    depot: Depot = None,
-    ledger: Ledger = None,
-    engine: Engine = None,
-    json: Json = False,
-    debug: Debug = False,
 ) -> int:
-    """Say what is wrong with this machine, the settings and the tables, and what to do. Exit status 1 on any error.
+    """Find what is wrong with the machine, settings and tables.
 
-    It changes nothing and, without --network, starts no Spark and asks nothing of a network but the tables.
+    Each finding says what to do. Exit status 1 on any error. Doctor changes nothing. Without --network it starts no
+    Spark and uses the network only to read the tables.
     """
     from windrow.operate.doctor import examine
     from windrow.runtime.wall_clock import WallClock
 
     with aside.status("examining"):
-        flags = {"depot": depot, "ledger": ledger, "engine": engine}
-        findings = examine(lambda: _settings(config, flags), WallClock().now(), network)
+        findings = examine(lambda: _settings(call), WallClock().now(), network)
     errors, warnings = (sum(finding.level == level for finding in findings) for level in ("error", "warning"))
-    if json:
+    if call.json:
         found = [{"about": finding.about} | asdict(finding) for finding in findings]
         options.print_json({"ok": not errors, "errors": errors, "warnings": warnings, "findings": found})
     else:
@@ -57,12 +48,12 @@ def doctor(
     return 1 if errors else 0
 
 
-def _settings(config: str | None, flags: dict[str, str | None]) -> Settings:
+def _settings(call: Call) -> Settings:
     """Return the settings, catalog tables by their paths; where nobody wrote these down, by their names."""
     try:
-        return options.reading(config, **flags)
+        return call.path_settings()
     except TableMissing:
-        return options.settings(config, **flags)
+        return call.settings()
 
 
 def _print(findings: Sequence[Finding]) -> None:

@@ -1,4 +1,4 @@
-"""The command that plays the recorded log again and compares: replay."""
+"""The command `windrow replay`."""
 
 from __future__ import annotations
 
@@ -9,24 +9,22 @@ import typer
 from rich.markup import escape
 
 from windrow.cli import options
-from windrow.cli.options import Config, Debug, Depot, Engine, Json, Ledger, count, say
+from windrow.cli.options import Call, command, count, say
+from windrow.cli.progress import steps
+from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
     from windrow.batching import Rules
     from windrow.replaying import Change, Comparison, Move, Replay
-    from windrow.settings.settings import Settings
 
 SHOWN = 20
 COLOURS = {"changed": "yellow", "other window": "cyan", "disappears": "red", "appears": "green"}
 Ticks = Literal["reuse", "fresh"]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command of this file."""
-    app.command(epilog="Example: windrow replay   or   windrow replay --max-delay 1m --into data/other")(replay)
-
-
+@command("config depot ledger engine", example="windrow replay   or   windrow replay --max-delay 1m --into data/other")
 def replay(
+    call: Call,
     into: Annotated[
         str | None, typer.Option("--into", help="Path of the new ledger, which stays. Default: it is dropped.")
     ] = None,
@@ -47,27 +45,22 @@ def replay(
     key: Annotated[list[str] | None, typer.Option("--key", help="Only this key; may be repeated.")] = None,
     source: Annotated[list[str] | None, typer.Option("--source", help="Only this source; may be repeated.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Tell so many changes and moves at most.")] = SHOWN,
-    config: Config = None,
-    depot: Depot = None,
-    ledger: Ledger = None,
-    engine: Engine = None,
-    json: Json = False,
-    debug: Debug = False,
 ) -> int:
-    """Play the recorded log again into a new ledger, and compare. Exit status 1 when the same rules differ.
+    """Replay the recorded log into a new ledger, and compare.
 
-    The ledger itself is only read. With other rules, or without the recorded ticks, the comparison says what would
-    have been: which batches appear, disappear or change, and where their messages went.
+    It only reads the ledger itself. Under the same rules the two must be equal; exit status 1 if they differ. With
+    other rules, or without the recorded ticks, the comparison shows which batches would appear, disappear or change,
+    and where their messages would go.
     """
     from windrow.replaying import Portion
     from windrow.replaying import replay as play
 
-    chosen = options.reading(config, depot=depot, ledger=ledger, engine=engine or "embedded")
+    chosen = call.path_settings(engine=call.flags.get("engine", "embedded"))
     others = _rules(rules, chosen, {"window": window, "max_delay": max_delay})
     portion = Portion(from_, to, key or (), source or ())
-    with options.progress("messages", quiet=json) as progress:
+    with steps("messages", quiet=call.json) as progress:
         found = play(chosen, into, others, ticks, portion, limit, progress=progress)
-    if json:
+    if call.json:
         options.print_json(found.to_dict())
     else:
         _tell(found)
@@ -82,7 +75,7 @@ def _rules(file: str | None, chosen: Settings, flags: dict[str, str | None]) -> 
     given = {name: value for name, value in flags.items() if value is not None}
     if file is None and not given:
         return None
-    base = chosen if file is None else options.settings(file)
+    base = chosen if file is None else Settings.load(file)
     changed = {name: microseconds(value, "--" + name.replace("_", "-")) for name, value in given.items()}
     return Rules(**(base.rules.model_dump() | changed))
 

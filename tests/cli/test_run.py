@@ -141,33 +141,6 @@ class TestLog:
         assert 'windrow_microbatches_total{kind="flush",ledger="data/ledger"} 1.0' in Path("windrow.prom").read_text()
 
 
-class TestTick:
-    def test_to_a_time_closes_what_is_due(self, filled: Command) -> None:
-        """
-        A tick to a time closes every batch whose timeout it passes.
-        """
-        document = filled("tick", "--to", "1970-01-01T00:10:00Z", "--json").json()
-        assert (document["closed"], document["microbatches"][0]["kind"]) == (1, "tick")
-        assert filled("tick", "--to", "1970-01-01T00:10:00", "--json").json()["microbatches"] == []
-
-    def test_time_that_is_none(self, filled: Command) -> None:
-        """
-        A time that cannot be read is wrong usage, with an example.
-        """
-        said = filled("tick", "--to", "noon")
-        assert (said.status, "2026-01-31T12:00:00Z" in said.err) == (2, True)
-
-
-class TestFlush:
-    def test_closes_everything(self, filled: Command) -> None:
-        """
-        After a flush nothing is open, and the history has recorded it.
-        """
-        document = filled("flush", "--json").json()
-        assert (document["closed"], document["microbatches"][0]["kind"]) == (1, "flush")
-        assert "Nothing new" in filled("flush").out
-
-
 class TestErrors:
     @pytest.mark.parametrize(
         ("arguments", "status", "says"),
@@ -201,16 +174,3 @@ class TestErrors:
 
         with pytest.raises(TableMissing):
             windrow("run", "--debug")
-
-
-def test_every_command_has_help_with_an_example(windrow: Command) -> None:
-    """
-    Help lists the commands, and each command's help ends with an example.
-    """
-    listed = windrow("--help").out
-    for command in ("demo", "init", "ingest", "run", "tick", "flush", "status", "show", "verify"):
-        assert f" {command} " in listed
-        said = windrow(command, "--help")
-        assert said.status == 0
-        assert f"Example: windrow {command}" in said.out
-        assert "--json" in said.out

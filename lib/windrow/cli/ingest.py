@@ -1,15 +1,15 @@
-"""Commands that make tables and fill the depot: init, ingest."""
+"""The command `windrow ingest`."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from windrow.cli import options
-from windrow.cli.options import Config, Debug, Depot, Engine, Json, Ledger, say
+from windrow.cli.options import Call, command, say
+from windrow.cli.progress import byte_count, counter
 from windrow.errors import SettingsError
 from windrow.settings.catalog_paths import PathBook
 
@@ -21,78 +21,9 @@ if TYPE_CHECKING:
 RAW_FORMATS = ("csv", "json", "native", "lines", "length-prefixed")
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands of this file."""
-    app.command(epilog="Example: windrow init --depot data/depot --ledger data/ledger")(init)
-    app.command(epilog="Example: windrow ingest data/*.parquet   or   windrow ingest data/*.csv --format csv")(ingest)
-
-
-def init(
-    payload: Annotated[
-        str, typer.Option("--payload", help="The payload's type in the depot: string or binary.")
-    ] = "string",
-    raw: Annotated[bool, typer.Option("--raw", help="Make a raw depot, for chunks of raw files.")] = False,
-    config: Config = None,
-    depot: Depot = None,
-    ledger: Ledger = None,
-    engine: Engine = None,
-    json: Json = False,
-    debug: Debug = False,
-) -> None:
-    """Create depot and ledger, and write a commented windrow.toml. What is there already stays as it is.
-
-    With --raw no ledger is made: what it holds follows from what the records in the raw files become.
-    """
-    import pyarrow as pa
-
-    from windrow.engine import open_engine
-    from windrow.runtime.api import batcher_of
-    from windrow.runtime.opening import DepotReader, open_ledger
-    from windrow.runtime.wall_clock import WallClock
-    from windrow.settings.template import settings_file
-
-    if payload not in ("string", "binary"):
-        raise SettingsError(f"--payload {payload!r} is no type of payload", "Say string or binary.")
-    if raw and payload == "binary":
-        raise SettingsError("a raw depot has no payloads", "Leave --payload out.")
-    file = Path(config or "windrow.toml")
-    known = config if file.exists() else None
-    chosen = options.settings(known, depot=depot, ledger=ledger, engine=engine)
-    written = not file.exists()
-    if written:
-        file.write_text(settings_file(chosen), encoding="utf-8")
-    opened = open_engine(chosen)
-    views: list[str] = []
-    if raw:
-        opened.create_raw_depot(chosen.keep)
-    else:
-        opened.create_depot(pa.string() if payload == "string" else pa.binary(), chosen.keep)
-        open_ledger([DepotReader(None, opened, chosen)], batcher_of(chosen), WallClock().now())
-        views = opened.create_views()
-    options.note_paths(config, chosen, opened)
-    if json:
-        options.print_json(
-            {
-                "settings": str(file),
-                "written": written,
-                "depot": chosen.depot,
-                "raw": raw,
-                "ledger": chosen.ledger,
-                "views": views,
-            }
-        )
-        return
-    if raw:
-        say(f"{'Wrote' if written else 'Kept'} {file}. Raw depot {chosen.depot} is there.")
-        say("Next: windrow ingest FILE... --format csv.")
-        return
-    say(f"{'Wrote' if written else 'Kept'} {file}. Depot {chosen.depot} and ledger {chosen.ledger} are there.")
-    if views:
-        say(f"Views: {', '.join(view.replace('`', '') for view in views)}.", markup=False)
-    say("Next: windrow ingest FILE..., windrow run, windrow status.")
-
-
+@command("config depot engine", example="windrow ingest data/*.parquet   or   windrow ingest data/*.csv --format csv")
 def ingest(
+    call: Call,
     files: Annotated[
         list[str], typer.Argument(help="Files, or Delta tables with --format delta; - is standard input, if raw.")
     ],
@@ -103,30 +34,26 @@ def ingest(
     raw_source: Annotated[
         str | None, typer.Option("--raw-source", help="Raw source that a raw file is. Default: its path as given.")
     ] = None,
-    config: Config = None,
-    depot: Depot = None,
-    engine: Engine = None,
-    json: Json = False,
-    debug: Debug = False,
 ) -> None:
-    """Append files to the depot, each once, however often it is run; `ingest.columns` maps their columns.
+    """Append files to the depot, each file once.
 
-    Raw files are cut into chunks of a raw depot, as they are.
+    You can run it again with the same files. `ingest.columns` maps their columns. Raw files go unchanged into a raw
+    depot, in chunks.
     """
     if format_ in RAW_FORMATS:
-        place = options.settings(config, depot=depot, engine=engine)
+        place = call.settings()
         if place.format.type not in {None, format_}:
             raise SettingsError(f"--format {format_}, but [format] type = {place.format.type!r}", "Say one of them.")
-        read = ingest_raw(place, PathBook.beside(config).path(place.depot), files, raw_source, quiet=json)
-        if json:
+        read = ingest_raw(place, PathBook.beside(call.config).path(place.depot), files, raw_source, quiet=call.json)
+        if call.json:
             size, chunks = (sum(getattr(one, name) for one in read) for name in ("bytes", "chunks"))
             options.print_json({"bytes": size, "chunks": chunks, "files": [asdict(one) for one in read]})
         return
     if raw_source is not None:
         raise SettingsError(f"--raw-source is for raw files, not for --format {format_}", "Leave it out.")
-    chosen = options.running(config, depot=depot, engine=engine)
-    done = ingest_files(chosen, files, format_, quiet=json)
-    if json:
+    chosen = call.engine_settings()
+    done = ingest_files(chosen, files, format_, quiet=call.json)
+    if call.json:
         added = sum(file.messages for file in done)
         options.print_json({"messages": added, "files": [asdict(file) for file in done]})
 
@@ -142,7 +69,7 @@ def ingest_files(settings: Settings, files: list[str], format_: str, quiet: bool
         known = ", ".join([*formats, *RAW_FORMATS])
         raise SettingsError(f"--format {format_!r} is not known", f"Known are {known}.")
     done = []
-    with options.counter("ingest", quiet) as progress:
+    with counter("ingest", quiet) as progress:
         taken = ingest_into(
             open_engine(settings), files, settings.ingest.columns, formats[format_], settings.keep, progress
         )
@@ -162,7 +89,7 @@ def ingest_raw(
     from windrow.runtime.wall_clock import WallClock
 
     done, chosen = [], settings.format
-    with options.byte_count("ingest", quiet) as progress:
+    with byte_count("ingest", quiet) as progress:
         taken = ingest_into(
             location,
             files,

@@ -1,4 +1,4 @@
-"""The command that says where the ledger stands, once or again and again: status."""
+"""The command `windrow status`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rich.console import Group
 from rich.text import Text
 
 from windrow.cli import options
-from windrow.cli.options import Config, Debug, Depot, Json, Ledger, aside, count, people, say
-from windrow.cli.topologies import Named, print_standing, refuse_tables, settings_of, standing_of
+from windrow.cli.options import Call, aside, command, count, people, say
+from windrow.cli.topologies import Named, print_standing, standing_of
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from windrow.settings.settings import Settings
 
 EVERY = "2s"
-
 FailIf = Annotated[
     list[str] | None,
     typer.Option(
@@ -37,14 +36,11 @@ FailIf = Annotated[
 ]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command of this file."""
-    app.command(epilog="Example: windrow status --fail-if 'lag>5m' --fail-if paused   or   windrow status --watch")(
-        status
-    )
-
-
+@command(
+    "config depot ledger", example="windrow status --fail-if 'lag>5m' --fail-if paused   or   windrow status --watch"
+)
 def status(
+    call: Call,
     topology: Named = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Look again and again until Ctrl-C; with --json one document a line.")
@@ -53,32 +49,27 @@ def status(
         str | None, typer.Option("--every", help=f"With --watch: time between two looks. Default: {EVERY}.")
     ] = None,
     fail_if: FailIf = None,
-    config: Config = None,
-    depot: Depot = None,
-    ledger: Ledger = None,
-    json: Json = False,
-    debug: Debug = False,
 ) -> int:
-    """Say where the ledger stands: what waits, clocks, open and closed batches, rejections, the last microbatches.
+    """Show what waits, clocks, batches, rejections and microbatches.
 
-    With --watch a terminal shows it live, anything else gets a line each time.
+    With --watch a terminal shows it live; a pipe or file gets a line each time.
     """
     from windrow.reading import conditions
 
     if topology is not None:
-        refuse_tables(depot=depot, ledger=ledger)
+        call.refuse_tables()
         if watch or fail_if:
             raise SettingsError("--watch and --fail-if are of the batcher", "Look again, or read --json.")
-        print_standing(standing_of(topology, settings_of(config, None)), json)
+        print_standing(standing_of(topology, call.settings()), call.json)
         return 0
     if every is not None and not watch:
         raise SettingsError("--every goes with --watch", "Give both, or none.")
     alarms = [conditions.parse(text) for text in fail_if or ()]
-    chosen = options.reading(config, depot=depot, ledger=ledger)
+    chosen = call.path_settings()
     if watch:
-        return _watch(chosen, alarms, _pause(every or EVERY), json)
+        return _watch(chosen, alarms, _pause(every or EVERY), call.json)
     look = _look(chosen, alarms)
-    if json:
+    if call.json:
         options.print_json(look.document())
     else:
         for line in look.lines():

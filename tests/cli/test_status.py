@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.conftest import Command, publish
 from tests.messages import SECOND, message
-from windrow.cli.standing import FailIf
+from windrow.cli.status import FailIf
 from windrow.reading.conditions import FIGURES
 
 PATIENCE = 60.0
@@ -158,3 +158,51 @@ def _until(terminal: int, text: str, times: int) -> str:
         assert ready, shown
         shown += os.read(terminal, 65_536).decode(errors="replace")
     return shown
+
+
+class TestStatus:
+    def test_says_where_the_ledger_stands(self, filled: Command, tmp_path: Path) -> None:
+        """
+        Status names what was read, what is open and closed, what was rejected, and what would have kept it.
+        """
+        said = filled("status")
+        assert said.status == 0
+        assert "read    5 messages in 1 microbatch" in said.out
+        assert "closed  2 batches with 3 messages" in said.out
+        assert "batch//k/155000000/0" in said.out
+        assert "nothing waits" in said.out
+        assert "11.0 s would have kept every message" in said.out
+        publish(tmp_path, message("b", 161 * SECOND, 161 * SECOND))
+        filled("ingest", "messages.parquet")
+        assert "1 message in 1 version wait" in filled("status").out
+
+    def test_json(self, filled: Command) -> None:
+        """
+        With --json the same stands in one document.
+        """
+        document = filled("status", "--json").json()
+        assert document["totals"]["messages"] == 5
+        assert [row["reason"] for row in document["rejected"]] == ["too_old"]
+        assert document["needed_delay"]["needed_us"] == 11 * SECOND
+
+    def test_starts_no_jvm_and_no_compiler(self, filled: Command, tmp_path: Path) -> None:
+        """
+        Status and show load neither Spark nor the kernel's compiler, so that they answer at once.
+        """
+        script = (
+            "import sys; from windrow.cli import main; status = main(['status']) or main(['show', '--open']) "
+            "or main(['show', '--key', 'k', '--type', 'a', '--at', '1970-01-01T00:01:40Z']); "
+            "loaded = {'pyspark', 'numba', 'duckdb', 'pandas'} & set(sys.modules); "
+            "sys.exit(f'loaded {loaded}' if loaded else status)"
+        )
+        done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    def test_missing_ledger(self, windrow: Command) -> None:
+        """
+        Without a ledger status says which command makes one.
+        """
+        said = windrow("status")
+        assert said.status == 3
+        assert "WINDROW-TABLE-MISSING" in said.err
+        assert "windrow init" in said.err

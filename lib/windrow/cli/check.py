@@ -1,4 +1,4 @@
-"""The command that checks the quality of a ledger by Great Expectations: check."""
+"""The command `windrow check`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from windrow.cli import options
-from windrow.cli.options import Config, Debug, Engine, Json, Ledger, aside, count, people, say
+from windrow.cli.options import Call, aside, command, count, people, say
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -24,12 +24,9 @@ SHOWN = 5
 NAMES = {"closed": "closed batch", "open": "open batch", "rejected": "rejected message"}
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command of this file."""
-    app.command(epilog="Example: windrow check --fail-on warning --docs quality   or   windrow check --sql")(check)
-
-
+@command("config ledger engine", example="windrow check --fail-on warning --docs quality   or   windrow check --sql")
 def check(
+    call: Call,
     fail_on: Annotated[
         Severity, typer.Option("--fail-on", help="End with status 1 when an expectation of this severity fails.")
     ] = "critical",
@@ -40,24 +37,19 @@ def check(
     sql: Annotated[bool, typer.Option("--sql", help="Only print the invariants, as SQL to paste into an editor.")] = (
         False
     ),
-    config: Config = None,
-    ledger: Ledger = None,
-    engine: Engine = None,
-    json: Json = False,
-    debug: Debug = False,
 ) -> int:
-    """Check what must hold in a ledger, with Great Expectations. Exit status 1 when something critical fails.
+    """Check the ledger's invariants with Great Expectations.
 
-    It changes nothing. A ledger on a disk of this machine needs no Spark, unless --engine says so. `windrow verify`
-    checks the same invariants, and each message of the depot.
+    Exit status 1 when something critical fails. Check changes nothing. A ledger on a local disk needs no Spark, unless
+    you give --engine spark. `windrow verify` checks the same invariants, and each message of the depot.
     """
     if max_rejected is not None and not 0 <= max_rejected <= 1:
         raise SettingsError(f"--max-rejected {max_rejected:g} is no share", "Give a number from 0 to 1.")
     if sql:
-        _print_sql(options.settings(config, ledger=ledger, engine=engine).ledger)
+        _print_sql(call.settings().ledger)
         return 0
-    checked = _checked(options.running(config, ledger=ledger, engine=engine), max_rejected, docs)
-    if json:
+    checked = _checked(call.engine_settings(), max_rejected, docs)
+    if call.json:
         options.print_json(checked.to_dict())
     else:
         _print(checked)

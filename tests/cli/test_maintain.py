@@ -63,22 +63,3 @@ class TestMaintain:
         """
         said = windrow("maintain")
         assert (said.status, "WINDROW-TABLE-MISSING" in said.err) == (3, True)
-
-
-class TestRecover:
-    def test_goes_back(self, filled: Command, tmp_path: Path) -> None:
-        """
-        It says what would be set aside, sets it aside, and the next run makes it again; then there is nothing to do.
-        """
-        log = tmp_path / "data" / "ledger" / "_delta_log"
-        wrong = filled("recover", "--depot", "nowhere")
-        assert (wrong.status, "there is no depot" in wrong.err) == (3, True)
-        max(log.glob("*.json")).write_bytes(b"")
-        said = filled("recover", "--dry-run")
-        assert "would go back to version 0: version 1 would be set aside." in said.out
-        done = filled("recover", "--json").json()
-        assert (done["version"], done["first"], done["last"], done["dry_run"]) == (0, 1, 1, False)
-        assert Path(done["directory"]).is_dir()
-        assert filled("run", "--json").json()["messages"] == 5
-        assert "Nothing to do" in filled("recover").out
-        assert filled("verify").status == 0

@@ -1,4 +1,4 @@
-"""The command that writes batches to files, without a JVM: export."""
+"""The command `windrow export`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windrow.cli import options
-from windrow.cli.options import Config, Debug, Json, Ledger, aside, count, say
+from windrow.cli.options import Call, aside, command, count, say
+from windrow.cli.progress import steps
 from windrow.errors import OutputRefused
 from windrow.model import timestamps as moments
 
@@ -23,12 +24,9 @@ Since = Annotated[
 ]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command of this file."""
-    app.command(epilog="Example: windrow export --out closed.parquet")(export)
-
-
+@command("config ledger", example="windrow export --out closed.parquet")
 def export(
+    call: Call,
     out: Out,
     format_: Format = None,
     messages: Annotated[bool, typer.Option("--messages", help="One row a message of the closed batches.")] = False,
@@ -38,37 +36,35 @@ def export(
     to: Annotated[str | None, typer.Option("--to", help="Windows that begin before this time, ISO 8601.")] = None,
     since: Since = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if there is one.")] = False,
-    config: Config = None,
-    ledger: Ledger = None,
-    json: Json = False,
-    debug: Debug = False,
 ) -> None:
-    """Write closed batches, their messages, or rejected messages to a parquet, csv or json file.
+    """Write closed batches or rejected messages to a file.
 
-    With --rejected --format raw the bytes that a format refused are written as they were, in the order of raw source,
-    chunk and offset, so that they can be mended and ingested again; the header of a csv is not among them.
-    The file is there when it is whole. It ends with the position from which the next export goes on (--since).
+    The file is parquet, csv or json, and appears only when it is whole. --messages writes a row for each message of the
+    closed batches. The output ends with the position from which the next export continues (--since).
+
+    --rejected --format raw writes the bytes that a format refused, unchanged and in the order of raw source, chunk and
+    offset, so that you can mend and ingest them again. The header of a csv is not among them.
     """
     from windrow.reading.export import Choice, What
     from windrow.reading.export import export as write
 
     if messages and rejected:
         raise OutputRefused("--messages and --rejected exclude each other", "Export each to a file of its own.")
-    if json and out == "-":
+    if call.json and out == "-":
         raise OutputRefused("--json and --out - both want standard output", "Name a file, or leave out --json.")
     what: What = "messages" if messages else "rejected" if rejected else "batches"
     begin, end = (
         None if text is None else moments.microseconds(text, flag) for text, flag in ((from_, "--from"), (to, "--to"))
     )
     choice = Choice(what, key, begin, end, since)
-    chosen = options.reading(config, ledger=ledger)
+    chosen = call.path_settings()
     try:
-        with options.progress("export", quiet=json) as progress:
+        with steps("export", quiet=call.json) as progress:
             done = write(chosen.ledger, out, choice, format_, overwrite, progress)
     except BrokenPipeError:  # who read standard output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
-    if json:
+    if call.json:
         options.print_json(done)
     else:
         _tell(done)

@@ -62,7 +62,7 @@ class TestWithoutSpark:
         A ledger on this disk is checked without Spark, unless Spark is asked for.
         """
         asked: list[str] = []
-        monkeypatch.setattr("windrow.cli.checking._session", asked.append)
+        monkeypatch.setattr("windrow.cli.check._session", asked.append)
         assert filled("check", "--engine", engine).status == 0
         assert bool(asked) == starts
 

@@ -1,4 +1,4 @@
-"""The command that takes messages from a broker: bridge."""
+"""The command `windrow bridge`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from windrow.cli import options
-from windrow.cli.options import Config, Debug, Depot, Json, LogFormat, LogLevel, aside, say
+from windrow.cli.options import Call, aside, command, say
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -20,12 +20,11 @@ KINDS = ("mqtt",)
 PLACE = re.compile(r"(?:\[([^\]]+)\]|([^:\[\]]+))(?::(\d+))?")
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command of this file."""
-    app.command(epilog="Example: windrow bridge mqtt --broker 10.0.0.7 --topic 'plant/{key}/{type...}'")(bridge)
-
-
+@command(
+    "config depot log_format log_level", example="windrow bridge mqtt --broker 10.0.0.7 --topic 'plant/{key}/{type...}'"
+)
 def bridge(
+    call: Call,
     kind: Annotated[str, typer.Argument(help="What is bridged: mqtt.")],
     broker: Annotated[str | None, typer.Option("--broker", help="HOST or HOST:PORT.")] = None,
     topic: Annotated[
@@ -35,37 +34,31 @@ def bridge(
         str | None, typer.Option("--client-id", help="Name of the session that the broker keeps for this bridge.")
     ] = None,
     for_: Annotated[str | None, typer.Option("--for", help="End after so long, e.g. 10m.")] = None,
-    config: Config = None,
-    depot: Depot = None,
-    log_format: LogFormat = None,
-    log_level: LogLevel = None,
-    json: Json = False,
-    debug: Debug = False,
 ) -> None:
-    """Bring the messages of an MQTT broker into the depot, until SIGINT or SIGTERM.
+    """Send the messages of an MQTT broker into the depot.
 
-    A message is acknowledged to the broker when the depot has it, so none is lost, whatever is killed. All else is
-    said under `[mqtt]` in the settings, passwords in no other place.
+    It runs until SIGINT or SIGTERM. It acknowledges a message to the broker when the depot has it, so that no message
+    is lost when a process is killed. `[mqtt]` in the settings holds everything else, and is the only place for
+    passwords.
     """
     if kind not in KINDS:
         raise SettingsError(f"{kind!r} cannot be bridged", f"Say {', '.join(KINDS)}.")
     seconds = None if for_ is None else _seconds(for_)
-    given: dict[str, Any] = {"topics": topic or None, "client_id": client_id, **_place(broker)}
+    given: dict[str, Any] = {"topics": topic or None, "client_id": client_id, **_split_address(broker)}
     mqtt = {name: value for name, value in given.items() if value is not None} or None
-    log = options.table(format=log_format, level=log_level)
-    chosen = options.reading(config, depot=depot, mqtt=mqtt, log=log)
+    chosen = call.path_settings(mqtt=mqtt)
     from windrow.cli.watching import stopping
     from windrow.operate.log import logging_to
     from windrow.producer.bridge.bridge import Bridge
 
     with (
         logging_to(aside, chosen.log.format, chosen.log.level),
-        _counting(json) as progress,
+        _counting(call.json) as progress,
         Bridge(chosen, progress) as opened,
         stopping(opened, "stopping when what came is in the depot"),
     ):
         done = opened.run(seconds)
-    if json:
+    if call.json:
         options.print_json(done)
     else:
         say(sentence(done), markup=False)
@@ -92,7 +85,7 @@ def _counting(quiet: bool) -> Iterator[Callable[[Counts], None]]:
         yield lambda counts: bar.update(task, completed=counts.committed)
 
 
-def _place(broker: str | None) -> dict[str, Any]:
+def _split_address(broker: str | None) -> dict[str, Any]:
     """Return host and port of HOST, HOST:PORT or [HOST]:PORT; an address of IPv6 has colons of its own."""
     if broker is None:
         return {}

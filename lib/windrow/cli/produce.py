@@ -1,4 +1,4 @@
-"""The command that sends messages into a depot, without a JVM: produce."""
+"""The command `windrow produce`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from windrow.cli import options
-from windrow.cli.options import Config, Debug, Depot, Json, LogFormat, LogLevel, aside, count, say
+from windrow.cli.options import Call, aside, command, count, say
+from windrow.cli.progress import counter
 from windrow.errors import FileRefused, SettingsError
 from windrow.settings.catalog_paths import PathBook
 
@@ -41,12 +42,9 @@ NoResume = Annotated[
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first line that is no message.")]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command of this file."""
-    app.command(epilog="Example: windrow produce readings.ndjson --id gateway-7")(produce)
-
-
+@command("config depot log_format log_level", example="windrow produce readings.ndjson --id gateway-7")
 def produce(
+    call: Call,
     id_: Id = None,
     file: File = "-",
     column: Column = None,
@@ -54,24 +52,19 @@ def produce(
     strict: Strict = False,
     raw_source: RawSource = None,
     last: Last = False,
-    config: Config = None,
-    depot: Depot = None,
-    log_format: LogFormat = None,
-    log_level: LogLevel = None,
-    json: Json = False,
-    debug: Debug = False,
 ) -> None:
-    """Send lines of JSON into the depot. Given the same input again, it goes on behind the last line that is there.
+    """Send lines of JSON, or raw bytes, into the depot.
 
-    A line that is no message goes in as well, where the batcher rejects it; --strict stops there. SIGINT and SIGTERM
-    end it when the lines that were read are in the depot.
+    Given the same input again, it resumes after the last line in the depot. It also sends a line that is no message,
+    which the batcher then rejects; --strict stops at that line. After SIGINT or SIGTERM it ends when the lines that it
+    has read are in the depot.
 
-    With --raw-source bytes of any format are sent to a raw depot, behind those that are there: for what cannot be
-    given again. What can, such as a file, is ingested (windrow ingest).
+    --raw-source appends bytes of any format to a raw depot. Use it for input that you cannot give again; for a file use
+    `windrow ingest`.
     """
     if raw_source is not None:
         _require_raw_alone(id_, column, no_resume, strict)
-        _produce_raw(file, raw_source, last, config, depot, options.table(format=log_format, level=log_level), json)
+        _produce_raw(call, file, raw_source, last)
         return
     if id_ is None:
         raise typer.BadParameter("a producer has a name: say --id NAME for lines, or --raw-source NAME for bytes.")
@@ -85,28 +78,26 @@ def produce(
     from windrow.producer.produce import Production
 
     fields = Fields.of(column or ())
-    chosen = options.settings(config, depot=depot, log=options.table(format=log_format, level=log_level))
+    chosen = call.settings()
     part, stop = chosen.producer, Stop()
     with (
         logging_to(aside, chosen.log.format, chosen.log.level),
         stopping(stop, "stopping after the lines that were read"),
         _opened(file) as descriptor,
-        _producing(chosen, PathBook.beside(config).path(chosen.depot), id_) as producer,
-        options.counter("produce", quiet=json) as progress,
+        _producing(chosen, PathBook.beside(call.config).path(chosen.depot), id_) as producer,
+        counter("produce", quiet=call.json) as progress,
     ):
         reader = Reader(fields, id_, part.max_message_bytes)
         lines = Input(descriptor, stop, part.max_message_bytes)
         production = Production(producer, lines, reader, part, _listener(progress))
         done = production.run(resume=not no_resume, strict=strict)
-    if json:
+    if call.json:
         options.print_json(done)
     else:
         say(_sentence(done))
 
 
-def _produce_raw(
-    file: str, source: str, last: bool, config: str | None, depot: str | None, log: dict[str, str] | None, json: bool
-) -> None:
+def _produce_raw(call: Call, file: str, source: str, last: bool) -> None:
     """Send bytes, with a progress bar on a terminal."""
     from windrow.cli.watching import stopping
     from windrow.operate.log import logging_to
@@ -114,21 +105,21 @@ def _produce_raw(
     from windrow.producer.bytes_input import BytesInput, send_bytes
     from windrow.producer.input import Stop
 
-    chosen = options.settings(config, depot=depot, log=log)
+    chosen = call.settings()
     part, stop = chosen.producer, Stop()
-    place = PathBook.beside(config).path(chosen.depot)
+    place = PathBook.beside(call.config).path(chosen.depot)
     with (
         logging_to(aside, chosen.log.format, chosen.log.level),
         stopping(stop, "stopping after the bytes that were read"),
         _opened(file) as descriptor,
         _closing(RawProducer(place, source, keep=chosen.keep, **part.model_dump())) as producer,
-        options.counter("produce", quiet=json) as progress,
+        counter("produce", quiet=call.json) as progress,
     ):
         input_ = BytesInput(
             descriptor, stop, min(part.max_message_bytes, chosen.ingest.chunk_bytes), part.linger_ms / 1_000
         )
         done = send_bytes(producer, input_, last, lambda size: progress("bytes", size))
-    if json:
+    if call.json:
         options.print_json(done)
         return
     ended = f"{source} ends with it." if done.ended else f"{source} goes on with chunk {done.sequence + 1:,}."

@@ -1,0 +1,74 @@
+"""The command `windrow init`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from windrow.cli import options
+from windrow.cli.options import Call, command, say
+from windrow.errors import SettingsError
+
+
+@command("config depot ledger engine", example="windrow init --depot data/depot --ledger data/ledger")
+def init(
+    call: Call,
+    payload: Annotated[
+        str, typer.Option("--payload", help="The payload's type in the depot: string or binary.")
+    ] = "string",
+    raw: Annotated[bool, typer.Option("--raw", help="Make a raw depot, for chunks of raw files.")] = False,
+) -> None:
+    """Create the depot, the ledger and a commented windrow.toml.
+
+    What exists already stays as it is. --raw makes a raw depot and no ledger, whose columns depend on the records in
+    the raw files.
+    """
+    import pyarrow as pa
+
+    from windrow.engine import open_engine
+    from windrow.runtime.api import batcher_of
+    from windrow.runtime.opening import DepotReader, open_ledger
+    from windrow.runtime.wall_clock import WallClock
+    from windrow.settings.template import settings_file
+
+    if payload not in ("string", "binary"):
+        raise SettingsError(f"--payload {payload!r} is no type of payload", "Say string or binary.")
+    if raw and payload == "binary":
+        raise SettingsError("a raw depot has no payloads", "Leave --payload out.")
+    file = Path(call.config or "windrow.toml")
+    written = not file.exists()
+    chosen = (replace(call, config=None) if written else call).settings()
+    if written:
+        file.write_text(settings_file(chosen), encoding="utf-8")
+    opened = open_engine(chosen)
+    views: list[str] = []
+    if raw:
+        opened.create_raw_depot(chosen.keep)
+    else:
+        opened.create_depot(pa.string() if payload == "string" else pa.binary(), chosen.keep)
+        open_ledger([DepotReader(None, opened, chosen)], batcher_of(chosen), WallClock().now())
+        views = opened.create_views()
+    options.note_paths(call.config, chosen, opened)
+    if call.json:
+        options.print_json(
+            {
+                "settings": str(file),
+                "written": written,
+                "depot": chosen.depot,
+                "raw": raw,
+                "ledger": chosen.ledger,
+                "views": views,
+            }
+        )
+        return
+    if raw:
+        say(f"{'Wrote' if written else 'Kept'} {file}. Raw depot {chosen.depot} is there.")
+        say("Next: windrow ingest FILE... --format csv.")
+        return
+    say(f"{'Wrote' if written else 'Kept'} {file}. Depot {chosen.depot} and ledger {chosen.ledger} are there.")
+    if views:
+        say(f"Views: {', '.join(view.replace('`', '') for view in views)}.", markup=False)
+    say("Next: windrow ingest FILE..., windrow run, windrow status.")

@@ -1,0 +1,70 @@
+"""The command `windrow maintain`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from windrow.cli import options
+from windrow.cli.options import Call, aside, command, count, people
+from windrow.errors import SettingsError
+
+if TYPE_CHECKING:
+    from windrow.model.results import Maintained
+
+
+@command("config depot ledger engine", example="windrow maintain   or   windrow maintain --only ledger --dry-run")
+def maintain(
+    call: Call,
+    only: Annotated[str | None, typer.Option("--only", help="Look after this one alone: ledger or depot.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
+) -> None:
+    """Compact small files, and remove old files.
+
+    It removes files older than `keep` that the table no longer uses, and never deletes a row. It can run at the same
+    time as a batcher. Files of the depot that the ledger has yet to read stay, however old they are.
+    """
+    from windrow.engine import open_engine
+    from windrow.model.results import ROLES
+    from windrow.runtime.maintenance import maintain as look_after
+    from windrow.runtime.wall_clock import WallClock
+
+    role = next((role for role in ROLES if role == only), None)
+    if only is not None and role is None:
+        raise SettingsError(f"--only {only!r} is no table", "Say ledger or depot.")
+    chosen = call.switch_settings()
+    with aside.status("opening") as status:
+        done = look_after(
+            open_engine(chosen),
+            chosen,
+            WallClock().now(),
+            role,
+            dry_run,
+            lambda table, step: status.update(f"{table}: {step}"),
+        )
+    if call.json:
+        options.print_json({"dry_run": dry_run, "tables": [asdict(table) for table in done]})
+        return
+    for table in done:
+        people.print(
+            f"[bold]{table.table}[/bold] {escape(table.location)}: {escape(_describe(table, dry_run))}.", soft_wrap=True
+        )
+
+
+def _describe(table: Maintained, dry_run: bool) -> str:
+    """Return in words what was done to a table, or would be."""
+    if table.left_alone is not None:
+        return f"left alone, {table.left_alone}"
+    would = "would be " if dry_run else ""
+    parts = []
+    if table.keep_changed:
+        parts.append(f"retention {would}set to {table.keep}")
+    if table.compacted_files:
+        into = "" if table.compacted_into is None else f" into {table.compacted_into:,}"
+        parts.append(f"{count(table.compacted_files, 'small file')} {would}compacted{into}")
+    if table.vacuumed_files:
+        parts.append(f"{count(table.vacuumed_files, 'old file')} {would}removed")
+    return ", ".join(parts) or "nothing to do"

@@ -1,0 +1,46 @@
+"""The command `windrow offsets`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from windrow.cli import options
+from windrow.cli.options import Call, command
+from windrow.cli.topologies import Named, print_offsets, standing_of
+
+if TYPE_CHECKING:
+    from windrow.settings.settings import Settings
+    from windrow.topology.status import DepotOffset
+
+
+@command("config depot ledger engine", example="windrow offsets   or   windrow offsets words:topology --json")
+def offsets(call: Call, topology: Named = None) -> None:
+    """Show how far each depot is read, and what waits."""
+    if topology is None:
+        found = [_offset(call.path_settings())]
+    else:
+        call.refuse_tables()
+        found = standing_of(topology, call.settings()).depots
+    if call.json:
+        options.print_json({"depots": [options.plain(one) for one in found]})
+        return
+    print_offsets(found)
+
+
+def _offset(chosen: Settings) -> DepotOffset:
+    """Return how far the batcher has read its depot."""
+    from windrow import reading
+    from windrow.runtime.wall_clock import WallClock
+    from windrow.topology.status import DepotOffset
+
+    found = reading.status(chosen.depot, chosen.ledger, WallClock().now())
+    clocks = [row.clock for row in found.clocks]
+    return DepotOffset(
+        name="depot",
+        path=found.depot.path,
+        start_from=found.ledger.start_from,
+        read_version=found.depot.read_version,
+        version=found.depot.version,
+        versions_waiting=found.depot.versions_waiting,
+        clock=max(clocks, default=None),
+    )

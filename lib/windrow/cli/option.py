@@ -1,0 +1,44 @@
+"""The command `windrow option`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from windrow.cli.options import Call, command
+from windrow.cli.topologies import Required, light, print_summary, run
+from windrow.errors import SettingsError
+
+if TYPE_CHECKING:
+    from windrow.runtime.runner import Runner, Summary
+
+
+@command("config engine", example="windrow option words:topology max_messages=1000 trigger_interval=5s")
+def option(
+    call: Call,
+    topology: Required,
+    assignments: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="Options; VALUE may be default.")],
+) -> None:
+    """Set options of a topology, also while it runs.
+
+    The next microbatch uses them, and the history records them. max_messages limits a microbatch, trigger_interval is
+    the time between two looks at the depots, idle_sleep the time after a look that found nothing, and phase_timeout the
+    time of a phase, after which it is tried again.
+    """
+    from windrow.topology.finding import find
+    from windrow.topology.running import set_option
+
+    pairs = [assignment.partition("=") for assignment in assignments]
+    for name, equals, _ in pairs:
+        if not equals:
+            raise SettingsError(f"{name!r} sets nothing", "Say NAME=VALUE, for example max_messages=1000.")
+
+    def work(runner: Runner) -> Summary:
+        for name, _, value in pairs:
+            set_option(runner, name, value)
+        return runner.summary
+
+    found = find(topology)
+    summary = run(found, light(found, call.settings()), work)
+    print_summary(summary, call.json, f"Set: {', '.join(assignments)}.")

@@ -1,0 +1,54 @@
+"""The command `windrow recover`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from windrow.cli import options
+from windrow.cli.options import Call, aside, command, count, people
+
+if TYPE_CHECKING:
+    from windrow.runtime.recover import Recovered
+
+
+@command("config depot ledger", example="windrow recover --dry-run")
+def recover(
+    call: Call,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
+) -> None:
+    """Take the ledger back to its last usable version.
+
+    That is the last version whose files are whole and whose messages the depot still has. Recover sets later versions
+    aside and deletes none; the next run makes their batches again. Stop every run first: recover does not check that.
+    """
+    from windrow.runtime.recover import recover as recovered
+
+    chosen = call.switch_settings()
+    with aside.status("looking at the ledger") as status:
+        done = recovered(chosen, dry_run, lambda version: status.update(f"looking at version {version}"))
+    if call.json:
+        options.print_json({"dry_run": dry_run, **asdict(done)})
+        return
+    people.print(escape(_describe(done, dry_run)), soft_wrap=True)
+
+
+def _describe(done: Recovered, dry_run: bool) -> str:
+    """Return in words what became of the ledger, or would."""
+    if done.first is None or done.last is None:
+        return f"Nothing to do: version {done.version} of the ledger {done.ledger}, its last one, can be used."
+    back = ("would begin" if dry_run else "begins") + " anew"
+    if done.version is not None:
+        back = ("would go" if dry_run else "goes") + f" back to version {done.version}"
+    versions = f"version {done.first}" if done.first == done.last else f"versions {done.first} to {done.last}"
+    aside = f"{versions} would be set aside" if dry_run else f"{versions} set aside in {done.directory}"
+    said = f"The ledger {done.ledger} {back}: {aside}."
+    if not done.closed:
+        return f"{said} They closed no batch."
+    return (
+        f"{said} They closed at least {count(done.closed, 'batch')}, which the next `windrow run` makes again, except "
+        "where a tick or flush decided. Readers that have seen them must start over: see docs/downstream.md."
+    )

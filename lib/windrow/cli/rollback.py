@@ -1,0 +1,33 @@
+"""The command `windrow rollback`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from windrow.cli.options import Call, command
+from windrow.cli.topologies import Required, light, print_summary, run
+
+
+@command("config engine", example="windrow rollback words:topology --to-microbatch 12")
+def rollback(
+    call: Call,
+    topology: Required,
+    to_microbatch: Annotated[
+        int, typer.Option("--to-microbatch", min=0, help="The last one whose changes stay; 0: none.")
+    ],
+) -> None:
+    """Take a topology back to its state after a microbatch.
+
+    Its depots go back too, and the next run reads again what came since. The history records the rollback. You cannot
+    roll the batcher back, because closed batches never change; `windrow replay` makes a new ledger instead.
+    """
+    from windrow.topology.finding import find
+    from windrow.topology.running import rollback as roll_back
+
+    found = find(topology)
+    summary = run(found, light(found, call.settings()), lambda runner: roll_back(runner, to_microbatch))
+    print_summary(
+        summary, call.json, f"Rolled back to microbatch {to_microbatch}; `windrow run` reads what came since."
+    )

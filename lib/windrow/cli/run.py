@@ -1,0 +1,67 @@
+"""The command `windrow run`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from windrow.cli import options
+from windrow.cli.microbatches import run_and_print
+from windrow.cli.options import Call, command
+from windrow.cli.topologies import Named, run_topology
+from windrow.errors import SettingsError
+
+if TYPE_CHECKING:
+    from windrow.runtime.runner import Runner, Summary
+
+Every = Annotated[str | None, typer.Option("--every", help="Go on, looking at the depot this often, e.g. 10s.")]
+MaintainEvery = Annotated[
+    str | None, typer.Option("--maintain-every", help="With --every: maintain tables this often, e.g. 1h, or never.")
+]
+
+
+@command(
+    "config depot ledger views checkpoints engine log_format log_level",
+    example="windrow run --every 10s   or   windrow run words:topology",
+)
+def run(
+    call: Call,
+    topology: Named = None,
+    once: Annotated[bool, typer.Option("--once", help="Batch what is new, then stop (default).")] = False,
+    every: Every = None,
+    maintain_every: MaintainEvery = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be batched, closed and rejected; write nothing.")
+    ] = False,
+) -> None:
+    """Batch what is new in the depot, once or continuously.
+
+    Given MODULE:NAME it runs that topology instead. After SIGINT or SIGTERM the current microbatch finishes. With
+    --every it also maintains the tables between microbatches, as `windrow maintain` does.
+    """
+    if once and every is not None:
+        raise SettingsError("--once and --every exclude each other", "Give one of them.")
+    if dry_run and every is not None:
+        raise SettingsError("--dry-run and --every exclude each other", "A dry run looks once.")
+    if maintain_every is not None and every is None:
+        raise SettingsError("--maintain-every is nothing without --every", "A scheduler starts `windrow maintain`.")
+    chosen = call.engine_settings(run=options.table(maintain_every=maintain_every))
+    pause = chosen.run.every if every is None else _microseconds(every)
+
+    def work(runner: Runner) -> Summary:
+        return runner.once() if every is None else runner.every(pause)
+
+    if topology is None:
+        run_and_print(call, chosen, work, dry_run, may_idle=every is None and not dry_run)
+        return
+    call.refuse_tables()
+    if dry_run:
+        raise SettingsError("--dry-run is nothing with a topology", "Try it in a test: windrow.testing.Harness.")
+    run_topology(topology, chosen, work, call.json, "Nothing new, nothing due.")
+
+
+def _microseconds(duration: str) -> int:
+    from windrow.model.durations import microseconds
+
+    return microseconds(duration, "--every")

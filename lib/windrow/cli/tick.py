@@ -1,0 +1,33 @@
+"""The command `windrow tick`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from windrow.cli.microbatches import run_and_print
+from windrow.cli.options import Call, command
+from windrow.cli.topologies import Named, run_topology
+from windrow.model import timestamps as moments
+
+
+@command("config depot ledger engine log_format log_level", example="windrow tick --to 2026-01-31T12:00:00Z")
+def tick(
+    call: Call,
+    topology: Named = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="Raise the floor of every source to this time, ISO 8601.")
+    ] = None,
+) -> None:
+    """Close what is overdue now, or at a time that you choose.
+
+    The ledger records the tick, and a replay repeats it. For a topology it fires the events that are due, and --to
+    raises the clocks of its depots.
+    """
+    moment = None if to is None else moments.microseconds(to, "--to")
+    if topology is not None:
+        call.refuse_tables()
+        run_topology(topology, call.settings(), lambda runner: runner.tick(moment), call.json, "Nothing due.")
+        return
+    run_and_print(call, call.engine_settings(), lambda runner: runner.tick(moment))
