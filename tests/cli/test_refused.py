@@ -108,7 +108,7 @@ class TestExport:
         Where no format refuses anything there is nothing to write like this.
         """
         said = filled("export", "--rejected", "--format", "raw", "--out", "refused")
-        assert (said.status, "no raw depot" in said.err) == (2, True)
+        assert (said.status, "raw depot" in said.err) == (2, True)
 
 
 class TestVerify:
