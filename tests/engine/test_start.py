@@ -153,8 +153,8 @@ class TestTables:
         A ledger of another schema version is refused.
         """
         full.runner(embedded).once()
-        DeltaTable(full.ledger).update(updates={"schema_version": "3"}, predicate="id = 'progress'")
-        with pytest.raises(TableRefused, match="schema version 3"):
+        DeltaTable(full.ledger).update(updates={"schema_version": "9"}, predicate="id = 'progress'")
+        with pytest.raises(TableRefused, match="schema version 9"):
             full.runner(embedded)
 
     @pytest.mark.slow_on_spark

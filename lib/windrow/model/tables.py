@@ -23,7 +23,7 @@ from windrow.model import messages as message_columns
 from windrow.model.commits import FEED
 from windrow.model.durations import microseconds
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 FINAL = ("closed", "rejected", "microbatch")
 OPEN = "open"
 CONTROL = ("progress", "partial", "event", "option")  # the live states that every microbatch reads
