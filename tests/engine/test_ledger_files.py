@@ -168,7 +168,7 @@ class TestOthers:
         """
         microbatch = started.microbatch(embedded)
         Path(started.ledger, "_delta_log", f"{started.version():020}.json").unlink()
-        with pytest.raises(LedgerMoved, match="set back"):
+        with pytest.raises(LedgerMoved, match="restored"):
             commit_at(microbatch, NOW + HOUR)
         assert started.version() == microbatch.primed.fence.table_version - 1
         started.runner(embedded).once()
@@ -190,7 +190,7 @@ class TestOthers:
         started.runner(embedded, max_messages=30).once()
         version = started.version()
         assert version > microbatch.primed.fence.table_version
-        with pytest.raises(LedgerMoved, match="made anew"):
+        with pytest.raises(LedgerMoved, match="created again"):
             commit_at(microbatch, NOW + HOUR)
         assert started.version() == version
         assert started.canonical() == started.expected()
