@@ -251,7 +251,7 @@ class TestSetBack:
         runner = full.runner(embedded)
         runner.once()
         log_file(full.depot, 3).unlink()
-        with pytest.raises(DepotChanged, match="ends at 2"):
+        with pytest.raises(DepotChanged, match="ends at version 2"):
             runner.once()
 
     @pytest.mark.slow_on_spark
