@@ -193,7 +193,7 @@ class TestRowsByHand:
             ("id = 'progress'", {"token": "NULL"}, "no token"),
             ("id = 'progress'", {"depot_version": "NULL"}, "no depot_version"),
             ("id = 'progress'", {"microbatch": "NULL"}, "no microbatch"),
-            ("id = 'progress'", {"rules": "'none'"}, "rules that are none"),
+            ("id = 'progress'", {"rules": "'none'"}, "rules recorded in the ledger cannot be read"),
             ("id = 'progress'", {"schema_version": "7"}, "schema version 7"),
             ("state = 'progress' AND source = ''", {"floor": "NULL"}, "no floor"),
             ("state = 'progress' AND source = ''", {"source": "NULL"}, "no source"),
