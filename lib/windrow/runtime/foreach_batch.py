@@ -36,7 +36,7 @@ def foreach_batch(
     `report` and `observers` are those of `windrow.run`. The function raises OtherInput if the query returned to a
     batch before its last one, EngineUnavailable on Spark Connect, and the errors of `windrow.run`.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema
+    from windrow.engine.spark.frames import schema_of
 
     settings = (settings or Settings.load()).model_copy(update={"engine": "spark"})
     started: set[str] = set()
@@ -46,7 +46,7 @@ def foreach_batch(
         query = _query_of(frame)
         engine = open_engine(settings, session)
         engine.mend()
-        schema = to_arrow_schema(frame.schema, timezone="UTC")
+        schema = schema_of(frame)
         given = Input(f"batch {batch_id} of the stream", "stream", schema, None, frame)
         mapping = Mapping.of(settings.ingest.columns, frame.columns)
         engine.create_depot(mapping.payload_type(schema), settings.keep)

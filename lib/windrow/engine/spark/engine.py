@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from windrow.columnar.arrow import plain, texts
 from windrow.delta.locations import is_name, reference
@@ -38,7 +37,7 @@ from windrow.engine.result import MicrobatchResult, Rows, needed, process_on_dri
 from windrow.engine.spark.commit import BEYOND, SparkCommit
 from windrow.engine.spark.errors import BAD_VALUE, translated
 from windrow.engine.spark.executors import ExecutorInput, process_on_executors
-from windrow.engine.spark.frames import frame_of
+from windrow.engine.spark.frames import frame_of, schema_of
 from windrow.engine.spark.open_batches import UNCACHED, SparkOpen, brought
 from windrow.engine.spark.session_settings import WHOLE_TIMES, configured, takes
 from windrow.engine.spark.stream import SparkArrivals, Take, failure_in
@@ -158,7 +157,7 @@ class SparkEngine(SparkTables):
             return replace(known, open=replace(cast("SparkOpen", known.open), session=self._session))
         # guard: spark-primed-uncached
         whole = self._session.sql(f"SELECT * FROM {reference(self._ledger)} VERSION AS OF {version} WHERE {UNCACHED}")
-        columns = to_arrow_schema(whole.schema, timezone="UTC")
+        columns = schema_of(whole)
         schema = ledger_schema_of(columns)
         require_ledger(self._ledger, columns.names, schema)
         rows = brought(whole.where(F.col("state").isin(*tables.CONTROL)), self._ledger)
