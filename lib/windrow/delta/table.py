@@ -7,6 +7,7 @@ cause. Windrow's errors pass unchanged.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ FAULTS = (DeltaError, pa.ArrowException, OSError)
 # guard: depot-log-stays
 UNTRIMMED = PostCommitHookProperties(cleanup_expired_logs=False)
 BY_NAME = 2  # the reader version that brought column mapping
+BEYOND_DELTA_RS = re.compile(r"[Uu]nsupported table features|is not supported for read")
 HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}  # features that change no file's meaning
 Found = TypeVar("Found")
 
@@ -61,6 +63,8 @@ def unreadable(location: str, role: str, error: Exception) -> TableUnreadable:
     hint = "Check its permissions and files; bring back damaged or missing ones from a copy, log and files together."
     if isinstance(error, EmptyEntry):
         hint = "The next `windrow run` sets it aside if it is at the end of the log."
+    if BEYOND_DELTA_RS.search(str(error)):
+        hint = "The table has a feature that only Spark reads: add --engine spark."
     return TableUnreadable(f"the {role} at {location} cannot be read: {first_line(error)}", hint)
 
 
