@@ -3,7 +3,8 @@
 Spark runs the text unchanged. For the embedded engine, sqlglot parses it and Windrow translates it to DuckDB's SQL by
 the types of the input, because the same function can differ between the two systems (a cast of a decimal to an integer
 truncates in one and rounds in the other). Anything that the translation does not know is refused before the input is
-read. So both engines give the same value, or one of them an error, but never silently another value.
+read. So both engines give the same value, or one of them an error, but never silently another value. The text of a
+float is the same from Java 19 on; an older Java writes some with other digits, which read back the same (JDK-4511638).
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from windrow.columnar.arrow import read_only
 from windrow.columnar.blocks import BLOCK, below, lowest, same
@@ -33,7 +32,6 @@ LENGTHS = np.array([4, 5, 4], np.uint64)
 MEANINGS = np.array([TRUTH, TRUTH, NULL])
 LONGEST_SHORT = 38  # any decimal can be read from so many digits and a point
 REMEMBERED = 64  # names, by their position in a record
-LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,10 +94,6 @@ def _values(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
     """Convert texts; return the values, and which texts are good."""
     if field.pattern == RAW_JSON:
         return texts.array(field.type), texts.valid
-    if pa.types.is_float32(field.type):  # rounds twice, as every decoder does
-        wide, good = read(texts, Field(field.name, pa.float64()))
-        good &= ~(np.abs(wide.fill_null(0).to_numpy()) > LARGEST_FLOAT32)
-        return pc.if_else(pa.array(good), wide, None).cast(field.type, safe=False), good
     if not _takes(field) & ~NULL:
         return pa.nulls(texts.count, field.type), texts.valid
     return read(texts, field)
@@ -301,8 +295,6 @@ def _value(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> tuple[int, np.u
             at += ONE
         if at == digit:
             return ODD, at
-    elif negative and buffer[digit] == ZERO:
-        return ODD, at  # -0, whose sign some decoders drop
     if at < stop and buffer[at] | SMALL == E:
         kind, at = POWER, at + ONE
         if at < stop and (buffer[at] == PLUS or buffer[at] == MINUS):
