@@ -130,8 +130,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	.venv/bin/python -m pip --version 2>/dev/null | grep -qF "(python $$version)" || "$$python" -m venv --clear .venv
 	@$(PIP_INSTALL) pip
 	@rm -f $@
-	@{ $(subst --quiet,,$(PIP_INSTALL)) --build-constraint constraints.txt -e '.[all]' --group test --group check \
-	    && touch $@; } | $(PROGRESS)
+	@{ $(subst --quiet,,$(PIP_INSTALL)) --build-constraint constraints.txt -e '.[all]' \
+	    --group test --group stores --group check && touch $@; } | $(PROGRESS)
 	@test -e $@
 
 # Spark starts the Java of JAVA_HOME, or else the one on the path.

@@ -25,9 +25,8 @@ def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
         f"TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true', {ONLY_SPARK})"
     )
     for first in (0, 30):
-        rows = ", ".join(
-            f"('pump', struct('heat', timestamp'{AT.format(first + second)}'), '{second}')" for second in range(0, 30, 7)
-        )
+        times = [(second, AT.format(first + second)) for second in range(0, 30, 7)]
+        rows = ", ".join(f"('pump', struct('heat', timestamp'{time}'), '{second}')" for second, time in times)
         spark.sql(f"INSERT INTO {depot} VALUES {rows}")
     (root / "windrow.toml").write_text(
         f"""

@@ -14,7 +14,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from windrow.columnar.arrow import plain_type
-from windrow.delta.table import history, latest_table, reading
+from windrow.delta.table import history, known_snapshot, latest_table, reading
 from windrow.errors import DepotUnreadable, TableMissing, TableRefused
 from windrow.model import chunks, tables
 from windrow.model.commits import BYTES, FEED, SAID, Commit, fingerprint, rows_added
@@ -85,9 +85,11 @@ class DeltaRsLog:
 
     def commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
         """Return what the log says of its commits in order, from version `since` on, up to `upto` or later."""
-        table = latest_table(self.location, "depot")
+        snapshot, begin = known_snapshot(self.location, "depot", upto), max(since or 0, 0)
+        snapshot.forget_before(begin)
         with reading(self.location, "depot"):
-            return commits(history(table, max(since or 0, 0), upto), lambda stamp: int(stamp) * 1_000, SAID, "log")
+            found = history(snapshot.table, begin, upto, known=snapshot if begin else None)
+            return commits(found, lambda stamp: int(stamp) * 1_000, SAID, "log")
 
 
 def require_ledger(location: str, columns: Iterable[str], schema: pa.Schema) -> None:

@@ -10,8 +10,7 @@ import json
 import re
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from io import TextIOWrapper
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import PostCommitHookProperties
-from pyarrow.fs import FileSystem, FileType, LocalFileSystem, PyFileSystem, SubTreeFileSystem
+from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
 from windrow.delta.locations import absolute, local_path
 from windrow.delta.logfiles import entry_path
@@ -32,6 +31,7 @@ FAULTS = (DeltaError, pa.ArrowException, OSError)
 UNTRIMMED = PostCommitHookProperties(cleanup_expired_logs=False)
 BY_NAME = 2  # the reader version that brought column mapping
 BEYOND_DELTA_RS = re.compile(r"[Uu]nsupported table features|is not supported for read")
+BEGINNING_BYTES = 65_536  # of an entry, by which it is told from another one
 HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}  # features that change no file's meaning
 Found = TypeVar("Found")
 
@@ -89,6 +89,14 @@ def latest_table(location: str, role: str) -> DeltaTable:
     return _opened(OPEN_TABLES.latest, location, role)
 
 
+def known_snapshot(location: str, role: str, reaching: int | None = None) -> Snapshot:
+    """Return the snapshot that all readers of a table share, the latest one unless it has reached a version before.
+
+    Raises TableMissing, TableUnreadable.
+    """
+    return _opened(lambda place: OPEN_TABLES.snapshot(place, reaching), location, role)
+
+
 def latest_snapshot(location: str, role: str, known: Snapshot | None = None) -> Snapshot:
     """Return the latest version of a table at a path on a private handle: that of `known`, which moves on.
 
@@ -108,16 +116,17 @@ def _opened(opening: Callable[[str], Found], location: str, role: str) -> Found:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """An open table at a version, and the time and size of the version's log entry (None if it is gone).
+    """An open table at a version, and the size and beginning of the version's log entry (None if it is gone).
 
     The handle `table` moves on when somebody asks for the latest snapshot. A commit that needs this version calls
-    `stands` first.
+    `stands` first. `commits` has what was read of its history so far.
     """
 
     location: str
     table: DeltaTable
     version: int
-    entry: tuple[int, int] | None
+    entry: tuple[int, bytes] | None
+    commits: dict[int, dict[str, Any]] = field(default_factory=dict, compare=False)
 
     @classmethod
     def opened(cls, location: str) -> Snapshot:
@@ -128,9 +137,9 @@ class Snapshot:
     def of(cls, location: str, table: DeltaTable) -> Snapshot:
         """Return an open table at the version of its handle. Raises what delta-rs raises."""
         version = table.version()
-        entry = _entry_file(table, version)
+        entry = _entry(table, version)
         # guard: empty-last-entry
-        if entry is not None and not entry[1]:
+        if entry is not None and not entry[0]:
             raise EmptyEntry(f"{entry_path(version)} is empty, as after a power cut")
         return cls(location, table, version, entry)
 
@@ -139,23 +148,37 @@ class Snapshot:
         try:
             # guard: same-entry
             # guard: table-as-primed
-            return self.table.version() == self.version and _entry_file(self.table, self.version) == self.entry
+            return self.table.version() == self.version and _entry(self.table, self.version) == self.entry
         except FAULTS:
             return False
+
+    def is_in_log(self) -> bool:
+        """Tell whether the log still has the same entry for this version, wherever the handle is. Raises OSError."""
+        return _entry(self.table, self.version) == self.entry
+
+    def content(self, version: int) -> bytes | None:
+        """Return the log entry of a version if all of it was read, else None."""
+        is_whole = version == self.version and self.entry is not None and self.entry[0] == len(self.entry[1])
+        return self.entry[1] if is_whole and self.entry is not None else None
+
+    def forget_before(self, version: int) -> None:
+        """Forget what was read of the history before a version."""
+        for old in [one for one in self.commits if one < version]:
+            del self.commits[old]
 
     def latest(self) -> Snapshot:
         """Return the latest snapshot, or this one if nothing changed. Raises the errors of delta-rs.
 
         delta-rs reads only new log entries, so the time does not grow with the log. But it relies on version numbers: a
         table that was deleted and created again would keep the columns and files of the old one. So the table is opened
-        again if the log entry of this version has become another file.
+        again if the log entry of this version has become another one.
         """
         try:
             self.table.update_incremental()
-            found = self.of(self.location, self.table)
             # guard: opened-table-unchanged
-            if self.entry is not None and _entry_file(self.table, self.version) == self.entry:
-                return self if found.version == self.version else found
+            if self.entry is not None and self.is_in_log():
+                grown = self.table.version() != self.version
+                return replace(self.of(self.location, self.table), commits=self.commits) if grown else self
         except FAULTS:  # for example, the log ends before this version: opening it again raises any real error
             pass
         return Snapshot.opened(self.location)
@@ -171,13 +194,20 @@ class OpenTables:
 
     def latest(self, location: str) -> DeltaTable:
         """Return the latest version of a table. Raises the errors of delta-rs."""
+        return self.snapshot(location).table
+
+    def snapshot(self, location: str, reaching: int | None = None) -> Snapshot:
+        """Return the latest snapshot of a table, or the last one if it has reached a version. Raises as `latest`."""
         place = absolute(location)  # a relative path means another table in another directory
         kept = self._kept.pop(place, None)
-        snapshot = Snapshot.opened(location) if kept is None else kept.latest()
+        if kept is None:
+            snapshot = Snapshot.opened(location)
+        else:
+            snapshot = kept if reaching is not None and kept.version >= reaching else kept.latest()
         while len(self._kept) >= self._most:
             self._kept.pop(next(iter(self._kept)), None)
         self._kept[place] = snapshot
-        return snapshot.table
+        return snapshot
 
     def clear(self) -> None:
         """Forget all tables."""
@@ -209,41 +239,71 @@ def table_files(location: str, table: DeltaTable) -> FileSystem:
     """Return the files of a table, by their paths in it."""
     path = local_path(location)
     if path is None:
-        return PyFileSystem(DeltaStorageHandler(table.table_uri))
+        return files_in(table.table_uri)
     return SubTreeFileSystem(str(path.resolve()), LocalFileSystem())
 
 
-def _entry_file(table: DeltaTable, version: int) -> tuple[int, int] | None:
-    found = PyFileSystem(DeltaStorageHandler(table.table_uri)).get_file_info(entry_path(version))
-    return None if found.type == FileType.NotFound else (found.mtime_ns, found.size)
+def files_in(location: str) -> FileSystem:
+    """Return the files of a table as delta-rs reads and writes them, by their paths in it."""
+    return PyFileSystem(DeltaStorageHandler(location))
+
+
+def _entry(table: DeltaTable, version: int) -> tuple[int, bytes] | None:
+    """Return the size and the beginning of a version's log entry, None if there is none. Raises OSError."""
+    try:
+        with files_in(table.table_uri).open_input_file(entry_path(version)) as opened:
+            return opened.size(), opened.read(min(opened.size(), BEGINNING_BYTES))
+    except FileNotFoundError:
+        return None
 
 
 def history(
-    table: DeltaTable, since: int = 0, upto: int | None = None, *, files: bool = False
+    table: DeltaTable,
+    since: int = 0,
+    upto: int | None = None,
+    *,
+    files: bool = False,
+    known: Snapshot | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield the `commitInfo` of each commit, from the last (or `upto`) back to `since` or the beginning of the log.
 
     `version` is the number of the log file. (`DeltaTable.history` counts back from the version of the handle but begins
     with the newest commit, so after a commit in between all its numbers are wrong.) A commit without `commitInfo` gets
-    the time of its file. With `files`, `added` has its `add` actions.
+    the time of its file. With `files`, `added` has its `add` actions. `known` remembers what is read, so that it is not
+    read again.
     Raises OSError for an empty file.
     """
-    store = PyFileSystem(DeltaStorageHandler(table.table_uri))
+    store, before = files_in(table.table_uri), {} if known is None else known.commits
     last = table.version() if upto is None else min(upto, table.version())
     for version in range(last, since - 1, -1):
-        place = entry_path(version)
-        found = store.get_file_info(place)
-        if found.type == FileType.NotFound:
-            return
-        if not found.size:
-            raise EmptyEntry(f"{place} is empty, as after a power cut")
-        with TextIOWrapper(store.open_input_stream(place), encoding="utf-8") as lines:
-            wanted = ('"commitInfo"', '"add"') if files else ('"commitInfo"',)
-            actions = (json.loads(line) for line in lines if any(word in line for word in wanted))
-            known = list(actions) if files else actions
-            info: dict[str, Any] = next((action["commitInfo"] for action in known if "commitInfo" in action), {})
-        added = {"added": [action["add"] for action in known if "add" in action]} if files else {}
-        yield {"timestamp": found.mtime_ns // 1_000_000} | info | {"version": version} | added
+        commit = before.get(version)
+        if commit is None or (files and "added" not in commit):
+            content = (None if known is None else known.content(version)) or _content(store, version)
+            if content is None:
+                return
+            commit = before[version] = _commit(store, version, content, files)
+        yield commit
+
+
+def _content(store: FileSystem, version: int) -> bytes | None:
+    """Return a version's log entry, None if it is gone."""
+    try:
+        with store.open_input_file(entry_path(version)) as opened:
+            return bytes(opened.read())
+    except FileNotFoundError:
+        return None
+
+
+def _commit(store: FileSystem, version: int, content: bytes, files: bool) -> dict[str, Any]:
+    """Return the commit of a log entry for `history`."""
+    place, wanted = entry_path(version), (b'"commitInfo"', b'"add"') if files else (b'"commitInfo"',)
+    if not content:
+        raise EmptyEntry(f"{place} is empty, as after a power cut")
+    actions = [json.loads(line) for line in content.splitlines() if any(word in line for word in wanted)]
+    info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    time = {} if "timestamp" in info else {"timestamp": store.get_file_info(place).mtime_ns // 1_000_000}
+    added = {"added": [action["add"] for action in actions if "add" in action]} if files else {}
+    return time | info | {"version": version} | added
 
 
 def missing(location: str, role: str) -> TableMissing:

@@ -146,14 +146,16 @@ def require_listed(listed: Listed, reached: Reached, settings: Settings) -> None
 
 @dataclass(slots=True)
 class DepotCursor:
-    """How far a run has read a depot, and up to which version (`covered`) it looked without finding more.
+    """How far a run has read a depot, its version at the last look (`latest`), and what that look found.
 
-    `ahead` is the version after which it looked, and the time of the messages that follow (microseconds). `turn` counts
-    when the depot was read last: the one that waited longest is next, so a depot that never ends blocks no other.
+    No more was found up to the version `covered`. `ahead` is the version after which the run looked, and the time of
+    the messages that follow (microseconds). `turn` counts when the depot was read last: the one that waited longest is
+    next, so a depot that never ends blocks no other.
     """
 
     reader: DepotReader
     known: Reached
+    latest: int = -1
     covered: int = -1
     ahead: tuple[int, int] | None = None
     turn: int = 0
@@ -162,4 +164,5 @@ class DepotCursor:
         """Tell whether the depot has versions that were not read yet. Raises the errors of `require_depot`."""
         # guard: same-depot-each-round
         depot = require_depot(self.reader.engine, self.known, self.reader.settings)
+        self.latest = depot.version
         return depot.version > max(self.known.version, self.covered)

@@ -228,7 +228,7 @@ class Runner:
     def _read(self, cursor: DepotCursor) -> None:
         cursor.turn = 1 + max(other.turn for other in self._cursors)
         engine = cursor.reader.engine
-        upto = engine.depot().version
+        upto = cursor.latest
         if upto > cursor.known.version:
             try:
                 elsewhere = engine.read(cursor.known.version, upto, partial(self._process, cursor))

@@ -20,7 +20,9 @@ from windrow.delta.log import DeltaRsLog, Log, added, identity, ledger_schema_of
 from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.delta.table import (
     UNTRIMMED,
+    Snapshot,
     beyond_files,
+    known_snapshot,
     latest_snapshot,
     latest_table,
     open_table,
@@ -49,7 +51,7 @@ from windrow.errors import (
     first_line,
 )
 from windrow.expressions import Mapping as ColumnMapping
-from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION, is_other
+from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
 from windrow.model.step import Task
 from windrow.settings.settings import Settings
 
@@ -59,7 +61,7 @@ class EmbeddedArrivals:
     """New versions of the depot; each slice is a separate read of its versions."""
 
     location: str
-    depot: DeltaTable
+    snapshot: Snapshot
     listed: Listed
     counts: Mapping[int, int | None]
     byte_count: Mapping[int, int]
@@ -74,7 +76,7 @@ class EmbeddedArrivals:
                 self._require_feed(versions[0])
             feed = self._feed(versions[0], versions[-1])
             # guard: read-as-listed
-            self._require_listed(versions[-1])
+            self._require_listed()
             counts = {at: self.counts[at] for at in versions}
             inserted = pc.is_in(feed[CHANGE], pa.array(self.conversion.arriving))
             present = set(feed[VERSION].filter(inserted).unique().to_pylist())
@@ -86,11 +88,11 @@ class EmbeddedArrivals:
             version = versions[-1]
         return None
 
-    def _require_listed(self, version: int) -> None:
+    def _require_listed(self) -> None:
         """Raise DepotChanged if another table has replaced the depot since its log was listed."""
-        depot_id = str(latest_table(self.location, "depot").metadata().id)
-        commits, known = DeltaRsLog(self.location).commits(version, version), self.listed.fingerprints.get(version)
-        if depot_id != self.listed.depot_id or any(is_other(commit.fingerprint, known) for commit in commits):
+        with reading(self.location, "depot"):
+            same = self.snapshot.is_in_log()
+        if not same:
             raise DepotChanged(
                 f"the depot {self.location} was replaced by another table while it was read",
                 "Nothing was written. Bring the depot back, or begin a new ledger (--ledger).",
@@ -98,8 +100,8 @@ class EmbeddedArrivals:
 
     def _require_feed(self, version: int) -> None:
         """Raise DepotUnreadable for a version that changed rows while the feed was off: old rows would look new."""
-        with reading(self.depot.table_uri, "depot"):
-            properties = DeltaTable(self.depot.table_uri, version=version).metadata().configuration
+        with reading(self.location, "depot"):
+            properties = DeltaTable(self.location, version=version).metadata().configuration
         # guard: feed-was-off
         if properties.get("delta.enableChangeDataFeed") != "true":
             raise DepotUnreadable(
@@ -122,7 +124,7 @@ class EmbeddedArrivals:
 
     def _feed(self, first: int, last: int) -> pa.Table:
         try:
-            return plain(pa.table(self.depot.load_cdf(starting_version=first, ending_version=last)))
+            return plain(pa.table(self.snapshot.table.load_cdf(starting_version=first, ending_version=last)))
         except (DeltaError, pa.ArrowException, OSError) as error:
             raise DepotUnreadable(
                 f"the change feed of depot versions {first} to {last} cannot be read: {first_line(error)}",
@@ -245,22 +247,24 @@ class EmbeddedEngine(DepotAndLedger):
         files, location = self._cache.opened, self._ledger
         snapshot = latest_snapshot(location, "ledger", None if files is None else files.snapshot)
         if files is None or files.snapshot is not snapshot:
-            files = self._cache.opened = LedgerFiles(snapshot, embedded_schema(location, snapshot.table), self._cache)
+            left = None if files is None else files.left_at(snapshot)
+            schema = embedded_schema(location, snapshot.table)
+            files = self._cache.opened = LedgerFiles(snapshot, schema, self._cache, left)
         return Live(files.rows, files, snapshot.version)
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
         """Give `handle` the versions after `after`, up to `upto`."""
         self._keep_read(after, upto)
-        table = latest_table(self._depot, "depot")
-        depot, log = identity(table), DeltaRsLog(self._depot)
-        commits = log.commits(after)
+        snapshot = known_snapshot(self._depot, "depot", upto)
+        depot, log = identity(snapshot.table), DeltaRsLog(self._depot)
+        commits = log.commits(after, upto)
         counts = added(commits, after, upto)
         if any(count != 0 for count in counts.values()):
             conversion = Conversion.of(self._settings, depot, self._as_rows)
             new = {version: count for version, count in conversion.counts(counts).items() if count != 0}
             byte_count, listed = conversion.byte_count(log, after, upto), Listed.of(depot.id, after + 1, commits)
             deleting = self._settings.on_depot_delete
-            handle(EmbeddedArrivals(self._depot, table, listed, new, byte_count, deleting, conversion))
+            handle(EmbeddedArrivals(self._depot, snapshot, listed, new, byte_count, deleting, conversion))
 
     def process(self, task: Task, arrived: Slice | None, live: Live) -> MicrobatchResult:
         """Run a task over the messages that arrived (None: a tick) and the open batches that it needs."""

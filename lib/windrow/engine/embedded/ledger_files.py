@@ -97,6 +97,7 @@ class LedgerFiles:
         self._open = [file for file in self.files if file.state not in tables.CONTROL]
         cache.only(file.path for file in self.files)
         self._read: dict[str, pa.Table] = {}
+        self._left: list[File] | None = None
         self.rows = self._rows(file for file in self.files if file.state in tables.CONTROL)
 
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
@@ -127,7 +128,8 @@ class LedgerFiles:
         kept = [where(self._read[file.path], pc.invert(replaced[file.path])) for file in touched]
         written_files = list(self._written(pa.concat_tables([*kept, written])))
         self._commit([action for action, _ in written_files], touched, note)
-        self._follow([file for _, file in written_files if file is not None], touched)
+        stay = [file for file in self.files if file not in touched]
+        self._left = [*stay, *(file for _, file in written_files if file is not None)]
         matched = sum(pc.sum(mask).as_py() or 0 for mask in replaced.values())
         gone = new.num_rows - written.num_rows
         return Merged(matched - gone, gone, new.num_rows - matched)
@@ -156,12 +158,10 @@ class LedgerFiles:
             post_commithook_properties=UNTRIMMED,
         )
 
-    def _follow(self, added: Sequence[File], removed: Sequence[File]) -> None:
-        """Remember the live files after the commit (listing them is slow), unless another commit came between."""
-        snapshot = self.snapshot.latest()
-        if snapshot.table is self.snapshot.table and snapshot.version == self.snapshot.version + 1:
-            left = [file for file in self.files if file not in removed]
-            self._cache.opened = LedgerFiles(snapshot, self._schema, self._cache, [*left, *added])
+    def left_at(self, snapshot: Snapshot) -> list[File] | None:
+        """Return the live files that a commit left (listing them is slow), None if others have committed too."""
+        follows = snapshot.table is self.snapshot.table and snapshot.version == self.snapshot.version + 1
+        return self._left if follows else None
 
     def _rows(self, files: Iterable[File]) -> pa.Table:
         parts = [self._part(file) for file in files]
