@@ -269,8 +269,8 @@ def history(
 
     `version` is the number of the log file. (`DeltaTable.history` counts back from the version of the handle but begins
     with the newest commit, so after a commit in between all its numbers are wrong.) A commit without `commitInfo` gets
-    the time of its file. With `files`, `added` has its `add` actions. `known` remembers what is read, so that it is not
-    read again.
+    the time of its file. With `files`, `added` has its `add` actions, and `removed` tells whether it removed rows.
+    `known` remembers what is read, so that it is not read again.
     Raises OSError for an empty file.
     """
     store, before = files_in(table.table_uri), {} if known is None else known.commits
@@ -296,14 +296,17 @@ def _content(store: FileSystem, version: int) -> bytes | None:
 
 def _commit(store: FileSystem, version: int, content: bytes, files: bool) -> dict[str, Any]:
     """Return the commit of a log entry for `history`."""
-    place, wanted = entry_path(version), (b'"commitInfo"', b'"add"') if files else (b'"commitInfo"',)
+    place, wanted = entry_path(version), (b'"commitInfo"', b'"add"', b'"remove"') if files else (b'"commitInfo"',)
     if not content:
         raise EmptyEntry(f"{place} is empty, as after a power cut")
     actions = [json.loads(line) for line in content.splitlines() if any(word in line for word in wanted)]
     info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     time = {} if "timestamp" in info else {"timestamp": store.get_file_info(place).mtime_ns // 1_000_000}
-    added = {"added": [action["add"] for action in actions if "add" in action]} if files else {}
-    return time | info | {"version": version} | added
+    if not files:
+        return time | info | {"version": version}
+    added = [action["add"] for action in actions if "add" in action]
+    removed = any(action["remove"].get("dataChange", True) for action in actions if "remove" in action)
+    return time | info | {"version": version, "added": added, "removed": removed}
 
 
 def missing(location: str, role: str) -> TableMissing:

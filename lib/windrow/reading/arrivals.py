@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 
+from windrow.delta.changes import has_feed
 from windrow.errors import NotFound
 from windrow.model.commits import CHANGE, VERSION
 from windrow.model.messages import DEFAULTS
@@ -67,7 +68,7 @@ def equal(columns: Asked) -> str:
 def _feed(log: DepotTable, first: int, asked: Asked, at: int, columns: dict[str, str]) -> pa.Table:
     from windrow.expressions import Mapping
 
-    if isinstance(log, DeltaTable) and Mapping.of_depot(columns, feed.names(log)) is None:
+    if isinstance(log, DeltaTable) and has_feed(log) and Mapping.of_depot(columns, feed.names(log)) is None:
         return _plain(log, first, asked, at)
     return _filtered(feed.messages(log, first, columns), asked, at)
 

@@ -7,7 +7,7 @@ the rows it wants. The ledger is partitioned by state, so files of other states 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 
+from windrow.delta.changes import changes
 from windrow.delta.table import open_table, reading
 from windrow.errors import NotFound, OtherDepot, TableRefused
 from windrow.model import tables
@@ -40,15 +41,8 @@ class MappedDepot(Protocol):
     def schema(self) -> Any:
         """Return an object with the `fields` of the rows."""
 
-    def load_cdf(
-        self,
-        starting_version: int = 0,
-        ending_version: int | None = None,
-        *,
-        columns: list[str] | None = None,
-        allow_out_of_range: bool = False,
-    ) -> Any:
-        """Return the rows that versions added, as an Arrow stream with the columns of a change feed."""
+    def load_cdf(self, first: int, last: int | None, columns: Sequence[str] | None) -> pa.Table:
+        """Return the rows that versions added, with the columns of a change feed; without `columns` all of them."""
 
     def earliest(self) -> int:
         """Return the first version that can be read."""
@@ -200,6 +194,15 @@ def depot_table(location: str) -> DepotTable:
     """Open a depot. Raises TableMissing."""
     reader = _READER.get()
     return open_table(location, "depot") if reader is None else reader.depot()
+
+
+def changes_of(
+    depot: DepotTable, first: int, last: int | None = None, columns: Sequence[str] | None = None
+) -> pa.RecordBatchReader:
+    """Return what versions of a depot changed (None: up to the latest), as `windrow.delta.changes.changes` does."""
+    if isinstance(depot, DeltaTable):
+        return changes(depot, first, last, columns)
+    return pa.RecordBatchReader.from_stream(depot.load_cdf(first, last, columns))
 
 
 def open_depot(location: str, ledger: Ledger, progress: Progress) -> DepotTable:

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from windrow.columnar.arrow import plain
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
 from windrow.model.messages import COLUMNS
-from windrow.reading.delta import DepotTable
+from windrow.reading.delta import DepotTable, changes_of
 
 if TYPE_CHECKING:
     from windrow.expressions import Mapping
@@ -54,7 +54,6 @@ def _plain(log: DepotTable, first: int) -> Iterator[pa.Table]:
 
 
 def _added(log: DepotTable, first: int, wanted: list[str] | None) -> Iterator[pa.Table]:
-    stream = log.load_cdf(starting_version=first, columns=wanted, allow_out_of_range=True)
-    for batch in pa.RecordBatchReader.from_stream(stream):
+    for batch in changes_of(log, first, columns=wanted):
         feed = plain(pa.Table.from_batches([batch]))
         yield feed.filter(pc.equal(feed[CHANGE], "insert"))

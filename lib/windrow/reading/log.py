@@ -16,7 +16,7 @@ from pyarrow.fs import FileType, PyFileSystem
 from windrow.delta.table import history
 from windrow.errors import WindrowError
 from windrow.model import durations, tables
-from windrow.model.commits import FEED, rows_added
+from windrow.model.commits import rows_added
 from windrow.reading.delta import DepotTable
 
 PROGRESS_FILES = f"state={tables.PROGRESS}/"
@@ -76,8 +76,6 @@ def earliest_readable(table: DepotTable, depot: bool = False) -> int:
         try:
             before, after = (DeltaTable(table.table_uri, at) for at in (version, min(version + 1, latest)))
         except DeltaError:
-            return False
-        if depot and before.metadata().configuration.get(FEED) != "true":
             return False
         removed = sorted((_files(before, prefix) | _files(after, prefix)) - needed)
         return all(info.type != FileType.NotFound for info in store.get_file_info(removed))

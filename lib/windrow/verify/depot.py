@@ -13,7 +13,7 @@ from windrow.expressions import Mapping, recorded_text
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
 from windrow.model.messages import COLUMNS, DEFAULTS
 from windrow.reading.arrivals import UNREADABLE
-from windrow.reading.delta import DepotTable
+from windrow.reading.delta import DepotTable, changes_of
 from windrow.verify.columns import MESSAGE, as_messages, plain
 from windrow.verify.raw.held import Formatted
 
@@ -132,8 +132,7 @@ def feed_of(table: DepotTable, first: int, last: int, names: list[str] | None) -
     if first > last:
         return _nothing(table, names)
     wanted = None if names is None else [*names, CHANGE, VERSION]
-    stream = table.load_cdf(starting_version=first, ending_version=last, columns=wanted)
-    return pa.RecordBatchReader.from_stream(stream).read_all()
+    return changes_of(table, first, last, wanted).read_all()
 
 
 def _nothing(table: DepotTable, names: list[str] | None) -> pa.Table:

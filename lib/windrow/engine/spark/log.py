@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from windrow.columnar.arrow import plain
 from windrow.delta.log import Table, commits, payload_type
+from windrow.engine.spark.appended import files_in_log
 from windrow.errors import TableRefused
 from windrow.model import chunks
 from windrow.model.commits import FEED, Commit
@@ -55,6 +56,11 @@ class SparkLog:
         limit = None if since is None else max(self._history("version", limit=1)[0]["version"] - since + 1, 1)
         # The fingerprint leaves out the time: Spark reports that of the log's file, which differs in a copied table.
         return commits(self._history(*columns, limit=limit), int, ("operation", "operationMetrics"), "spark")
+
+    def files_added(self, first: int, last: int) -> dict[str, int]:
+        """Return the names of the files whose rows versions added, each with its version."""
+        found = detail(self.session, self.reference)
+        return {} if found is None else files_in_log(self.session, found["location"], first, last)
 
     def _history(self, *columns: str, limit: int | None = None) -> list[dict[str, Any]]:
         """Return the latest commits, newest first. Without a limit Delta reads the whole log."""

@@ -106,24 +106,18 @@ class SparkDepot:
         taken = self.table.raw or conversion.mapping is None
         return self.table.schema if taken else messages.schema(conversion.payload)
 
-    def load_cdf(
-        self,
-        starting_version: int = 0,
-        ending_version: int | None = None,
-        columns: Sequence[str] | None = None,
-        allow_out_of_range: bool = True,
-    ) -> pa.Table:
+    def load_cdf(self, first: int, last: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows that versions added, with the columns of a change feed; none beyond the latest version.
 
         Raises OSError for versions that cannot be read (any more).
         """
-        last = self.table.version if ending_version is None else min(ending_version, self.table.version)
+        last = self.table.version if last is None else min(last, self.table.version)
         names = [*(columns or self._columns.names)]
         names += [name for name in (CHANGE, VERSION) if name not in names]
-        if not allow_out_of_range or starting_version <= last:
+        if first <= last:
             try:
                 with configured(self.engine.session, ALIKE):
-                    parts = [self._mapped(*one) for one in self._alike(starting_version, last).items()]
+                    parts = [self._mapped(*one) for one in self._alike(first, last).items()]
                     return pa.concat_tables([plain(part.select(names).toArrow()) for part in parts])
             except PySparkException as error:
                 raise OSError(first_line(error)) from error

@@ -53,6 +53,7 @@ class SparkTables(DepotAndLedger):
         self._paths: dict[str, Path | None] = {}
         self._known: tuple[tuple[int, str | None], Live] | None = None  # live rows, and the commit that left them
         self._takes_settings: bool | None = None
+        self._by_files = False  # how the depot is streamed
 
     def __getstate__(self) -> dict[str, Any]:
         """Drop the sessions: in another process the batch brings its session."""
