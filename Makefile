@@ -91,6 +91,16 @@ wheel: $(INSTALLED) ## build dist/windrow_delta-VERSION-py3-none-any.whl, the sa
 	    --build-constraint constraints.txt --wheel-dir dist .
 	@ls dist/*.whl
 
+JAVA_DIR = lib/windrow/engine/spark/java
+JARS = $(wildcard .venv/lib/*/site-packages/pyspark/jars/hadoop-client-api-*.jar $(HOME)/.ivy2*/jars/io.delta_delta-storage-*.jar)
+
+.PHONY: log-store
+log-store: ## compile the log store for S3, which needs a JDK of Java 17
+	@rm -rf build/log-store
+	@javac --release 17 -g:none -cp "$$(echo $(JARS) | tr ' ' :)" -d build/log-store $(JAVA_DIR)/windrow/*.java
+	@jar --create --no-manifest --date=2026-01-01T00:00:00Z --file $(JAVA_DIR)/log_store.jar \
+	    -C build/log-store windrow/ConditionalLogStore.class
+
 .PHONY: reference
 reference: require-java $(INSTALLED) ## write what the docs take from the code: docs/reference, guards, results of queries
 	.venv/bin/python docs/reference/generate.py

@@ -104,6 +104,8 @@ class _Server:
         left = next((int(line[len(LENGTH) :]) for line in lines if line.lower().startswith(LENGTH)), 0)
         await asyncio.sleep(self._delay)
         asked.write(head)
+        if b"transfer-encoding: chunked" in head.lower():
+            await _hand_on_chunks(reader, asked)
         while left:
             piece = await reader.read(min(left, PIECE_BYTES))
             if not piece:
@@ -111,6 +113,16 @@ class _Server:
             asked.write(piece)
             await asked.drain()
             left -= len(piece)
+
+
+async def _hand_on_chunks(reader: asyncio.StreamReader, asked: asyncio.StreamWriter) -> None:
+    """Hand on a body of unknown length: chunks with their sizes before them, the last one empty."""
+    size = -1
+    while size:
+        line = await reader.readuntil(b"\r\n")
+        size = int(line.split(b";")[0], 16)
+        asked.write(line + await reader.readexactly(size + 2))
+        await asked.drain()
 
 
 def _say(lines: list[str]) -> None:

@@ -45,13 +45,7 @@ class SeaweedFS:
             self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         try:
             self._wait()
-            files = S3FileSystem(
-                access_key=KEY,
-                secret_key=SECRET,
-                region=REGION,
-                endpoint_override=f"http://{LOOPBACK}:{self.port}",
-                allow_bucket_creation=True,
-            )
+            files = files_at(f"http://{LOOPBACK}:{self.port}")
             files.create_dir(BUCKET)
             with files.open_output_stream(f"{BUCKET}/first") as opened:  # the first object makes the volumes
                 opened.write(b"1")
@@ -74,6 +68,13 @@ class SeaweedFS:
                 return
             time.sleep(0.05)
         raise RuntimeError(f"SeaweedFS does not answer: {(self._root / 'output').read_text()[-2000:]}")
+
+
+def files_at(endpoint: str) -> S3FileSystem:
+    """Return the files of the server, without delta-rs and Spark."""
+    return S3FileSystem(
+        access_key=KEY, secret_key=SECRET, region=REGION, endpoint_override=endpoint, allow_bucket_creation=True
+    )
 
 
 def variables(port: int) -> dict[str, str]:

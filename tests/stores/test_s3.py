@@ -1,11 +1,14 @@
 """The whole way on S3: produced, batched, maintained and verified, on both engines, with several drivers and kills."""
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from benchmarks.proxy import by_kind
 from tests.clocks import NOW
 from tests.engine.processes import drivers
 from tests.messages import SECOND, log, table
+from windrow.errors import EngineUnavailable, TableUnreadable, TableUnwritable
 from windrow.producer import Producer
 from windrow.runtime.maintenance import maintain
 from windrow.verify import verify
@@ -83,3 +86,113 @@ class TestEmbedded:
             assert len(runner.summary.microbatches) == versions
             counts.append(len(proxy.taken()) / versions)
         assert counts[1] <= 1.1 * counts[0]
+
+
+@pytest.mark.spark
+class TestBothEngines:
+    def test_in_turn(self, bucket, embedded, spark_driver):
+        """
+        Spark and the embedded engine, one after the other, make the ledger that one call makes, and Spark maintains it.
+        """
+        for number, version in enumerate(log(4)):
+            bucket.publish(version)
+            if number % 2:
+                bucket.runner(embedded).once()
+            else:
+                assert spark_driver.do(bucket, "run") == 1
+        assert spark_driver.do(bucket, "maintain") == 0
+        assert spark_driver.do(bucket, "run", max_driver_messages=0) == 0
+        assert [row["engine"] for row in bucket.history()] == ["spark", "embedded"] * 2
+        assert bucket.canonical() == bucket.expected()
+        assert verify(bucket.depot, bucket.ledger).ok
+
+    def test_conflict(self, bucket, spark_driver):
+        """
+        A log entry that another writer creates while Spark writes it stays, and Spark is told that it exists.
+        """
+        assert spark_driver.do(bucket, "conflict") == "theirs java.nio.file.FileAlreadyExistsException"
+
+    def test_requests(self, bucket, spark_driver, proxy):
+        """
+        A run with one microbatch of a thousand messages, in a session that is open, makes 170 requests at most.
+        """
+        for number in range(3):
+            bucket.publish(*log(1, seed=number, size=1_000, begin=NOW + number * MINUTE))
+            bucket.clock.set(NOW + (number + 1) * MINUTE)
+            proxy.taken()
+            assert spark_driver.do(bucket, "run") == 1
+            requests = proxy.taken()
+        assert len(requests) <= 170, by_kind(requests)
+
+    @pytest.mark.parametrize("seconds", [6, pytest.param(180, marks=pytest.mark.slow)])
+    def test_race(self, bucket, spark_driver, seconds):
+        """
+        Spark and delta-rs append to one table at the same time, and no acknowledged commit is lost.
+        """
+        write_deltalake(bucket.depot, row("first", 0), mode="overwrite", schema_mode="overwrite")
+        spark_driver.do(bucket, "append", now=1)  # the session is warm now
+        spark_driver.begin(bucket, "append", now=seconds * 1_000)
+        ours, before = 0, DeltaTable(bucket.depot).version()
+        answer = []
+        while not answer:
+            write_deltalake(bucket.depot, row("delta-rs", ours), mode="append")
+            ours += 1
+            answer = spark_driver.answers_so_far()
+        found = DeltaTable(bucket.depot).to_pyarrow_table()["who"].to_pylist()
+        assert (found.count("spark"), found.count("delta-rs")) == (answer[0] + 1, ours)
+        assert DeltaTable(bucket.depot).version() == before + answer[0] + ours
+
+
+class TestExclusion:
+    @pytest.mark.parametrize("store", ["", "io.delta.storage.GCSLogStore", "io.delta.storage.S3SingleDriverLogStore"])
+    def test_refused(self, spark_engine, store):
+        """
+        A session whose commits could replace those of others is refused, unless nobody else writes.
+        """
+        setting = "spark.delta.logStore.s3a.impl"
+        if store:
+            spark_engine.session.conf.set(setting, store)
+        try:
+            engine = spark_engine.open("s3a://nowhere/depot", "s3a://nowhere/ledger")
+            with pytest.raises(EngineUnavailable, match=f"silently replace .* {setting} is {store or 'not set'}"):
+                engine.create_depot(pa.string(), "90d")
+            alone = spark_engine.open("s3a://nowhere/depot", "s3a://nowhere/ledger", single_writer=True)
+            with pytest.raises(TableUnwritable, match="the Spark session has no jars for s3a"):
+                alone.create_depot(pa.string(), "90d")
+        finally:
+            spark_engine.session.conf.unset(setting)
+
+
+FAULTS = [
+    ({"AWS_SECRET_ACCESS_KEY": "wrong"}, "windrow", "the store refuses the credentials"),
+    ({"AWS_ACCESS_KEY_ID": "unknown"}, "windrow", "the store refuses the credentials"),
+    ({}, "nobucket", "there is no bucket or container nobucket"),
+    ({"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, "windrow", "the store cannot be reached"),
+    ({"AWS_ALLOW_HTTP": "false"}, "windrow", "the endpoint is http"),
+]
+
+
+class TestFaults:
+    @pytest.mark.parametrize(("environment", "bucket_name", "words"), FAULTS)
+    def test_embedded(self, store, embedded, monkeypatch, environment, bucket_name, words):
+        """
+        Wrong credentials, an unknown bucket and a store that does not answer are told apart, each in a sentence.
+        """
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(TableUnreadable, match=words) as raised:
+            embedded.open(f"s3a://{bucket_name}/depot", "ledger").depot()
+        assert "kept-secret" not in str(raised.value)
+
+    @pytest.mark.spark
+    def test_on_spark(self, bucket, spark_driver):
+        """
+        An unknown bucket is told in the same words on Spark.
+        """
+        found = spark_driver.do(bucket, "run", depot="s3a://nobucket/depot", retries=0)
+        assert "there is no bucket or container nobucket" in found["message"]
+
+
+def row(who, number):
+    """Return one row."""
+    return pa.table({"who": [who], "number": [number]})

@@ -84,13 +84,12 @@ def _is_embedded(chosen: Settings) -> bool:
 
 
 def _session(ledger: str) -> Any:
-    from windrow.delta.locations import is_name
     from windrow.engine import require_spark
 
     require_spark()
     from windrow.engine.spark.session import find_session
 
-    return find_session(catalog=is_name(ledger))
+    return find_session(ledger)
 
 
 @contextmanager

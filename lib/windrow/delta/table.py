@@ -22,6 +22,7 @@ from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSys
 
 from windrow.delta.locations import absolute, local_path
 from windrow.delta.logfiles import entry_path
+from windrow.delta.store_errors import cause_of
 from windrow.errors import TableMissing, TableUnreadable, TableUnwritable, first_line
 
 FAULTS = (DeltaError, pa.ArrowException, OSError)
@@ -60,6 +61,8 @@ def writing(location: str, role: str) -> Iterator[None]:
 
 def unreadable(location: str, role: str, error: Exception) -> TableUnreadable:
     """Return the error for a table that exists but cannot be read."""
+    if (cause := cause_of(error, location)) is not None:
+        return TableUnreadable(f"the {role} at {location} cannot be read: {cause[0]}", cause[1])
     hint = "Check its permissions and files; bring back damaged or missing ones from a copy, log and files together."
     if isinstance(error, EmptyEntry):
         hint = "The next `windrow run` sets it aside if it is at the end of the log."
@@ -70,6 +73,8 @@ def unreadable(location: str, role: str, error: Exception) -> TableUnreadable:
 
 def unwritable(location: str, role: str, error: Exception) -> TableUnwritable:
     """Return the error for a table that cannot be written."""
+    if (cause := cause_of(error, location)) is not None:
+        return TableUnwritable(f"the {role} at {location} cannot be written: {cause[0]}", cause[1])
     return TableUnwritable(
         f"the {role} at {location} cannot be written: {first_line(error)}",
         "Nothing was committed. Check the free space and the permissions, then run again.",

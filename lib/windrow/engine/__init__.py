@@ -29,6 +29,7 @@ def open_engine(settings: Settings, session: Any = None) -> WholeEngine:
 
     Spark's session starts here, so a run checks first whether it has anything to do (`windrow.runtime.idle`).
     """
+    settings.with_storage()
     if choose(settings.engine, session) == "embedded":
         from windrow.engine.embedded.engine import EmbeddedEngine
 

@@ -189,7 +189,13 @@ class Settings(BaseSettings):
     on_depot_delete: Literal["error", "ignore"] = Field("error", description="when the depot loses or changes rows")
     keep: str = Field("90d", description="how far back replay and verify reach")
     durable: bool = Field(True, description="a commit counts when a local disk keeps it, also through a power cut")
+    single_writer: bool = Field(
+        False, description="on S3: nobody else writes to the tables, so Spark's commits need not exclude others"
+    )
     retries: int = Field(5, ge=0, description="how often a failing microbatch is tried again")
+    storage: dict[str, SecretStr] = Field(
+        default_factory=dict, description="for object stores: what the environment lacks, e.g. AWS_REGION"
+    )
     rules: RulesPart = RulesPart()
     ingest: IngestPart = IngestPart()
     format: FormatPart = FormatPart()
@@ -211,6 +217,7 @@ class Settings(BaseSettings):
         except SourceError as error:
             raise SettingsError(f"the environment: {error}", "Set each value by a variable of its own.") from error
         self.rules.build()
+        _require_storage(self.storage)
         _require_places(self.depot, self.ledger)
         if durations.microseconds(self.keep, "keep") < LEAST_KEEP:
             raise SettingsError(
@@ -223,14 +230,20 @@ class Settings(BaseSettings):
         """Read settings from `file` (default: `windrow.toml` here, if there is one), environment and flags."""
         path = Path(file or FILE)
         if file is None and not path.exists():
-            return cls(**flags)
+            return cls(**flags).with_storage()
         kind = _FromFile.with_content(read_file(path))
         try:
             settings = kind(**flags)
         except SettingsError as error:
             raise (error if error.setting[:1] and error.setting[0] in flags else placed(error, path)) from None
         settings._file = path  # noqa: SLF001 its class
-        return settings
+        return settings.with_storage()
+
+    def with_storage(self) -> Self:
+        """Put `storage` into the environment of this process, from which delta-rs takes it; what is there stays."""
+        for name, value in self.storage.items():
+            os.environ.setdefault(name.upper(), value.get_secret_value())
+        return self
 
     @contextmanager
     def locating_errors(self, table: str, named: str) -> Iterator[None]:
@@ -262,6 +275,16 @@ def part(kind: type[P], values: Mapping[str, Any]) -> P:
         return kind(**values)
     except ValidationError as error:
         raise _settings_error(error, kind.model_fields) from None
+
+
+def _require_storage(storage: Mapping[str, SecretStr]) -> None:
+    """Raise SettingsError for a name that is no option of an object store."""
+    for name in storage:
+        if not re.fullmatch(r"(AWS|AZURE|GOOGLE)_[A-Z0-9_]+", name.upper()):
+            raise SettingsError(
+                f"[storage] {name}: not an option of an object store",
+                "Options are named like variables: AWS_REGION, AZURE_STORAGE_ACCOUNT_NAME, GOOGLE_SERVICE_ACCOUNT.",
+            )
 
 
 class _FromFile(PydanticBaseSettingsSource):
@@ -343,7 +366,9 @@ def _settings_error(error: ValidationError, among: Iterable[str] | None = None) 
         found = SettingsError(f"unknown setting {name!r}", _nearest(name, set(among or known)))
     else:
         message = first["msg"].removeprefix("Value error, ")
-        secret = first["loc"][-1:] in {("password",), ("mqtt",)}  # never log a password
+        secret = first["loc"][-1:] in {("password",), ("mqtt",), ("storage",)} or first["loc"][:1] == (
+            "storage",
+        )  # never log one
         value = "" if secret or isinstance(first["input"], Mapping) else f" = {first['input']!r}"
         text = f"{name}{value}: {message}" if name else message
         found = SettingsError(text, "See `windrow init` for an example with all settings.")

@@ -51,6 +51,13 @@ COLUMNS = """\
 # type = "topic"
 """
 
+STORAGE = """\
+# Object stores: options that the environment lacks; see docs/howto/storage.md.
+# [storage]
+# AWS_ENDPOINT_URL = "https://s3.example.com"
+# AWS_REGION = "eu-central-1"
+"""
+
 FIELDS = {"ts": "timestamp[us]", "device": "string", "value": "float64"}
 
 
@@ -64,6 +71,8 @@ def settings_file(settings: Settings) -> str:
         elif name == "ingest":
             tables.append("\n".join(["[ingest]", _line(value, "chunk_bytes"), _line(value, "commit_bytes")]) + "\n")
             tables.append(_columns("ingest.columns", value.columns) or COLUMNS)
+        elif name == "storage":
+            tables.append(_columns("storage", dict.fromkeys(value, "***")) or STORAGE)
         elif name == "format":
             tables.append(_format(value))
         elif name == "depot" and settings.depot_columns:
@@ -109,7 +118,7 @@ def literal(name: str, value: Any) -> str:
 
 def _text(value: Any) -> str:
     """Return a value as JSON that is valid TOML too, which allows no surrogates and no DEL."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")
 
 
 def _key(name: str) -> str:

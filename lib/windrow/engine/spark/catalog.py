@@ -15,6 +15,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.delta.locations import is_name, parts, quoted, reference
+from windrow.delta.store_errors import cause_of
+from windrow.delta.table import unwritable
 from windrow.engine.spark.frames import frame_of
 from windrow.engine.spark.log import detail
 from windrow.errors import TableMissing, TableRefused, first_line
@@ -34,8 +36,10 @@ def create_table(
             f"CREATE TABLE IF NOT EXISTS {reference(location)} USING DELTA {by and f'PARTITIONED BY ({by})'} "
             f"COMMENT '{comment}' TBLPROPERTIES ({listed}) AS SELECT * FROM {FIRST}"
         )
-    except PySparkException as error:
-        if error.getCondition() == "SCHEMA_NOT_FOUND":
+    except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
+        if cause_of(error, location) is not None:
+            raise unwritable(location, "table", error) from error
+        if isinstance(error, PySparkException) and error.getCondition() == "SCHEMA_NOT_FOUND":
             schema = quoted(*parts(location)[:-1])
             raise TableMissing(f"there is no schema {schema}", f"CREATE SCHEMA {schema}, or name another.") from error
         if detail(session, reference(location)) is None:  # otherwise another process was faster

@@ -172,7 +172,7 @@ class SparkEngine(SparkTables):
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> pa.Table | None:
         """Stream the versions after `after` with a fresh checkpoint, because the ledger is the real checkpoint."""
         self._keep_read(after, upto)
-        commits = self._log(self._depot).commits(after)
+        commits = self._log(self._depot).commits(after, upto)
         added(commits, after, upto)  # raises before the stream does if a version is gone
         # guard: depot-by-files
         self._by_files = not self.depot().feed
@@ -208,7 +208,7 @@ class SparkEngine(SparkTables):
         self._session = frame.sparkSession
         try:
             table = self.depot()
-            commits = self._log(self._depot).commits(begin - 1)
+            commits = self._log(self._depot).commits(begin - 1, table.version)
             counts, listed = added(commits, begin - 1, table.version), Listed.of(table.id, begin, commits)
             chosen = self._settings
             with configured(self._session, ALIKE), ExitStack() as kept:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -11,61 +11,114 @@ from pyspark.sql import SparkSession
 from windrow.columnar.arrow import plain
 from windrow.delta.log import Table, commits, payload_type
 from windrow.engine.spark.appended import files_in_log
+from windrow.delta.store_errors import cause_of
+from windrow.delta.table import unreadable
 from windrow.errors import TableRefused
 from windrow.model import chunks
 from windrow.model.commits import FEED, Commit
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SparkLog:
-    """The log of a table that Spark knows by `reference`, such as ``delta.`path` ``."""
+    """The log of a table that Spark knows by `reference`, such as ``delta.`path` ``.
+
+    Each statement lists the log and reads entries, which are requests to an object store. So what was read is kept, and
+    used again as long as the latest commit, as DESCRIBE HISTORY shows it, is the same.
+    """
 
     session: SparkSession
     reference: str
+    _table: Table | None = None
+    _commits: dict[int, dict[str, Any]] = field(default_factory=dict)  # from some version to the latest one
 
     def table(self) -> Table | None:
         """Return the table's identity and latest version, None when there is no table."""
-        found = detail(self.session, self.reference)
-        if found is None:
+        newest = self._newest(2)
+        if newest is None:
             return None
-        version = self._history("version", limit=1)[0]["version"]
+        version = newest["version"]
+        if self._table is not None and self._table.version == version:
+            return self._table
+        if self._table is not None and newest["operation"] in ROWS_ONLY:
+            id_, feed = self._table.id, self._table.feed
+        else:
+            found = detail(self.session, self.reference)
+            if found is None:  # it has just gone
+                return None
+            id_, feed = found["id"], found["properties"].get(FEED) == "true"
         schema = plain(self.session.sql(f"SELECT * FROM {self.reference} LIMIT 0").toArrow()).schema
-        feed = found["properties"].get(FEED) == "true"
-        return Table(found["id"], version, schema, payload_type(schema), feed, chunks.is_raw(schema))
+        self._table = Table(id_, version, schema, payload_type(schema), feed, chunks.is_raw(schema))
+        return self._table
 
     def latest(self) -> tuple[int, str | None] | None:
         """Return the table's latest version and the note (user metadata) of its commit, None when there is no table."""
-        try:
-            [found] = self._history("version", "userMetadata", limit=1)
-            return int(found["version"]), found["userMetadata"]
-        except AnalysisException as error:
-            if error.getCondition() in NO_TABLE:
-                return None
-            raise
+        found = self._newest(1)
+        return None if found is None else (int(found["version"]), found["userMetadata"])
 
     def bytes_added(self, after: int, upto: int) -> dict[int, int]:
         """Return for versions of a raw depot how many bytes the files have that each added."""
-        latest = self._history("version", limit=1)[0]["version"]
-        new = self._history("version", "operationMetrics", limit=max(latest - after, 1))
+        new = self._since(after + 1, upto)
         sizes = {commit["version"]: (commit["operationMetrics"] or {}).get("numOutputBytes") for commit in new}
         return {version: int(size) for version, size in sizes.items() if size and after < version <= upto}
 
     def commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
         """Return what the log says of its commits in order, from version `since` on, up to `upto` or later."""
-        columns = ("version", "unix_micros(timestamp) AS timestamp", "operation", "operationMetrics")
-        limit = None if since is None else max(self._history("version", limit=1)[0]["version"] - since + 1, 1)
+        found = self._history() if since is None else self._since(max(since, 0), upto)
         # The fingerprint leaves out the time: Spark reports that of the log's file, which differs in a copied table.
-        return commits(self._history(*columns, limit=limit), int, ("operation", "operationMetrics"), "spark")
+        return commits(found, int, ("operation", "operationMetrics"), "spark")
 
     def files_added(self, first: int, last: int) -> dict[str, int]:
         """Return the names of the files whose rows versions added, each with its version."""
         found = detail(self.session, self.reference)
         return {} if found is None else files_in_log(self.session, found["location"], first, last)
 
-    def _history(self, *columns: str, limit: int | None = None) -> list[dict[str, Any]]:
+    def _since(self, since: int, upto: int | None) -> list[dict[str, Any]]:
+        """Return the commits from a version on: those that are known if they reach up to `upto`, or else all."""
+        if upto is None or not {since, upto} <= self._commits.keys():
+            found = self._latest(max(max(self._commits, default=since) - since + 1, 1))
+            if found[-1]["version"] > since:
+                self._latest(found[0]["version"] - since + 1)
+        return [commit for version, commit in self._commits.items() if version >= since]
+
+    def _newest(self, number: int) -> dict[str, Any] | None:
+        """Read so many of the latest commits, and return the last one, None when there is no table.
+
+        Raises TableRefused for a table that is not Delta.
+        """
+        try:
+            return self._latest(number)[0]
+        except AnalysisException as error:
+            if error.getCondition() not in (*NO_TABLE, "DELTA_TABLE_ONLY_OPERATION"):
+                raise
+            detail(self.session, self.reference)
+            return None
+
+    def _latest(self, number: int) -> list[dict[str, Any]]:
+        """Return so many of the latest commits, newest first, and keep them; forget those of a table that was here."""
+        found = self._history(number)
+        last = self._commits.get(max(self._commits, default=-1))
+        # guard: spark-log-followed
+        if last not in found:
+            self._commits, self._table = {}, None
+        known = self._commits | {commit["version"]: commit for commit in found}
+        self._commits = dict(sorted(known.items())[-KEPT:])
+        return found
+
+    def _history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Return the latest commits, newest first. Without a limit Delta reads the whole log."""
         statement = f"DESCRIBE HISTORY {self.reference}" + (f" LIMIT {limit:d}" if limit else "")
-        return [commit.asDict() for commit in self.session.sql(statement).selectExpr(*columns).collect()]
+        try:
+            return [commit.asDict() for commit in self.session.sql(statement).selectExpr(*COLUMNS).collect()]
+        except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
+            location = self.reference.removeprefix("delta.").strip("`")
+            if cause_of(error, location) is not None:
+                raise unreadable(location, "table", error) from error
+            raise
+
+
+ROWS_ONLY = {"WRITE", "STREAMING UPDATE", "MERGE", "OPTIMIZE", "DELETE", "UPDATE"}  # neither id nor properties change
+KEPT = 100_000  # commits
+COLUMNS = ("version", "unix_micros(timestamp) AS timestamp", "operation", "operationMetrics", "userMetadata")
 
 
 def detail(session: SparkSession, reference: str) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -15,7 +15,9 @@ from weakref import WeakKeyDictionary
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from windrow.delta.locations import is_name
 from windrow.engine import from_platform
+from windrow.engine.spark import stores
 from windrow.errors import EngineUnavailable
 
 LOOPBACK = "127.0.0.1"
@@ -38,20 +40,20 @@ SETTINGS = {
 }
 
 
-def find_session(catalog: bool = False) -> SparkSession:
-    """Return the running session, the platform's session, or a local one. Raises EngineUnavailable."""
+def find_session(*tables: str) -> SparkSession:
+    """Return the running session, the platform's session, or a local one for these tables. Raises EngineUnavailable."""
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
-    return SparkSession.builder.getOrCreate() if from_platform() else local_session(catalog=catalog)
+    return SparkSession.builder.getOrCreate() if from_platform() else local_session(tables=tables)
 
 
-def local_session(application: str = "windrow", master: str = "local[*]", catalog: bool = False) -> SparkSession:
-    """Return the running session, or start a local one. Raises EngineUnavailable if Spark does not start.
+def local_session(application: str = "windrow", master: str = "local[*]", tables: Collection[str] = ()) -> SparkSession:
+    """Return the running session, or start a local one for these tables. Raises EngineUnavailable.
 
-    Spark's resolver fetches Delta's jars at the first start. The JVM's standard error goes to a file, which the error
-    names. With `catalog`, table names outlive the process, in Spark's default `metastore_db` and `spark-warehouse` in
-    the working directory.
+    Spark's resolver fetches Delta's jars at the first start, and those for S3 if a table is there. The JVM's standard
+    error goes to a file, which the error names. If a table has a name, names outlive the process, in Spark's default
+    `metastore_db` and `spark-warehouse` in the working directory.
     """
     from delta import configure_spark_with_delta_pip
 
@@ -59,21 +61,23 @@ def local_session(application: str = "windrow", master: str = "local[*]", catalo
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName(application)
     scratch = Path(tempfile.gettempdir())
-    if catalog:
+    if any(map(is_name, tables)):
         builder = builder.config("spark.driver.extraJavaOptions", f"-Dderby.stream.error.file={scratch / 'derby.log'}")
         builder = builder.enableHiveSupport()
     else:
         builder = builder.config("spark.sql.warehouse.dir", str(scratch / "windrow-warehouse"))
-    for name, value in SETTINGS.items():
+    on_s3 = any(map(stores.is_on_s3, tables))
+    for name, value in (SETTINGS | (stores.session_settings() if on_s3 else {})).items():
         builder = builder.config(name, value)
     log = scratch / f"windrow-spark-{os.getpid()}.log"
     try:
         with _output_to(log):
-            session = configure_spark_with_delta_pip(builder).getOrCreate()
+            packages = [*stores.PACKAGES] if on_s3 else []
+            session = configure_spark_with_delta_pip(builder, packages).getOrCreate()
     except Exception as error:
         raise EngineUnavailable(
             f"Spark did not start: {str(error).splitlines()[0]}",
-            f"The output of Java is in {log}. The first start needs Maven Central to fetch Delta's jars.",
+            f"The output of Java is in {log}. The first start needs Maven Central to fetch jars.",
         ) from error
     session.sparkContext.setLogLevel("ERROR")
     for name in LOUD:

@@ -23,6 +23,7 @@ from windrow.engine.spark.log import SparkLog, detail
 from windrow.engine.spark.maintenance import SparkMaintenance
 from windrow.engine.spark.session import bare_is_local, find_session
 from windrow.engine.spark.session_settings import NOTE, configured
+from windrow.engine.spark.stores import require_exclusion
 from windrow.model import chunks, tables
 from windrow.settings.settings import Settings
 
@@ -44,20 +45,21 @@ class SparkTables(DepotAndLedger):
         With `rows`, the rows of a depot without messages are read unchanged; `views` gives the views of a topology.
         """
         if session is None:
-            session = find_session(catalog=is_name(settings.depot) or is_name(settings.ledger))
+            session = find_session(settings.depot, settings.ledger)
         self._root = self._session = session
         self.remote = type(session).__module__.startswith("pyspark.sql.connect")
         super().__init__(settings, rows)
         self._views = views
         self._depot, self._ledger = for_spark(settings.depot), for_spark(settings.ledger)
         self._paths: dict[str, Path | None] = {}
+        self._logs: dict[str, SparkLog] = {}
         self._known: tuple[tuple[int, str | None], Live] | None = None  # live rows, and the commit that left them
         self._takes_settings: bool | None = None
         self._by_files = False  # how the depot is streamed
 
     def __getstate__(self) -> dict[str, Any]:
         """Drop the sessions: in another process the batch brings its session."""
-        return self.__dict__ | {"_root": None, "_session": None, "_known": None}
+        return self.__dict__ | {"_root": None, "_session": None, "_known": None, "_logs": {}}
 
     @property
     def session(self) -> SparkSession:
@@ -126,7 +128,11 @@ class SparkTables(DepotAndLedger):
 
     def _log(self, location: str) -> Log:
         path = self._path(location)
-        return SparkLog(self._session, reference(location)) if path is None else DeltaRsLog(str(path))
+        if path is not None:
+            return DeltaRsLog(str(path))
+        log = self._logs.setdefault(location, SparkLog(self._session, reference(location)))
+        log.session = self._session
+        return log
 
     def _path(self, location: str) -> Path | None:
         """Return the local path of a table if delta-rs can read its files from here, else None."""
@@ -143,6 +149,11 @@ class SparkTables(DepotAndLedger):
         return self._paths[location]
 
     def _lock(self, location: str, keep: bool = True) -> AbstractContextManager[None]:
-        """Hold the lock of a table on a local disk, however Spark writes to it; other tables have no lock."""
+        """Hold the lock of a table on a local disk, however Spark writes to it; other tables have no lock.
+
+        Raises EngineUnavailable for a table on S3 if commits there could replace each other.
+        """
+        if not self._settings.single_writer:
+            require_exclusion(self._session, location)
         path = self._path(location) or (local_path(location) if self.remote else None)
         return commit_lock(str(path), keep) if path is not None and path.parent.is_dir() else nullcontext()

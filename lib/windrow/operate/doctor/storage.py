@@ -72,11 +72,7 @@ def _elsewhere(role: str, location: str) -> Finding:
     if is_name(location):
         return ok("storage", f"{where}, a catalog table: where it lies, and who excludes whom, the catalog says")
     if scheme in S3:
-        return warning(
-            "storage",
-            f"{where}: on S3 Spark's commits exclude only those of its own driver, and not those of delta-rs",
-            "Use one engine per table, and with Spark one driver, unless a catalog coordinates every commit.",
-        )
+        return ok("storage", f"{where}: S3 lets one of two commits win, with Spark by Windrow's log store")
     if scheme in PUT_IF_ABSENT:
         return ok("storage", f"{where}: the store's own put-if-absent lets one of two commits win (not tested by us)")
     todo = "Use one engine and one driver per table, unless its put-if-absent is atomic."

@@ -1,0 +1,61 @@
+"""Say in a sentence why an object store or HDFS does not answer, from the error of delta-rs or Spark."""
+
+from __future__ import annotations
+
+import re
+
+from windrow.delta.locations import local_path
+
+# The first that fits counts. delta-rs and Spark word the same fault differently; the codes are those of S3 and Azure.
+CAUSES = (
+    (
+        r"RequestTimeTooSkewed|difference between the request time",
+        "the clock of this machine is wrong: the store refuses requests from another time",
+        "Set the clock, or have it synchronised (NTP).",
+    ),
+    (
+        r"No FileSystem for scheme|ClassNotFoundException: Class org\.apache\.hadoop\.fs|UNSUPPORTED_FILE_SYSTEM",
+        "the Spark session has no jars for {scheme}",
+        "Start the session with them: docs/howto/storage.md names them.",
+    ),
+    (
+        (
+            r"NoSuchBucket|UnknownStoreException|BucketNotFound|ContainerNotFound|FilesystemNotFound"
+            r"|list request.*404 Not Found"
+        ),
+        "there is no bucket or container {bucket}",
+        "Check the address, or make the bucket.",
+    ),
+    (
+        r"Unable to load (AWS )?credentials|NoAuthWithAWSException|NoAwsCredentials|no providers in chain",
+        "there are no credentials for the store",
+        "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what docs/howto/storage.md names for the store.",
+    ),
+    (
+        (
+            r"lacked the necessary privileges|InvalidAccessKeyId|SignatureDoesNotMatch|AccessDenied"
+            r"|AuthenticationFailed|AuthorizationFailure|40[13] (Forbidden|Unauthorized)|[Ss]tatus [Cc]ode: 40[13]"
+        ),
+        "the store refuses the credentials, or they may not do this",
+        "Check the key, its secret and its rights to the bucket.",
+    ),
+    (
+        r"URL scheme is not allowed",
+        "the endpoint is http, which is not allowed",
+        "Use https, or set AWS_ALLOW_HTTP = true for a store in your own network.",
+    ),
+    (
+        r"Connection refused|client error \(Connect\)|dns error|UnknownHostException|ConnectException|timed out",
+        "the store cannot be reached",
+        "Check the endpoint (AWS_ENDPOINT_URL, spark.hadoop.fs.s3a.endpoint), the network and whether the store runs.",
+    ),
+)
+
+
+def cause_of(error: BaseException, location: str) -> tuple[str, str] | None:
+    """Return why a store does not answer and what to do, None for local tables and other errors."""
+    if local_path(location) is not None:
+        return None
+    scheme, _, rest = location.partition("://")
+    found = next((one for one in CAUSES if re.search(one[0], str(error), re.DOTALL)), None)
+    return None if found is None else (found[1].format(scheme=scheme, bucket=rest.partition("/")[0]), found[2])
