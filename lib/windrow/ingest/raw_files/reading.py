@@ -38,28 +38,23 @@ class Seen:
     def __init__(self) -> None:
         """Begin with nothing."""
         self._hash, self._first = hashlib.sha256(), bytearray()
-        self._begin: str | None = None
+        self.begin: str | None = None  # the SHA-256 of the first bytes, None while there are too few
         self.byte_count = 0
 
     def add(self, piece: bytes) -> None:
         """Take the next bytes."""
         self._hash.update(piece)
         self.byte_count += len(piece)
-        if self._begin is None:
+        if self.begin is None:
             self._first += piece[: BEGIN_BYTES - len(self._first)]
             if len(self._first) == BEGIN_BYTES:
-                self._begin = hashlib.sha256(self._first).hexdigest()
+                self.begin = hashlib.sha256(self._first).hexdigest()
                 self._first.clear()
 
     @property
     def digest(self) -> str:
         """Return the SHA-256 of all bytes."""
         return self._hash.hexdigest()
-
-    @property
-    def begin(self) -> str | None:
-        """Return the SHA-256 of the first bytes, None while there are too few."""
-        return self._begin
 
 
 @dataclass(frozen=True, slots=True)
