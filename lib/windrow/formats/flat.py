@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.columnar.arrow import read_only
-from windrow.columnar.blocks import BLOCK, below, lowest, same
+from windrow.columnar.blocks import EIGHT, before, below, eight, equal
 from windrow.columnar.compiled import always_inlined, compiled, inlined
 from windrow.formats.conversion import read
 from windrow.formats.fields import RAW_JSON, Field
@@ -26,7 +26,7 @@ ODD, NULL, TEXT, WHOLE, FRACTION, POWER, TRUTH, SHORT, RAW = 0, 1, 2, 4, 8, 16, 
 NUMBER = WHOLE | FRACTION | POWER
 QUOTE, BACKSLASH, COLON, COMMA, OPENED, CLOSED, BLANK, TAB, LINE, RETURN = (ord(letter) for letter in '"\\:,{} \t\n\r')
 ZERO, NINE, PLUS, MINUS, POINT, E, SMALL = (ord(letter) for letter in "09+-.e ")
-ONE, WIDTH = np.uint64(1), np.uint64(BLOCK)
+ONE = np.uint64(1)
 LITERALS = np.array([list(word.ljust(5)) for word in (b"true", b"false", b"null")], np.uint8)
 LENGTHS = np.array([4, 5, 4], np.uint64)
 MEANINGS = np.array([TRUTH, TRUTH, NULL])
@@ -234,20 +234,17 @@ def _behind_blanks(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> np.uint
 @inlined
 def _closing(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> np.uint64:
     """Return where the closing quote of a text is, or `stop` if the text has an escape or never ends."""
-    while at < stop:
-        if at + WIDTH <= np.uint64(len(buffer)):
-            ends = same(buffer, at, np.uint8(QUOTE))
-            odd = same(buffer, at, np.uint8(BACKSLASH)) | below(buffer, at, np.uint8(BLANK))
-            if ends | odd:
-                at += lowest(ends | odd)
-                return at if at < stop and buffer[at] == QUOTE else stop
-            at += WIDTH
-        elif buffer[at] == QUOTE:
+    while at + EIGHT <= stop:
+        word = eight(buffer, at)
+        marks = equal(word, np.uint8(QUOTE)) | equal(word, np.uint8(BACKSLASH)) | below(word, np.uint8(BLANK))
+        if marks:
+            at += before(marks)
+            return at if buffer[at] == QUOTE else stop
+        at += EIGHT
+    while at < stop and buffer[at] != BACKSLASH and buffer[at] >= BLANK:
+        if buffer[at] == QUOTE:
             return at
-        elif buffer[at] == BACKSLASH or buffer[at] < BLANK:
-            break
-        else:
-            at += ONE
+        at += ONE
     return stop
 
 
