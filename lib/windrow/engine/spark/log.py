@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 
 from windrow.columnar.arrow import plain
 from windrow.delta.log import Table, commits, payload_type
-from windrow.engine.spark.appended import files_in_log
 from windrow.delta.store_errors import cause_of
 from windrow.delta.table import unreadable
+from windrow.engine.spark.appended import files_in_log
 from windrow.errors import TableRefused
 from windrow.model import chunks
 from windrow.model.commits import FEED, Commit
