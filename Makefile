@@ -51,6 +51,10 @@ test-all: require-java $(INSTALLED) ## run the tests, the slow ones too, with 30
 test-nightly: require-java $(INSTALLED) ## run all tests with 10,000 histories and examples each, which takes a night
 	@HYPOTHESIS_PROFILE=nightly .venv/bin/python -m pytest $(IN_PARALLEL) -m "slow or not slow"
 
+.PHONY: test-versions
+test-versions: require-java $(INSTALLED) ## run a short suite on other versions of Python and Spark (ONLY=4.0.1)
+	@.venv/bin/python -m tests.versions $(ONLY)
+
 .PHONY: faults
 faults: require-java $(INSTALLED) ## try every fault many times and count what was lost (TIMES=100)
 	@.venv/bin/python -m tests.faults.trials --times $(TIMES)
@@ -114,7 +118,7 @@ pictures: $(INSTALLED) ## make the pictures of docs/pictures.md from the bundled
 
 .PHONY: clean
 clean: ## remove .venv, builds and caches (tables under data/ and demo/ stay)
-	rm -rf .venv build dist site .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .versions build dist site .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	rm -rf derby.log metastore_db spark-warehouse
 	find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 

@@ -1,4 +1,7 @@
-"""The job that batches new messages of the depot: `windrow run`, with the job's parameters as its flags."""
+"""The job that batches new messages of the depot: `windrow run`, with the job's parameters as its flags.
+
+The job may be deployed before the depot exists; until then it says so and succeeds.
+"""
 
 import sys
 
@@ -7,7 +10,7 @@ from windrow.cli import main as windrow
 
 def main(flags: list[str]) -> int:
     """Return the exit status; errors are printed to standard error."""
-    return windrow(["run", *flags])
+    return windrow(["run", "--wait-for-depot", *flags])
 
 
 # A platform may treat any SystemExit as a failure, so a success ends without one.

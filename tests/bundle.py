@@ -37,9 +37,26 @@ def jobs() -> dict[str, Node]:
 
 
 def deployed(target: str) -> dict[str, Node]:
-    """Return the jobs of a target: its own settings over those of the files."""
+    """Return the jobs of a target: its own settings over those of the files, with the values of complex variables."""
     above = bundle()["targets"][target]["resources"]["jobs"]
-    return {name: merged(job, above.get(name, {})) for name, job in jobs().items()}
+    values = complex_variables(target)
+    return {name: replaced(merged(job, above.get(name, {})), values) for name, job in jobs().items()}
+
+
+def complex_variables(target: str) -> dict[str, Node]:
+    """Return the values of a target's complex variables, by what refers to them."""
+    given = bundle()["targets"][target].get("variables", {})
+    declared = {name: one for name, one in bundle()["variables"].items() if one.get("type") == "complex"}
+    return {f"${{var.{name}}}": given.get(name, one["default"]) for name, one in declared.items()}
+
+
+def replaced(node: Node, values: dict[str, Node]) -> Node:
+    """Return a tree in which values stand where texts refer to them."""
+    if isinstance(node, dict):
+        return {name: replaced(child, values) for name, child in node.items()}
+    if isinstance(node, list):
+        return [replaced(child, values) for child in node]
+    return values.get(node, node) if isinstance(node, str) else node
 
 
 def merged(below: Node, above: Node) -> Node:

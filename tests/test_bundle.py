@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import typer
 from databricks.bundles.jobs import Job
+from databricks.bundles.schemas import Schema
 from databricks.bundles.volumes import Volume
 from deltalake import DeltaTable
 
@@ -84,6 +85,15 @@ class TestSchema:
         for volume in bundle()["resources"]["volumes"].values():
             assert Volume.from_dict(volume).as_dict() == volume
 
+    @pytest.mark.parametrize("target", [target for target in TARGETS if target.startswith("dev")])
+    def test_schemas(self, target: str) -> None:
+        """
+        Development makes the schema in which its tables are; nobody has to make one before.
+        """
+        [(name, schema)] = bundle()["targets"][target]["resources"]["schemas"].items()
+        assert Schema.from_dict(schema).as_dict() == schema
+        assert bundle()["targets"][target]["variables"]["schema"] == f"${{resources.schemas.{name}.name}}"
+
     def test_rest(self) -> None:
         """
         Of what no class describes every key is one of the configuration's reference.
@@ -124,6 +134,7 @@ class TestReferences:
         others = {name for name in references([bundle(), jobs()]) if not name.startswith("var.")}
         made = {f"resources.jobs.{name}.id" for name in jobs()}
         made |= {f"resources.volumes.{name}.name" for name in bundle()["resources"]["volumes"]}
+        made |= {"resources.schemas.windrow.name"}
         assert others <= PLATFORM | made
 
     def test_parameters(self) -> None:
@@ -265,13 +276,23 @@ class TestScripts:
     @pytest.mark.parametrize("job", WITHOUT_JVM)
     @pytest.mark.parametrize(
         ("flags", "status", "reason"),
-        [("--depot=depot", 0, ""), ("--depot=nowhere --ledger=none", 3, "WINDROW-TABLE-MISSING")],
+        [("--depot=depot", 0, ""), ("--depot=depot --ledger=messages.parquet", 3, "WINDROW-TABLE")],
     )
     def test_status(self, here: Path, job: str, flags: str, status: int, reason: str) -> None:
         """
         A job ends with the status of its command, and the reason of a failure stands on standard error.
         """
         assert_ends(here, job, flags, status, reason)
+
+    def test_waits_for_its_depot(
+        self, here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        """
+        The first run after a deployment says that there is no depot yet, and succeeds.
+        """
+        started("run_batches", monkeypatch, "--config=windrow.toml", "--depot=nowhere", "--ledger=none")
+        assert "Nothing to do yet: there is no depot at nowhere" in capfd.readouterr().out
+        assert not (here / "none").exists()
 
     @pytest.mark.parametrize("job", COMMANDS)
     @pytest.mark.parametrize(

@@ -74,6 +74,10 @@ def test_demo_says_at_once_what_it_does(tmp_path: Path, engine: str) -> None:
     shutil.copy(ROOT / "Makefile", tmp_path)
     (tmp_path / "constraints.txt").touch()
     shown = subprocess.run(
-        ["make", "--no-print-directory", "demo", f"ENGINE={engine}"], cwd=tmp_path, capture_output=True, text=True, check=False
+        ["make", "--no-print-directory", "demo", f"ENGINE={engine}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert shown.stdout.startswith("The demo first installs ")

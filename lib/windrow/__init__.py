@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from windrow.reading.tuning import tune
     from windrow.replaying import replay
     from windrow.runtime.api import run
+    from windrow.runtime.foreach_batch import foreach_batch
     from windrow.settings.settings import Settings
     from windrow.topology import Topology, run_topology
 
@@ -32,6 +33,7 @@ _HOMES = {
     "Topology": "topology",
     "batch": "batching",
     "digests": "reading.digests",
+    "foreach_batch": "runtime.foreach_batch",
     "read_closed": "reading.closed",
     "replay": "replaying",
     "run": "runtime.api",
@@ -50,6 +52,7 @@ __all__ = [
     "Topology",
     "batch",
     "digests",
+    "foreach_batch",
     "read_closed",
     "replay",
     "run",

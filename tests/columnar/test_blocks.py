@@ -1,41 +1,40 @@
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.columnar.arrow import read_only
-from windrow.columnar.blocks import BLOCK, below, lowest, same
+from windrow.columnar.blocks import before, below, eight, equal
 from windrow.columnar.compiled import compiled
 
 
 @compiled
 def looked(buffer, at, byte, found):
-    found[0] = same(buffer, np.uint64(at), np.uint8(byte))
-    found[1] = below(buffer, np.uint64(at), np.uint8(byte))
-    found[2] = lowest(found[0])
+    word = eight(buffer, np.uint64(at))
+    found[0] = word
+    for number, marks in enumerate((equal(word, np.uint8(byte)), below(word, np.uint8(byte)))):
+        found[1 + number] = before(marks) if marks else np.uint64(8)
 
 
-@given(st.binary(min_size=BLOCK, max_size=2 * BLOCK), st.data())
+@given(st.binary(min_size=8, max_size=16), st.data())
 def test_meaning(data, draw):
     """
-    The instructions say of a block, wherever it begins, what the functions say that stand for them.
+    Eight bytes, wherever they begin, are a number, and the first that is a byte, or less than it, is found among them.
     """
-    buffer = read_only(np.frombuffer(data, np.uint8))
-    at = draw.draw(st.integers(0, len(data) - BLOCK))
-    byte = draw.draw(st.sampled_from(sorted({0, 255, *data})))
+    at = draw.draw(st.integers(0, len(data) - 8))
+    byte = draw.draw(st.sampled_from(sorted({0, 1, 127, 128, *(one for one in data if one <= 128)})))
     found = np.empty(3, np.uint64)
-    looked(buffer, at, byte, found)
-    told = same(buffer, np.uint64(at), np.uint8(byte))
-    assert found.tolist() == [told, below(buffer, np.uint64(at), np.uint8(byte)), lowest(told)]
+    looked(read_only(np.frombuffer(data, np.uint8)), at, byte, found)
+    those = data[at : at + 8]
+    same = next((number for number, one in enumerate(those) if one == byte), 8)
+    less = next((number for number, one in enumerate(those) if one < byte), 8)
+    assert found.tolist() == [int.from_bytes(those, "little"), same, less]
 
 
-@pytest.mark.parametrize("bit", [0, 1, 31, 32, 63, 64])
-def test_lowest(bit):
+@given(st.binary(min_size=8, max_size=8), st.integers(0, 255))
+def test_equal_to_any(data, byte):
     """
-    The lowest bit is the first byte, and where none is set there are as many before it as a block has.
+    Any byte can be looked for, also one above 128.
     """
-    data = np.full(BLOCK, ord("b"), np.uint8)
-    data[bit:] = ord("a")
     found = np.empty(3, np.uint64)
-    looked(read_only(data), 0, ord("a"), found)
-    assert found.tolist() == [2**64 - 2**bit, 0, bit]
+    looked(read_only(np.frombuffer(data, np.uint8)), 0, byte, found)
+    assert found[1] == (data.index(byte) if byte in data else 8)

@@ -7,10 +7,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numba
+import numpy as np
 import pytest
+from numba import njit
 
 import windrow
+from windrow.columnar.compiled import UNCOUNTED
 
 PROGRAM = """
 import pyarrow, windrow
@@ -42,6 +47,21 @@ def test_home(tmp_path: Path) -> None:
     assert kept[0] > 4
     assert (kept, found) == ([kept[0], 0], [0, kept[0]])
     assert f"{library / '__init__.py'} 1" in second
+
+
+@pytest.mark.parametrize(("options", "counts"), [({}, True), (UNCOUNTED, False)], ids=["default", "uncounted"])
+def test_counts_references(options: dict[str, Any], counts: bool) -> None:
+    """
+    Numba's machine code has no runtime that counts references exactly if it is told so.
+    """
+
+    def byte_at(buffer: Any, at: int) -> Any:
+        return buffer[at]
+
+    read = njit(**options)(byte_at)
+    assert read(np.arange(3, dtype=np.uint8), 2) == 2
+    (code,) = read.inspect_llvm().values()
+    assert ("NRT_" in code) == counts, f"numba {numba.__version__} heeds {UNCOUNTED} no longer; JSON is 5 times as slow"
 
 
 def read_only(folder: Path) -> Path:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -19,7 +20,9 @@ import typer
 from databricks.bundles.jobs import Job
 from ruamel.yaml import YAML
 
+import windrow
 from tests.bundle import ROOT, bundle, jobs
+from tests.clocks import NOW
 from tests.messages import SECOND, message, table
 from windrow.cli import app, main
 from windrow.model import tables
@@ -270,3 +273,17 @@ class TestSparkSubmit:
         assert "1 message read, 1 accepted" in ended.stdout
         (home / "windrow.toml").write_text("depot = 7\n")
         assert subprocess.run(submit, capture_output=True, check=False).returncode == 2
+
+
+class TestForeachBatch:
+    def test_stream(self, tmp_path: Path, spark: Any) -> None:
+        """
+        The stream of the page batches what has arrived.
+        """
+        arriving = tmp_path / "data" / "arriving"
+        arriving.mkdir(parents=True)
+        rows = table([message(event_time=NOW + at * 20 * SECOND) for at in range(3)])
+        pq.write_table(rows.select(["key", "type", "event_time", "payload"]), arriving / "1.parquet")
+        [block] = blocks("foreach-batch.md", "python")
+        exec(block.replace("data/", f"{tmp_path}/data/"), {"spark": spark})  # noqa: S102 - our own page
+        assert windrow.read_closed(f"{tmp_path}/data/ledger").batches.num_rows == 2

@@ -60,6 +60,31 @@ FULL = [*LONGS, 1795239615212262586, -1795239615212262587, 2**63 - 1, -(2**63)]
 BYTES = [None, b"", b"a:b", b"1.5:x\0", b"\0", "日本".encode(), b"abc"]
 DOUBLES = [None, 0.0, -0.0, 1.5, -1.5, 1.9999999, -2.5, 1e15, 1699999999.123456, -1e15 + 0.5, 9.2233720368547748e18]
 ODD_DOUBLES = [None, float("nan"), float("inf"), float("-inf"), 0.0, -0.0, 1.0]
+# Floats as texts in Java's form; Java 17 and 18 write these as later ones do.
+SPELLED = {
+    0.0: "0.0", -1.0: "-1.0", 0.001: "0.001", 9.999999999999998e-4: "9.999999999999998E-4", 1e-4: "1.0E-4",
+    1e-5: "1.0E-5", 1.5e-300: "1.5E-300", 9999999.999999998: "9999999.999999998", 1e7: "1.0E7", -1e10: "-1.0E10",
+    12345678.25: "1.234567825E7", 2.0**53 + 2: "9.007199254740994E15", 1e16: "1.0E16", 1e22: "1.0E22",
+    1.7976931348623157e308: "1.7976931348623157E308", 2.2250738585072014e-308: "2.2250738585072014E-308",
+    5e-324: "4.9E-324", -1.5e-323: "-1.5E-323", 1e-320: "1.0E-320", 3.141592653589793: "3.141592653589793",
+    float("inf"): "Infinity", float("-inf"): "-Infinity",
+}  # fmt: skip
+SPELLED_32 = {
+    0.1: "0.1", 1e7: "1.0E7", 9999999.0: "9999999.0", 1.0000001: "1.0000001", 123456.79: "123456.79",
+    3.4028234663852886e38: "3.4028235E38", 1.4e-45: "1.4E-45", 1.5e-38: "1.5E-38",
+    1e-3: "0.001", 1e-4: "1.0E-4", 1e10: "1.0E10", 1e-10: "1.0E-10",
+    float("inf"): "Infinity", float("-inf"): "-Infinity",
+}  # fmt: skip
+# Java 17 and 18 write these with more digits than are needed (JDK-4511638) or with less near ones.
+SHORTEST = {1e23: "1.0E23", 2e23: "2.0E23", 1e-323: "9.9E-324", 1e-322: "9.9E-323", 1.6e-322: "1.6E-322"}
+SHORTEST_32 = {
+    123456789.0: "1.2345679E8",
+    9e9: "9.0E9",
+    3e10: "3.0E10",
+    2466101.8: "2466101.8",
+    1e-43: "9.9E-44",
+    2.2e-44: "2.2E-44",
+}
 MONEY = [Decimal(text) for text in ("0", "1.999999", "-1.999999", "123456789012.999999", "-0.5", "2.5")]
 HUGE = [Decimal("9223372036854775807.9"), Decimal("-9223372036854775808.9"), Decimal("0.4"), None]
 MICROS = [None, 0, 1, -1, 1699999999123456, -(10**15), 253402300799999999]
@@ -90,6 +115,8 @@ ODD = pa.table(
         "tiny": column([None, 0, 5, -5, 127, -128], pa.int8()),
         "double": column(DOUBLES, pa.float64()),
         "odd_double": column(ODD_DOUBLES, pa.float64()),
+        "exact": column([None, -0.0, float("nan"), *SPELLED], pa.float64()),
+        "real": column([None, -0.0, float("nan"), *SPELLED_32], pa.float32()),
         "money": column([None, *MONEY], pa.decimal128(20, 6)),
         "share": column([None, Decimal("0.5"), Decimal("-0.125"), Decimal(0)], pa.decimal128(3, 3)),
         "huge": column(HUGE, pa.decimal128(38, 10)),
@@ -102,6 +129,7 @@ ODD = pa.table(
         "thing": column(THINGS, pa.struct([("name", pa.string()), ("Size", pa.int64())])),
         "deep": column([None, {"a": None}, {"a": {"b": "c"}}], pa.struct([("a", pa.struct([("b", pa.string())]))])),
         "tags": column(TAGS, pa.map_(pa.string(), pa.string())),
+        "reals": column([None, {"x": 1.5}], pa.struct([("x", pa.float32())])),
         "or `b`": column(TEXTS, pa.string()),
     }
 )
@@ -339,6 +367,7 @@ EVENT_TIMES = [
     "if(truth, moment, NULL)",
 ]
 PAYLOADS = ["bytes", "text", "CAST(text AS BINARY)", "coalesce(bytes, CAST('x' AS BINARY))"]
+KEYS += ["exact", "real", "CAST(exact AS STRING)", "TRY_CAST(real AS STRING)", "concat(CAST(exact AS STRING), 'x')"]
 KEYS += [
     "to_json(struct(n, text, latin, trash, full, int, small, tiny, money, share, truth, moment, bytes, `or ``b```))",
     "to_json(struct(day))",
@@ -412,7 +441,8 @@ REFUSED = {
     "decimal division": "money div 2",
     "too many digits": "huge * huge",
     "decimal and double": "money * double",
-    "cast double to text": "CAST(double AS STRING)",
+    "compare floats": "real = 1",
+    "float32 in a struct": "CAST(reals.x AS STRING)",
     "cast double to decimal": "CAST(double AS DECIMAL(10, 2))",
     "cast text to double": "CAST(text AS DOUBLE)",
     "cast text to boolean": "CAST(text AS BOOLEAN)",
@@ -677,7 +707,7 @@ class TestDuckdbSelect:
         assert "the embedded engine has no initcap(STRING)" in error.message
         assert "--engine spark" in error.hint
 
-    @pytest.mark.parametrize("type_", [pa.float32(), pa.uint64(), pa.decimal256(50, 2), pa.list_(pa.string())])
+    @pytest.mark.parametrize("type_", [pa.float16(), pa.uint64(), pa.decimal256(50, 2), pa.list_(pa.string())])
     def test_types(self, type_):
         """A column of a type that only one engine has is refused when it is used."""
         schema = pa.schema([("x", type_), ("y", pa.string())])
@@ -779,6 +809,18 @@ class TestApply:
         rows = pa.table({"x": pa.array([b"a", None, b"ab\0"]).cast(type_)})
         assert embedded("payload", "x", rows) == [b"a", None, b"ab\0"]
 
+    @pytest.mark.parametrize(
+        ("type_", "spelled"),
+        [(pa.float64(), SPELLED | SHORTEST), (pa.float32(), SPELLED_32 | SHORTEST_32)],
+        ids=["double", "float"],
+    )
+    def test_floats(self, type_, spelled):
+        """The payload of a float is the shortest text that reads back the same, as Java writes it."""
+        rows = pa.table({"x": pa.array([-0.0, float("nan"), None, *spelled], type_)})
+        for text in ("x", "CAST(x AS STRING)", "TRY_CAST(x AS STRING)"):
+            found = mapped("payload", text, ["x"]).apply(rows).read_all()["payload"].to_pylist()
+            assert found == ["-0.0", "NaN", None, *spelled.values()]
+
     @pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
     @pytest.mark.parametrize(("unit", "micros"), [("s", 10**6), ("ms", 1000), ("us", 1), ("ns", None)])
     def test_units_of_time(self, unit, micros, zone):
@@ -817,6 +859,15 @@ class TestBothEngines:
                 embedded(column, of_row, rows)
             with pytest.raises((PySparkException, Py4JJavaError)):
                 frame.selectExpr(for_spark(column, of_row, rows.column_names)).collect()
+
+    @pytest.mark.parametrize(("type_", "values"), [(pa.float64(), SHORTEST), (pa.float32(), SHORTEST_32)])
+    def test_floats_read_back(self, spark, type_, values):
+        """Where an old Java writes a float with another text, both texts read back as that float."""
+        rows = pa.table({"x": pa.array(list(values), type_)})
+        mapping = mapped("payload", "x", ["x"])
+        theirs = spark.createDataFrame(rows).selectExpr(*mapping.spark_select()).toArrow()["payload"]
+        ours = mapping.apply(rows).read_all()["payload"]
+        assert theirs.cast(type_).to_pylist() == ours.cast(type_).to_pylist() == rows["x"].to_pylist()
 
     def test_letters(self, spark):
         """Every character that is not an error is changed to upper and lower case alike."""

@@ -310,38 +310,49 @@ class TestCleanedUp:
 
 
 class TestFeed:
-    @pytest.mark.slow_on_spark
-    def test_of_a_depot_without_one(self, tmp_path: Path, world: World, engine: EngineFactory) -> None:
+    @pytest.mark.parametrize("by", [None, ["type"]], ids=["plain", "partitioned"])
+    def test_of_a_depot_without_one(self, world: World, engine: EngineFactory, by: list[str] | None) -> None:
         """
-        A depot that never had a change feed is refused with what switches it on, and no ledger is made.
+        A depot that never had a change feed is read from its first version on, by the files that versions appended;
+        what OPTIMIZE writes again is not new.
+        """
+        shutil.rmtree(world.depot)
+        first, second, third = log(versions=3, seed=10)
+        write_deltalake(world.depot, table(first), partition_by=by)
+        write_deltalake(world.depot, table(second), mode="append")
+        DeltaTable(world.depot).optimize.compact()
+        assert run(world, engine) == len(first) + len(second)
+        write_deltalake(world.depot, table(third), mode="append")
+        assert run(world, engine) == len(third)
+        assert_sound(world)
+
+    @pytest.mark.slow_on_spark
+    def test_deletion_without_one(self, world: World, engine: EngineFactory) -> None:
+        """
+        Rows that were deleted where there is no feed stop the run, also one that ignores deletions: what the deletion
+        kept and wrote again would look new.
         """
         shutil.rmtree(world.depot)
         write_deltalake(world.depot, table(NEW))
-        with pytest.raises(DepotUnreadable, match="enableChangeDataFeed = true"):
-            run(world, engine)
-        assert not DeltaTable.is_deltatable(world.ledger)
+        DeltaTable(world.depot).delete("type = 'a'")
+        for handling in ("error", "ignore"):
+            with pytest.raises((DepotChanged, DepotUnreadable)):
+                world.runner(engine, on_depot_delete=handling, retries=0).once()
 
     @pytest.mark.slow_on_spark
     def test_switched_off_in_between(self, read: World, engine: EngineFactory) -> None:
         """
-        What was appended while the feed was off is read from the appended files, or the run stops; it is never passed
-        over, also when the feed is on again.
+        What was appended while the feed was off is read from the appended files, also when the feed is on again.
         """
         switch(read, "false")
         read.publish(NEW)
         switch(read, "true")
         read.publish(log(versions=1, seed=10)[0])
-        if engine.name == "embedded":
-            assert run(read, engine) == 2 * len(NEW)
-            assert read.rows("microbatch")[-1]["versions"] == [
-                {"version": 5, "messages": 30},
-                {"version": 7, "messages": 30},
-            ]
-        else:
-            version = read.version()
-            with pytest.raises(DepotUnreadable):
-                run(read, engine)
-            assert read.version() == version
+        assert run(read, engine) == 2 * len(NEW)
+        assert read.rows("microbatch")[-1]["versions"] == [
+            {"version": 5, "messages": 30},
+            {"version": 7, "messages": 30},
+        ]
         assert_sound(read)
 
     @pytest.mark.slow_on_spark

@@ -64,7 +64,7 @@ class Guard:
     @property
     def on_spark(self) -> bool:
         """Tell whether its test needs Spark."""
-        return self.path.startswith("engine/spark/") or "spark" in self.test
+        return self.path.startswith(("engine/spark/", "runtime/foreach_batch")) or "spark" in self.test
 
     def removed(self) -> str:
         """Return the module's source without the guard: `left` stands there, as far to the right."""

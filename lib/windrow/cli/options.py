@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import wraps
 from inspect import Parameter, signature
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -79,6 +82,23 @@ class Call:
         found = self.settings(**more)
         known = paths.PathBook.beside(self.config)
         return found.model_copy(update={name: known.path(getattr(found, name)) for name in ("depot", "ledger")})
+
+    @contextmanager
+    def readable_settings(self) -> Iterator[Settings]:
+        """Yield the settings of a command that reads with delta-rs; with `--engine spark`, Spark reads in the block."""
+        if self.flags.get("engine") != "spark":
+            yield self.path_settings()
+            return
+        from windrow.engine import require_spark
+
+        require_spark()
+        from windrow.engine.spark.engine import SparkEngine
+        from windrow.engine.spark.reader import SparkReader
+        from windrow.reading.delta import reading_through
+
+        found = self.settings()
+        with TemporaryDirectory() as copies, reading_through(SparkReader(found, SparkEngine(found), Path(copies))):
+            yield found
 
     def engine_settings(self, **more: Any) -> Settings:
         """Return the settings of a command with an engine; the embedded engine gets the paths of tables by name."""

@@ -10,7 +10,7 @@ from windrow.cli import options
 from windrow.cli.microbatches import run_and_print
 from windrow.cli.options import Call, command
 from windrow.cli.topologies import Named, run_topology
-from windrow.errors import SettingsError
+from windrow.errors import SettingsError, TableMissing
 
 if TYPE_CHECKING:
     from windrow.runtime.runner import Runner, Summary
@@ -34,6 +34,9 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be batched, closed and rejected; write nothing.")
     ] = False,
+    wait_for_depot: Annotated[
+        bool, typer.Option("--wait-for-depot", help="Without a depot, say so and end with status 0 instead of 3.")
+    ] = False,
 ) -> None:
     """Batch what is new in the depot, once or continuously.
 
@@ -53,12 +56,25 @@ def run(
         return runner.once() if every is None else runner.every(pause)
 
     if topology is None:
-        run_and_print(call, chosen, work, dry_run, may_idle=every is None and not dry_run)
+        try:
+            run_and_print(call, chosen, work, dry_run, may_idle=every is None and not dry_run)
+        except TableMissing as error:
+            if not wait_for_depot:
+                raise
+            say_waiting(call, error)
         return
     call.refuse_tables()
     if dry_run:
         raise SettingsError("--dry-run is nothing with a topology", "Try it in a test: windrow.testing.Harness.")
     run_topology(topology, chosen, work, call.json, "Nothing new, nothing due.")
+
+
+def say_waiting(call: Call, error: TableMissing) -> None:
+    """Say that there is nothing to do until somebody creates the depot."""
+    if call.json:
+        options.print_json({"microbatches": [], "waiting": error.args[0]})
+    else:
+        options.say(f"Nothing to do yet: {error.args[0]}.")
 
 
 def _microseconds(duration: str) -> int:

@@ -23,7 +23,7 @@ Limit = Annotated[int, typer.Option("--limit", min=1, help="How many to show at 
 
 
 @command(
-    "config depot ledger",
+    "config depot ledger engine",
     example="windrow show --rejected   or   windrow show --key K --type T --at 2026-01-31T12:00:07.2Z",
 )
 def show(
@@ -50,11 +50,12 @@ def show(
         raise SettingsError("--type goes with --at", "Give the event time too: --key K --type T --at TIME.")
     if at is not None and key is None:
         raise SettingsError("--at needs --key", "Give the message's key: --key K --type T --at TIME.")
-    chosen = call.path_settings()
-    if at is not None and key is not None:
-        _show_message(chosen, key, at, type_, source, limit, call.json)
-        return
-    rows = _find_rows(chosen, id, "open" if open_ else "rejected" if rejected else "closed", key, source, limit)
+    with call.readable_settings() as chosen:
+        if at is not None and key is not None:
+            _show_message(chosen, key, at, type_, source, limit, call.json)
+            return
+        state = "open" if open_ else "rejected" if rejected else "closed"
+        rows = _find_rows(chosen, id, state, key, source, limit)
     if call.json:
         options.print_json(rows if id is None else rows[0])
         return

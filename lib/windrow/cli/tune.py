@@ -26,7 +26,7 @@ MOST = 1_000_000
 Durations = Annotated[str | None, typer.Option(help="Durations with commas between. Default: to suit the messages.")]
 
 
-@command("config depot", example="windrow tune --windows 5s,10s,30s --delays 1s,5s,20s --out tuning.html")
+@command("config depot engine", example="windrow tune --windows 5s,10s,30s --delays 1s,5s,20s --out tuning.html")
 def tune(
     call: Call,
     windows: Durations = None,
@@ -56,9 +56,8 @@ def tune(
         plot.require_picture(out)
     begin = None if from_ is None else moments.microseconds(from_, "--from")
     end = None if to is None else moments.microseconds(to, "--to")
-    chosen = call.path_settings()
-    rules = chosen.rules.build()
-    with aside.status("reading"):
+    with call.readable_settings() as chosen, aside.status("reading"):
+        rules = chosen.rules.build()
         found = recent(chosen.depot, chosen.depot_columns, limit, begin, end)
         trial = tuning.Trial.of(found.messages, key, source, WallClock().now() + chosen.max_clock_skew)
     with steps("pairs", quiet=call.json) as progress:

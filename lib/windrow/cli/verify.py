@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from windrow.verify import Books, Report
 
 
-@command("config depot ledger", example="windrow verify --at 12 --at 40")
+@command("config depot ledger engine", example="windrow verify --at 12 --at 40")
 def verify(
     call: Call,
     at: Annotated[
@@ -40,8 +40,7 @@ def verify(
     """
     from windrow.verify import verify as check
 
-    chosen = call.path_settings()
-    with aside.status("verifying") as spinner:
+    with call.readable_settings() as chosen, aside.status("verifying") as spinner:
         report = check(
             chosen.depot,
             chosen.ledger,

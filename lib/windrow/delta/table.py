@@ -7,6 +7,7 @@ cause. Windrow's errors pass unchanged.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,7 @@ FAULTS = (DeltaError, pa.ArrowException, OSError)
 # guard: depot-log-stays
 UNTRIMMED = PostCommitHookProperties(cleanup_expired_logs=False)
 BY_NAME = 2  # the reader version that brought column mapping
+BEYOND_DELTA_RS = re.compile(r"[Uu]nsupported table features|is not supported for read")
 BEGINNING_BYTES = 65_536  # of an entry, by which it is told from another one
 HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}  # features that change no file's meaning
 Found = TypeVar("Found")
@@ -64,6 +66,8 @@ def unreadable(location: str, role: str, error: Exception) -> TableUnreadable:
     hint = "Check its permissions and files; bring back damaged or missing ones from a copy, log and files together."
     if isinstance(error, EmptyEntry):
         hint = "The next `windrow run` sets it aside if it is at the end of the log."
+    if BEYOND_DELTA_RS.search(str(error)):
+        hint = "The table has a feature that only Spark reads: add --engine spark."
     return TableUnreadable(f"the {role} at {location} cannot be read: {first_line(error)}", hint)
 
 
@@ -270,8 +274,8 @@ def history(
 
     `version` is the number of the log file. (`DeltaTable.history` counts back from the version of the handle but begins
     with the newest commit, so after a commit in between all its numbers are wrong.) A commit without `commitInfo` gets
-    the time of its file. With `files`, `added` has its `add` actions. `known` remembers what is read, so that it is not
-    read again.
+    the time of its file. With `files`, `added` has its `add` actions, and `removed` tells whether it removed rows.
+    `known` remembers what is read, so that it is not read again.
     Raises OSError for an empty file.
     """
     store, before = files_in(table.table_uri), {} if known is None else known.commits
@@ -297,14 +301,17 @@ def _content(store: FileSystem, version: int) -> bytes | None:
 
 def _commit(store: FileSystem, version: int, content: bytes, files: bool) -> dict[str, Any]:
     """Return the commit of a log entry for `history`."""
-    place, wanted = entry_path(version), (b'"commitInfo"', b'"add"') if files else (b'"commitInfo"',)
+    place, wanted = entry_path(version), (b'"commitInfo"', b'"add"', b'"remove"') if files else (b'"commitInfo"',)
     if not content:
         raise EmptyEntry(f"{place} is empty, as after a power cut")
     actions = [json.loads(line) for line in content.splitlines() if any(word in line for word in wanted)]
     info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     time = {} if "timestamp" in info else {"timestamp": store.get_file_info(place).mtime_ns // 1_000_000}
-    added = {"added": [action["add"] for action in actions if "add" in action]} if files else {}
-    return time | info | {"version": version} | added
+    if not files:
+        return time | info | {"version": version}
+    added = [action["add"] for action in actions if "add" in action]
+    removed = any(action["remove"].get("dataChange", True) for action in actions if "remove" in action)
+    return time | info | {"version": version, "added": added, "removed": removed}
 
 
 def missing(location: str, role: str) -> TableMissing:

@@ -3,7 +3,8 @@
 Spark runs the text unchanged. For the embedded engine, sqlglot parses it and Windrow translates it to DuckDB's SQL by
 the types of the input, because the same function can differ between the two systems (a cast of a decimal to an integer
 truncates in one and rounds in the other). Anything that the translation does not know is refused before the input is
-read. So both engines give the same value, or one of them an error, but never silently another value.
+read. So both engines give the same value, or one of them an error, but never silently another value. The text of a
+float is the same from Java 19 on; an older Java writes some with other digits, which read back the same (JDK-4511638).
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ class Mapping:
         mapping = cls(tuple(complete.items()), stamped_by_event_time, section)
         for name in [name for name in complete if name in expressions]:
             with mapping._blaming(name, complete[name]):
-                complete[name] = _checked(complete[name], columns)
+                complete[name] = _without_stars(complete[name], columns)
+                _check(complete[name], columns)
         if section == DEPOT:
             complete |= {name: f"TRY_CAST({complete[name]}\n AS TIMESTAMP)" for name in TIMES & expressions.keys()}
         return replace(mapping, expressions=tuple(complete.items()))
@@ -222,17 +224,8 @@ def _tokens(text: str) -> list[Any]:
         raise Refused("a quote or comment is open at its end", "Close it.") from error
 
 
-def _checked(text: str, columns: Sequence[str]) -> str:
-    """Return an expression with its stars expanded; refuse what no engine may run.
-
-    Stars are expanded because the rows that an engine evaluates have more columns than the input.
-    """
-    written = _without_stars(text, columns)
-    _check(written, columns)
-    return written
-
-
 def _without_stars(text: str, columns: Sequence[str]) -> str:
+    """Return an expression with its stars expanded: the rows of an engine have more columns than the input."""
     tokens, parts, end = _tokens(text), [], 0
     for before, token, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
         if token.token_type.name != "STAR" or before.token_type.name not in ("L_PAREN", "COMMA"):

@@ -19,7 +19,7 @@ SCALARS = "INT DECIMAL DOUBLE BOOLEAN STRING BINARY DATE TIMESTAMP TIMESTAMP_NTZ
 DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 20}
 MOST_DIGITS, MICROSECOND_DIGITS = 38, 6
 TYPES = {"int8": "TINYINT", "int16": "SMALLINT", "int32": "INT", "int64": "BIGINT", "double": "DOUBLE"}
-TYPES |= {"bool": "BOOLEAN", "date32[day]": "DATE", "null": "NULL"}
+TYPES |= {"float": "FLOAT", "bool": "BOOLEAN", "date32[day]": "DATE", "null": "NULL"}
 TYPES |= dict.fromkeys(("string", "large_string", "string_view"), "STRING")
 TYPES |= dict.fromkeys(("binary", "large_binary", "binary_view"), "BINARY")
 
@@ -107,6 +107,22 @@ UNSURE = {
     "DECIMAL": rf"^{SPACE}[+-]?(?:\pN+\.?\pN*|\.\pN+)(?:[eE][+-]?\pN+)?{SPACE}$",
     "TIMESTAMP": rf"^{BLANK}[+-]?T?[0-9]",
 }
+# The text of a DOUBLE in Java's form: the fewest digits that read back the same, but two where one is less near, which
+# happens only up to {tiny}.
+FEW = "CASE WHEN abs({x}) <= {tiny} THEN format('{{:.1e}}', {exact}) ELSE CAST({x} AS STRING) END"
+WHOLE, POWER = rf"regexp_extract({FEW}, '^-?(\d+)', 1)", f"regexp_extract({FEW}, 'e(.*)', 1)"
+DIGITS_READ = rf"({WHOLE} || regexp_extract({FEW}, '\.(\d+)', 1))"
+EXPONENT = f"length({WHOLE}) - 1 - length({DIGITS_READ}) + length(ltrim({DIGITS_READ}, '0'))"
+MEANING = f"trim({DIGITS_READ}, '0')"
+FLOAT_TEXT = (
+    "CASE WHEN isnan({x}) THEN 'NaN' WHEN isinf({x}) THEN CASE WHEN {x} > 0 THEN 'Infinity' ELSE '-Infinity' END "
+    "WHEN {x} = 0 OR (abs({x}) >= 0.001 AND abs({x}) < 10000000) THEN CAST({x} AS STRING) "
+    f"ELSE CASE WHEN {{x}} < 0 THEN '-' ELSE '' END || {MEANING}[1] || '.' || coalesce(nullif({MEANING}[2:], ''), '0') "
+    f"|| 'E' || ({EXPONENT} + coalesce(TRY_CAST({POWER} AS INT), 0)) END"
+)
+DOUBLE_TEXT = FLOAT_TEXT.replace("{tiny}", "1e-322").replace("{exact}", "{x}")
+# A FLOAT comes as its shortest text; so short a number has the same digits as a DOUBLE.
+SINGLE_TEXT = FLOAT_TEXT.replace("{tiny}", "1e-43").replace("{exact}", "CAST({x} AS FLOAT)")
 CASTS = {
     **dict.fromkeys(("INT INT", "INT DECIMAL", "DECIMAL DECIMAL", "INT DOUBLE"), "{cast}({x} AS {type})"),
     **dict.fromkeys(("INT STRING", "BOOLEAN STRING"), "CAST({x} AS STRING)"),
@@ -114,6 +130,8 @@ CASTS = {
     "DECIMAL STRING": r"regexp_replace(CAST({x} AS STRING), '^(-?)\.', '\10.')",
     "DECIMAL INT": "{cast}(trunc({x}) AS {type})",
     "DOUBLE INT": "{cast}(trunc({x}) AS {type})",
+    "FLOAT STRING": SINGLE_TEXT.replace("{x}", "CAST({x} AS DOUBLE)"),
+    "DOUBLE STRING": DOUBLE_TEXT,
     "BINARY STRING": "decode({x})",
     "STRING BINARY": "encode({x})",
     "STRING TIMESTAMP": "epoch_us({cast}({text} AS TIMESTAMPTZ))",

@@ -107,8 +107,10 @@ def translate(node: Any, schema: pa.Schema) -> Value:
 
 
 def counted(field: pa.Field) -> pa.Field:
-    """Return the field as DuckDB gets it: a time as a count, and no dictionaries."""
+    """Return the field as DuckDB gets it: a time as a count, a float32 as its shortest text, and no dictionaries."""
     type_ = _decoded(field.type)
+    if pa.types.is_float32(type_):
+        return field.with_type(pa.string())
     return field.with_type(pa.int64() if pa.types.is_timestamp(type_) else type_)
 
 
@@ -167,6 +169,8 @@ def _spoken(value: Value) -> str:
 def _part(sql: str, type_: pa.DataType) -> Value:
     if pa.types.is_timestamp(type_):
         refuse("the embedded engine has no times inside of a struct or map")
+    if pa.types.is_float32(type_):
+        return Value(sql, "FLOAT inside of a struct or map")
     return Value(sql, spark_type(type_), inside=type_)
 
 

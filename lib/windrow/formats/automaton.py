@@ -20,9 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from windrow.columnar.arrow import read_only
-from windrow.columnar.blocks import BLOCK
 from windrow.errors import SettingsError
-from windrow.formats.kernel import ROW, follow, summarise
+from windrow.formats.kernel import BLOCK, ROW, follow, summarise
 
 Step = Callable[[Any, int], tuple[Hashable, bool]]
 Open = Callable[[Any], bool]

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windrow.columnar.arrow import read_only
-from windrow.columnar.blocks import BLOCK, lowest, same
+from windrow.columnar.blocks import EIGHT, before, eight, equal
 from windrow.columnar.compiled import compiled, inlined
 from windrow.formats.records import Records
 from windrow.formats.texts import ByteArray, Flags, Ints, Texts
@@ -99,8 +99,7 @@ def _cut(
     one, two, width = np.uint64(1), np.uint64(2), np.uint64(len(field))
     mark, columns, whole = field[0], len(chosen), 0
     closing = np.uint8(max(quote, 0))
-    before = np.uint8(escape) if escape >= 0 else closing
-    no_marks = np.uint64(0)
+    escaping = np.uint8(escape) if escape >= 0 else closing
     for record in range(len(first)):
         at, stop = np.uint64(first[record]), np.uint64(last[record])
         if stripped and at < stop and buffer[stop - one] == RETURN:
@@ -108,16 +107,16 @@ def _cut(
         if at == stop and columns > 1:
             count[record] = EMPTY
             continue
-        column, base, marks = 0, at, no_marks
+        column = 0
         while True:
             form, left, right = PLAIN, at, stop
             if at < stop and buffer[at] == quote:
                 form, closed = QUOTED, False
-                at = _next(buffer, at + one, stop, closing, before)
+                at = _next(buffer, at + one, stop, closing, escaping)
                 while at < stop:
                     if buffer[at] == escape or (escape < 0 and at + one < stop and buffer[at + one] == quote):
                         form = MIXED
-                        at = _next(buffer, at + two, stop, closing, before)
+                        at = _next(buffer, at + two, stop, closing, escaping)
                     else:
                         closed = True
                         break
@@ -127,14 +126,14 @@ def _cut(
                 right = at
                 at += one
             behind = at
-            at, base, marks = _next_mark(buffer, at, stop, mark, base, marks)
+            at = _next(buffer, at, stop, mark, mark)
             while at < stop:
                 same_mark = at + width <= stop
                 for place in range(one, width):
                     same_mark = same_mark and buffer[at + place] == field[place]
                 if same_mark:
                     break
-                at, base, marks = _next_mark(buffer, at + one, stop, mark, base, marks)
+                at = _next(buffer, at + one, stop, mark, mark)
             if form == QUOTED and behind == at:
                 left += one
             else:
@@ -154,35 +153,17 @@ def _cut(
 
 
 @inlined
-def _next_mark(
-    buffer: ByteArray, at: np.uint64, stop: np.uint64, mark: np.uint8, base: np.uint64, marks: np.uint64
-) -> tuple[np.uint64, np.uint64, np.uint64]:
-    """Return where the next mark is, as `_next` does, and the marks of the current block for the search after it."""
-    ahead = at - base
-    bits = marks >> ahead if ahead < np.uint64(BLOCK) else np.uint64(0)
-    if bits == np.uint64(0) and at + np.uint64(BLOCK) <= np.uint64(len(buffer)):
-        base = at
-        marks = same(buffer, at, mark)
-        bits = marks
-    if bits != np.uint64(0):
-        return min(at + lowest(bits), stop), base, marks
-    return _next(buffer, at, stop, mark, mark), base, marks
-
-
-@inlined
 def _next(buffer: ByteArray, at: np.uint64, stop: np.uint64, one: np.uint8, other: np.uint8) -> np.uint64:
     """Return where the next of two bytes is, or `stop` if there is none before it."""
-    while at < stop:
-        if at + np.uint64(BLOCK) <= np.uint64(len(buffer)):
-            bits = same(buffer, at, one) | same(buffer, at, other)
-            if bits != np.uint64(0):
-                return min(at + lowest(bits), stop)
-            at += np.uint64(BLOCK)
-        elif buffer[at] == one or buffer[at] == other:
-            return at
-        else:
-            at += np.uint64(1)
-    return stop
+    while at + EIGHT <= stop:
+        word = eight(buffer, at)
+        marks = equal(word, one) | equal(word, other)
+        if marks:
+            return at + before(marks)
+        at += EIGHT
+    while at < stop and buffer[at] != one and buffer[at] != other:
+        at += np.uint64(1)
+    return at
 
 
 @compiled

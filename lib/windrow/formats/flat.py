@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from windrow.columnar.arrow import read_only
-from windrow.columnar.blocks import BLOCK, below, lowest, same
+from windrow.columnar.blocks import EIGHT, before, below, eight, equal
 from windrow.columnar.compiled import always_inlined, compiled, inlined
 from windrow.formats.conversion import read
 from windrow.formats.fields import RAW_JSON, Field
@@ -27,13 +26,12 @@ ODD, NULL, TEXT, WHOLE, FRACTION, POWER, TRUTH, SHORT, RAW = 0, 1, 2, 4, 8, 16, 
 NUMBER = WHOLE | FRACTION | POWER
 QUOTE, BACKSLASH, COLON, COMMA, OPENED, CLOSED, BLANK, TAB, LINE, RETURN = (ord(letter) for letter in '"\\:,{} \t\n\r')
 ZERO, NINE, PLUS, MINUS, POINT, E, SMALL = (ord(letter) for letter in "09+-.e ")
-ONE, WIDTH = np.uint64(1), np.uint64(BLOCK)
+ONE = np.uint64(1)
 LITERALS = np.array([list(word.ljust(5)) for word in (b"true", b"false", b"null")], np.uint8)
 LENGTHS = np.array([4, 5, 4], np.uint64)
 MEANINGS = np.array([TRUTH, TRUTH, NULL])
 LONGEST_SHORT = 38  # any decimal can be read from so many digits and a point
 REMEMBERED = 64  # names, by their position in a record
-LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,10 +94,6 @@ def _values(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
     """Convert texts; return the values, and which texts are good."""
     if field.pattern == RAW_JSON:
         return texts.array(field.type), texts.valid
-    if pa.types.is_float32(field.type):  # rounds twice, as every decoder does
-        wide, good = read(texts, Field(field.name, pa.float64()))
-        good &= ~(np.abs(wide.fill_null(0).to_numpy()) > LARGEST_FLOAT32)
-        return pc.if_else(pa.array(good), wide, None).cast(field.type, safe=False), good
     if not _takes(field) & ~NULL:
         return pa.nulls(texts.count, field.type), texts.valid
     return read(texts, field)
@@ -240,20 +234,17 @@ def _behind_blanks(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> np.uint
 @inlined
 def _closing(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> np.uint64:
     """Return where the closing quote of a text is, or `stop` if the text has an escape or never ends."""
-    while at < stop:
-        if at + WIDTH <= np.uint64(len(buffer)):
-            ends = same(buffer, at, np.uint8(QUOTE))
-            odd = same(buffer, at, np.uint8(BACKSLASH)) | below(buffer, at, np.uint8(BLANK))
-            if ends | odd:
-                at += lowest(ends | odd)
-                return at if at < stop and buffer[at] == QUOTE else stop
-            at += WIDTH
-        elif buffer[at] == QUOTE:
+    while at + EIGHT <= stop:
+        word = eight(buffer, at)
+        marks = equal(word, np.uint8(QUOTE)) | equal(word, np.uint8(BACKSLASH)) | below(word, np.uint8(BLANK))
+        if marks:
+            at += before(marks)
+            return at if buffer[at] == QUOTE else stop
+        at += EIGHT
+    while at < stop and buffer[at] != BACKSLASH and buffer[at] >= BLANK:
+        if buffer[at] == QUOTE:
             return at
-        elif buffer[at] == BACKSLASH or buffer[at] < BLANK:
-            break
-        else:
-            at += ONE
+        at += ONE
     return stop
 
 
@@ -301,8 +292,6 @@ def _value(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> tuple[int, np.u
             at += ONE
         if at == digit:
             return ODD, at
-    elif negative and buffer[digit] == ZERO:
-        return ODD, at  # -0, whose sign some decoders drop
     if at < stop and buffer[at] | SMALL == E:
         kind, at = POWER, at + ONE
         if at < stop and (buffer[at] == PLUS or buffer[at] == MINUS):

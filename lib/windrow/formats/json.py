@@ -11,10 +11,11 @@ defines what JSON is, and both ways give the same result.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from decimal import Decimal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -24,16 +25,17 @@ from windrow.formats.fields import Field, require_unsized
 from windrow.formats.flat import Flat
 from windrow.formats.members import TOO_DEEP, Members
 from windrow.formats.records import ENCODING, SYNTAX, Bad, Ints, Parsed, Records, misencoded
-from windrow.formats.shapes import checked, structure
+from windrow.formats.shapes import Number, checked, has_floats, sign_zeros, structure
 
 DEEPEST = 200
 SECOND, FIRST = 0x80, 0xC0  # bytes from SECOND on belong to a character of several bytes, from FIRST on they begin one
 BLANKS = b" \t\r\n"
 PLACED = re.compile(r"(?:JSON is malformed: )?(?P<message>.*?) \(byte (?P<place>\d+)\)")
 QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+NEGATIVE_ZERO = re.compile(rb"-0(?![.\deE])")
 BRACKETS = re.compile(rb"[\[\]{}]")
 WELL_FORMED = msgspec.json.Decoder(msgspec.Raw)
-UNTYPED = msgspec.json.Decoder(float_hook=Decimal)
+UNTYPED = msgspec.json.Decoder(float_hook=Number)
 
 
 class Json:
@@ -41,9 +43,10 @@ class Json:
 
     def __init__(self, fields: Sequence[Field]) -> None:
         require_unsized(fields, "json")
-        decoder = msgspec.json.Decoder(structure(fields), dec_hook=checked, float_hook=Decimal)
+        self._decoder = msgspec.json.Decoder(structure(fields), dec_hook=checked, float_hook=Number)
         self._flat = Flat.of(fields)
-        self._members = Members(tuple(fields), decoder.decode, UNTYPED.decode, self._explain)
+        decode = self._signed if has_floats(field.type for field in fields) else self._decoder.decode
+        self._members = Members(tuple(fields), decode, UNTYPED.decode, self._explain)
 
     @property
     def schema(self) -> pa.Schema:
@@ -63,6 +66,13 @@ class Json:
         order = np.argsort(together)
         fields = pa.concat_tables([plain, judged.fields]).take(pa.array(order))
         return replace(judged, fields=fields, record=together[order])
+
+    def _signed(self, buffer: bytes) -> Any:
+        """Decode a record, and keep the sign of `-0` in floats."""
+        record = self._decoder.decode(buffer)
+        if NEGATIVE_ZERO.search(buffer):
+            sign_zeros(record, json.loads(buffer.decode(), parse_int=str, parse_float=str), self._members.fields)
+        return record
 
     def _explain(self, buffer: bytes, error: Exception) -> Bad | None:
         if not buffer.strip(BLANKS):

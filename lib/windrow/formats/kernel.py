@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from windrow.columnar.blocks import BLOCK, lowest, same
-from windrow.columnar.compiled import compiled
+from windrow.columnar.compiled import compiled, inlined
 
 ByteArray = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
 REGROUPED_EVERY = 4096
+BLOCK = 64  # bytes, one for each bit of a word
 ROW = np.uint32(10)  # bits of an index into the steps of one state
 MOST_MARKS = 8
 RETURN = ord("\r")
@@ -41,13 +41,13 @@ def follow(
         if here + width <= length and len(marks) <= MOST_MARKS:
             size, bits = width, none
             for mark in marks:
-                bits |= same(buffer, here, mark)
+                bits |= _same(buffer, here, mark)
         else:
             size = min(width, length - here)
             bits = ~none >> (width - size)
         passed = none
         while bits != none:
-            place = lowest(bits)
+            place = _lowest(bits)
             bits &= bits - one
             if here + place >= stop:
                 break
@@ -64,6 +64,27 @@ def follow(
             row = steps[row | gap] & ~ended
         here = end
     return count, int(here), int(row >> ROW), begin if count == 0 else int(room[count - 1])
+
+
+@inlined
+def _same(buffer: ByteArray, at: np.uint64, byte: np.uint8) -> np.uint64:
+    """Return which of the 64 bytes at a place are this one, the first byte in the lowest bit."""
+    bits = np.uint64(0)
+    for place in range(BLOCK):
+        bits |= np.uint64(buffer[at + np.uint64(place)] == byte) << np.uint64(place)
+    return bits
+
+
+@inlined
+def _lowest(bits: np.uint64) -> np.uint64:
+    """Return the number of the lowest bit that is set."""
+    number, half = np.uint64(0), np.uint64(BLOCK // 2)
+    while half > np.uint64(0):
+        if bits & ((np.uint64(1) << half) - np.uint64(1)) == np.uint64(0):
+            bits >>= half
+            number += half
+        half >>= np.uint64(1)
+    return number
 
 
 @compiled

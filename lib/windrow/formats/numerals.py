@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from windrow.columnar.compiled import compiled
+from windrow.columnar.compiled import compiled, inlined
 from windrow.formats.texts import ByteArray, Flags, Ints
 
 Naturals = npt.NDArray[np.uint64]
@@ -127,19 +127,9 @@ def fractions(
             else:
                 break
             at += one
-        if digits > 0 and at < stop and buffer[at] | SMALL == E:
-            at += one
-            lower = at < stop and buffer[at] == MINUS
-            if at < stop and (lower or buffer[at] == PLUS):
-                at += one
-            if at == stop:
-                continue
-            exponent = np.int64(0)
-            while at < stop and ZERO <= buffer[at] <= NINE:
-                if exponent < FAR:
-                    exponent = exponent * 10 + (np.int64(buffer[at]) - ZERO)
-                at += one
-            shift += -exponent if lower else exponent
+        if digits > 0:
+            at, exponent = _exponent(buffer, at, stop)
+            shift += exponent
         if digits > 0 and at == stop:
             if short and mantissa <= largest and -power <= shift <= power:
                 value = mantissa / POWERS[-shift] if shift < 0 else mantissa * POWERS[shift]
@@ -156,6 +146,25 @@ def fractions(
                     values[number] = -NAMED[name] if negative else NAMED[name]
                     code[number] = READ
     return code
+
+
+@inlined
+def _exponent(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> tuple[np.uint64, np.int64]:
+    """Return where an exponent ends, and its value: 0 at the place itself if there is none there."""
+    begin, exponent, one = at, np.int64(0), np.uint64(1)
+    if at >= stop or buffer[at] | SMALL != E:
+        return begin, exponent
+    at += one
+    lower = at < stop and buffer[at] == MINUS
+    if at < stop and (lower or buffer[at] == PLUS):
+        at += one
+    if at == stop:
+        return begin, exponent
+    while at < stop and ZERO <= buffer[at] <= NINE:
+        if exponent < FAR:
+            exponent = exponent * 10 + (np.int64(buffer[at]) - ZERO)
+        at += one
+    return at, -exponent if lower else exponent
 
 
 @compiled
@@ -183,20 +192,9 @@ def decimals(
             else:
                 break
             at += 1
-        last, exponent = at, np.int64(0)
-        if digits > 0 and at < stop and buffer[at] | SMALL == E:
-            at += 1
-            lower = at < stop and buffer[at] == MINUS
-            if at < stop and (lower or buffer[at] == PLUS):
-                at += 1
-            if at == stop:
-                continue
-            while at < stop and ZERO <= buffer[at] <= NINE:
-                if exponent < FAR:
-                    exponent = exponent * 10 + (np.int64(buffer[at]) - ZERO)
-                at += 1
-            exponent = -exponent if lower else exponent
-        if digits == 0 or at < stop:
+        last = at
+        behind, exponent = _exponent(buffer, np.uint64(at), np.uint64(stop))
+        if digits == 0 or behind < np.uint64(stop):
             continue
         upper, under, fits = np.uint64(0), np.uint64(0), True
         place = whole + exponent + scale

@@ -8,7 +8,7 @@ lose their digits.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, NamedTuple, Optional, TypedDict
 
@@ -24,7 +24,6 @@ from windrow.formats.fields import Field
 Flags = npt.NDArray[np.bool_]
 RAW = "json"
 DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-LARGEST_FLOAT = {16: 65504.0, 32: float(np.finfo(np.float32).max)}
 
 
 class Node(NamedTuple):
@@ -36,8 +35,16 @@ class Node(NamedTuple):
     value: Any
 
 
+class Number(str):
+    """The text of a number with a point or an exponent in JSON, which loses nothing."""
+
+    __slots__ = ()
+
+
 class Checked:
     """A value that msgspec leaves to `checked`. Each such type has its own subclass."""
+
+    __slots__ = ()
 
     @classmethod
     def of(cls, value: Any) -> Any:
@@ -71,6 +78,21 @@ def column(values: list[Any], field: Field) -> tuple[pa.Array, Flags]:
     return _typed(pa.array(values, _written(field.type)), field.type, field.pattern)
 
 
+def has_floats(types: Iterable[pa.DataType]) -> bool:
+    """Tell whether a type is a float or holds one."""
+    return any(
+        pa.types.is_floating(type_) or has_floats(type_.field(number).type for number in range(type_.num_fields))
+        for type_ in types
+    )
+
+
+def sign_zeros(record: msgspec.Struct, told: dict[str, Any], fields: Sequence[Field]) -> None:
+    """Give floats the sign of `-0`, which msgspec drops; `told` is the record with its numbers as texts."""
+    for number, field in enumerate(fields):
+        if has_floats([field.type]):
+            setattr(record, f"_{number}", _signed(getattr(record, f"_{number}"), told.get(field.name), field.type))
+
+
 def nodes(record: dict[str, Any], fields: Sequence[Field]) -> Iterator[Node]:
     """Yield the values of the fields, nested ones too, in a record that was decoded without types."""
     for field in fields:
@@ -84,10 +106,10 @@ def is_raw(field: Field) -> bool:
 
 
 def good(node: Node) -> bool:
-    """Tell whether a time can be read; other values are always good."""
-    if node.value is None or not pa.types.is_temporal(node.type):
+    """Tell whether a time or a float32 can be read; other values are always good."""
+    if node.value is None or _written(node.type) == node.type or pa.types.is_nested(node.type):
         return True
-    return not _typed(pa.array([node.value], pa.string()), node.type, node.field.pattern)[1][0]
+    return not _typed(pa.array([_text(node.value)], pa.string()), node.type, node.field.pattern)[1][0]
 
 
 def _nodes(node: Node) -> Iterator[Node]:
@@ -99,6 +121,18 @@ def _nodes(node: Node) -> Iterator[Node]:
     elif pa.types.is_list(node.type) and isinstance(node.value, list):
         for number, value in enumerate(node.value):
             yield from _nodes(Node(node.field, node.type.value_type, f"{node.path}[{number}]", value))
+
+
+def _signed(value: Any, told: Any, type_: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if pa.types.is_list(type_):
+        return [_signed(one, text, type_.value_type) for one, text in zip(value, told, strict=True)]
+    if pa.types.is_struct(type_):
+        return {name: _signed(member, told[name], type_.field(name).type) for name, member in value.items()}
+    if told == "-0" and pa.types.is_floating(type_):
+        return Single("-0") if pa.types.is_float32(type_) else -0.0
+    return value
 
 
 def _annotation(field: Field) -> Any:
@@ -118,8 +152,7 @@ def _plain(type_: pa.DataType, name: str) -> Any:  # noqa: PLR0911 one line for 
     if is_.is_integer(type_):
         return _whole(type_)
     if is_.is_floating(type_):
-        most = LARGEST_FLOAT.get(type_.bit_width)
-        return float if most is None else Annotated[float, msgspec.Meta(ge=-most, le=most)]
+        return Single if pa.types.is_float32(type_) else float
     if is_.is_boolean(type_):
         return bool
     if is_.is_decimal128(type_):
@@ -135,6 +168,24 @@ def _plain(type_: pa.DataType, name: str) -> Any:  # noqa: PLR0911 one line for 
         members = {field.name: _optional(field.type, name) for field in type_}
         return TypedDict("Members", members, total=False)  # type: ignore[operator]
     raise SettingsError(f"field {name!r} cannot have the type {type_} in this format", "Use another type.")
+
+
+class Single(str, Checked):
+    """The text of a float32. It is rounded once, from the text, because a float64 between them may be half way."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, value: Any) -> Single:
+        """Return the text of any number."""
+        if isinstance(value, bool) or not isinstance(value, int | float | Number):
+            raise ValueError(f"Expected `float`, got `{type(value).__name__}`")  # noqa: TRY004 msgspec's way
+        return cls(_text(value))
+
+
+def _text(value: Any) -> str:
+    """Return a number as a text with all its digits; a text as it is."""
+    return value if isinstance(value, str) else str(Decimal(value))
 
 
 def _require_distinct(names: list[str]) -> None:
@@ -163,25 +214,26 @@ def _decimal(type_: pa.DataType) -> Any:
     class Exact(Decimal, Checked):
         @classmethod
         def of(cls, value: Any) -> Exact:
-            if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
+            if isinstance(value, bool) or not isinstance(value, int | float | str):
                 raise ValueError(f"Expected `{type_}`, got `{type(value).__name__}`")  # noqa: TRY004 msgspec's way
             text = str(value)
-            if not DECIMAL.fullmatch(text) or not _fits(Decimal(text), type_):
+            if not DECIMAL.fullmatch(text) or not _fits(text, type_):
                 raise ValueError(f"Expected `{type_}`")
             return cls(text)
 
     return Exact
 
 
-def _fits(value: Decimal, type_: pa.DataType) -> bool:
+def _fits(text: str, type_: pa.DataType) -> bool:
     try:
+        value = Decimal(text)
         return bool(pa.array([value], type_)[0].as_py() == value)  # Arrow turns 1e-999 into 0
-    except (pa.ArrowInvalid, OverflowError):
+    except (pa.ArrowInvalid, ArithmeticError):
         return False
 
 
 def _written(type_: pa.DataType) -> pa.DataType:
-    if pa.types.is_temporal(type_):
+    if pa.types.is_temporal(type_) or pa.types.is_float32(type_):
         return pa.string()
     if pa.types.is_list(type_):
         return pa.list_(type_.value_field.with_type(_written(type_.value_type)))

@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.columnar.arrow import read_only
-from windrow.columnar.blocks import PIECE, copy_piece
 from windrow.columnar.compiled import compiled
 from windrow.errors import require
 
@@ -20,6 +19,7 @@ Ints = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
 MOST_BYTES = 2**31 - 1
+PIECE = 32  # bytes that are copied together
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +94,8 @@ def _copy(buffer: ByteArray, begin: Ints, bounds: npt.NDArray[np.int32], data: B
         to, stop, at = np.uint64(bounds[number]), np.uint64(bounds[number + 1]), np.uint64(begin[number])
         while to < stop:
             if at + piece <= np.uint64(len(buffer)):
-                copy_piece(buffer, at, data, to)
+                for place in range(PIECE):
+                    data[to + np.uint64(place)] = buffer[at + np.uint64(place)]
                 at, to = at + piece, to + piece
             else:
                 data[to] = buffer[at]

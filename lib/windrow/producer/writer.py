@@ -21,7 +21,7 @@ from windrow.delta.mending import mend
 from windrow.delta.table import UNTRIMMED, Snapshot, history, open_table, reading, writing
 from windrow.errors import NotKept, ProducerFenced, TableRefused
 from windrow.model import chunks, messages
-from windrow.model.commits import BYTES, FEED
+from windrow.model.commits import BYTES
 from windrow.producer.delivery import Position
 
 REOPENED_EVERY = 20  # commits: each commit through the same handle is slower than the one before
@@ -224,11 +224,6 @@ def _required(table: DeltaTable, location: str, raw: bool) -> tuple[pa.Schema, l
                 f"the depot at {location} does not have the columns of a producer's {what}s: {field.name} is {state}",
                 "Produce to a separate depot; a run reads one depot at a time.",
             )
-    if table.metadata().configuration.get(FEED) != "true":
-        raise TableRefused(
-            f"the depot at {location} has no change data feed, so nothing in it would be batched",
-            f"Switch it on: ALTER TABLE ... SET TBLPROPERTIES ({FEED} = true).",
-        )
     others = [field for field in schema if field.name not in wanted.names]
     if wanting := [field.name for field in others if not field.nullable]:
         raise TableRefused(

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 
+from windrow.delta.changes import has_feed
 from windrow.errors import NotFound
 from windrow.model.commits import CHANGE, VERSION
 from windrow.model.messages import DEFAULTS
 from windrow.model.timestamps import time_text
 from windrow.reading import feed
-from windrow.reading.delta import quoted
+from windrow.reading.delta import DepotTable, quoted
 from windrow.reading.log import earliest_readable
 from windrow.reading.values import records
-
-if TYPE_CHECKING:
-    from windrow.expressions import Mapping
 
 Row = dict[str, Any]
 Asked = dict[str, str | None]
@@ -29,7 +27,7 @@ CONTENT = ("source", "type", "received_at", "sequence", "payload")
 UNREADABLE = (DeltaError, pa.ArrowException, OSError)
 
 
-def arrivals(log: DeltaTable, asked: Asked, at: int, columns: dict[str, str]) -> list[Row]:
+def arrivals(log: DepotTable, asked: Asked, at: int, columns: dict[str, str]) -> list[Row]:
     """Return the content and `version` of each message with the key, type and source in `asked` (None: any).
 
     `at` is the event time in microseconds. Versions that can no longer be read are left out. Raises ExpressionError or
@@ -45,11 +43,11 @@ def arrivals(log: DeltaTable, asked: Asked, at: int, columns: dict[str, str]) ->
     return [DEFAULTS | row for row in records(found)]
 
 
-def not_found(log: DeltaTable, asked: Asked, at: int, mapped: bool) -> NotFound:
+def not_found(log: DepotTable, asked: Asked, at: int, mapped: bool) -> NotFound:
     """Return the error that the depot has no such message; it names the nearest times of the same key."""
     of = ", ".join(f"{name} {value!r}" for name, value in asked.items() if value is not None)
     what = f"the depot has no message of {of} at {time_text(at)} in versions up to {log.version()}"
-    if mapped:
+    if mapped or not isinstance(log, DeltaTable):
         return NotFound(what, "`windrow show --key` lists the batches of a key.")
     same = equal(asked if "source" in feed.names(log) else asked | {"source": None})
     nearest = f"ORDER BY abs(CAST(event_time AS BIGINT) - {at:d}), event_time LIMIT 3"
@@ -67,11 +65,12 @@ def equal(columns: Asked) -> str:
     return " AND ".join(f"{name} = {quoted(value)}" for name, value in columns.items() if value is not None)
 
 
-def _feed(log: DeltaTable, first: int, asked: Asked, at: int, columns: dict[str, str]) -> pa.Table:
+def _feed(log: DepotTable, first: int, asked: Asked, at: int, columns: dict[str, str]) -> pa.Table:
     from windrow.expressions import Mapping
 
-    mapping = Mapping.of_depot(columns, feed.names(log))
-    return _plain(log, first, asked, at) if mapping is None else _mapped(log, first, asked, at, mapping)
+    if isinstance(log, DeltaTable) and has_feed(log) and Mapping.of_depot(columns, feed.names(log)) is None:
+        return _plain(log, first, asked, at)
+    return _filtered(feed.messages(log, first, columns), asked, at)
 
 
 def _plain(log: DeltaTable, first: int, asked: Asked, at: int) -> pa.Table:
@@ -88,17 +87,14 @@ def _plain(log: DeltaTable, first: int, asked: Asked, at: int) -> pa.Table:
     return found.select([*names, VERSION]).rename_columns([*names, "version"])
 
 
-def _mapped(log: DeltaTable, first: int, asked: Asked, at: int, mapping: Mapping) -> pa.Table:
-    """Map all rows piece by piece and filter afterwards: a mapped column has no file statistics."""
-
-    def kept() -> Iterator[pa.Table]:
-        for messages in feed.mapped(log, first, mapping):
-            mask = pc.equal(messages["event_time"].cast(pa.int64()), at)
-            for name, value in asked.items():
-                mask = mask if value is None else pc.and_(mask, pc.equal(messages[name], value))
-            yield messages.filter(mask).select([*CONTENT, "version"])
-
-    parts = list(kept())
+def _filtered(pieces: Iterable[pa.Table], asked: Asked, at: int) -> pa.Table:
+    """Filter all rows, piece by piece: a mapped column has no file statistics."""
+    parts = []
+    for messages in pieces:
+        mask = pc.equal(messages["event_time"].cast(pa.int64()), at)
+        for name, value in asked.items():
+            mask = mask if value is None else pc.and_(mask, pc.equal(messages[name], value))
+        parts.append(messages.filter(mask).select([*CONTENT, "version"]))
     return pa.concat_tables(parts) if parts else _empty()
 
 

@@ -1,25 +1,80 @@
 """Open depot and ledger as Delta tables with delta-rs, check what they are, and query them in SQL.
 
-A query names the states of the rows it wants. The ledger is partitioned by state, so files of other states stay closed.
+Inside `reading_through`, another reader opens them, for tables that delta-rs cannot read. A query names the states of
+the rows it wants. The ledger is partitioned by state, so files of other states stay closed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, Self, TypeAlias
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 
+from windrow.delta.changes import changes
 from windrow.delta.table import open_table, reading
 from windrow.errors import NotFound, OtherDepot, TableRefused
 from windrow.model import tables
 
 DAMAGED = "Something else changed it. RESTORE it to an earlier version, or replay the depot into a new ledger."
 LEDGER_COLUMNS = {"id", "state", "messages", "messages_read", "token"}
+
+
+class MappedDepot(Protocol):
+    """A depot as a reader gives it: in messages, or raw chunks, whatever columns its table has.
+
+    What a `DeltaTable` has too it answers in the same way.
+    """
+
+    def version(self) -> int:
+        """Return the latest version."""
+
+    def metadata(self) -> Any:
+        """Return an object with the table's `id`."""
+
+    def schema(self) -> Any:
+        """Return an object with the `fields` of the rows."""
+
+    def load_cdf(self, first: int, last: int | None, columns: Sequence[str] | None) -> pa.Table:
+        """Return the rows that versions added, with the columns of a change feed; without `columns` all of them."""
+
+    def earliest(self) -> int:
+        """Return the first version that can be read."""
+
+    def mapped_as(self, recorded: Mapping[int, str | None]) -> Self:
+        """Return the depot with the mappings of its versions that the history of a ledger recorded."""
+
+
+DepotTable: TypeAlias = DeltaTable | MappedDepot
+
+
+class Reader(Protocol):
+    """Opens the tables of one ledger."""
+
+    def ledger(self, location: str, version: int | None) -> tuple[DeltaTable, int]:
+        """Return a plain table with the rows of a ledger at a version (default: the latest), and the version."""
+
+    def depot(self) -> MappedDepot:
+        """Return the depot."""
+
+
+_READER: ContextVar[Reader | None] = ContextVar("reader", default=None)
+
+
+@contextmanager
+def reading_through(reader: Reader) -> Iterator[None]:
+    """Open depot and ledger with this reader while the block runs."""
+    token = _READER.set(reader)
+    try:
+        yield
+    finally:
+        _READER.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +97,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """One version of a ledger."""
+    """One version of a ledger. A reader may give a copy as `table`, which has another version and log."""
 
     table: DeltaTable
     location: str
+    version: int
 
     def rows(
         self, states: str | tuple[str, ...], columns: str, where: str = "true", rest: str = "", then: str = "true"
@@ -112,12 +168,15 @@ class Ledger:
 
 def open_ledger(location: str, version: int | None = None) -> Ledger:
     """Open a ledger at a version (default: the latest). Raises TableMissing, TableRefused or NotFound."""
-    table = open_table(location, "ledger")
+    reader = _READER.get()
+    table, copied = (open_table(location, "ledger"), None) if reader is None else reader.ledger(location, version)
     names = {field.name for field in table.schema().fields}
     if "state" not in table.metadata().partition_columns or not names >= LEDGER_COLUMNS:
         raise TableRefused(f"{location} is a Delta table, but not a ledger", "Give the path of a ledger.")
+    if copied is not None:
+        return Ledger(table, location, copied)
     if version is None:
-        return Ledger(table, location)
+        return Ledger(table, location, table.version())
     latest = table.version()
     unreadable = NotFound(
         f"ledger version {version} cannot be read", f"The latest is {latest}; `windrow status` shows the earliest."
@@ -128,12 +187,27 @@ def open_ledger(location: str, version: int | None = None) -> Ledger:
         table.load_as_version(version)
     except DeltaError as error:
         raise unreadable from error
-    return Ledger(table, location)
+    return Ledger(table, location, version)
 
 
-def open_depot(location: str, ledger: Ledger, progress: Progress) -> DeltaTable:
+def depot_table(location: str) -> DepotTable:
+    """Open a depot. Raises TableMissing."""
+    reader = _READER.get()
+    return open_table(location, "depot") if reader is None else reader.depot()
+
+
+def changes_of(
+    depot: DepotTable, first: int, last: int | None = None, columns: Sequence[str] | None = None
+) -> pa.RecordBatchReader:
+    """Return what versions of a depot changed (None: up to the latest), as `windrow.delta.changes.changes` does."""
+    if isinstance(depot, DeltaTable):
+        return changes(depot, first, last, columns)
+    return pa.RecordBatchReader.from_stream(depot.load_cdf(first, last, columns))
+
+
+def open_depot(location: str, ledger: Ledger, progress: Progress) -> DepotTable:
     """Open the depot of a ledger. Raises TableMissing, or OtherDepot for a depot that the ledger does not read."""
-    depot = open_table(location, "depot")
+    depot = depot_table(location)
     found = str(depot.metadata().id)
     if found != progress.depot_id:
         raise OtherDepot(

@@ -12,23 +12,26 @@ from deltalake import DeltaTable
 from windrow.columnar.arrow import plain
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
 from windrow.model.messages import COLUMNS
+from windrow.reading.delta import DepotTable, changes_of
 
 if TYPE_CHECKING:
     from windrow.expressions import Mapping
 
 
-def messages(log: DeltaTable, first: int, columns: dict[str, str]) -> Iterator[pa.Table]:
+def messages(log: DepotTable, first: int, columns: dict[str, str]) -> Iterator[pa.Table]:
     """Yield the messages that versions from `first` on added; `columns` maps the columns of a depot with other names.
 
     Raises ExpressionError or MissingExtra for a mapping that needs Spark.
     """
     from windrow.expressions import Mapping
 
+    if not isinstance(log, DeltaTable):
+        return _plain(log, first)
     mapping = Mapping.of_depot(columns, names(log))
     return _plain(log, first) if mapping is None else mapped(log, first, mapping)
 
 
-def mapped(log: DeltaTable, first: int, mapping: Mapping) -> Iterator[pa.Table]:
+def mapped(log: DepotTable, first: int, mapping: Mapping) -> Iterator[pa.Table]:
     """Yield added rows, mapped to messages.
 
     All columns are read, because delta-rs cannot select a column whose name has a dot.
@@ -39,19 +42,18 @@ def mapped(log: DeltaTable, first: int, mapping: Mapping) -> Iterator[pa.Table]:
         yield found.append_column("version", added[VERSION])
 
 
-def names(log: DeltaTable) -> list[str]:
+def names(log: DepotTable) -> list[str]:
     """Return the columns of a table."""
     return [field.name for field in log.schema().fields]
 
 
-def _plain(log: DeltaTable, first: int) -> Iterator[pa.Table]:
+def _plain(log: DepotTable, first: int) -> Iterator[pa.Table]:
     own = [name for name in COLUMNS if name in names(log)]
     for added in _added(log, first, [*own, CHANGE, VERSION]):
         yield added.select([*own, VERSION]).rename_columns([*own, "version"])
 
 
-def _added(log: DeltaTable, first: int, wanted: list[str] | None) -> Iterator[pa.Table]:
-    stream = log.load_cdf(starting_version=first, columns=wanted, allow_out_of_range=True)
-    for batch in pa.RecordBatchReader.from_stream(stream):
+def _added(log: DepotTable, first: int, wanted: list[str] | None) -> Iterator[pa.Table]:
+    for batch in changes_of(log, first, columns=wanted):
         feed = plain(pa.Table.from_batches([batch]))
         yield feed.filter(pc.equal(feed[CHANGE], "insert"))

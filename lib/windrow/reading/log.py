@@ -16,7 +16,8 @@ from pyarrow.fs import FileType, PyFileSystem
 from windrow.delta.table import history
 from windrow.errors import WindrowError
 from windrow.model import durations, tables
-from windrow.model.commits import FEED, rows_added
+from windrow.model.commits import rows_added
+from windrow.reading.delta import DepotTable
 
 PROGRESS_FILES = f"state={tables.PROGRESS}/"
 KEPT = "delta.logRetentionDuration"
@@ -57,13 +58,15 @@ def waiting_versions(depot: DeltaTable, read: int) -> Waiting:
     )
 
 
-def earliest_readable(table: DeltaTable, depot: bool = False) -> int:
+def earliest_readable(table: DepotTable, depot: bool = False) -> int:
     """Return the first version from which on a ledger, or a depot and its change feed, can be read completely.
 
     A version becomes unreadable when the log is cleaned up, or when VACUUM deletes files that later commits removed.
     Both begin with the oldest, so a bisection finds the border. In a ledger it is enough to look at the progress files:
     every commit removes the previous one.
     """
+    if not isinstance(table, DeltaTable):
+        return table.earliest()
     latest = table.version()
     prefix = "" if depot else PROGRESS_FILES
     needed = _files(table, prefix)
@@ -73,8 +76,6 @@ def earliest_readable(table: DeltaTable, depot: bool = False) -> int:
         try:
             before, after = (DeltaTable(table.table_uri, at) for at in (version, min(version + 1, latest)))
         except DeltaError:
-            return False
-        if depot and before.metadata().configuration.get(FEED) != "true":
             return False
         removed = sorted((_files(before, prefix) | _files(after, prefix)) - needed)
         return all(info.type != FileType.NotFound for info in store.get_file_info(removed))

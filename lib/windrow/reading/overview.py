@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pyarrow.compute as pc
 from deltalake import DeltaTable
@@ -42,14 +42,14 @@ def status(depot: str, ledger: str, now: int) -> Status:
     """
     book = open_ledger(ledger)
     progress = book.progress()
-    log = open_depot(depot, book, progress)
+    log = cast("DeltaTable", open_depot(depot, book, progress))
     state, lag = _depot(log, depot, progress, now)
     refused = _refused(book)
     too_old = _too_old(refused)
     clocks = _clocks(book)
     return Status(
         depot=state,
-        ledger=LedgerFigures(ledger, book.table.version(), progress.start_from, progress.paused),
+        ledger=LedgerFigures(ledger, book.version, progress.start_from, progress.paused),
         lag=lag,
         rules=_in_words(progress.rules),
         clocks=clocks,

@@ -9,12 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from windrow.delta.table import history, open_table, reading
+from windrow.delta.table import history, reading
 from windrow.errors import NotFound
 from windrow.model.commits import rows_added
 from windrow.model.messages import conform, microseconds, schema
 from windrow.reading import feed
 from windrow.reading.arrivals import UNREADABLE
+from windrow.reading.delta import DepotTable, depot_table
 from windrow.reading.log import earliest_readable
 
 MOST = 1_000_000
@@ -42,9 +43,9 @@ def recent(
     `columns` maps the columns of a depot with other names. Raises NotFound when there is no message, TableMissing,
     TableUnreadable, MessagesError; ExpressionError or MissingExtra for a mapping that needs Spark.
     """
-    log = open_table(depot, "depot")
+    log = depot_table(depot)
     bounded = begin is not None or end is not None
-    wanted = 0 if bounded else _first_needed(log, most)
+    wanted = 0 if bounded or not isinstance(log, DeltaTable) else _first_needed(log, most)
     with reading(depot, "depot"):
         try:
             first, found = wanted, _read(log, wanted, columns or {}, begin, end)
@@ -72,7 +73,7 @@ def _first_needed(log: DeltaTable, most: int) -> int:
     return 0
 
 
-def _read(log: DeltaTable, first: int, columns: dict[str, str], begin: int | None, end: int | None) -> pa.Table:
+def _read(log: DepotTable, first: int, columns: dict[str, str], begin: int | None, end: int | None) -> pa.Table:
     kept = []
     for piece in feed.messages(log, first, columns):
         messages = conform(piece)

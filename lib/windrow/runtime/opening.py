@@ -12,7 +12,7 @@ from windrow.delta.log import Table
 from windrow.engine.arrivals import Listed
 from windrow.engine.protocol import Engine
 from windrow.engine.result import MicrobatchResult
-from windrow.errors import DepotChanged, DepotUnreadable, LedgerMoved, OtherDepot, StartFromChanged
+from windrow.errors import DepotChanged, LedgerMoved, OtherDepot, StartFromChanged
 from windrow.model.commits import is_other
 from windrow.model.open_batches import OpenBatches
 from windrow.runtime.algorithm import Algorithm
@@ -39,8 +39,7 @@ def open_ledger(readers: Sequence[DepotReader], algorithm: Algorithm, now: int) 
 
     The `start_from` of a depot may change until something was read of it. Raises TableMissing without a depot,
     OtherDepot if the ledger belongs to another depot, StartFromChanged if the ledger began elsewhere, DepotUnreadable
-    if `start_from` reaches further back than the depot's log or the depot has no change data feed, and the errors of
-    `Algorithm.require`.
+    if `start_from` reaches further back than the depot's log, and the errors of `Algorithm.require`.
     """
     engine, settings = readers[0].engine, readers[0].settings
     for reader in readers:
@@ -77,7 +76,6 @@ def _opened(reader: DepotReader, algorithm: Algorithm, now: int) -> LedgerState:
 def _begin(reader: DepotReader, now: int) -> Reached:
     """Return the position at which `start_from` begins."""
     depot, start_from = reader.engine.depot(), reader.settings.start_from
-    _require_feed(depot, reader.settings)
     before = Start.parse(start_from).version_before(depot.version, now, reader.engine.depot_commits)
     return Reached(depot.id, start_from, before, None)
 
@@ -94,16 +92,6 @@ def _move_start(reader: DepotReader, primed: LedgerState, now: int) -> None:
     # guard: depot-added-again
     with suppress(LedgerMoved):
         reader.engine.merge(nothing, control, primed.fence, primed.token, json.dumps(note))
-
-
-def _require_feed(depot: Table, settings: Settings) -> None:
-    # guard: change-feed
-    if not depot.feed:
-        raise DepotUnreadable(
-            f"the depot {settings.depot} has no change data feed",
-            "Switch it on: ALTER TABLE ... SET TBLPROPERTIES (delta.enableChangeDataFeed = true). Rows added later can "
-            'be read (start_from = "end"); `windrow ingest --format delta` copies older rows into a new depot.',
-        )
 
 
 def require_depot(engine: Engine, reached: Reached, settings: Settings) -> Table:

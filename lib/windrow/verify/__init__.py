@@ -1,7 +1,8 @@
 """Verify a ledger: its books at any version, what became of every message of the depot, and every decision.
 
 The code that wrote the ledger is not used, and no clock is read: only the tables decide, read by delta-rs, so two runs
-over the same versions give the same report. `decisions` derives again what the rules make of the log. `raw` formats a
+over the same versions give the same report. (A reader given by `reading_through` may copy the rows for delta-rs; then
+the files and logs are not checked.) `decisions` derives again what the rules make of the log. `raw` formats a
 raw depot again, in one piece, with the same code that formats for the ledger. If DuckDB is installed, it also checks
 the invariants that `windrow check` checks on Spark, with the same SQL.
 """
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from windrow.errors import ExpressionError
-from windrow.reading.delta import Ledger, open_depot, open_ledger
+from windrow.reading.delta import DepotTable, Ledger, open_depot, open_ledger
 from windrow.verify.decisions import MOST, Decided, decide
 from windrow.verify.depot import Depot, read_depot
 from windrow.verify.files import check_end, check_files, unnamed
@@ -32,6 +33,8 @@ from windrow.verify.snapshot import Snapshot, first_version, read_progress, read
 from windrow.verify.windows import check_batches
 
 Progress = Callable[[str, int, int], None]
+
+NOT_ON_DISK = "the files and logs of both tables, and what was final in an earlier version: Spark read the rows"
 
 __all__ = ["Books", "Difference", "Report", "verify"]
 
@@ -53,7 +56,7 @@ def verify(
     can no longer be read.
     """
     book = open_ledger(ledger)
-    wanted = sorted(set(versions or [book.table.version()]))
+    wanted = sorted(set(versions or [book.version]))
     reached = [read_progress(ledger, version) for version in wanted]
     log = open_depot(depot, book, reached[-1])
     differences, findings, logs = _check_on_disk(book, wanted, log, depot)
@@ -67,12 +70,13 @@ def verify(
         snapshot = read_snapshot(ledger, version)
         matched = match(snapshot, read)
         differences += _differences(snapshot, read, matched)
-        changed, unknown = check_commits(ledger, snapshot, *logs)
-        differences += changed
-        findings += unknown
+        if logs is not None:
+            changed, unknown = check_commits(ledger, snapshot, *logs)
+            differences += changed
+            findings += unknown
         if can_check():
             differences += check_invariants(snapshot)
-        if before is not None:
+        if before is not None and logs is not None:
             differences += check_finals(book.table, before, snapshot)
         decided = decide(snapshot, read, most, _message_progress(progress, version, len(books) + 1, len(wanted) + 1))
         differences += decided.differences
@@ -85,16 +89,18 @@ def verify(
 
 
 def _check_on_disk(
-    book: Ledger, wanted: Sequence[int], log: DeltaTable, depot: str
-) -> tuple[list[Difference], list[str], tuple[Log, Log]]:
-    """Check the files of both tables and the end of each log; return the logs as well."""
+    book: Ledger, wanted: Sequence[int], log: DepotTable, depot: str
+) -> tuple[list[Difference], list[str], tuple[Log, Log] | None]:
+    """Check the files of both tables and the end of each log; return the logs as well, None where Spark reads them."""
+    if not isinstance(log, DeltaTable):
+        return [], [NOT_ON_DISK], None
     ledger, read = book.location, set[str]()
     logs = read_log(book.table, ledger, "ledger"), read_log(log, depot, "depot")
     found = [*check_end(book.table, ledger, "ledger"), *check_end(log, depot, "depot")]
     for version in wanted:
         found += check_files(open_ledger(ledger, version).table, ledger, "ledger", logs[0], read)
     found += check_files(log, depot, "depot", logs[1], set())
-    last = read_progress(ledger, book.table.version()).microbatch
+    last = read_progress(ledger, book.version).microbatch
     lost = unnamed(book.table, ledger, logs[0], "state=microbatch", last), unnamed(log, depot, logs[1], "")
     findings = [
         f"whether the last commits of the {role} are there: no entry of its log names {files[0]}, nor {len(files) - 1} "
@@ -111,7 +117,7 @@ def _recorded(ledger: Ledger) -> dict[int, str | None]:
     return {part["version"]: row["columns"] for row in history for part in row["versions"] or []}
 
 
-def _depot(log: DeltaTable, first: int, last: int, columns: Mapping[str, str], ledger: Ledger) -> Depot:
+def _depot(log: DepotTable, first: int, last: int, columns: Mapping[str, str], ledger: Ledger) -> Depot:
     """Read the depot; if only Spark can map its columns, it is not checked and the report says so."""
     try:
         if ledger.raw:
@@ -120,9 +126,11 @@ def _depot(log: DeltaTable, first: int, last: int, columns: Mapping[str, str], l
             )  # it alone imports the settings, and with them the rules
 
             return read_raw_depot(log, first, last, ledger)
+        if not isinstance(log, DeltaTable):
+            return read_depot(log.mapped_as(_recorded(ledger)), first, last, {}, {})
         return read_depot(log, first, last, dict(columns), _recorded(ledger))
     except ExpressionError as error:
-        return Depot.unread(first, last, f"cannot be mapped without Spark: {error.message}")
+        return Depot.unread(first, last, f"cannot be mapped without Spark (--engine spark): {error.message}")
 
 
 def _differences(snapshot: Snapshot, depot: Depot, matched: Matched) -> list[Difference]:

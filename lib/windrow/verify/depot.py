@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from windrow.errors import MessagesError, first_line
 from windrow.expressions import Mapping, recorded_text
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
 from windrow.model.messages import COLUMNS, DEFAULTS
 from windrow.reading.arrivals import UNREADABLE
+from windrow.reading.delta import DepotTable, changes_of
 from windrow.verify.columns import MESSAGE, as_messages, plain
 from windrow.verify.raw.held import Formatted
 
@@ -62,7 +62,7 @@ class Depot:
 
 
 def read_depot(
-    table: DeltaTable, first: int, last: int, columns: dict[str, str], recorded: dict[int, str | None]
+    table: DepotTable, first: int, last: int, columns: dict[str, str], recorded: dict[int, str | None]
 ) -> Depot:
     """Read the versions from `first` to `last`, or as many of the latest as can still be read.
 
@@ -113,7 +113,7 @@ def _part(added: pa.Table, versions: list[int], way: Mapping | None) -> pa.Table
         ) from error
 
 
-def _readable_from(table: DeltaTable, first: int, last: int) -> int:
+def _readable_from(table: DepotTable, first: int, last: int) -> int:
     """Return the first version from which on all can be read, or `last` + 1: a bisection, since the oldest go first."""
     low, high = first + 1, last + 1
     while low < high:
@@ -127,16 +127,15 @@ def _readable_from(table: DeltaTable, first: int, last: int) -> int:
     return high
 
 
-def feed_of(table: DeltaTable, first: int, last: int, names: list[str] | None) -> pa.Table:
+def feed_of(table: DepotTable, first: int, last: int, names: list[str] | None) -> pa.Table:
     """Return columns of the feed; None: all, because delta-rs cannot select a column whose name has a dot."""
     if first > last:
         return _nothing(table, names)
     wanted = None if names is None else [*names, CHANGE, VERSION]
-    stream = table.load_cdf(starting_version=first, ending_version=last, columns=wanted)
-    return pa.RecordBatchReader.from_stream(stream).read_all()
+    return changes_of(table, first, last, wanted).read_all()
 
 
-def _nothing(table: DeltaTable, names: list[str] | None) -> pa.Table:
+def _nothing(table: DepotTable, names: list[str] | None) -> pa.Table:
     fields = [field for field in pa.schema(table.schema().to_arrow()) if names is None or field.name in names]
     return pa.schema([*fields, pa.field(CHANGE, pa.string()), pa.field(VERSION, pa.int64())]).empty_table()
 

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.delta.table import open_table
 from windrow.errors import NotFound, TableUnreadable, WindrowError, first_line
 from windrow.model.tables import RAW_REJECTED
 from windrow.reading.delta import Ledger, Progress, open_ledger, rule
@@ -137,7 +136,7 @@ def _readable(ledger: Ledger) -> Iterator[None]:
     try:
         yield
     except TableUnreadable as error:
-        if ledger.table.version() == open_table(ledger.location, "ledger").version():
+        if ledger.version == open_ledger(ledger.location).version:
             raise
         raise _unreadable(ledger, error.__cause__ or error) from error
     except WindrowError:
@@ -148,7 +147,7 @@ def _readable(ledger: Ledger) -> Iterator[None]:
 
 def _unreadable(ledger: Ledger, error: BaseException) -> NotFound:
     return NotFound(
-        f"ledger version {ledger.table.version()} cannot be read: {first_line(error)}",
+        f"ledger version {ledger.version} cannot be read: {first_line(error)}",
         "`windrow status` says from which version on it can.",
     )
 

@@ -21,7 +21,7 @@ from windrow.formats.raw.partial import SCHEMA
 from windrow.formats.raw.stage import stage
 from windrow.formats.settings import format_of
 from windrow.ingest.format_check import Check, Checked, shown, source
-from windrow.ingest.format_check import content as content_module
+from windrow.ingest.format_check import trial as trial_module
 from windrow.model.chunks import Chunk, rows
 from windrow.settings.settings import Settings
 
@@ -68,7 +68,7 @@ def test_as_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: bytes,
     bad = staged.rejects.sort_by("offset").to_pylist()
     with monkeypatch.context() as patched:
         patched.setattr(source, "PIECE_BYTES", size)
-        patched.setattr(content_module, "PIECE_BYTES", size)
+        patched.setattr(trial_module, "PIECE_BYTES", size)
         checked = check(file, rejects=output, max_record_bytes=30)
     assert checked.sample == staged.fields.select(list(FIELDS)).to_pylist()
     assert [(one.offset, one.reason) for one in checked.rejects] == [(one["offset"], one["reason"]) for one in bad]
@@ -86,7 +86,7 @@ def test_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     A file that is five times as large takes no more memory.
     """
     monkeypatch.setattr(source, "PIECE_BYTES", 16_384)
-    monkeypatch.setattr(content_module, "PIECE_BYTES", 16_384)
+    monkeypatch.setattr(trial_module, "PIECE_BYTES", 16_384)
 
     def most(lines: int) -> int:
         file = written(tmp_path / "file", HEADER + b"pump-1,12345678\npump-2,bad\n" * lines)

@@ -350,7 +350,7 @@ class TestRefusals:
         """
         good = written(tmp_path / "good", b"x")
         for wrong, said in (
-            (tmp_path / "absent", "does not exist"),
+            (tmp_path / "absent", "cannot be read: No such file"),
             (tmp_path, "is a directory"),
             ("s3://bucket/file", "is not a local file"),
             ("-", "standard input has no name"),

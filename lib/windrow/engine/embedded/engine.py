@@ -13,6 +13,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from pyarrow.parquet import ParquetFile
 
 from windrow.columnar.arrow import plain
+from windrow.delta.changes import changes
 from windrow.delta.creation import add_columns, create_depot, create_ledger, create_raw_depot
 from windrow.delta.locations import is_name
 from windrow.delta.lock import commit_lock
@@ -124,7 +125,7 @@ class EmbeddedArrivals:
 
     def _feed(self, first: int, last: int) -> pa.Table:
         try:
-            return plain(pa.table(self.snapshot.table.load_cdf(starting_version=first, ending_version=last)))
+            return plain(changes(self.snapshot.table, first, last).read_all())
         except (DeltaError, pa.ArrowException, OSError) as error:
             raise DepotUnreadable(
                 f"the change feed of depot versions {first} to {last} cannot be read: {first_line(error)}",
@@ -366,7 +367,7 @@ def _rows(given: Input, after: int | None) -> Iterator[pa.RecordBatchReader]:
             yield rows
     else:
         try:
-            feed = plain(pa.table(opened.load_cdf(starting_version=after + 1, ending_version=opened.version())))
+            feed = plain(changes(opened, after + 1).read_all())
         except DeltaError as error:
             raise without_feed(given.file, after, error) from error
         yield added_rows(feed, given.file).to_reader()

@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from windrow.columnar.arrow import plain, texts
 from windrow.delta.locations import is_name, reference
@@ -35,15 +34,16 @@ from windrow.engine.conversion import Conversion
 from windrow.engine.embedded.engine import added_rows, without_feed
 from windrow.engine.protocol import Input, Live, Merged, no_messages
 from windrow.engine.result import MicrobatchResult, Rows, needed, process_on_driver
+from windrow.engine.spark.appended import with_files, with_versions
 from windrow.engine.spark.commit import BEYOND, SparkCommit
 from windrow.engine.spark.errors import BAD_VALUE, translated
 from windrow.engine.spark.executors import ExecutorInput, process_on_executors
-from windrow.engine.spark.frames import frame_of
+from windrow.engine.spark.frames import frame_of, schema_of
 from windrow.engine.spark.open_batches import UNCACHED, SparkOpen, brought
 from windrow.engine.spark.session_settings import WHOLE_TIMES, configured, takes
 from windrow.engine.spark.stream import SparkArrivals, Take, failure_in
 from windrow.engine.spark.tables import SparkTables
-from windrow.errors import ExpressionError, FileRefused, first_line
+from windrow.errors import DepotUnreadable, ExpressionError, FileRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model import tables
 from windrow.model.commits import CHANGE, FEED_COLUMNS
@@ -51,6 +51,7 @@ from windrow.model.step import Task
 
 ASKING = "windrow-asks-whether-delta-skips-this"
 # guard: commits-not-cut
+FEED_BEGAN_LATER = "DELTA_MISSING_CHANGE_DATA"
 EVERY_FILE = 2_147_483_647  # a rate limit would split commits, and reading by version would lose the second half
 
 
@@ -158,7 +159,7 @@ class SparkEngine(SparkTables):
             return replace(known, open=replace(cast("SparkOpen", known.open), session=self._session))
         # guard: spark-primed-uncached
         whole = self._session.sql(f"SELECT * FROM {reference(self._ledger)} VERSION AS OF {version} WHERE {UNCACHED}")
-        columns = to_arrow_schema(whole.schema, timezone="UTC")
+        columns = schema_of(whole)
         schema = ledger_schema_of(columns)
         require_ledger(self._ledger, columns.names, schema)
         rows = brought(whole.where(F.col("state").isin(*tables.CONTROL)), self._ledger)
@@ -173,15 +174,26 @@ class SparkEngine(SparkTables):
         self._keep_read(after, upto)
         commits = self._log(self._depot).commits(after, upto)
         added(commits, after, upto)  # raises before the stream does if a version is gone
-        take = Take(self, after + 1, handle)
-        feed = (
-            self._root.readStream.format("delta")
-            .option("readChangeFeed", "true")
-            # guard: stream-begins-at-ledger
-            .option("startingVersion", after + 1)
-            .option("maxFilesPerTrigger", EVERY_FILE)
-        )
-        stream = feed.table(reference(self._depot)) if is_name(self._depot) else feed.load(self._depot)
+        # guard: depot-by-files
+        self._by_files = not self.depot().feed
+        try:
+            self._stream(Take(self, after + 1, handle))
+        except DepotUnreadable as error:
+            if self._by_files or FEED_BEGAN_LATER not in str(error.__cause__):
+                raise
+            self._by_files = True
+            self._stream(Take(self, after + 1, handle))
+        return self._history(after) if self.remote else None
+
+    def _stream(self, take: Take) -> None:
+        """Stream the changes, or without a change feed the files, until `take` has handled all."""
+        # guard: stream-begins-at-ledger
+        reader = self._root.readStream.format("delta").option("startingVersion", take.begin)
+        reader = reader.option("maxFilesPerTrigger", EVERY_FILE)
+        if not self._by_files:
+            reader = reader.option("readChangeFeed", "true")
+        stream = reader.table(reference(self._depot)) if is_name(self._depot) else reader.load(self._depot)
+        stream = with_files(stream) if self._by_files else stream
         writer = stream.writeStream.foreachBatch(take).trigger(availableNow=True)
         if self._settings.checkpoints:
             # guard: fresh-checkpoint
@@ -190,7 +202,6 @@ class SparkEngine(SparkTables):
             writer.start().awaitTermination()
         except StreamingQueryException as error:
             raise (take.failure or failure_in(str(error)) or translated(error)) from error
-        return self._history(after) if self.remote else None
 
     def take(self, frame: DataFrame, begin: int, handle: Callable[[Arrivals], None]) -> int:
         """Handle one frame of the stream on the frame's session; return the version at which the next one begins."""
@@ -203,7 +214,8 @@ class SparkEngine(SparkTables):
             with configured(self._session, ALIKE), ExitStack() as kept:
                 conversion = Conversion.of(chosen, table, self._as_rows)
                 byte_count = conversion.byte_count(self._log(self._depot), begin - 1, table.version)
-                mapped = conversion.mapped(frame)
+                changes = self._changes(frame, begin, table.version)
+                mapped = conversion.mapped(changes)
                 known = conversion.counts(counts)
                 deleting, most = chosen.on_depot_delete, chosen.max_driver_messages
                 arrivals = SparkArrivals.of(mapped, listed, known, byte_count, deleting, most, conversion, kept)
@@ -215,6 +227,10 @@ class SparkEngine(SparkTables):
         finally:
             self._session = self._root
         return arrivals.last + 1
+
+    def _changes(self, frame: DataFrame, first: int, last: int) -> DataFrame:
+        """Return a frame of the stream as the change feed gives it."""
+        return with_versions(frame, self._log(self._depot).files_added(first, last)) if self._by_files else frame
 
     def _history(self, after: int) -> pa.Table:
         """Return the history of the microbatches that read depot versions after `after`."""

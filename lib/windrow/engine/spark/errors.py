@@ -16,6 +16,7 @@ UNREADABLE = (
     "DELTA_SCHEMA_CHANGED",
     "VERSION_NOT_CONTIGUOUS",
 )
+CHANGED_ROWS = ("DELTA_SOURCE_IGNORE_DELETE", "DELTA_SOURCE_TABLE_IGNORE_CHANGES")
 BAD_VALUE = "SQLSTATE: 22"  # the class of errors that a value causes
 ABSENT = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 
@@ -38,6 +39,11 @@ def translated(error: Exception) -> Exception:
         return LedgerMoved(
             "the ledger moved between prime and commit",
             "Another driver, tick or flush committed first. Nothing was written.",
+        )
+    if any(code in text for code in CHANGED_ROWS):
+        return DepotUnreadable(
+            f"a depot version changed rows while the change data feed was off: {first_line(error)}",
+            'Begin a new ledger (--ledger) after it: start_from = "version:N".',
         )
     if any(code in text for code in UNREADABLE):
         return DepotUnreadable(

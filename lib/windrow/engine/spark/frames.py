@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from inspect import signature
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 LARGE = 10_000  # rows of a chunk that is worth a Spark task
+IN_UTC: dict[str, Any] = (
+    {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+)  # before 4.2 always
+
+
+def schema_of(frame: DataFrame) -> pa.Schema:
+    """Return the columns of a frame as Arrow types; timestamps are in UTC."""
+    return to_arrow_schema(frame.schema, **IN_UTC)
 
 
 def frame_of(session: SparkSession, table: pa.Table) -> DataFrame:

@@ -12,6 +12,7 @@ from windrow.columnar.arrow import plain
 from windrow.delta.log import Table, commits, payload_type
 from windrow.delta.store_errors import cause_of
 from windrow.delta.table import unreadable
+from windrow.engine.spark.appended import files_in_log
 from windrow.errors import TableRefused
 from windrow.model import chunks
 from windrow.model.commits import FEED, Commit
@@ -65,6 +66,11 @@ class SparkLog:
         found = self._history() if since is None else self._since(max(since, 0), upto)
         # The fingerprint leaves out the time: Spark reports that of the log's file, which differs in a copied table.
         return commits(found, int, ("operation", "operationMetrics"), "spark")
+
+    def files_added(self, first: int, last: int) -> dict[str, int]:
+        """Return the names of the files whose rows versions added, each with its version."""
+        found = detail(self.session, self.reference)
+        return {} if found is None else files_in_log(self.session, found["location"], first, last)
 
     def _since(self, since: int, upto: int | None) -> list[dict[str, Any]]:
         """Return the commits from a version on: those that are known if they reach up to `upto`, or else all."""

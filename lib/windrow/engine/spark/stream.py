@@ -152,13 +152,13 @@ class Take:
 
     def __init__(self, engine: SparkEngine, begin: int, handle: Callable[[Arrivals], None]) -> None:
         """Handle frames from depot version `begin` on."""
-        self._engine, self._begin, self._handle = engine, begin, handle
+        self._engine, self.begin, self._handle = engine, begin, handle
         self.failure: Exception | None = None
 
     def __call__(self, frame: DataFrame, _: int) -> None:
         """Handle one frame; remember where the next one begins."""
         try:
-            self._begin = self._engine.take(frame, self._begin, self._handle)
+            self.begin = self._engine.take(frame, self.begin, self._handle)
         except Exception as error:
             self.failure = error
             raise RuntimeError(_marked(error)) from error

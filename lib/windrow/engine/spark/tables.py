@@ -55,6 +55,7 @@ class SparkTables(DepotAndLedger):
         self._logs: dict[str, SparkLog] = {}
         self._known: tuple[tuple[int, str | None], Live] | None = None  # live rows, and the commit that left them
         self._takes_settings: bool | None = None
+        self._by_files = False  # how the depot is streamed
 
     def __getstate__(self) -> dict[str, Any]:
         """Drop the sessions: in another process the batch brings its session."""

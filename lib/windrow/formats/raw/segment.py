@@ -122,11 +122,16 @@ def _mark(source: Source, buffer: ByteArray, format_: Format, last: bool) -> int
     if source.begun or not format_.text:
         source.begun = True
         return 0
-    begin = buffer[: len(BYTE_ORDER_MARK)].tobytes()
-    if len(begin) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(begin) and not last:
-        return -1
-    source.begun = True
-    return len(BYTE_ORDER_MARK) if begin == BYTE_ORDER_MARK else 0
+    size = mark_size(buffer[: len(BYTE_ORDER_MARK)].tobytes(), last)
+    source.begun = size >= 0
+    return size
+
+
+def mark_size(begin: bytes, last: bool) -> int:
+    """Return the size of the byte-order mark that bytes begin with, -1 if more are needed to tell."""
+    if begin.startswith(BYTE_ORDER_MARK):
+        return len(BYTE_ORDER_MARK)
+    return -1 if BYTE_ORDER_MARK.startswith(begin) and not last else 0
 
 
 def _header(source: Source, framed: Framed, buffer: ByteArray, format_: Format) -> int:

@@ -26,7 +26,7 @@ from windrow.formats.framing import RECORD, DelimitedFraming
 from windrow.formats.raw.arrived import Arrived
 from windrow.formats.raw.partial import sources_of
 from windrow.formats.raw.queue import Chunk, Taken
-from windrow.formats.raw.segment import BYTE_ORDER_MARK, Segment, segments
+from windrow.formats.raw.segment import BYTE_ORDER_MARK, Segment, mark_size, segments
 from windrow.formats.raw.source import Source
 from windrow.formats.raw.stage import Staged, staged
 
@@ -101,25 +101,15 @@ def _summary(name: str, chunk: Chunk, format_: Format) -> dict[str, Any]:
         "version": chunk.version,
         "digest": chunk.digest,
     }
-    mark = _mark(chunk, format_)
-    if chunk.broken or mark is None:
+    begins = chunk.number == 1 and format_.text
+    mark = mark_size(bytes(chunk.content[: len(BYTE_ORDER_MARK)]), chunk.last) if begins else 0
+    if chunk.broken or mark < 0:  # only the next chunk can tell
         return row
     framing = _delimited(format_)
     summary = framing.automaton.summary(np.frombuffer(chunk.content, np.uint8)[mark:])
     first, final = (np.where(at < 0, at, at + mark).tolist() for at in (summary.first, summary.last))
     head = bytes(chunk.content[: max(first[0], 0)]) if chunk.number == 1 and format_.header is not None else None
     return row | {"mark": mark, "after": summary.after.tolist(), "first": first, "final": final, "head": head}
-
-
-def _mark(chunk: Chunk, format_: Format) -> int | None:
-    """Return the size of the byte-order mark with which a chunk begins, None if only the next chunk can tell."""
-    if chunk.number != 1 or not format_.text:
-        return 0
-    begin = bytes(chunk.content[: len(BYTE_ORDER_MARK)])
-    if begin == BYTE_ORDER_MARK:
-        return len(BYTE_ORDER_MARK)
-    short = len(begin) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(begin)
-    return None if short and not chunk.last else 0
 
 
 def plan_source(source: Source, rows: list[Mapping[str, Any]], format_: Format) -> SourcePlan | None:

@@ -14,11 +14,12 @@ from windrow.formats.codecs import CodecError
 from windrow.formats.format import Format
 from windrow.formats.raw.partial import SCHEMA, sources_of
 from windrow.formats.raw.stage import Staged, stage
-from windrow.ingest.format_check.content import PIECE_BYTES, Content
+from windrow.ingest.content import Coded, Content
 from windrow.model import chunks
 from windrow.model.chunks import Chunk
 
 NEWLINE = ord("\n")
+PIECE_BYTES = 262_144  # small, because bad records take much more memory than their bytes
 
 
 @dataclass(slots=True)
@@ -48,9 +49,9 @@ class Source:
     rest: bytes = b""
     partial: pa.Table = field(default_factory=SCHEMA.empty_table)
 
-    def pieces(self, content: Content) -> Iterator[Piece]:
+    def pieces(self, content: Content, codec: Coded | None) -> Iterator[Piece]:
         """Yield the results for the bytes of a file, which is read as one raw source."""
-        for chunk in chunks.cut(content.pieces(), PIECE_BYTES):
+        for chunk in chunks.cut(content.decoded(codec), PIECE_BYTES):
             if content.broken is None:
                 yield self._take(chunk, self.format)
                 continue

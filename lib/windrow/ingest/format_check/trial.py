@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,18 +13,16 @@ import pyarrow as pa
 
 from windrow.engine.conversion import Conversion
 from windrow.engine.slices import mapping_of
-from windrow.errors import ExpressionError, MessagesError, MissingExtra, require
+from windrow.errors import ExpressionError, FileUnreadable, MessagesError, MissingExtra, require
 from windrow.formats.fields import parse, type_text
 from windrow.formats.format import Format
 from windrow.formats.raw.columns import columns_of, placed
 from windrow.formats.settings import format_of
+from windrow.ingest.content import Coded, Content, Passed, Progress, size_of
 from windrow.ingest.format_check import shown
-from windrow.ingest.format_check.content import Content, size_of
 from windrow.ingest.format_check.output import Output
-from windrow.ingest.format_check.source import Piece, Source
+from windrow.ingest.format_check.source import PIECE_BYTES, Piece, Source
 from windrow.settings.settings import Settings
-
-Progress = Callable[[int, int | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +101,8 @@ class Check:
         self._settings = settings.format
         with settings.locating_errors("format", named="fields"):
             with_codec = format_of(settings.format)
+        codec = settings.format.codec
+        self._codec = None if codec == "none" else Coded(codec, settings.format.max_decoded_bytes)
         self.format: Format = replace(with_codec, decode=None)  # a file is decompressed before it is cut
         self._columns = columns_of(self.format.parser.schema)
         self._conversion, self._note = self._converted(settings)
@@ -122,18 +122,18 @@ class Check:
         OutputRefused.
         """
         named = list(files)
-        passed = _Passed([size_of(file) for file in named], progress)
+        passed = Passed([size_of(file, FileUnreadable) for file in named], progress)
         found = Found(sample)
         with nullcontext() if rejects is None else Output(rejects, self.format) as output:
             for file in named:
-                content = Content(file, self._settings.codec, self._settings.max_decoded_bytes, passed)
+                content = Content(file, PIECE_BYTES, passed)
                 found.files.append(self._file(file, content, received_at, found, output))
         return self._checked(found)
 
     def _file(self, file: str, content: Content, received_at: int, found: Found, output: Output | None) -> CheckedFile:
         source = Source(os.fsencode(file).decode(errors="replace"), self.format, received_at, found.most)
         good = rejected = framed = refused = 0
-        for piece in source.pieces(content):
+        for piece in source.pieces(content, self._codec):
             found.add(file, piece, self.format.text)
             good += piece.staged.fields.num_rows
             rejected += piece.rejects.num_rows
@@ -184,16 +184,3 @@ class Check:
             return shown.rows(self._conversion.apply(sample)), None
         except (ExpressionError, MessagesError, MissingExtra) as error:
             return [], error.message
-
-
-class _Passed:
-    """Adds up the bytes that were read from all files."""
-
-    def __init__(self, sizes: list[int | None], progress: Progress) -> None:
-        known = [size for size in sizes if size is not None]
-        self._total = sum(known) if len(known) == len(sizes) else None
-        self._progress, self._done = progress, 0
-
-    def __call__(self, byte_count: int) -> None:
-        self._done += byte_count
-        self._progress(self._done, self._total)

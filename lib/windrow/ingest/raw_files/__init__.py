@@ -1,6 +1,6 @@
 """Ingest raw files: append their bytes as chunks to a raw depot, in commits of bounded size, each file once."""
 
+from windrow.ingest.content import Coded
 from windrow.ingest.raw_files.ingest import RawIngested, ingest
-from windrow.ingest.raw_files.reading import Coded
 
 __all__ = ["Coded", "RawIngested", "ingest"]

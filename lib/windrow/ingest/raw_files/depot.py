@@ -24,7 +24,7 @@ from windrow.errors import FileRefused, TableRefused
 from windrow.ingest.raw_files import portion as known
 from windrow.ingest.raw_files.chunk_files import discard
 from windrow.ingest.raw_files.portion import Portion
-from windrow.model.commits import BYTES, FEED
+from windrow.model.commits import BYTES
 from windrow.producer.writer import application
 
 NOTE = "windrow.ingest"
@@ -190,11 +190,6 @@ def _require(table: DeltaTable, location: str) -> None:
     """Raise TableRefused for a table that is not a raw depot, or that needs more than the columns of chunks."""
     require_raw(pa.schema(table.schema().to_arrow()), location)
     metadata = table.metadata()
-    if metadata.configuration.get(FEED) != "true":
-        raise TableRefused(
-            f"the depot at {location} has no change data feed, so nothing in it would be batched",
-            f"Switch it on: ALTER TABLE ... SET TBLPROPERTIES ({FEED} = true).",
-        )
     if metadata.partition_columns or any(not field.nullable for field in table.schema().fields):
         raise TableRefused(
             f"the depot at {location} is partitioned, or has a NOT NULL column",

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 from windrow.delta.creation import create_raw_depot
 from windrow.errors import FileRefused
-from windrow.ingest.raw_files.content import STANDARD_INPUT, size_of
+from windrow.ingest.content import STANDARD_INPUT, Coded, Passed, Progress, size_of
 from windrow.ingest.raw_files.depot import RawDepot
 from windrow.ingest.raw_files.portion import Portion
-from windrow.ingest.raw_files.reading import Coded, Passed, Progress, Reading, Source
+from windrow.ingest.raw_files.reading import Reading, Source
 from windrow.model.chunks import CHUNK_BYTES
 
 READERS = 2
@@ -68,7 +68,9 @@ def ingest(  # noqa: PLR0913 - the options of the command
     depot = RawDepot(location)
     for one in sources:
         depot.require_same(one.file, one.raw_source, one.byte_count)
-    reading = Reading(depot, now, chunk_bytes, commit_bytes, codec, Passed(sources, progress))
+    reading = Reading(
+        depot, now, chunk_bytes, commit_bytes, codec, Passed([one.byte_count for one in sources], progress)
+    )
     with closing(reading.in_order(sources, readers)) as portions:
         for _ in sources:
             yield _committed(depot, portions)
@@ -111,7 +113,12 @@ def _sources(files: Sequence[str], raw_source: str | None) -> list[Source]:
         raise FileRefused("--raw-source needs a single file", "Ingest the files one by one, or leave the option out.")
     if raw_source is None and STANDARD_INPUT in files:
         raise FileRefused("standard input has no name", "Give it one: --raw-source NAME.")
-    return [Source(file, _named(file if raw_source is None else raw_source), size_of(file)) for file in files]
+    for file in files:
+        if "://" in file:
+            raise FileRefused(f"{file} is not a local file", "Pipe it in: windrow ingest - --raw-source NAME.")
+    return [
+        Source(file, _named(file if raw_source is None else raw_source), size_of(file, FileRefused)) for file in files
+    ]
 
 
 def _named(raw_source: str) -> str:

@@ -5,33 +5,22 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
 from queue import SimpleQueue
-from threading import Event, Lock
 from uuid import uuid4
 
 from windrow.delta.table import writing
-from windrow.errors import FileRefused
-from windrow.formats.codecs import Codec, CodecError, decoded, encode
+from windrow.formats.codecs import encode
+from windrow.ingest.content import PIECE_BYTES, Coded, Passed, UnchangedContent
 from windrow.ingest.raw_files.chunk_files import ChunkFiles
-from windrow.ingest.raw_files.content import Content
 from windrow.ingest.raw_files.depot import RawDepot, refused
 from windrow.ingest.raw_files.portion import Portion
 from windrow.model.chunks import FIRST, cut
 
 BEGIN_BYTES = 65_536  # different files seldom have so many first bytes in common
-Progress = Callable[[int, int | None], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Coded:
-    """A codec, and the largest number of bytes to which one of its frames may decompress."""
-
-    name: Codec
-    most_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,53 +32,29 @@ class Source:
     byte_count: int | None
 
 
-class Passed:
-    """Adds up the bytes that several threads read, and stops them."""
-
-    def __init__(self, sources: Sequence[Source], progress: Progress) -> None:
-        """Call `progress` with the bytes read so far and the total, None if that is unknown."""
-        sizes = [one.byte_count for one in sources if one.byte_count is not None]
-        self._total = sum(sizes) if len(sizes) == len(sources) else None
-        self._progress, self._lock, self._done = progress, Lock(), 0
-        self.stop = Event()
-
-    def __call__(self, byte_count: int) -> None:
-        """Count bytes. Raises CancelledError once `stop` is set."""
-        if self.stop.is_set():
-            raise CancelledError
-        with self._lock:
-            self._done += byte_count
-            self._progress(self._done, self._total)
-
-
 class Seen:
     """The number of bytes seen so far, their digest, and the digest of the first ones."""
 
     def __init__(self) -> None:
         """Begin with nothing."""
         self._hash, self._first = hashlib.sha256(), bytearray()
-        self._begin: str | None = None
+        self.begin: str | None = None  # the SHA-256 of the first bytes, None while there are too few
         self.byte_count = 0
 
     def add(self, piece: bytes) -> None:
         """Take the next bytes."""
         self._hash.update(piece)
         self.byte_count += len(piece)
-        if self._begin is None:
+        if self.begin is None:
             self._first += piece[: BEGIN_BYTES - len(self._first)]
             if len(self._first) == BEGIN_BYTES:
-                self._begin = hashlib.sha256(self._first).hexdigest()
+                self.begin = hashlib.sha256(self._first).hexdigest()
                 self._first.clear()
 
     @property
     def digest(self) -> str:
         """Return the SHA-256 of all bytes."""
         return self._hash.hexdigest()
-
-    @property
-    def begin(self) -> str | None:
-        """Return the SHA-256 of the first bytes, None while there are too few."""
-        return self._begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +93,9 @@ class Reading:
 
     def read(self, source: Source) -> Generator[Portion, None, None]:
         """Read a file to its end, and write the chunks after those that the depot has of its raw source."""
-        content, seen = Content(source.file, self.chunk_bytes, self.passed), Seen()
-        pieces = self._decoded(source.file, content.pieces())
+        content = UnchangedContent(source.file, max(self.chunk_bytes, PIECE_BYTES), self.passed)
+        seen = Seen()
+        pieces = content.decoded(self.codec)
         if self.depot.recorded(source.raw_source) is not None:
             for piece in pieces:
                 seen.add(piece)
@@ -157,18 +123,6 @@ class Reading:
         if seen.byte_count == start and more:
             return self.depot.chunks_of(source.file, source.raw_source, start, seen.digest)
         raise refused(source.file, source.raw_source, f"the depot has {start:,} bytes of it, and the file was longer")
-
-    def _decoded(self, file: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield the decompressed bytes of a file. Raises FileRefused for damaged or oversize frames."""
-        if self.codec is None:
-            yield from pieces
-            return
-        try:
-            yield from decoded(pieces, self.codec.name, self.codec.most_bytes)
-        except CodecError as error:
-            raise FileRefused(
-                f"{file}: {error}", "The depot does not have all of it. Check [format] codec and max_decoded_bytes."
-            ) from error
 
 
 class _Ahead:

@@ -10,12 +10,13 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from windrow.columnar.arrow import plain
+from windrow.delta.changes import changes, has_feed
 from windrow.delta.log import identity
 from windrow.engine.conversion import Conversion
-from windrow.errors import WindrowError, first_line
+from windrow.errors import DepotUnreadable, WindrowError, first_line
 from windrow.expressions import DEPOT, Mapping
 from windrow.model.chunks import is_raw
-from windrow.model.commits import CHANGE, FEED, VERSION
+from windrow.model.commits import CHANGE, VERSION
 from windrow.model.messages import COLUMNS, DEFAULTS
 from windrow.operate.doctor.finding import Finding, Level, error, ok, warning
 from windrow.operate.doctor.opened import OpenDepot
@@ -97,12 +98,11 @@ def check_nulls(depot: OpenDepot) -> Iterator[Finding]:
 
 
 def check_feed(depot: OpenDepot) -> Iterator[Finding]:
-    """Check that the change feed, which runs read, is on and reaches back to the next version to read."""
-    if depot.table.metadata().configuration.get(FEED) != "true":
-        todo = f"{MENDED} ({FEED} = true). Earlier versions cannot be read; start_from says where to begin."
-        yield error("depot-feed", "the depot's change data feed is off", todo)
-        return
-    yield ok("depot-feed", "the change data feed is on")
+    """Check whether the change feed is on, and that the depot can be read back to the next version to read."""
+    if has_feed(depot.table):
+        yield ok("depot-feed", "the change data feed is on")
+    else:
+        yield ok("depot-feed", "the change data feed is off, so only versions that append rows can be read")
     first, latest = earliest_readable(depot.table, depot=True), depot.table.version()
     if depot.progress is None:
         behind = depot.settings.start_from == "beginning" and first > 0
@@ -145,11 +145,10 @@ def check_changes(depot: OpenDepot) -> Iterator[Finding]:
     first = earliest_readable(depot.table, depot=True) if depot.progress is None else depot.progress.depot_version + 1
     if first > depot.table.version() or not _in_feed(depot.table, first, first):
         return
-    other = "_change_type <> 'insert'"
-    stream = depot.table.load_cdf(starting_version=first, columns=[CHANGE, VERSION], predicate=other)
     try:
-        versions = pa.RecordBatchReader.from_stream(stream).read_all()[VERSION]
-    except (DeltaError, pa.ArrowException, OSError) as failed:
+        rows = changes(depot.table, first, columns=[CHANGE, VERSION]).read_all()
+        versions = rows.filter(pc.not_equal(rows[CHANGE], "insert"))[VERSION]
+    except (DepotUnreadable, DeltaError, pa.ArrowException, OSError) as failed:
         what = f"the changes of versions {first} to {depot.table.version()} cannot all be read: {first_line(failed)}"
         yield error("depot-changes", what, "The next run stops there. Was the change data feed off for some of them?")
         return
@@ -168,9 +167,8 @@ def check_changes(depot: OpenDepot) -> Iterator[Finding]:
 def _in_feed(table: DeltaTable, first: int, last: int) -> bool:
     """Tell whether the changes of versions can be read, even if the versions themselves can no longer be opened."""
     try:
-        stream = table.load_cdf(starting_version=first, ending_version=last, columns=[CHANGE, VERSION])
-        pa.RecordBatchReader.from_stream(stream).read_all()
-    except (DeltaError, pa.ArrowException, OSError):
+        changes(table, first, last, [CHANGE, VERSION]).read_all()
+    except (DepotUnreadable, DeltaError, pa.ArrowException, OSError):
         return False
     return True
 

@@ -62,9 +62,7 @@ def _ledger(settings: Settings, depot: DeltaTable | None) -> tuple[Ledger | None
             open_depot(settings.depot, book, progress)
     except WindrowError as refused:
         return None, None, [_refused("ledger", location, refused)]
-    state = (
-        f"version {book.table.version()}, microbatch {progress.microbatch}, schema version {progress.schema_version}"
-    )
+    state = f"version {book.version}, microbatch {progress.microbatch}, schema version {progress.schema_version}"
     return book, progress, [ok("ledger", f"{location}, {state}")]
 
 

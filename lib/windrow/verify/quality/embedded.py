@@ -110,7 +110,7 @@ def embedded_rows(location: str) -> Iterator[tuple[int, EmbeddedRows]]:
                 raise  # not a fault of the table
             except duckdb.Error as error:
                 raise unreadable(location, "ledger", error) from error
-            yield ledger.table.version(), EmbeddedRows(connection)
+            yield ledger.version, EmbeddedRows(connection)
 
 
 def _hold(connection: DuckDBPyConnection, ledger: Ledger) -> None:

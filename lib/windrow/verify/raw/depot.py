@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from windrow.errors import SettingsError, first_line
 from windrow.formats.format import Format
@@ -28,7 +27,7 @@ from windrow.model.chunks import RAW
 from windrow.model.commits import CHANGE, VERSION
 from windrow.model.messages import COLUMNS, conform
 from windrow.reading.arrivals import UNREADABLE
-from windrow.reading.delta import Ledger
+from windrow.reading.delta import DepotTable, Ledger
 from windrow.verify.columns import TIME, as_messages, plain
 from windrow.verify.depot import Depot, feed_of, way_of
 from windrow.verify.ids import identifier
@@ -50,7 +49,7 @@ class Way(NamedTuple):
     format: str | None
 
 
-def read_raw_depot(table: DeltaTable, first: int, last: int, ledger: Ledger) -> Depot:
+def read_raw_depot(table: DepotTable, first: int, last: int, ledger: Ledger) -> Depot:
     """Read the versions from `first` to `last` in the way that the history of the ledger recorded.
 
     If one version can no longer be read, none is, because a record may begin in an earlier version. Raises
@@ -76,7 +75,7 @@ def read_raw_depot(table: DeltaTable, first: int, last: int, ledger: Ledger) -> 
     return Depot(pa.concat_tables(messages), first, first, last, formatted=formatted)
 
 
-def _chunks(table: DeltaTable, first: int, last: int) -> pa.Table:
+def _chunks(table: DepotTable, first: int, last: int) -> pa.Table:
     """Return the rows that versions added, with `version`."""
     feed = plain(feed_of(table, first, last, list(RAW.names)))
     added = feed.filter(pc.equal(feed[CHANGE], "insert"))

@@ -1,0 +1,142 @@
+"""Read a depot and a ledger with Spark for commands that otherwise read them with delta-rs.
+
+Some tables only Spark can read: those with features that delta-rs does not know, those of a catalog or a file system
+that it cannot reach, and depots whose mapping is Spark's SQL. A version of the ledger is copied into a plain table in a
+temporary directory. The depot's changes are read as messages, mapped by Spark. Both pass through the driver.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Self
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from windrow.columnar.arrow import plain
+from windrow.delta.locations import is_name, reference
+from windrow.delta.log import Table
+from windrow.delta.table import missing
+from windrow.engine.conversion import Conversion
+from windrow.engine.spark.engine import ALIKE, SparkEngine
+from windrow.engine.spark.open_batches import brought
+from windrow.engine.spark.session_settings import configured
+from windrow.errors import NotFound, first_line
+from windrow.expressions import recorded_text
+from windrow.model import messages
+from windrow.model.commits import CHANGE, VERSION
+from windrow.settings.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class SparkReader:
+    """Reads the two tables of the settings; copies of ledger versions go into `directory`."""
+
+    settings: Settings
+    engine: SparkEngine
+    directory: Path
+
+    def ledger(self, location: str, version: int | None) -> tuple[DeltaTable, int]:
+        """Return a plain table with the rows of a ledger at a version (default: the latest), and the version.
+
+        Raises TableMissing, TableUnreadable, and NotFound for a version that there is not (or no longer).
+        """
+        latest = self.engine.ledger()
+        if latest is None:
+            raise missing(location, "ledger")
+        version = latest.version if version is None else version
+        copy = str(self.directory / f"ledger-{version}")
+        if not DeltaTable.is_deltatable(copy):
+            try:
+                frame = self.engine.session.sql(f"SELECT * FROM {reference(location)} VERSION AS OF {version:d}")
+            except PySparkException as error:
+                raise NotFound(
+                    f"ledger version {version} cannot be read: {first_line(error)}", f"The latest is {latest.version}."
+                ) from error
+            write_deltalake(copy, brought(frame, location), partition_by=["state"])
+        return DeltaTable(copy), version
+
+    def depot(self) -> SparkDepot:
+        """Return the depot. Raises TableMissing, and the errors of a mapping or format that is wrong."""
+        return SparkDepot(self.settings, self.engine, self.engine.depot())
+
+
+@dataclass(frozen=True, slots=True)
+class SparkDepot:
+    """A depot whose changes Spark reads and maps; it answers like a `DeltaTable` of messages, or of raw chunks.
+
+    `recorded` has the mappings (JSON) of versions that a ledger has read; other versions are mapped as set.
+    """
+
+    settings: Settings
+    engine: SparkEngine
+    table: Table
+    recorded: Mapping[int, str | None] = field(default_factory=dict)
+
+    def mapped_as(self, recorded: Mapping[int, str | None]) -> Self:
+        """Return the depot with the mappings that the history of a ledger recorded."""
+        return replace(self, recorded=recorded)
+
+    def version(self) -> int:
+        """Return the latest version."""
+        return self.table.version
+
+    def earliest(self) -> int:
+        """Return the first version that is in the log."""
+        return min(commit.version for commit in self.engine.depot_commits())
+
+    def metadata(self) -> SimpleNamespace:
+        """Return the `id` of the table."""
+        return SimpleNamespace(id=self.table.id)
+
+    def schema(self) -> SimpleNamespace:
+        """Return the `fields` of the rows that `load_cdf` gives."""
+        return SimpleNamespace(fields=list(self._columns), to_arrow=lambda: self._columns)
+
+    @property
+    def _columns(self) -> pa.Schema:
+        conversion = Conversion.of(self.settings, self.table)
+        taken = self.table.raw or conversion.mapping is None
+        return self.table.schema if taken else messages.schema(conversion.payload)
+
+    def load_cdf(self, first: int, last: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the rows that versions added, with the columns of a change feed; none beyond the latest version.
+
+        Raises OSError for versions that cannot be read (any more).
+        """
+        last = self.table.version if last is None else min(last, self.table.version)
+        names = [*(columns or self._columns.names)]
+        names += [name for name in (CHANGE, VERSION) if name not in names]
+        if first <= last:
+            try:
+                with configured(self.engine.session, ALIKE):
+                    parts = [self._mapped(*one) for one in self._alike(first, last).items()]
+                    return pa.concat_tables([plain(part.select(names).toArrow()) for part in parts])
+            except PySparkException as error:
+                raise OSError(first_line(error)) from error
+        types = {field.name: field.type for field in self._columns} | {CHANGE: pa.string(), VERSION: pa.int64()}
+        return pa.schema([(name, types[name]) for name in names]).empty_table()
+
+    def _alike(self, first: int, last: int) -> dict[str | None, list[int]]:
+        """Return the versions by their mapping."""
+        alike: dict[str | None, list[int]] = {}
+        for version in range(first, last + 1):
+            text = self.recorded.get(version, recorded_text(self.settings.depot_columns))
+            alike.setdefault(text, []).append(version)
+        return alike
+
+    def _mapped(self, text: str | None, versions: list[int]) -> DataFrame:
+        reader = self.engine.session.read.format("delta").option("readChangeFeed", "true")
+        reader = reader.option("startingVersion", versions[0]).option("endingVersion", versions[-1])
+        location = self.settings.depot
+        feed = reader.table(reference(location)) if is_name(location) else reader.load(location)
+        added = feed.where((F.col(CHANGE) == "insert") & F.col(VERSION).isin(versions))
+        settings = self.settings.model_copy(update={"depot_columns": json.loads(text or "{}")})
+        return Conversion.of(settings, self.table).mapped(added)

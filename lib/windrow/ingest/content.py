@@ -1,0 +1,148 @@
+"""Read a file once, piece by piece, and count its bytes: to ingest it raw, or to check its format."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Lock
+from typing import BinaryIO
+
+from windrow.errors import FileRefused, FileUnreadable
+from windrow.formats.codecs import Codec, CodecError, decoded
+
+STANDARD_INPUT = "-"
+PIECE_BYTES = 1_048_576
+Progress = Callable[[int, int | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """A codec, and the largest number of bytes to which one of its frames may decompress."""
+
+    name: Codec
+    most_bytes: int
+
+
+class Passed:
+    """Adds up the bytes that several threads read, and stops them."""
+
+    def __init__(self, sizes: Iterable[int | None], progress: Progress) -> None:
+        """Call `progress` with the bytes read so far and the total, None if one of the sizes is unknown."""
+        known = list(sizes)
+        self._total = None if None in known else sum(size or 0 for size in known)
+        self._progress, self._lock, self._done = progress, Lock(), 0
+        self.stop = Event()
+
+    def __call__(self, byte_count: int) -> None:
+        """Count bytes. Raises CancelledError once `stop` is set."""
+        if self.stop.is_set():
+            raise CancelledError
+        with self._lock:
+            self._done += byte_count
+            self._progress(self._done, self._total)
+
+
+class Content:
+    """The bytes of a file, or of standard input for `-`; `byte_count` is the number of bytes read so far.
+
+    `broken` says why decompression ended early.
+    """
+
+    refused: type[FileRefused | FileUnreadable] = FileUnreadable
+    hint = "Check the disk and the permissions."
+
+    def __init__(self, file: str, piece_bytes: int, passed: Passed) -> None:
+        """Read `piece_bytes` at a time, and count them in `passed`."""
+        self._file, self._size, self._passed = file, piece_bytes, passed
+        self.byte_count = 0
+        self.broken: CodecError | None = None
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the bytes of the file. Raises `refused` if it cannot be read to its end."""
+        try:
+            with _opened(self._file) as stream:
+                yield from self._read(stream)
+        except OSError as error:
+            raise self.refused(f"{self._file} cannot be read to its end: {error.strerror}", self.hint) from error
+
+    def decoded(self, codec: Coded | None) -> Iterator[bytes]:
+        """Yield the decompressed bytes, up to a frame that is damaged or oversize."""
+        if codec is None:
+            yield from self.pieces()
+            return
+        try:
+            yield from decoded(self.pieces(), codec.name, codec.most_bytes)
+        except CodecError as error:
+            self.broken = error
+
+    def _read(self, stream: BinaryIO) -> Iterator[bytes]:
+        while piece := stream.read(self._size):
+            self.byte_count += len(piece)
+            self._passed(len(piece))
+            yield piece
+
+
+class UnchangedContent(Content):
+    """The bytes of a file that is ingested, all of it, so that it is refused if it changes while it is read."""
+
+    refused = FileRefused
+    hint = "The depot does not have all of it. Ingest it again."
+
+    def decoded(self, codec: Coded | None) -> Iterator[bytes]:
+        """Yield the decompressed bytes. Raises FileRefused for damaged or oversize frames."""
+        yield from super().decoded(codec)
+        if self.broken is not None:
+            raise FileRefused(
+                f"{self._file}: {self.broken}",
+                "The depot does not have all of it. Check [format] codec and max_decoded_bytes.",
+            ) from self.broken
+
+    def _read(self, stream: BinaryIO) -> Iterator[bytes]:
+        before = _state(stream)
+        for piece in super()._read(stream):
+            self._require(before == _state(stream))
+            yield piece
+        self._require(before == _state(stream) and (before is None or before[0] == self.byte_count))
+
+    def _require(self, unchanged: bool) -> None:
+        # guard: raw-file-unchanged
+        if not unchanged:
+            raise FileRefused(
+                f"{self._file} changed while it was read",
+                "The depot does not have all of it. Ingest it again when nothing writes to it.",
+            )
+
+
+def size_of(file: str, refused: type[FileRefused | FileUnreadable]) -> int | None:
+    """Return the size of a file in bytes, None if it is only known after reading. Raises `refused`."""
+    if file == STANDARD_INPUT:
+        if sys.stdin is None:  # another file may have its descriptor by now
+            raise refused("standard input is closed", "Name a file, or pipe one in.")
+        return None
+    try:
+        found = Path(file).stat()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        hint = "Check the path; it is relative to the current directory."
+        raise refused(f"{file} cannot be read: {why}", hint) from None
+    if stat.S_ISDIR(found.st_mode):
+        raise refused(f"{file} is a directory", f"Name its files: {file}/*.")
+    if not os.access(file, os.R_OK):
+        raise refused(f"{file} cannot be read: permission denied", "Change its permissions, or copy the file.")
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def _opened(file: str) -> AbstractContextManager[BinaryIO]:
+    return nullcontext(sys.stdin.buffer) if file == STANDARD_INPUT else Path(file).open("rb")
+
+
+def _state(stream: BinaryIO) -> tuple[int, int] | None:
+    """Return what changes when a file is written to (size, time in nanoseconds); None for a pipe or a device."""
+    found = os.fstat(stream.fileno())
+    return (found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None

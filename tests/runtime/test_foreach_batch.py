@@ -1,0 +1,132 @@
+"""The microbatch as a function for a stream of the user: repeated, lost and rewound checkpoints."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+import windrow
+from tests.clocks import NOW
+from tests.messages import SECOND, message, table
+from windrow.columnar.arrow import plain
+from windrow.settings.settings import Settings
+
+SCHEMA = (
+    "source STRING, key STRING, type STRING, event_time TIMESTAMP, received_at TIMESTAMP, sequence BIGINT, "
+    "payload STRING"
+)
+
+
+class Stream:
+    """A stream of Parquet files that somebody else wrote, with a checkpoint."""
+
+    def __init__(self, spark: SparkSession, root: Path, **settings: Any) -> None:
+        self.spark, self.root = spark, root
+        self.files, self.checkpoint = root / "files", root / "checkpoint"
+        self.files.mkdir()
+        self.settings = Settings(depot=str(root / "depot"), ledger=str(root / "ledger"), engine="spark", **settings)
+
+    def arrive(self, *seconds: int) -> None:
+        """Add a file with one message for each second; each second is a window."""
+        rows = [message(event_time=NOW + at * SECOND, received_at=NOW + at * SECOND) for at in seconds]
+        file = self.files / f"{seconds[0]:04}.parquet"
+        pq.write_table(table(rows), file)
+        os.utime(file, (seconds[0], seconds[0]))  # a file stream takes the oldest first
+
+    def run(self, function: Any = None) -> None:
+        """Run the user's stream until it has read all files."""
+        frames = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(self.files))
+        writer = frames.writeStream.foreachBatch(function or windrow.foreach_batch(self.settings))
+        query = writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    def forget(self, *parts: str, batches: tuple[int, ...]) -> None:
+        """Delete what parts of the checkpoint say of some batches, as a crash or a hand would."""
+        for part in parts:
+            for batch in batches:
+                (self.checkpoint / part / str(batch)).unlink()
+                (self.checkpoint / part / f".{batch}.crc").unlink(missing_ok=True)
+
+    @property
+    def depot(self) -> int:
+        """Return how many messages the depot has."""
+        return plain(DeltaTable(str(self.root / "depot")).to_pyarrow_table()).num_rows
+
+    def batched(self) -> Counter[int]:
+        """Return how often each second is in a batch, open or closed."""
+        rows = plain(DeltaTable(str(self.root / "ledger")).to_pyarrow_table()).to_pylist()
+        found = [one for row in rows if row["state"] in ("open", "closed") for one in row["messages"]]
+        return Counter(int(one["event_time"].timestamp() * SECOND - NOW) // SECOND for one in found)
+
+
+@pytest.fixture
+def stream(spark: SparkSession, tmp_path: Path) -> Stream:
+    stream = Stream(spark, tmp_path, rules={"window": "1s", "max_delay": "0s", "max_leap": "0s"})
+    stream.arrive(0, 1)
+    stream.arrive(2, 3, 4)
+    return stream
+
+
+def test_repeated_batch_is_appended_once(stream: Stream) -> None:
+    """
+    A batch whose end the checkpoint does not know is passed again, and neither depot nor ledger changes.
+    """
+    stream.run()
+    assert (stream.depot, stream.batched()) == (5, Counter(range(5)))
+    stream.forget("commits", batches=(1,))
+    stream.run()
+    assert (stream.depot, stream.batched()) == (5, Counter(range(5)))
+
+
+def test_failure_between_append_and_microbatch(stream: Stream) -> None:
+    """
+    A stream that dies after the append batches what the depot has when it runs again.
+    """
+    (stream.root / "occupied").touch()
+    broken = stream.settings.model_copy(update={"ledger": str(stream.root / "occupied" / "ledger")})
+    with pytest.raises(StreamingQueryException):
+        stream.run(windrow.foreach_batch(broken))
+    assert stream.depot == 2
+    stream.run()
+    assert (stream.depot, stream.batched()) == (5, Counter(range(5)))
+
+
+def test_lost_checkpoint_doubles_nothing(stream: Stream) -> None:
+    """
+    A stream without its checkpoint reads all files again: the depot has them twice, the batches once.
+    """
+    stream.run()
+    shutil.rmtree(stream.checkpoint)
+    stream.arrive(5)
+    stream.run()
+    assert (stream.depot, stream.batched()) == (11, Counter(range(6)))
+
+
+def test_rewound_checkpoint_is_refused(stream: Stream) -> None:
+    """
+    A checkpoint that lost its last batches, but not its id, would give other files the numbers of known batches.
+    """
+    stream.run()
+    stream.forget("offsets", "commits", batches=(0, 1))
+    stream.arrive(5)
+    with pytest.raises(StreamingQueryException, match="has returned to batch 0"):
+        stream.run()
+    assert (stream.depot, stream.batched()) == (5, Counter(range(5)))
+
+
+def test_only_in_a_stream(spark: SparkSession, stream: Stream) -> None:
+    """
+    Without a streaming query there is no id under which a repeated batch would be recognised.
+    """
+    frame = spark.read.schema(SCHEMA).parquet(str(stream.files))
+    with pytest.raises(windrow.errors.EngineUnavailable, match="outside of a stream"):
+        windrow.foreach_batch(stream.settings)(frame, 0)
