@@ -24,6 +24,7 @@ packages = []
 
 [dependency-groups]
 test = []
+stores = []
 check = []
 """
 

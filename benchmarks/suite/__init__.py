@@ -21,6 +21,7 @@ from benchmarks.suite import (
     soak,
     start,
     state,
+    store,
 )
 
 
@@ -33,25 +34,11 @@ class Benchmark:
     measure: Callable[[Conditions], Iterator[Row]]
 
 
-SUITES = (kernel, batch, backlog, small, growth, extremes, state, counts, memory, start, producer, formats, soak)
+SUITES = (kernel, batch, backlog, small, growth, extremes, state, counts, store, memory, start, producer, formats, soak)
 BENCHMARKS = {
     one.name: one
     for one in (
         Benchmark(module.__name__.rpartition(".")[2], (module.__doc__ or "").splitlines()[0], module.measure)
-        for module in (
-            kernel,
-            batch,
-            backlog,
-            small,
-            growth,
-            extremes,
-            state,
-            counts,
-            memory,
-            start,
-            producer,
-            formats,
-            soak,
-        )
+        for module in SUITES
     )
 }

@@ -18,6 +18,7 @@ from windrow.engine import open_engine
 from windrow.errors import WindrowError
 from windrow.runtime.api import batching_runner
 from windrow.runtime.maintenance import maintain
+from windrow.runtime.runner import Runner
 from windrow.settings.settings import Settings
 
 
@@ -26,10 +27,21 @@ class Orders:
 
     def __init__(self) -> None:
         self._engines: dict[str, Any] = {}
+        self._runs: dict[str, tuple[ManualClock, Runner]] = {}
 
     def run(self, settings: Settings, now: int) -> int:
         """Run to the end of the depot, and return the number of microbatches."""
         return len(batching_runner(self._engine(settings), settings, ManualClock(now)).once().microbatches)
+
+    def round(self, settings: Settings, now: int) -> int:
+        """Do the next round of a run that goes on, and return the number of microbatches so far."""
+        key = settings.model_dump_json()
+        if key not in self._runs:
+            clock = ManualClock(now)
+            self._runs[key] = clock, batching_runner(self._engine(settings), settings, clock)
+        clock, runner = self._runs[key]
+        clock.set(now)
+        return len(runner.once().microbatches)
 
     def maintain(self, settings: Settings, now: int) -> int:
         """Maintain both tables, and return how many files were removed."""

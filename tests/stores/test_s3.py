@@ -1,6 +1,12 @@
 """The whole way on S3: produced, batched, maintained and verified, on both engines, with several drivers and kills."""
 
+import shutil
+import subprocess
+from pathlib import Path
+from zipfile import ZipFile
+
 import pyarrow as pa
+import pyspark
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -8,6 +14,7 @@ from benchmarks.proxy import by_kind
 from tests.clocks import NOW
 from tests.engine.processes import drivers
 from tests.messages import SECOND, log, table
+from windrow.engine.spark.stores import JAR
 from windrow.errors import EngineUnavailable, TableUnreadable, TableUnwritable
 from windrow.producer import Producer
 from windrow.runtime.maintenance import maintain
@@ -114,15 +121,15 @@ class TestBothEngines:
 
     def test_requests(self, bucket, spark_driver, proxy):
         """
-        A run with one microbatch of a thousand messages, in a session that is open, makes 170 requests at most.
+        A round with one microbatch of a thousand messages makes 140 requests at most.
         """
         for number in range(3):
             bucket.publish(*log(1, seed=number, size=1_000, begin=NOW + number * MINUTE))
             bucket.clock.set(NOW + (number + 1) * MINUTE)
             proxy.taken()
-            assert spark_driver.do(bucket, "run") == 1
+            assert spark_driver.do(bucket, "round") == number + 1
             requests = proxy.taken()
-        assert len(requests) <= 170, by_kind(requests)
+        assert len(requests) <= 140, by_kind(requests)
 
     @pytest.mark.parametrize("seconds", [6, pytest.param(180, marks=pytest.mark.slow)])
     def test_race(self, bucket, spark_driver, seconds):
@@ -161,6 +168,27 @@ class TestExclusion:
                 alone.create_depot(pa.string(), "90d")
         finally:
             spark_engine.session.conf.unset(setting)
+
+
+def has_jdk_17():
+    """Tell whether there is the compiler that the log store was compiled with."""
+    javac = shutil.which("javac")
+    return javac is not None and b" 17." in subprocess.check_output([javac, "-version"])
+
+
+@pytest.mark.skipif(not has_jdk_17(), reason="needs a JDK of Java 17")
+def test_log_store_is_compiled_from_its_source(spark, tmp_path):
+    """
+    The class in the jar is what the compiler makes of the source beside it.
+    """
+    storage = [path for path in spark.sparkContext.getConf().get("spark.jars").split(",") if "delta-storage" in path]
+    hadoop = Path(pyspark.__file__).parent / "jars" / "hadoop-client-api-3.5.0.jar"
+    source = JAR.parent / "windrow" / "ConditionalLogStore.java"
+    options = ["--release", "17", "-g:none", "-nowarn", "-cp", ":".join([*storage, str(hadoop)]), "-d", str(tmp_path)]
+    subprocess.run(["javac", *options, str(source)], check=True)
+    with ZipFile(JAR) as jar:
+        assert jar.namelist() == ["windrow/ConditionalLogStore.class"]
+        assert jar.read(jar.namelist()[0]) == (tmp_path / "windrow" / "ConditionalLogStore.class").read_bytes()
 
 
 FAULTS = [

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from windrow.columnar.arrow import plain
 from windrow.delta.log import Log, Table, payload_type
-from windrow.engine.arrivals import next_versions
-from windrow.engine.depot_rows import is_ledger
-from windrow.engine.slices import mapping_of
+from windrow.engine.arrivals import Arrived, next_versions
+from windrow.engine.depot_rows import RowsSlice, is_ledger, rows_of
+from windrow.engine.slices import ArrowSlice, mapping_of, messages_of
 from windrow.errors import SettingsError, TableRefused, require
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model import messages
@@ -92,6 +92,29 @@ class Conversion:
         if self.mapping is None or self.format is not None:
             return frame
         return frame.selectExpr(*self.mapping.spark_select(self.payload), CHANGE, VERSION)
+
+    def new_rows(self, feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str) -> pa.Table:
+        """Return the new rows of a change feed: messages, chunks of a raw depot, or unchanged rows.
+
+        Raises DepotChanged for deletions and updates, unless `on_depot_delete` is `ignore`.
+        """
+        if self.verbatim:
+            return rows_of(feed, inserted, on_depot_delete)
+        if self.format is None:
+            return messages_of(feed, inserted, on_depot_delete)
+        from windrow.engine.raw_slices import chunks_of
+
+        return chunks_of(feed, inserted, on_depot_delete)
+
+    def cut(self, rows: pa.Table, counts: Counted, versions: list[int], to_messages: ToMessages) -> Arrived:
+        """Return the slice of some versions of what `new_rows` returned; `to_messages` maps the fields of records."""
+        if self.verbatim:
+            return RowsSlice.cut(rows, counts, versions)
+        if self.format is None:
+            return ArrowSlice.cut(rows, counts, versions)
+        from windrow.engine.raw_slices import RawSlice
+
+        return RawSlice.cut(rows, counts, versions, self.format, to_messages)
 
     def apply_on(self, session: SparkSession) -> ToMessages:
         """Return a function that maps the fields of records to messages, in the same order, on Spark."""

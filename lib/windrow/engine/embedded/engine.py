@@ -35,11 +35,10 @@ from windrow.engine.arrivals import Arrivals, Arrived, Listed, Slice
 from windrow.engine.choice import TRANSACTION
 from windrow.engine.conversion import Conversion
 from windrow.engine.depot_and_ledger import DepotAndLedger
-from windrow.engine.depot_rows import RowsSlice, rows_of
 from windrow.engine.embedded.ledger_files import FileCache, LedgerFiles
 from windrow.engine.protocol import Input, Live, Merged, TableMaintenance
 from windrow.engine.result import MicrobatchResult, needed, process_on_driver
-from windrow.engine.slices import ArrowSlice, messages_of, refuse_changes
+from windrow.engine.slices import refuse_changes
 from windrow.errors import (
     BrokenPromise,
     DepotChanged,
@@ -83,7 +82,8 @@ class EmbeddedArrivals:
             present = set(feed[VERSION].filter(inserted).unique().to_pylist())
             filled = [at for at in versions if counts[at] or at in present]
             if filled:
-                return self._slice(feed, inserted, counts, filled)
+                rows = self.conversion.new_rows(self._mapped(feed), inserted, self.on_depot_delete)
+                return self.conversion.cut(rows, counts, filled, self.conversion.apply)
             if self.on_depot_delete == "error" and not self.conversion.of_ledger:
                 refuse_changes(feed)
             version = versions[-1]
@@ -110,19 +110,6 @@ class EmbeddedArrivals:
                 f'Begin a new ledger (--ledger) after it: start_from = "version:{version + 1}".',
             )
 
-    def _slice(
-        self, feed: pa.Table, inserted: pa.ChunkedArray, counts: Mapping[int, int | None], filled: list[int]
-    ) -> Arrived:
-        if self.conversion.verbatim:
-            return RowsSlice.cut(rows_of(feed, inserted, self.on_depot_delete), counts, filled)
-        format_ = self.conversion.format
-        if format_ is None:
-            return ArrowSlice.cut(messages_of(self._mapped(feed), inserted, self.on_depot_delete), counts, filled)
-        from windrow.engine.raw_slices import RawSlice, chunks_of
-
-        rows = chunks_of(feed, inserted, self.on_depot_delete)
-        return RawSlice.cut(rows, counts, filled, format_, self.conversion.apply)
-
     def _feed(self, first: int, last: int) -> pa.Table:
         try:
             return plain(changes(self.snapshot.table, first, last).read_all())
@@ -134,8 +121,8 @@ class EmbeddedArrivals:
             ) from error
 
     def _mapped(self, feed: pa.Table) -> pa.Table:
-        """Return the feed with its depot columns mapped to those of a message."""
-        if self.conversion.mapping is None:
+        """Return the feed with its depot columns mapped to those of a message; that of a raw depot is unchanged."""
+        if self.conversion.mapping is None or self.conversion.format is not None:
             return feed
         mapped = self.conversion.apply(feed.drop_columns([name for name in FEED_COLUMNS if name in feed.column_names]))
         for name in (CHANGE, VERSION):

@@ -55,7 +55,7 @@ def require_exclusion(session: SparkSession, location: str) -> None:
     if not is_on_s3(location):
         return
     setting = f"spark.delta.logStore.{location.partition(':')[0]}.impl"
-    # guard: spark-s3-exclusion
+    # guard: spark-store-exclusion
     if (store := session.conf.get(setting, None)) not in EXCLUDING:
         raise EngineUnavailable(
             f"a commit of Spark to {location} could silently replace a commit of another writer: "

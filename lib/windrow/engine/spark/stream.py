@@ -18,8 +18,7 @@ from windrow import errors
 from windrow.columnar.arrow import plain
 from windrow.engine.arrivals import Arrivals, Arrived, Listed
 from windrow.engine.conversion import Conversion
-from windrow.engine.depot_rows import RowsSlice, rows_of
-from windrow.engine.slices import ArrowSlice, messages_of, refuse_changes, version_of
+from windrow.engine.slices import refuse_changes, version_of
 from windrow.engine.spark.executors import ExecutorsSlice
 from windrow.engine.spark.frames import Kept
 from windrow.errors import WindrowError, first_line
@@ -74,7 +73,7 @@ class SparkArrivals:
             kept.enter_context(Kept()).keep(frame)
         last = frame.agg(F.max(VERSION)).collect()[0][0] if feed is None else pc.max(feed[VERSION]).as_py()
         new = {version: count for version, count in counts.items() if count != 0 and version <= (last or 0)}
-        rows = None if feed is None else _rows_of(feed, on_depot_delete, conversion)
+        rows = None if feed is None else conversion.new_rows(feed, feed[CHANGE], on_depot_delete)
         parsed = kept.enter_context(Kept())
         return cls(frame, listed, new, byte_count, on_depot_delete, max_driver_messages, last, rows, conversion, parsed)
 
@@ -101,8 +100,9 @@ class SparkArrivals:
         if rows == 0:
             return None
         if not self.conversion.needs_executors(rows, self.max_driver_messages):
-            collected = _rows_of(_collected(part, self.conversion), self.on_depot_delete, self.conversion)
-            return self._cut(collected, counts, list(counts))
+            feed = _collected(part, self.conversion)
+            new = self.conversion.new_rows(feed, feed[CHANGE], self.on_depot_delete)
+            return self._cut(new, counts, list(counts))
         # guard: executors-depot-unchanged
         if self.on_depot_delete == "error":
             refuse_changes(plain(part.where(F.col(CHANGE) != "insert").select(CHANGE, VERSION).limit(1).toArrow()))
@@ -116,25 +116,7 @@ class SparkArrivals:
 
     def _cut(self, rows: pa.Table, counts: Mapping[int, int | None], versions: list[int]) -> Arrived:
         """Return the slice of the given versions from collected rows."""
-        conversion = self.conversion
-        if conversion.verbatim:
-            return RowsSlice.cut(rows, counts, versions)
-        if conversion.format is None:
-            return ArrowSlice.cut(rows, counts, versions)
-        from windrow.engine.raw_slices import RawSlice
-
-        return RawSlice.cut(rows, counts, versions, conversion.format, conversion.apply_on(self.frame.sparkSession))
-
-
-def _rows_of(feed: pa.Table, on_depot_delete: str, conversion: Conversion) -> pa.Table:
-    """Return the inserted messages, chunks of a raw depot, or unchanged rows."""
-    if conversion.verbatim:
-        return rows_of(feed, feed[CHANGE], on_depot_delete)
-    if conversion.format is None:
-        return messages_of(feed, feed[CHANGE], on_depot_delete)
-    from windrow.engine.raw_slices import chunks_of
-
-    return chunks_of(feed, feed[CHANGE], on_depot_delete)
+        return self.conversion.cut(rows, counts, versions, self.conversion.apply_on(self.frame.sparkSession))
 
 
 def _collected(frame: DataFrame, conversion: Conversion) -> pa.Table:

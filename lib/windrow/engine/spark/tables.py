@@ -52,6 +52,7 @@ class SparkTables(DepotAndLedger):
         self._views = views
         self._depot, self._ledger = for_spark(settings.depot), for_spark(settings.ledger)
         self._paths: dict[str, Path | None] = {}
+        self._places: dict[str, str] = {}  # of catalog tables
         self._logs: dict[str, SparkLog] = {}
         self._known: tuple[tuple[int, str | None], Live] | None = None  # live rows, and the commit that left them
         self._takes_settings: bool | None = None
@@ -145,6 +146,7 @@ class SparkTables(DepotAndLedger):
             found = detail(self._session, reference(location))
             if found is None:
                 return None
+            self._places[location] = found["location"]
             self._paths[location] = local_path(found["location"])
         return self._paths[location]
 
@@ -153,7 +155,7 @@ class SparkTables(DepotAndLedger):
 
         Raises EngineUnavailable for a table on S3 if commits there could replace each other.
         """
-        if not self._settings.single_writer:
-            require_exclusion(self._session, location)
         path = self._path(location) or (local_path(location) if self.remote else None)
+        if not self._settings.single_writer:
+            require_exclusion(self._session, self._places.get(location, location))
         return commit_lock(str(path), keep) if path is not None and path.parent.is_dir() else nullcontext()
