@@ -38,7 +38,7 @@ def line_of(text: str, key: Sequence[str]) -> int | None:
             content = tomllib.loads("\n".join(lines[:number]))
         except tomllib.TOMLDecodeError:
             continue
-        if _holds(content, key):
+        if holds(content, key):
             return begin
         begin = number + 1
     return None
@@ -49,7 +49,7 @@ def placed(error: SettingsError, path: Path | None) -> SettingsError:
 
     For a setting that is missing in the file, it is the line of its table.
     """
-    if path is None or _from_environment(error.setting):
+    if path is None or variable_of(error.setting) is not None:
         return error
     text = path.read_text(encoding="utf-8-sig")
     for length in range(len(error.setting), 0, -1):
@@ -86,7 +86,8 @@ def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
     return rest | {known[name]: value for name, value in depot.items()}
 
 
-def _holds(content: Any, key: Sequence[str]) -> bool:
+def holds(content: Any, key: Sequence[str]) -> bool:
+    """Tell whether nested tables have a key, given part by part."""
     for part in key:
         if not isinstance(content, Mapping) or part not in content:
             return False
@@ -94,6 +95,8 @@ def _holds(content: Any, key: Sequence[str]) -> bool:
     return True
 
 
-def _from_environment(setting: Sequence[str]) -> bool:
-    variables = {variable.upper() for variable in os.environ}
-    return any(f"{PREFIX}{'__'.join(setting[:n])}".upper() in variables for n in range(1, len(setting) + 1))
+def variable_of(setting: Sequence[str]) -> str | None:
+    """Return the environment variable that sets a setting, or the innermost table around it; None if there is none."""
+    variables = {variable.upper(): variable for variable in os.environ}
+    names = (f"{PREFIX}{'__'.join(setting[:depth])}".upper() for depth in range(len(setting), 0, -1))
+    return next((variables[name] for name in names if name in variables), None)

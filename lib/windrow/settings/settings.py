@@ -20,7 +20,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings import SettingsError as SourceError
 
 from windrow.batching.rules import Rules, WindowStart
@@ -231,7 +231,7 @@ class Settings(BaseSettings):
         path = Path(file or FILE)
         if file is None and not path.exists():
             return cls(**flags).with_storage()
-        kind = _FromFile.with_content(read_file(path))
+        kind = _over(read_file(path))
         try:
             settings = kind(**flags)
         except SettingsError as error:
@@ -287,32 +287,18 @@ def _require_storage(storage: Mapping[str, SecretStr]) -> None:
             )
 
 
-class _FromFile(PydanticBaseSettingsSource):
-    """The content of a settings file as a source below the environment."""
+def _over(content: Mapping[str, Any]) -> type[Settings]:
+    """Return the settings class that reads the `content` of a file below flags and environment."""
 
-    content: Mapping[str, Any] = {}
+    class FileSettings(Settings):
+        @classmethod
+        def settings_customise_sources(
+            cls, settings_cls: type[BaseSettings], *sources: PydanticBaseSettingsSource, **named: Any
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            above = super().settings_customise_sources(settings_cls, *sources, **named)
+            return *above, InitSettingsSource(settings_cls, dict(content))
 
-    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
-        return self.content.get(field_name), field_name, False
-
-    def __call__(self) -> dict[str, Any]:
-        return dict(self.content)
-
-    @classmethod
-    def with_content(cls, content: Mapping[str, Any]) -> type[Settings]:
-        """Return the settings class that reads `content` below flags and environment."""
-
-        class FileSettings(Settings):
-            @classmethod
-            def settings_customise_sources(
-                cls, settings_cls: type[BaseSettings], *sources: PydanticBaseSettingsSource, **named: Any
-            ) -> tuple[PydanticBaseSettingsSource, ...]:
-                above = super().settings_customise_sources(settings_cls, *sources, **named)
-                source = _FromFile(settings_cls)
-                source.content = content
-                return *above, source
-
-        return FileSettings
+    return FileSettings
 
 
 def _require_places(depot: str, ledger: str) -> None:

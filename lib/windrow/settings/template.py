@@ -10,25 +10,7 @@ from typing import Any
 from pydantic import BaseModel, SecretStr
 
 from windrow.formats.part import FormatPart
-from windrow.model.durations import text
 from windrow.settings.settings import Settings
-
-DURATIONS = {
-    "window",
-    "max_delay",
-    "max_leap",
-    "idle_timeout",
-    "max_clock_skew",
-    "every",
-    "maintain_every",
-    "max_block",
-    "delivery_timeout",
-    "connect_timeout",
-    "keepalive",
-    "pause",
-    "longest_pause",
-    "session_expiry",
-}
 
 DEPOT = """\
 # A depot of your own, with other columns: write this instead of depot = "..." above.
@@ -78,7 +60,7 @@ def settings_file(settings: Settings) -> str:
         elif name == "depot" and settings.depot_columns:
             continue
         elif isinstance(value, BaseModel):
-            tables.append("\n".join([f"[{name}]", *_lines(value)]) + "\n")
+            tables.append("\n".join([f"[{name}]", *(_line(value, inner) for inner in type(value).model_fields)]) + "\n")
         else:
             top.append(_line(settings, name))
     return "\n".join(["# Windrow's settings. Environment: WINDROW_RULES__WINDOW=10s. Flags win.", *top, ""]) + (
@@ -96,42 +78,31 @@ def _format(part: FormatPart) -> str:
     return "\n".join(["[format]", *lines]) + "\n" + _columns("format.fields", part.fields)
 
 
-def _lines(part: BaseModel) -> list[str]:
-    return [_line(part, name) for name in type(part).model_fields]
-
-
 def _line(part: BaseModel, name: str) -> str:
     description = type(part).model_fields[name].description
-    value = getattr(part, name)
-    assignment = f"{name} = {literal(name, '' if isinstance(value, SecretStr) else value)}"
+    value = part.model_dump(include={name})[name]
+    assignment = f"{name} = {literal('' if isinstance(value, SecretStr) else value)}"
     return f"{assignment:<32}# {description}" if description else assignment
 
 
-def literal(name: str, value: Any) -> str:
-    """Return a value as written in `windrow.toml`; a secret as `***`."""
-    if name in DURATIONS:
-        return json.dumps("never" if value is None else text(value))
+def literal(value: Any) -> str:
+    """Return a value as written in `windrow.toml`: JSON that is TOML too; a secret as `***`."""
     if isinstance(value, SecretStr):
-        return json.dumps("***" if value else "")
-    return _text(value)
-
-
-def _text(value: Any) -> str:
-    """Return a value as JSON that is valid TOML too, which allows no surrogates and no DEL."""
-    return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")
+        value = "***" if value else ""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _key(name: str) -> str:
-    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else _text(name)
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else literal(name)
 
 
 def _depot(settings: Settings) -> str:
     if not settings.depot_columns:
         return DEPOT
-    table = f"[depot]\ntable = {_text(settings.depot)}\n"
+    table = f"[depot]\ntable = {literal(settings.depot)}\n"
     return table + _columns("depot.columns", settings.depot_columns)
 
 
 def _columns(section: str, columns: dict[str, str]) -> str:
-    lines = [f"{_key(name)} = {_text(value)}" for name, value in columns.items()]
+    lines = [f"{_key(name)} = {literal(value)}" for name, value in columns.items()]
     return "\n".join([f"[{section}]", *lines]) + "\n" if columns else ""
