@@ -9,7 +9,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Field, TableFeatures, Transaction, write_deltalake
 from deltalake.schema import PrimitiveType
 
-from windrow.delta.table import OpenTables, history, latest_snapshot, latest_table
+from windrow.delta.table import history, latest_snapshot, latest_table
 from windrow.errors import TableMissing, TableUnreadable
 
 
@@ -122,22 +122,24 @@ class TestFollowed:
         assert latest_table(table, "ledger").version() == latest_snapshot(table, "ledger").version == 3
         assert (mine.table.version(), mine.stands()) == (2, True)
 
-    def test_few_are_kept(self, table: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    def test_few_are_kept(
+        self, table: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """
         Of many tables the ones asked for last stay open.
         """
+        monkeypatch.setattr("windrow.delta.table.MOST_OPEN", 2)
         others = [str(tmp_path_factory.mktemp("other")) for _ in range(2)]
         for other in others:
             append(other, 0)
-        tables = OpenTables(2)
-        first = tables.latest(table)
-        assert tables.latest(others[0]) is not first
-        assert tables.latest(table) is first
-        tables.latest(others[1])
-        assert tables.latest(table) is first
-        assert tables.latest(others[0]).version() == 0
-        tables.latest(others[1])
-        assert tables.latest(table) is not first
+        first = latest_table(table, "depot")
+        assert latest_table(others[0], "depot") is not first
+        assert latest_table(table, "depot") is first
+        latest_table(others[1], "depot")
+        assert latest_table(table, "depot") is first
+        assert latest_table(others[0], "depot").version() == 0
+        latest_table(others[1], "depot")
+        assert latest_table(table, "depot") is not first
 
 
 class TestAnotherTable:

@@ -22,51 +22,40 @@ FIRST = CommitProperties(max_commit_retries=0)  # a second try would commit on t
 def create_depot(location: str, payload: pa.DataType, keep: str = "90d") -> None:
     """Create an empty depot at a path unless it exists. Raises TableRefused if it is a raw depot."""
     _create_depot(location, tables.depot_schema(payload), tables.DEPOT_COMMENT, keep)
-    require_messages(pa.schema(latest_table(location, "depot").schema().to_arrow()), location)
 
 
 def create_raw_depot(location: str, keep: str = "90d") -> None:
     """Create an empty raw depot at a path unless it exists. Raises TableRefused if the depot is not raw."""
     _create_depot(location, chunks.RAW, chunks.COMMENT, keep)
-    require_raw(pa.schema(latest_table(location, "depot").schema().to_arrow()), location)
 
 
 def _create_depot(location: str, columns: pa.Schema, comment: str, keep: str) -> None:
-    """Create a table without rows at a path unless it exists."""
-    with commit_lock(location), writing(location, "depot"):
-        if DeltaTable.is_deltatable(location):
-            return
-        require_empty(location, "depot")
-        properties = tables.PROPERTIES | tables.retention(keep)
-        with _race(location):
+    properties = tables.PROPERTIES | tables.retention(keep)
+    with _creating(location, "depot") as absent:
+        if absent:
             DeltaTable.create(location, columns, description=comment, configuration=properties, commit_properties=FIRST)
+    require_kind(pa.schema(latest_table(location, "depot").schema().to_arrow()), location, chunks.is_raw(columns))
 
 
-def require_messages(columns: pa.Schema, location: str) -> None:
-    """Raise TableRefused for the columns of a raw depot."""
-    if chunks.is_raw(columns):
-        raise TableRefused(
-            f"the depot at {location} holds raw chunks, not messages",
-            "Give the format of the files (--format csv, ...), or use a depot of messages (--depot).",
-        )
-
-
-def require_raw(columns: pa.Schema, location: str) -> None:
-    """Raise TableRefused for other columns than those of a raw depot."""
-    if not chunks.is_raw(columns):
+def require_kind(columns: pa.Schema, location: str, raw: bool) -> None:
+    """Raise TableRefused unless these are the columns of a raw depot (`raw`), or else those of messages."""
+    if chunks.is_raw(columns) == raw:
+        return
+    if raw:
         raise TableRefused(
             f"the depot at {location} does not hold raw chunks",
             "Use a separate depot for raw files (--depot); it is created if it does not exist.",
         )
+    raise TableRefused(
+        f"the depot at {location} holds raw chunks, not messages",
+        "Give the format of the files (--format csv, ...), or use a depot of messages (--depot).",
+    )
 
 
 def create_ledger(location: str, first: pa.Table | pa.RecordBatchReader, keep: str) -> None:
     """Create a ledger with its first rows at a path unless it exists."""
-    with commit_lock(location), writing(location, "ledger"):
-        if DeltaTable.is_deltatable(location):
-            return
-        require_empty(location, "ledger")
-        with _race(location):
+    with _creating(location, "ledger") as absent:
+        if absent:
             write_deltalake(
                 location,
                 first.combine_chunks() if isinstance(first, pa.Table) else first,
@@ -79,13 +68,20 @@ def create_ledger(location: str, first: pa.Table | pa.RecordBatchReader, keep: s
 
 
 @contextmanager
-def _race(location: str) -> Iterator[None]:
-    """Create a table, or accept that of a faster process: without a lock, the first commit decides."""
-    try:
-        yield
-    except DeltaError:
-        if not DeltaTable.is_deltatable(location):
-            raise
+def _creating(location: str, role: str) -> Iterator[bool]:
+    """Yield whether a table is to be created, or accept that of a faster process: the first commit decides.
+
+    Raises TableRefused, TableLocked, TableUnwritable.
+    """
+    with commit_lock(location), writing(location, role):
+        absent = not DeltaTable.is_deltatable(location)
+        if absent:
+            require_empty(location, role)
+        try:
+            yield absent
+        except DeltaError:
+            if not DeltaTable.is_deltatable(location):
+                raise
 
 
 def add_columns(location: str, columns: pa.Schema) -> None:

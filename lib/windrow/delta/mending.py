@@ -17,7 +17,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -40,7 +40,6 @@ from windrow.delta.logfiles import (
     names,
     note,
     versions,
-    versions_in,
 )
 from windrow.delta.table import writing
 from windrow.errors import TableUnreadable, TableUnwritable
@@ -140,7 +139,7 @@ def _resting_on_lost(ledger: str, depot: str) -> int | None:
         return None
     with suppress(OSError):  # the ledger's reader reports what is wrong with it
         lost = list(_lost(root / ASIDE))
-        for version in reversed(versions(log) if lost else []):
+        for version in reversed(versions(names(log / LOG)) if lost else []):
             noted = note(log, version)
             reached = noted.get("depot_version")
             if not isinstance(reached, int) or noted.get("depot") is not None:
@@ -157,7 +156,7 @@ def _lost(aside: Path) -> Iterator[tuple[float, int]]:
     for directory in aside.iterdir() if aside.is_dir() else ():
         with suppress(ValueError):  # not a directory that Windrow made
             at = datetime.strptime(directory.name, STAMP).replace(tzinfo=UTC).timestamp()
-            if found := versions_in(directory):
+            if found := versions(names(directory)):
                 yield at, min(found)
 
 
@@ -168,7 +167,7 @@ def set_aside(location: str, role: str, first: int, hints: Iterable[str] = (), w
     the log could not be read.
     """
     root = local_path(location) or Path(location)
-    there, found = versions(root), names(root / LOG)
+    found = names(root / LOG)
     whole = whole or (first == 0 and not any(CHECKPOINT.fullmatch(name) for name in found))
     # guard: set-aside-readable
     if not (whole or is_whole(root, first - 1)):
@@ -179,7 +178,7 @@ def set_aside(location: str, role: str, first: int, hints: Iterable[str] = (), w
     later = [name for name in found if max((int(n) for n in VERSION.findall(name)), default=-1) >= first]
     hint = hinted(root)
     stale = [HINT] if HINT in found and (hint is None or hint >= first) else []
-    return _moved(root, location, role, range(first, max(there) + 1), {*later, *hints, *stale}, whole)
+    return _moved(root, location, role, range(first, max(versions(found)) + 1), {*later, *hints, *stale}, whole)
 
 
 class Torn(NamedTuple):
@@ -194,34 +193,35 @@ def _torn(root: Path) -> Torn | None:
     """Check the end of a log, the newest entry first."""
     first = behind = seen = None
     version = whole_ones = 0
-    for version, whole in _judged(root):
+    found = names(root / LOG)
+    for version, whole in _judged(root, found):
         if whole:
             seen, whole_ones = version if seen is None else seen, whole_ones + 1
         else:
             first, behind, whole_ones = version, seen, 0
         if whole_ones > LOOK_BACK:
             break
-    hints = _torn_hints(root, version)
+    hints = _torn_hints(root / LOG, found, version)
     return Torn(first, behind, hints) if first is not None or hints else None
 
 
 def is_whole(root: Path, version: int) -> bool:
     """Tell whether all entries that a version needs are whole, back to a whole checkpoint."""
-    log = root / LOG
-    checkpoints = [int(name[:20]) for name in names(log) if CHECKPOINT.fullmatch(name) and _is_whole(log / name)]
+    log, all_files = root / LOG, names(root / LOG)
+    checkpoints = [int(name[:20]) for name in all_files if CHECKPOINT.fullmatch(name) and _is_whole(log / name)]
     base = max((found for found in checkpoints if found <= version), default=-1)
     expected = version
-    for found, whole in _judged(root, version):
+    for found, whole in _judged(root, all_files, version):
         if found <= base or found != expected or not whole:
             break
         expected -= 1
     return expected == base
 
 
-def _judged(root: Path, upto: int | None = None) -> Iterator[tuple[int, bool]]:
-    """Yield the versions of a log, newest first, and whether each entry and its files are whole."""
+def _judged(root: Path, files: Sequence[str], upto: int | None = None) -> Iterator[tuple[int, bool]]:
+    """Yield the versions in the files of a log, newest first, and whether each entry and its files are whole."""
     removed: set[str] = set()
-    for version in reversed(versions(root)):
+    for version in (version for name in reversed(files) for version in versions([name])):
         if upto is not None and version > upto:
             continue
         entry = root / entry_path(version)
@@ -242,19 +242,22 @@ def _has_its_files(root: Path, entry: Iterable[Mapping[str, Any]], removed: set[
     return all(_has_size(file, size) and _has_its_checksums(file) for file, size in there)
 
 
-def _torn_hints(root: Path, since: int) -> tuple[str, ...]:
-    """Return torn files of the log that only save time: checkpoints, checksums, the hint."""
-    log, found = root / LOG, names(root / LOG)
-    checkpoints = [name for name in found if CHECKPOINT.fullmatch(name)]
-    since = min(since, int(checkpoints[-1][:20])) if checkpoints else since
-    lately = [name for name in found if name.lstrip(".")[:20].isdigit() and int(name.lstrip(".")[:20]) >= since]
+def _torn_hints(log: Path, files: Sequence[str], since: int) -> tuple[str, ...]:
+    """Return torn files of the log that only save time: checkpoints, checksums, the hint.
+
+    Those before version `since` and before the last checkpoint do not count, so that a long log is not read again.
+    """
+    last = next((name for name in reversed(files) if CHECKPOINT.fullmatch(name)), None)
+    oldest = f"{since:020}" if last is None else min(f"{since:020}", last[:20])
+    lately = [name for name in files if (name[1:] if name[0] == "." else name)[:20] >= oldest]
     known = [name for name in lately if CHECKPOINT.fullmatch(name) or name.endswith(".crc")]
-    torn = [name for name in known if not _is_whole(log / name)]
-    hint = hinted(root)
-    if HINT in found and not any(int(name[:20]) == hint for name in checkpoints if name not in torn):
+    torn = [name for name in known if VERSION.match(name.removeprefix(".")) and not _is_whole(log / name)]
+    hint = hinted(log.parent)
+    hinted_at = [name for name in files if hint is not None and name.startswith(f"{hint:020}.")]
+    if HINT in files and not any(CHECKPOINT.fullmatch(name) for name in hinted_at if name not in torn):
         torn.append(HINT)
     of_hint = checksums(Path(HINT)).name
-    return (*torn, *([of_hint] if of_hint in found and not _has_its_checksums(log / HINT) else []))
+    return (*torn, *([of_hint] if of_hint in files and not _has_its_checksums(log / HINT) else []))
 
 
 def _is_whole(file: Path) -> bool:

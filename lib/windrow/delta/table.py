@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -34,7 +34,6 @@ BY_NAME = 2  # the reader version that brought column mapping
 BEYOND_DELTA_RS = re.compile(r"[Uu]nsupported table features|is not supported for read")
 BEGINNING_BYTES = 65_536  # of an entry, by which it is told from another one
 HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}  # features that change no file's meaning
-Found = TypeVar("Found")
 
 
 class EmptyEntry(OSError):
@@ -83,7 +82,7 @@ def unwritable(location: str, role: str, error: Exception) -> TableUnwritable:
 
 def open_table(location: str, role: str) -> DeltaTable:
     """Open a table at a path. Raises TableMissing, TableUnreadable."""
-    return _opened(Snapshot.opened, location, role).table
+    return latest_snapshot(location, role).table
 
 
 def latest_table(location: str, role: str) -> DeltaTable:
@@ -91,15 +90,7 @@ def latest_table(location: str, role: str) -> DeltaTable:
 
     Raises TableMissing, TableUnreadable.
     """
-    return _opened(OPEN_TABLES.latest, location, role)
-
-
-def known_snapshot(location: str, role: str, reaching: int | None = None) -> Snapshot:
-    """Return the snapshot that all readers of a table share, the latest one unless it has reached a version before.
-
-    Raises TableMissing, TableUnreadable.
-    """
-    return _opened(lambda place: OPEN_TABLES.snapshot(place, reaching), location, role)
+    return known_snapshot(location, role).table
 
 
 def latest_snapshot(location: str, role: str, known: Snapshot | None = None) -> Snapshot:
@@ -107,16 +98,36 @@ def latest_snapshot(location: str, role: str, known: Snapshot | None = None) -> 
 
     Raises TableMissing, TableUnreadable.
     """
-    return _opened(Snapshot.opened if known is None else lambda _: known.latest(), location, role)
+    with _opening(location, role):
+        return Snapshot.opened(location) if known is None else known.latest()
 
 
-def _opened(opening: Callable[[str], Found], location: str, role: str) -> Found:
-    try:
-        return opening(location)
-    except TableNotFoundError as error:
-        raise missing(location, role) from error
-    except FAULTS as error:
-        raise unreadable(location, role, error) from error
+def known_snapshot(location: str, role: str, reaching: int | None = None) -> Snapshot:
+    """Return the snapshot that all readers of a table share: the latest, or an earlier one that has version `reaching`.
+
+    Raises TableMissing, TableUnreadable.
+    """
+    place = absolute(location)  # a relative path means another table in another directory
+    kept = OPEN_TABLES.pop(place, None)
+    with _opening(location, role):
+        if kept is None:
+            snapshot = Snapshot.opened(location)
+        else:
+            snapshot = kept if reaching is not None and kept.version >= reaching else kept.latest()
+    while len(OPEN_TABLES) >= MOST_OPEN:
+        OPEN_TABLES.pop(next(iter(OPEN_TABLES)), None)
+    OPEN_TABLES[place] = snapshot
+    return snapshot
+
+
+@contextmanager
+def _opening(location: str, role: str) -> Iterator[None]:
+    """Open a table. Raises TableMissing, TableUnreadable."""
+    with reading(location, role):
+        try:
+            yield
+        except TableNotFoundError as error:
+            raise missing(location, role) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,37 +200,9 @@ class Snapshot:
         return Snapshot.opened(self.location)
 
 
-class OpenTables:
-    """Recently read tables: updating an open table takes a third of the time of opening it."""
-
-    def __init__(self, most: int = 8) -> None:
-        """Keep at most `most` tables."""
-        self._most = most
-        self._kept: dict[str, Snapshot] = {}
-
-    def latest(self, location: str) -> DeltaTable:
-        """Return the latest version of a table. Raises the errors of delta-rs."""
-        return self.snapshot(location).table
-
-    def snapshot(self, location: str, reaching: int | None = None) -> Snapshot:
-        """Return the latest snapshot of a table, or the last one if it has reached a version. Raises as `latest`."""
-        place = absolute(location)  # a relative path means another table in another directory
-        kept = self._kept.pop(place, None)
-        if kept is None:
-            snapshot = Snapshot.opened(location)
-        else:
-            snapshot = kept if reaching is not None and kept.version >= reaching else kept.latest()
-        while len(self._kept) >= self._most:
-            self._kept.pop(next(iter(self._kept)), None)
-        self._kept[place] = snapshot
-        return snapshot
-
-    def clear(self) -> None:
-        """Forget all tables."""
-        self._kept.clear()
-
-
-OPEN_TABLES = OpenTables()
+# Tables that were read lately, the last one at the end: to update an open table takes a third of the time to open it.
+OPEN_TABLES: dict[str, Snapshot] = {}
+MOST_OPEN = 8
 
 
 @contextmanager

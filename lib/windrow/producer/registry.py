@@ -10,7 +10,7 @@ from collections import Counter
 
 import pyarrow as pa
 
-from windrow.delta.creation import require_messages, require_raw
+from windrow.delta.creation import require_kind
 from windrow.delta.locations import absolute
 from windrow.model import chunks
 from windrow.producer.committer import Committer
@@ -39,7 +39,7 @@ class Registry:
                 committer = self._committers[place] = Committer(place, schema, keep, self.stop)
             self._guests[place] += 1
         try:
-            (require_raw if schema == chunks.RAW else require_messages)(committer.schema, place)
+            require_kind(committer.schema, place, raw=schema == chunks.RAW)
             return committer, committer.join(name, chosen)
         finally:
             with self._lock:

@@ -64,7 +64,7 @@ def recover(
             f"the ledger {settings.ledger} is not on a local disk, where its log could be repaired",
             "RESTORE it to a version before the damage, or begin a new ledger (--ledger) from the depot.",
         )
-    if not (versions := logfiles.versions(root)):
+    if not (versions := logfiles.versions(logfiles.names(root / logfiles.LOG))):
         raise missing(settings.ledger, "ledger")
     with commit_lock(settings.ledger, keep=False), writing(settings.ledger, "ledger"):
         usable = None

@@ -76,13 +76,13 @@ class SparkTables(DepotAndLedger):
         """Create an empty depot unless it exists."""
         self._create(self._depot, tables.depot_schema(payload).empty_table(), keep, tables.DEPOT_COMMENT)
         if (table := self._log(self._depot).table()) is not None:
-            creation.require_messages(table.schema, self._settings.depot)
+            creation.require_kind(table.schema, self._settings.depot, raw=False)
 
     def create_raw_depot(self, keep: str) -> None:
         """Create an empty raw depot unless it exists."""
         self._create(self._depot, chunks.RAW.empty_table(), keep, chunks.COMMENT)
         if (table := self._log(self._depot).table()) is not None:
-            creation.require_raw(table.schema, self._settings.depot)
+            creation.require_kind(table.schema, self._settings.depot, raw=True)
 
     def create_ledger(self, first: pa.Table, keep: str) -> None:
         """Create the ledger with its first rows in one commit, and the views over it, unless it exists."""

@@ -15,7 +15,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
-from windrow.delta.creation import require_raw
+from windrow.delta.creation import require_kind
 from windrow.delta.locations import local_path
 from windrow.delta.lock import commit_lock
 from windrow.delta.mending import mend
@@ -188,7 +188,7 @@ def _may_be_another(table: DeltaTable, latest: Portion) -> bool:
 
 def _require(table: DeltaTable, location: str) -> None:
     """Raise TableRefused for a table that is not a raw depot, or that needs more than the columns of chunks."""
-    require_raw(pa.schema(table.schema().to_arrow()), location)
+    require_kind(pa.schema(table.schema().to_arrow()), location, raw=True)
     metadata = table.metadata()
     if metadata.partition_columns or any(not field.nullable for field in table.schema().fields):
         raise TableRefused(
