@@ -38,7 +38,7 @@ def failing(function, fail):
 def injected(where, faults, patch):
     """Let a step fail now and then."""
     if where == "reserve":
-        patch.setattr(Batch, "add", failing(Batch.add, sometimes(7, MemoryError())))
+        patch.setattr(Batch, "reserve", failing(Batch.reserve, sometimes(7, MemoryError())))
     elif where == "build":
         patch.setattr(batch, "table_of", failing(batch.table_of, sometimes(3, MemoryError())))
     elif where == "commit":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -18,7 +18,7 @@ from windrow.settings.catalog_paths import PathBook
 
 if TYPE_CHECKING:
     from windrow.producer import Producer
-    from windrow.producer.produce import Listener, Produced
+    from windrow.producer.produce import Produced
     from windrow.producer.sender import Sender
     from windrow.settings.settings import Settings
 
@@ -89,7 +89,7 @@ def produce(
     ):
         reader = Reader(fields, id_, part.max_message_bytes)
         lines = Input(descriptor, stop, part.max_message_bytes)
-        production = Production(producer, lines, reader, part, _listener(progress))
+        production = Production(producer, lines, reader, part, lambda sent: progress("messages", sent))
         done = production.run(resume=not no_resume, strict=strict)
     if call.json:
         options.print_json(done)
@@ -168,18 +168,6 @@ def _closing(producer: P) -> Iterator[P]:
         producer.close(0)
         raise
     producer.close()
-
-
-def _listener(progress: Callable[[str, int], None]) -> Listener:
-    """Return what shows and logs how it goes."""
-    from windrow.operate.log import log
-    from windrow.producer.produce import Listener
-
-    return Listener(
-        resumed=lambda skipped: log.info("resumed: these lines are in the depot", lines=skipped),
-        committed=lambda messages: progress("messages", messages),
-        faulty=lambda fault: log.warning("no message", line=fault.line, reason=fault.reason),
-    )
 
 
 def _sentence(done: Produced) -> str:

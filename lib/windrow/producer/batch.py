@@ -44,12 +44,6 @@ class Batch:
         """Tell whether all of its messages are awaited, so that no sender is left to add more."""
         return self.awaited == len(self.deliveries)
 
-    def add(self, row: Sent, byte_count: int, now: float, waiting: Callable[[Batch], None]) -> Delivery:
-        """Add a message, and return its delivery."""
-        delivery = self.reserve(byte_count, now, waiting)
-        self.sent.append(row)
-        return delivery
-
     def reserve(self, byte_count: int, now: float, waiting: Callable[[Batch], None]) -> Delivery:
         """Reserve buffer space for a message or a table, and return its delivery."""
         delivery = Delivery(lambda: waiting(self))

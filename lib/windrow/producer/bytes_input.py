@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import select
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from windrow.errors import FileRefused
 from windrow.producer.delivery import Ack
-from windrow.producer.input import BLOCK_BYTES, Stop
+from windrow.producer.input import Descriptor, Stop
 from windrow.producer.raw import RawProducer
 
 
@@ -27,41 +24,27 @@ class RawProduced:
     stopped: bool
 
 
-class BytesInput:
+class BytesInput(Descriptor):
     """The bytes of a file descriptor, in pieces of at most `most` bytes or of what came within some seconds."""
 
     def __init__(self, descriptor: int, stop: Stop, most: int, seconds: float) -> None:
         """Read until the end or a stop."""
-        self._descriptor, self._stop, self._most, self._seconds = descriptor, stop, most, seconds
-        self._ended = self.stopped = False
+        super().__init__(descriptor, stop)
+        self._most, self._seconds = most, seconds
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the pieces. Raises FileRefused."""
-        while not self._ended:
-            piece, until = bytearray(), None
+        while not self.ended:
+            piece, until = bytearray(), float("inf")
             while len(piece) < self._most:
-                block = self._read(self._most - len(piece), until)
+                wait = max(until - time.monotonic(), 0) if piece else None
+                block = self.read(self._most - len(piece), wait)
                 if not block:
                     break
                 piece += block
-                until = until or time.monotonic() + self._seconds
+                until = min(until, time.monotonic() + self._seconds)
             if piece:
                 yield bytes(piece)
-
-    def _read(self, most: int, until: float | None) -> bytes:
-        """Return the bytes that are there or come before `until` (monotonic seconds); none at the end or after it."""
-        wait = None if until is None else max(until - time.monotonic(), 0)
-        ready = select.select([self._descriptor, self._stop.woken], [], [], wait)[0]
-        if self._stop.woken in ready:
-            self.stopped = self._ended = True
-        if self._ended or not ready:
-            return b""
-        try:
-            block = os.read(self._descriptor, min(most, BLOCK_BYTES))
-        except OSError as error:
-            raise FileRefused(f"the input cannot be read: {error.strerror}", "Check the file or the pipe.") from error
-        self._ended = not block
-        return block
 
 
 def send_bytes(

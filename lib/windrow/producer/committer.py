@@ -38,7 +38,7 @@ class Committer:
         self.location, self._unused = location, unused
         self._writer = DepotWriter.made(location, schema, keep)
         self._opening = threading.Lock()
-        self._bell = Bell.new(time.monotonic)
+        self._bell = Bell()
         self._queues: dict[str, ProducerQueue] = {}
         self._delivering = False
         self._stopped = False
@@ -149,7 +149,7 @@ class Committer:
         """Wait for the first batch that is due; return None at the end."""
         with self._bell.lock:
             while not self._stopped:
-                now = self._bell.now()
+                now = time.monotonic()
                 due = [(at, queue) for queue in self._queues.values() if (at := queue.due_at()) is not None]
                 at, queue = min(due, key=lambda one: one[0], default=(None, None))
                 if at is not None and queue is not None and at <= now:
@@ -160,7 +160,7 @@ class Committer:
 
     def _deliver(self, queue: ProducerQueue, batch: Batch) -> None:
         """Commit a batch, and complete its deliveries."""
-        began = self._bell.now()
+        began = time.monotonic()
         try:
             version = self._persist(queue, batch)
         except Exception as error:  # noqa: BLE001 - the senders get any error
@@ -168,7 +168,7 @@ class Committer:
             return
         first = queue.sequence + 1
         with self._bell.lock:
-            queue.committed(batch, batch.messages, began)
+            queue.committed(batch, began)
         batch.acknowledge(version, first)
         with self._bell.lock:
             queue.settled(batch)
@@ -198,7 +198,7 @@ class Committer:
 
     def _is_awaited(self, queue: ProducerQueue, batch: Batch, pause: float = 0.0) -> bool:
         """Tell whether a batch is still awaited after a pause; otherwise its senders would not learn of a commit."""
-        return self._bell.now() + pause < batch.deadline and queue.state is not State.CLOSED
+        return time.monotonic() + pause < batch.deadline and queue.state is not State.CLOSED
 
     def _given_up(self, queue: ProducerQueue, batch: Batch, why: str, hint: str) -> DeliveryTimeout:
         if self._writer.in_doubt(queue.name, batch.note):
@@ -207,7 +207,7 @@ class Committer:
         return DeliveryTimeout(f"the message was not committed within {seconds:g} s, {why}", hint)
 
     def _failed(self, queue: ProducerQueue, batch: Batch, error: Exception) -> None:
-        fail_others: Callable[[], None] = _nothing
+        fail_others = None
         with self._bell.lock:
             queue.failed(batch)
             if isinstance(error, ProducerFenced):
@@ -219,7 +219,8 @@ class Committer:
         batch.fail(error)
         with self._bell.lock:
             queue.settled(batch)
-        fail_others()
+        if fail_others is not None:
+            fail_others()
 
     # The thread that watches the deadlines.
 
@@ -230,13 +231,9 @@ class Committer:
                     return
                 firsts = [at for queue in self._queues.values() if (at := queue.first_deadline()) is not None]
                 wait = min(firsts, default=None)
-                if wait is None or wait > self._bell.now():
-                    self._bell.deadlines.wait(None if wait is None else wait - self._bell.now())
+                if wait is None or wait > time.monotonic():
+                    self._bell.deadlines.wait(None if wait is None else wait - time.monotonic())
                     continue
                 expired = [queue.expire() for queue in self._queues.values()]
             for fail in expired:
                 fail()
-
-
-def _nothing() -> None:
-    """There is nothing to fail."""

@@ -32,7 +32,36 @@ class Stop:
         os.close(self._wake)
 
 
-class Input:
+class Descriptor:
+    """A file descriptor that is read until its end or a stop."""
+
+    def __init__(self, descriptor: int, stop: Stop) -> None:
+        """Read nothing yet."""
+        self._descriptor, self._stop = descriptor, stop
+        self.ended = self.stopped = False
+
+    def read(self, most: int, seconds: float | None) -> bytes:
+        """Return up to `most` bytes once some are there; none at the end, or after `seconds`. Raises FileRefused."""
+        while not self.ended:
+            ready = select.select([self._descriptor, self._stop.woken], [], [], seconds)[0]
+            if self._stop.woken in ready:
+                self.stopped = self.ended = True
+            elif ready:
+                try:
+                    block = os.read(self._descriptor, min(most, BLOCK_BYTES))
+                except BlockingIOError:  # another reader of the pipe was faster
+                    continue
+                except OSError as error:
+                    why = f"the input cannot be read: {error.strerror}"
+                    raise FileRefused(why, "Check the file or the pipe.") from error
+                self.ended = not block
+                return block
+            else:
+                break
+        return b""
+
+
+class Input(Descriptor):
     """The lines of a file descriptor.
 
     `unfinished` says that the last line has no newline: it may still be being written.
@@ -40,18 +69,17 @@ class Input:
 
     def __init__(self, descriptor: int, stop: Stop, most_bytes: int) -> None:
         """Read until the end or a stop; only the beginning of a line of more than `most_bytes` is kept."""
-        self._descriptor, self._stop = descriptor, stop
+        super().__init__(descriptor, stop)
         self._longest = max(most_bytes, KEPT_BYTES) + 1
         self._lines: list[bytes] = []
         self._rest = b""
-        self._begun = self._ended = False
-        self.stopped = self.unfinished = False
+        self._begun = self.unfinished = False
 
     def ready(self) -> bool:
         """Tell whether `take` would return at once."""
         while not self._lines and self._read(0):
             pass
-        return bool(self._lines) or self._ended
+        return bool(self._lines) or self.ended
 
     def take(self, rows: int, byte_count: int, seconds: float) -> list[bytes]:
         """Wait for lines; return them once there are enough, or `seconds` after the first one; none at the end."""
@@ -70,25 +98,14 @@ class Input:
 
     def _read(self, seconds: float | None) -> bool:
         """Read a block, or wait up to `seconds` for one; return False at the end or after that time."""
-        if self._ended:
-            return False
-        ready = select.select([self._descriptor, self._stop.woken], [], [], seconds)[0]
-        if self._stop.woken in ready:
-            self.stopped = self._ended = True
-        if self._ended or not ready:
-            return False
-        try:
-            block = os.read(self._descriptor, BLOCK_BYTES)
-        except BlockingIOError:
-            return True
-        except OSError as error:
-            raise FileRefused(f"the input cannot be read: {error.strerror}", "Check the file or the pipe.") from error
-        if block:
+        if block := self.read(BLOCK_BYTES, seconds):
             whole, end, rest = (self._rest + block).rpartition(b"\n")
             self._rest = rest[: self._longest]
             return not end or self._give(whole.split(b"\n"))
-        self._ended, self.unfinished = True, bool(self._rest)
-        return self.unfinished and self._give([self._rest])
+        if not self.ended or self.stopped or not self._rest:
+            return False
+        last, self._rest, self.unfinished = self._rest, b"", True
+        return self._give([last])
 
     def _give(self, lines: list[bytes]) -> bool:
         if not self._begun:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -181,10 +182,6 @@ def _time(field: str, value: Any) -> int:
     return microseconds_of(moment)
 
 
-def _sequence(field: str, value: Any) -> int:
-    return _number(field, value, "not a 64-bit integer")
-
-
 def _number(field: str, value: Any, otherwise: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not LEAST <= value <= GREATEST:
         raise Unfit(f"{field} is {otherwise}")
@@ -210,20 +207,13 @@ def _constant(name: str) -> NoReturn:
 ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 DECODER = json.JSONDecoder(parse_constant=_constant)
 CONVERSIONS: dict[str, Callable[[str, Any], Any]] = {
-    "source": _whole_text,
-    "key": _whole_text,
-    "type": _whole_text,
-    "event_time": _time,
-    "received_at": _time,
-    "sequence": _sequence,
+    **dict.fromkeys(("source", "key", "type"), _whole_text),
+    **dict.fromkeys(messages.TIMES, _time),
+    "sequence": partial(_number, otherwise="not a 64-bit integer"),
     "payload": _payload,
 }
 QUICK: dict[str, Callable[[list[str]], list[Any] | None]] = {
-    "source": _quick_texts,
-    "key": _quick_texts,
-    "type": _quick_texts,
-    "event_time": _quick_times,
-    "received_at": _quick_times,
+    **dict.fromkeys(("source", "key", "type", "payload"), _quick_texts),
+    **dict.fromkeys(messages.TIMES, _quick_times),
     "sequence": lambda values: None,
-    "payload": _quick_texts,
 }

@@ -13,26 +13,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from windrow.errors import MessageRefused, OtherInput, WindrowError
+from windrow.operate.log import log
 from windrow.producer.delivery import Ack, Position
 from windrow.producer.input import Fingerprint, Input
 from windrow.producer.lines import Fault, Portion, Reader
 from windrow.producer.producer import Producer
 from windrow.settings.settings import ProducerPart
 
-TOLD = 10  # faults that are reported one by one
-
-
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """Callbacks for the progress.
-
-    `resumed` gets the number of lines that were in the depot before, `committed` the number of messages of this input
-    that are there now, and `faulty` each of the first lines that are not messages.
-    """
-
-    resumed: Callable[[int], None]
-    committed: Callable[[int], None]
-    faulty: Callable[[Fault], None]
+TOLD = 10  # faults that are logged one by one
 
 
 @dataclass(slots=True)
@@ -60,10 +48,13 @@ class Production:
     """Sends the lines of one input."""
 
     def __init__(
-        self, producer: Producer, lines: Input, reader: Reader, chosen: ProducerPart, listener: Listener
+        self, producer: Producer, lines: Input, reader: Reader, chosen: ProducerPart, committed: Callable[[int], None]
     ) -> None:
-        """Send the messages that `reader` reads from `lines`, in portions of the producer's batch size."""
-        self._producer, self._lines, self._reader, self._listener = producer, lines, reader, listener
+        """Send the messages that `reader` reads from `lines`, in portions of the producer's batch size.
+
+        `committed` is called with the number of messages of this input that are in the depot.
+        """
+        self._producer, self._lines, self._reader, self._committed = producer, lines, reader, committed
         self._limits = (chosen.batch_rows, chosen.batch_bytes, chosen.linger_ms / 1_000)
         self._fingerprint = Fingerprint()
         self._taken = 0
@@ -108,7 +99,7 @@ class Production:
             raise self._other(f"its first {position.sequence:,} lines are not the ones that were sent")
         self.done.skipped = self._taken
         if self._taken:
-            self._listener.resumed(self._taken)
+            log.info("resumed: these lines are in the depot", lines=self._taken)
 
     def _send_all(self, resume: bool, strict: bool) -> None:
         while True:
@@ -148,11 +139,11 @@ class Production:
         done = self.done
         for fault in portion.faults[: TOLD - len(done.faults)]:
             done.faults.append(fault)
-            self._listener.faulty(fault)
+            log.warning("no message", line=fault.line, reason=fault.reason)
         done.messages += portion.table.num_rows
         done.rejected += len(portion.faults)
         done.sequence, done.depot_version = ack.sequence, ack.version
-        self._listener.committed(done.messages)
+        self._committed(done.messages)
 
     def _other(self, why: str) -> OtherInput:
         return OtherInput(

@@ -67,17 +67,7 @@ class Producer(Sender):
         producer's id, `sequence` to the message's number. Waits for room as `when_full` says. Raises MessageRefused,
         ProducerFull, ProducerFenced, ProducerClosed.
         """
-        return self._send(
-            self._form.row(
-                key=key,
-                type=type,
-                event_time=event_time,
-                payload=payload,
-                source=source,
-                received_at=received_at,
-                sequence=sequence,
-            )
-        )
+        return self._send(self._form.row(key, type, event_time, payload, source, received_at, sequence))
 
     def send_invalid(
         self,
@@ -93,7 +83,7 @@ class Producer(Sender):
         At least one of key, type and event time must be missing. The message may be larger than `max_message_bytes`.
         Otherwise it works like `send`.
         """
-        return self._send(self._form.invalid(payload=payload, source=source, key=key, type=type, event_time=event_time))
+        return self._send(self._form.invalid(payload, source, key, type, event_time))
 
     async def send_async(self, **message: Any) -> Ack:
         """Send a message as `send` does, and await its acknowledgement without blocking the event loop."""

@@ -8,9 +8,9 @@ first batch can be due and only one is in flight, so messages are committed in t
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -19,31 +19,20 @@ from windrow.model.durations import SECOND
 from windrow.producer.batch import Batch
 from windrow.producer.delivery import Delivery
 from windrow.producer.metrics import Counters, Metrics, Request
-from windrow.producer.row import Sent
+from windrow.producer.row import ChunkRow, Sent
 from windrow.producer.state import Event, State, after
 from windrow.settings.settings import ProducerPart
 
-MILLISECOND = 1_000
 ENDED = 1  # the mark of a raw source whose last chunk is in the depot
 
 
-@dataclass(frozen=True, slots=True)
 class Bell:
     """The lock of a committer, and its conditions: for the committer, for senders without room, for ends, deadlines."""
 
-    lock: threading.RLock
-    work: threading.Condition
-    room: threading.Condition
-    ended: threading.Condition
-    deadlines: threading.Condition
-    now: Callable[[], float]
-
-    @classmethod
-    def new(cls, now: Callable[[], float]) -> Bell:
-        """Create four conditions with one lock; `now` returns monotonic seconds."""
-        lock = threading.RLock()
-        work, room, ended, deadlines = (threading.Condition(lock) for _ in range(4))
-        return cls(lock, work, room, ended, deadlines, now)
+    def __init__(self) -> None:
+        """Create four conditions with one lock."""
+        self.lock = threading.RLock()
+        self.work, self.room, self.ended, self.deadlines = (threading.Condition(self.lock) for _ in range(4))
 
 
 class ProducerQueue:
@@ -68,7 +57,7 @@ class ProducerQueue:
         self._unsettled: set[Batch] = set()
         self._reserved = 0
         self._tickets: deque[object] = deque()
-        self.counters = Counters(bell.now())
+        self.counters = Counters(time.monotonic())
 
     # What senders do.
 
@@ -100,7 +89,7 @@ class ProducerQueue:
         with self._bell.lock:
             self._await_room(byte_count, may_wait)
             self._seal()
-            now = self._bell.now()
+            now = time.monotonic()
             batch = self._new(now, table)
             batch.mark = mark
             delivery = batch.reserve(byte_count, now, self._awaited)
@@ -144,7 +133,7 @@ class ProducerQueue:
         """Return the current figures."""
         with self._bell.lock:
             total = self.chosen.buffer_bytes
-            return self.counters.snapshot(self._bell.now(), total, total - self._reserved)
+            return self.counters.snapshot(time.monotonic(), total, total - self._reserved)
 
     # What the committer does; it holds the lock.
 
@@ -158,7 +147,7 @@ class ProducerQueue:
         first = self._batches[0]
         if first.sealed or first.all_wait or self._tickets:
             return first.begun
-        return first.begun + self.chosen.linger_ms * MILLISECOND / SECOND
+        return first.begun + self.chosen.linger_ms / 1_000
 
     def take(self) -> Batch:
         """Remove the first batch to commit it."""
@@ -166,20 +155,20 @@ class ProducerQueue:
         self._in_flight.sealed = True
         return self._in_flight
 
-    def committed(self, batch: Batch, messages: int, began: float) -> None:
+    def committed(self, batch: Batch, began: float) -> None:
         """Count a committed batch, and release its room."""
-        now = self._bell.now()
+        now, messages = time.monotonic(), batch.messages
         self.sequence += messages
         queued = [began - sent for sent in batch.times] if batch.given is None else [began - batch.begun] * messages
         self.counters.committed(Request(now, messages, batch.reserved, sum(queued), max(queued), now - began))
-        self.release(batch)
+        self._release(batch)
 
     def failed(self, batch: Batch) -> None:
         """Count a failed batch, and release its room."""
         self.counters.errors += batch.messages
-        self.release(batch)
+        self._release(batch)
 
-    def release(self, batch: Batch) -> None:
+    def _release(self, batch: Batch) -> None:
         """Release the room of a batch, once."""
         self._reserved -= batch.reserved
         batch.reserved = 0
@@ -215,7 +204,7 @@ class ProducerQueue:
 
     def expire(self) -> Callable[[], None]:
         """Give up messages past their deadline; call the returned function without the lock to notify senders."""
-        now = self._bell.now()
+        now = time.monotonic()
         late = [batch for batch in self._pending() if batch.deadline <= now]
         if late and self.ordered:
             return self.break_off()
@@ -260,11 +249,12 @@ class ProducerQueue:
         return min(row.byte_count, self.chosen.max_message_bytes)
 
     def _hold(self, row: Sent, byte_count: int) -> Delivery:
-        now = self._bell.now()
+        now = time.monotonic()
         batch = self._open(now)
-        delivery = batch.add(row, byte_count, now, self._awaited)
+        delivery = batch.reserve(byte_count, now, self._awaited)
+        batch.sent.append(row)
         self._took(batch, byte_count)
-        if row.ends:
+        if isinstance(row, ChunkRow) and row.last:
             batch.mark, batch.sealed, self._ended = ENDED, True, True
         if batch.messages >= self.chosen.batch_rows or batch.reserved >= self.chosen.batch_bytes:
             batch.sealed = True
@@ -285,7 +275,7 @@ class ProducerQueue:
             raise self._full()
         if not may_wait:
             raise ProducerFull("the buffer is full, and a callback cannot wait for room", "Send from another thread.")
-        ticket, began = object(), self._bell.now()
+        ticket, began = object(), time.monotonic()
         self._tickets.append(ticket)
         self.counters.waiting += 1
         self._bell.work.notify()
@@ -297,7 +287,7 @@ class ProducerQueue:
         finally:
             self._tickets.remove(ticket)
             self.counters.waiting -= 1
-            self.counters.waited += self._bell.now() - began
+            self.counters.waited += time.monotonic() - began
             self._bell.room.notify_all()
         self._require_open()
         if not mine:

@@ -38,14 +38,12 @@ class Row(NamedTuple):
         texts = _bytes(self.source) + _bytes(self.key or "") + _bytes(self.type or "")
         return ROW_BYTES + texts + _bytes(self.payload or b"")
 
-    @property
-    def ends(self) -> bool:
-        """Tell whether nothing may follow it."""
-        return False
-
 
 class ChunkRow(NamedTuple):
-    """One chunk of a raw source in column order; `sequence` is its number if the sender gives one."""
+    """One chunk of a raw source in column order; `sequence` is its number if the sender gives one.
+
+    Nothing may follow the `last` one.
+    """
 
     raw_source: str
     sequence: int | None
@@ -57,11 +55,6 @@ class ChunkRow(NamedTuple):
     def byte_count(self) -> int:
         """Return how many bytes of the buffer it takes."""
         return ROW_BYTES + len(self.bytes_sent)
-
-    @property
-    def ends(self) -> bool:
-        """Tell whether nothing may follow it."""
-        return self.last
 
 
 Sent = Row | ChunkRow
@@ -77,7 +70,6 @@ class Form:
 
     def row(
         self,
-        *,
         key: str,
         type: str,  # noqa: A002 - the column's name
         event_time: datetime | int | None = None,
@@ -89,7 +81,7 @@ class Form:
         """Return a checked message. Raises MessageRefused."""
         now = time.time_ns() // 1_000
         ready = Row(
-            self.source if source is None else _text("source", source),
+            self._source(source),
             _text("key", key),
             _text("type", type),
             now if event_time is None else _time("event_time", event_time),
@@ -106,7 +98,6 @@ class Form:
 
     def invalid(
         self,
-        *,
         payload: str | bytes | None,
         source: str | None = None,
         key: str | None = None,
@@ -114,8 +105,10 @@ class Form:
         event_time: datetime | int | None = None,
     ) -> Row:
         """Return an invalid message of any size; missing values are NULL. Raises MessageRefused for a valid one."""
-        ready = Row(
-            self.source if source is None else _text("source", source),
+        if None not in (key, type, event_time):
+            raise MessageRefused("a message with key, type and event_time is valid", "Use send().")
+        return Row(
+            self._source(source),
             None if key is None else _text("key", key),
             None if type is None else _text("type", type),
             None if event_time is None else _time("event_time", event_time),
@@ -123,9 +116,9 @@ class Form:
             None,
             _payload(payload, self.binary),
         )
-        if None not in {ready.key, ready.type, ready.event_time}:
-            raise MessageRefused("a message with key, type and event_time is valid", "Use send().")
-        return ready
+
+    def _source(self, source: str | None) -> str:
+        return self.source if source is None else _text("source", source)
 
 
 def table_of(columns: Iterable[Sequence[object]], schema: pa.Schema) -> pa.Table:

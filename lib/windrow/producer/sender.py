@@ -100,14 +100,6 @@ class Sender:
 
 def required_name(what: str, name: object) -> str:
     """Return the name of a producer or a raw source. Raises MessageRefused."""
-    if not isinstance(name, str) or not name or not _is_unicode(name):
+    if not isinstance(name, str) or not name or name.encode(errors="ignore").decode() != name:
         raise MessageRefused(f"{what} = {name!a} is not a valid name", "Use a fixed, non-empty text.")
     return name
-
-
-def _is_unicode(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
