@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from threading import RLock
 from types import FunctionType
 from typing import Any
 
-# The only option of numba here that its manual does not have; a test tells when a numba no longer heeds it.
+# The only option of numba here that its manual does not describe; a test fails when a version of numba ignores it.
 UNCOUNTED: dict[str, Any] = {"_nrt": False}
 
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 _ONE_AT_A_TIME = RLock()
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Compile a function on its first call, and import numba no earlier: that doubles the time of read-only commands.
 
     The code is cached in NUMBA_CACHE_DIR, next to the source, or in the user's home. An executor may have none of them,
     because a service user has no home and no write permission; it then compiles in every process. Compiled functions
     can call functions that are `inlined` or `always_inlined`; numba does not notice a change in those of another file.
-    They release the GIL. Hot loops use unsigned indexes, because a signed one is checked at each use for counting from
-    the end.
+    They release the GIL. Hot loops use unsigned indexes, because numba checks at each use whether a signed index counts
+    from the end.
     """
-    return _compiled(function)
 
-
-def compiled_in_place(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function that fills the arrays it is given and makes none, as `compiled` does.
-
-    It counts no references to arrays (`UNCOUNTED`): with them, batching as a whole takes 1.5 to 2.9 times as long.
-    """
-    return _compiled(function, **UNCOUNTED)
-
-
-def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     @cache
     def machine_code() -> Callable[..., Any]:
         from numba import njit
@@ -54,23 +44,12 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any
     return call
 
 
-def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+def inlined(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Make a function callable from `compiled` functions. It creates no arrays, so it counts no references to them.
 
     With them (`UNCOUNTED`), reading JSON as a whole takes 5 times as long. The compiler decides whether to inline it.
     """
-    return _inlined(function)
 
-
-def always_inlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a function callable from `compiled` functions, and inline every call.
-
-    Use it for a function that is called once per row and too long for the compiler to inline.
-    """
-    return _inlined(function, forceinline=True)
-
-
-def _inlined(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     @cache
     def machine_code() -> Callable[..., Any]:
         from numba import njit
@@ -79,6 +58,13 @@ def _inlined(function: Callable[..., Any], **options: Any) -> Callable[..., Any]
 
     function.__dict__["machine_code"] = machine_code
     return function
+
+
+# For a function that only fills the arrays it is given, and makes none: counting references to them would make batching
+# as a whole take 1.5 to 2.9 times as long.
+compiled_in_place: Decorator = partial(compiled, **UNCOUNTED)
+# For a function that is called once per row, and that is too long for the compiler to inline by itself.
+always_inlined: Decorator = partial(inlined, forceinline=True)
 
 
 def _knowing(function: Callable[..., Any]) -> Callable[..., Any]:
