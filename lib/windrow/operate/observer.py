@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from windrow.errors import first_line
 from windrow.model.clock import Clock
@@ -44,43 +45,22 @@ class Observer:
         """Called at the end, with the error if there was one."""
 
 
-class Observers:
+class Observers(Observer):
     """Several observers as one. An observer that raises must not stop the run, so its error is logged as a warning."""
 
     def __init__(self, observers: Iterable[Observer]) -> None:
-        """Call these observers in order."""
+        """Pass each call on to these observers, in order."""
         self._observers = tuple(observers)
+        for name in vars(Observer):
+            if not name.startswith("_"):
+                setattr(self, name, partial(self._call, name))
 
-    def started(self, run: Run) -> None:
-        """Call `started` of all."""
-        self._call("started", run)
-
-    def committed(self, committed: Committed) -> None:
-        """Call `committed` of all."""
-        self._call("committed", committed)
-
-    def retrying(self, error: Exception, attempt: int) -> None:
-        """Call `retrying` of all."""
-        self._call("retrying", error, attempt)
-
-    def maintained(self, maintained: Maintained, took_ms: float) -> None:
-        """Call `maintained` of all."""
-        self._call("maintained", maintained, took_ms)
-
-    def maintenance_failed(self, table: Role, error: Exception) -> None:
-        """Call `maintenance_failed` of all."""
-        self._call("maintenance_failed", table, error)
-
-    def ended(self, error: BaseException | None) -> None:
-        """Call `ended` of all."""
-        self._call("ended", error)
-
-    def _call(self, what: str, *about: object) -> None:
+    def _call(self, name: str, *about: object) -> None:
         for observer in self._observers:
             try:
-                getattr(observer, what)(*about)
+                getattr(observer, name)(*about)
             except Exception as error:  # noqa: BLE001 - the class says why
-                log.warning("observer failed", observer=type(observer).__name__, told=what, error=first_line(error))
+                log.warning("observer failed", observer=type(observer).__name__, told=name, error=first_line(error))
 
 
 @contextmanager

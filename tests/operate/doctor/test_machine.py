@@ -1,4 +1,3 @@
-import re
 import tomllib
 from pathlib import Path
 
@@ -6,30 +5,21 @@ import pytest
 
 from windrow.operate.doctor.finding import Finding
 from windrow.operate.doctor.machine import (
-    EXTRAS,
     GIBIBYTE,
-    PACKAGES,
     PYTHON,
+    USES,
     check_java,
     check_machine,
     check_memory,
     check_python,
     jar_folders,
+    required,
     total_memory,
     within,
 )
 
 PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-
-
-def ranges(requirements: list[str]) -> dict[str, tuple[str, str]]:
-    """Return the ranges of requirements such as `rich>=14,<16`."""
-    found = {}
-    for requirement in requirements:
-        parts = re.fullmatch(r"([\w-]+)>=([\d.]+)(?:,<([\d.]+))?", requirement)
-        assert parts, requirement
-        found[parts[1]] = (parts[2], parts[3] or "")
-    return found
+EXTRAS = PROJECT["optional-dependencies"]
 
 
 @pytest.fixture
@@ -47,14 +37,29 @@ def says(java: Path, version: str) -> None:
 
 
 class TestVersions:
-    def test_ranges_are_those_of_the_project(self) -> None:
+    def test_ranges_are_those_of_the_package(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """
-        What the doctor compares with is what pyproject.toml asks for.
+        What the doctor compares with is what the installed package asks for.
         """
-        assert ranges(PROJECT["dependencies"]) == PACKAGES
-        for extra, packages in EXTRAS.items():
-            assert ranges(PROJECT["optional-dependencies"][extra]) == packages
+        requires = [*PROJECT["dependencies"], *(f"{one}; extra == 'spark'" for one in EXTRAS["spark"])]
+        (tmp_path / "windrow_delta-9.dist-info").mkdir()
+        (tmp_path / "windrow_delta-9.dist-info" / "METADATA").write_text(
+            "Metadata-Version: 2.1\nName: windrow-delta\nVersion: 9\n"
+            + "".join(f"Requires-Dist: {one}\n" for one in requires)
+        )
+        monkeypatch.syspath_prepend(tmp_path)
+        for extra, asked in (("", PROJECT["dependencies"]), ("spark", EXTRAS["spark"])):
+            found = {
+                f"{name}>={first}" + (f",<{below}" if below else "") for name, (first, below) in required(extra).items()
+            }
+            assert found == set(asked)
+
+    def test_python_is_that_of_the_project(self) -> None:
+        """
+        The versions of Python are those of pyproject.toml, and each extra that the doctor explains is there.
+        """
         assert PROJECT["requires-python"] == ">={}.{},<{}.{}".format(*PYTHON[0], *PYTHON[1])
+        assert USES.keys() <= EXTRAS.keys()
 
     @pytest.mark.parametrize(
         ("version", "bounds", "inside"),

@@ -401,5 +401,5 @@ def test_a_check_that_fails(world: World) -> None:
     findings = seen(world)
     failed = [one for one in findings if one.code == "check"]
     assert [one.level for one in failed] == ["error"]
-    assert "check_books failed" in failed[0].what
+    assert "the check of books failed" in failed[0].what
     assert of(findings, "ledger-retention").level == "ok"

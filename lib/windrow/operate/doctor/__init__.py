@@ -70,8 +70,8 @@ def _safe(check: Callable[..., Iterable[Finding]], *given: object) -> list[Findi
     try:
         return list(check(*given))
     except Exception as failed:  # noqa: BLE001 - the other checks run whatever the error is
-        what = f"{check.__name__} failed: {type(failed).__name__}: {first_line(failed)}"
-        return [error("check", what, "The check found something unexpected; please report it.")]
+        what = f"the check of {check.__name__.removeprefix('check_')} failed: {first_line(failed)}"
+        return [error("check", what, "This is unexpected: please report it. The other checks ran.")]
 
 
 def _sorted(findings: list[Finding]) -> list[Finding]:

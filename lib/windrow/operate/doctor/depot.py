@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import plain, plain_type
 from windrow.delta.changes import changes, has_feed
 from windrow.delta.log import identity
 from windrow.engine.conversion import Conversion
@@ -43,7 +43,7 @@ def check_columns(depot: OpenDepot) -> Iterator[Finding]:
         yield error("depot-columns", f"the depot has no column {', '.join(missing)}", todo)
         return
     text = ("source", "key", "type")
-    wrong = [name for name in text if name in fields and not _is_text(fields[name].type)]
+    wrong = [name for name in text if name in fields and plain_type(fields[name].type) != pa.string()]
     wrong += [name for name in ("event_time", "received_at") if not pa.types.is_timestamp(fields[name].type)]
     if wrong:
         types = ", ".join(f"{name} is {fields[name].type}" for name in wrong)
@@ -171,7 +171,3 @@ def _in_feed(table: DeltaTable, first: int, last: int) -> bool:
     except (DepotUnreadable, DeltaError, pa.ArrowException, OSError):
         return False
     return True
-
-
-def _is_text(type_: pa.DataType) -> bool:
-    return pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_)

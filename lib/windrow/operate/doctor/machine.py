@@ -7,36 +7,15 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
 from windrow.errors import WindrowError
 from windrow.operate.doctor.finding import Finding, error, ok, warning
 
-# From the first version on, below the second; a test compares them with pyproject.toml.
-PYTHON = ((3, 11), (3, 14))
-PACKAGES = {
-    "deltalake": ("1.6", "2"),
-    "filelock": ("3.18", "5"),
-    "numba": ("0.61", "1"),
-    "numpy": ("2.1", "3"),
-    "pyarrow": ("21", ""),
-    "pydantic": ("2.11", "3"),
-    "pydantic-settings": ("2.10", "3"),
-    "rich": ("14", "16"),
-    "sqlglot": ("30", "31"),
-    "structlog": ("25.5", "27"),
-    "typer": ("0.26", "1"),
-}
-EXTRAS = {
-    "spark": {"delta-spark": ("4.4", "4.5"), "pandas": ("2.2", "3"), "pyspark": ("4.2", "4.3")},
-    "embedded": {"duckdb": ("1.4", "3")},
-    "metrics": {"prometheus-client": ("0.22", "1")},
-    "otel": {"opentelemetry-api": ("1.30", "2")},
-    "plot": {"altair": ("6", "7"), "vl-convert-python": ("1.9", "2")},
-    "quality": {"great-expectations": ("1.24", "1.25")},
-}
+PYTHON = ((3, 11), (3, 14))  # from the first version on, below the second; a test compares it with pyproject.toml
+# What an extra is for, in the order of the report.
 USES = {
     "spark": "the Spark engine",
     "embedded": "column mappings without Spark",
@@ -45,6 +24,7 @@ USES = {
     "plot": "pictures",
     "quality": "windrow check",
 }
+REQUIREMENT = (r"[\w-]+", r">=([\d.]+)", r"<([\d.]+)", r"extra == [\"'](\w+)")  # name, bounds, extra
 JAVA = 17
 GIBIBYTE = 1 << 30
 ENOUGH = {"spark": 3 * GIBIBYTE, "embedded": GIBIBYTE}  # Spark's driver alone takes 2 GiB
@@ -77,23 +57,22 @@ def check_python(version: tuple[int, ...]) -> Finding:
 
 def check_packages() -> Iterator[Finding]:
     """Compare the versions of required packages with the supported ranges."""
-    found = {name: _version(name) for name in PACKAGES}
+    ranges = required("")
+    found = {name: _version(name) for name in ranges}
     for name, version in found.items():
         if version is None:
-            yield error("packages", f"{name} is not installed", f"pip install '{_range(name, PACKAGES[name])}'")
-        elif not within(version, PACKAGES[name]):
-            yield _out_of_range(name, version, PACKAGES[name])
+            yield error("packages", f"{name} is not installed", f"pip install '{_range(name, ranges[name])}'")
+    yield from _out_of_range(found, ranges)
     yield ok("packages", ", ".join(f"{name} {version}" for name, version in found.items() if version))
 
 
 def check_extras(engine: str) -> Iterator[Finding]:
     """Report which extras are installed, and which one the engine lacks."""
-    for extra, packages in EXTRAS.items():
-        found = {name: _version(name) for name in packages}
+    for extra, use in USES.items():
+        ranges = required(extra)
+        found = {name: _version(name) for name in ranges}
         missing = [name for name, version in found.items() if version is None]
-        for name, version in found.items():
-            if version is not None and not within(version, packages[name]):
-                yield _out_of_range(name, version, packages[name])
+        yield from _out_of_range(found, ranges)
         if not missing:
             yield ok("extras", f"{extra}: " + ", ".join(f"{name} {version}" for name, version in found.items()))
         elif extra == "spark" == engine:
@@ -101,7 +80,20 @@ def check_extras(engine: str) -> Iterator[Finding]:
                 "extras", f"{', '.join(missing)} is missing: no Spark engine", "pip install 'windrow-delta[spark]'"
             )
         else:
-            yield ok("extras", f"{extra} is not installed, for {USES[extra]}: pip install 'windrow-delta[{extra}]'")
+            yield ok("extras", f"{extra} is not installed, for {use}: pip install 'windrow-delta[{extra}]'")
+
+
+def required(extra: str) -> dict[str, tuple[str, str]]:
+    """Return the packages that Windrow requires, or that an `extra` adds, each with its first version and the bound.
+
+    The bound is the version below which Windrow works with it, empty for none. The installed Windrow says all of it.
+    """
+    found = {}
+    for line in sorted(metadata.requires("windrow-delta") or ()):
+        name, first, below, of = (re.search(pattern, line) for pattern in REQUIREMENT)
+        if name and (of[1] if of else "") == extra:
+            found[name[0]] = (first[1] if first else "", below[1] if below else "")
+    return dict(sorted(found.items()))
 
 
 def check_java(engine: str) -> Finding:
@@ -216,9 +208,12 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, begin[0].split("."))) if begin else ()
 
 
-def _out_of_range(name: str, version: str, bounds: tuple[str, str]) -> Finding:
-    todo = f"pip install '{_range(name, bounds)}'"
-    return warning("packages", f"{name} {version} is outside the versions that Windrow works with", todo)
+def _out_of_range(found: Mapping[str, str | None], ranges: Mapping[str, tuple[str, str]]) -> Iterator[Finding]:
+    """Warn about each installed package whose version is not in its range."""
+    for name, version in found.items():
+        if version is not None and not within(version, ranges[name]):
+            what = f"{name} {version} is outside the versions that Windrow works with"
+            yield warning("packages", what, f"pip install '{_range(name, ranges[name])}'")
 
 
 def _range(name: str, bounds: tuple[str, str]) -> str:

@@ -27,43 +27,33 @@ class OpenDepot:
 
 @dataclass(frozen=True, slots=True)
 class OpenLedger:
-    """The ledger at wall time `now` (microseconds), and its progress row."""
+    """The ledger and its progress row."""
 
     settings: Settings
-    engine: str
-    now: int
     book: Ledger
     progress: Progress
 
 
 def open_tables(settings: Settings, engine: str, now: int) -> tuple[OpenDepot | None, OpenLedger | None, list[Finding]]:
     """Open depot and ledger; return None for a table that cannot be opened, and the findings."""
-    table, findings = _depot(settings.depot)
-    book, progress, more = _ledger(settings, table)
-    depot = None if table is None else OpenDepot(settings, engine, now, table, progress)
-    ledger = None if book is None or progress is None else OpenLedger(settings, engine, now, book, progress)
-    return depot, ledger, [*findings, *more]
-
-
-def _depot(location: str) -> tuple[DeltaTable | None, list[Finding]]:
+    table = ledger = None
     try:
-        table = open_table(location, "depot")
+        table = open_table(settings.depot, "depot")
+        findings = [ok("depot", f"{settings.depot}, version {table.version()}")]
     except WindrowError as refused:
-        return None, [_refused("depot", location, refused)]
-    return table, [ok("depot", f"{location}, version {table.version()}")]
-
-
-def _ledger(settings: Settings, depot: DeltaTable | None) -> tuple[Ledger | None, Progress | None, list[Finding]]:
-    location = settings.ledger
+        findings = [_refused("depot", settings.depot, refused)]
     try:
-        book = open_ledger(location)
+        book = open_ledger(settings.ledger)
         progress = book.progress()
-        if depot is not None:
+        if table is not None:
             open_depot(settings.depot, book, progress)
+        ledger = OpenLedger(settings, book, progress)
+        state = f"version {book.version}, microbatch {progress.microbatch}, schema version {progress.schema_version}"
+        findings.append(ok("ledger", f"{settings.ledger}, {state}"))
     except WindrowError as refused:
-        return None, None, [_refused("ledger", location, refused)]
-    state = f"version {book.version}, microbatch {progress.microbatch}, schema version {progress.schema_version}"
-    return book, progress, [ok("ledger", f"{location}, {state}")]
+        findings.append(_refused("ledger", settings.ledger, refused))
+    depot = None if table is None else OpenDepot(settings, engine, now, table, ledger.progress if ledger else None)
+    return depot, ledger, findings
 
 
 def _refused(role: str, location: str, refused: WindrowError) -> Finding:
