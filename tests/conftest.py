@@ -39,6 +39,8 @@ def one_in(number: int, least: int = 3) -> settings:
     return settings(max_examples=max(least, settings.default.max_examples // number))
 
 
+# Spark compiles each query otherwise, which takes longer than the query of a test. Commits are interpreted anyway.
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 FAST_JAVA = ("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
@@ -79,6 +81,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             )
             if on_executors or item.get_closest_marker("slow_on_spark"):
                 item.add_marker(pytest.mark.slow)
+        unless = item.get_closest_marker("slow_unless")
+        if unless and not any(wanted.items() <= parameters.items() for wanted in unless.args):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")
@@ -97,6 +102,8 @@ def spark() -> Iterator[Any]:
     remote = os.environ.get("TEST_SPARK_REMOTE")
     master = os.environ.get("TEST_SPARK_MASTER", "local[2]")
     session = connected(remote) if remote else local_session("windrow-tests", master=master)
+    for name, value in INTERPRETED.items():
+        session.conf.set(name, value)
     yield session
     session.stop()
 

@@ -22,7 +22,6 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 from windrow.ingest import sample
-from windrow.reading.plot.png import smaller
 from windrow.settings.settings import IngestPart, Settings
 from windrow.settings.template import settings_file
 
@@ -114,7 +113,7 @@ def terminal(place: Path, name: str, *arguments: str) -> None:
     console = Console(record=True, width=COLUMNS, file=StringIO())
     console.print(Text.from_ansi(f"$ windrow {' '.join(arguments)}\n{said.rstrip()}"))
     drawn = console.export_svg(title="windrow", theme=MONOKAI, font_aspect_ratio=0.61).replace("Fira Code", "monospace")
-    (HERE / f"{name}.png").write_bytes(smaller(vl_convert.svg_to_png(drawn, scale=SCALE)))
+    (HERE / f"{name}.png").write_bytes(vl_convert.svg_to_png(drawn, scale=SCALE))
 
 
 def run(place: Path, *arguments: str) -> str:

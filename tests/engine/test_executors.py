@@ -122,6 +122,7 @@ class Crossings:
 
 
 class TestRowsStayThere:
+    @pytest.mark.slow_unless({"form": "merging"})
     @pytest.mark.parametrize("form", FORMS)
     def test_counted(self, world, spark_engine, form, monkeypatch):
         """
@@ -189,6 +190,7 @@ TOTALS = ("source", "clock", "floor", "open_batches", "open_messages", "open_byt
 
 
 class TestSameAsDriver:
+    @pytest.mark.slow_unless({"form": "overwriting"})
     @pytest.mark.parametrize("form", FORMS)
     @pytest.mark.parametrize(
         "max_driver_messages",
@@ -225,6 +227,7 @@ class TestSameAsDriver:
         assert len({(row["source"], row["key"]) for row in world.rows("closed")}) >= 9
         world.assert_balanced()
 
+    @pytest.mark.slow_unless({"form": "merging"})
     @pytest.mark.parametrize("form", FORMS)
     def test_flush_is_one_call(self, world, spark_engine, form, monkeypatch):
         """

@@ -42,6 +42,11 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> For
     return chosen
 
 
+EACH_ONCE = pytest.mark.slow_unless(
+    {"form": "merging", "max_driver_messages": 500_000}, {"form": "overwriting", "max_driver_messages": 0}
+)
+
+
 def committers(world: World) -> set[str]:
     """Return who made the commits, as the log has it."""
     return {re.split("[:/]", commit["engineInfo"])[0] for commit in DeltaTable(world.ledger).history()}
@@ -53,6 +58,7 @@ def assert_result(world: World) -> None:
     world.assert_balanced()
 
 
+@EACH_ONCE
 @pytest.mark.parametrize("max_driver_messages", [500_000, 0], ids=["driver", "executors"])
 def test_spark_makes_each_commit(
     started: World, spark_engine: EngineFactory, form: Form, max_driver_messages: int
@@ -133,6 +139,7 @@ ASKS_FOR_MORE = {
 }
 
 
+@pytest.mark.slow_unless({"form": "merging"}, {"change": ASKS_FOR_MORE["deletion vectors"]})
 @pytest.mark.parametrize("change", ASKS_FOR_MORE.values(), ids=ASKS_FOR_MORE)
 def test_ledger_of_more_features(started: World, spark_engine: EngineFactory, form: Form, change: str) -> None:
     """
@@ -153,6 +160,7 @@ def test_ledger_of_more_features(started: World, spark_engine: EngineFactory, fo
 NASTY = ["${spark.app.name}", "it's", "back\\slash", "per%cent/", "line\nbreak", "ünïcode"]
 
 
+@pytest.mark.slow_unless({"form": "merging"})
 def test_ids_in_a_statement(world: World, spark_engine: EngineFactory, form: Form) -> None:
     """
     Keys that mean something in a statement of SQL are what they are: a batch of each grows and closes once.
@@ -204,6 +212,7 @@ class TestRemembered:
         assert pa.table(opened.wanted(None)).num_rows == len(started.rows("open")) > 0
         assert_result(started)
 
+    @EACH_ONCE
     @pytest.mark.parametrize("max_driver_messages", [500_000, 0], ids=["driver", "executors"])
     def test_is_what_stands_there(
         self, started: World, spark_engine: EngineFactory, form: Form, max_driver_messages: int

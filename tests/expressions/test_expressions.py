@@ -843,7 +843,10 @@ class TestBothEngines:
             assert expected["n"].to_pylist() == ODD["n"].to_pylist()
             theirs |= {(column, text): plain(expected[f"c{n}"]) for n, text in enumerate(texts)}
             ours |= embedded_all(column, texts)
-        assert {case: (theirs[case], ours[case]) for case in theirs if theirs[case] != ours[case]} == {}
+        different = {case: (theirs[case], ours[case]) for case in theirs if theirs[case] != ours[case]}
+        if spark.version < "4.2":  # there no pattern with a character beyond the first 65,536 matches
+            different.pop(("key", "text LIKE '👍_/_'"), None)
+        assert different == {}
 
     def test_failing(self, spark, one_database):
         """What Spark has no value for, the embedded engine has none for either."""

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -24,7 +23,7 @@ from windrow.errors import LedgerRestored, OutputRefused, TableMissing
 from windrow.model import tables
 from windrow.reading import closed
 from windrow.reading.export import Choice, export, format_of
-from windrow.reading.export.text import base64_text, csv_text, json_lines, json_text
+from windrow.reading.export.text import csv_text, json_lines, json_text
 
 HOSTILE = ["", " ", 'quo"te', "it's", "new\nline\r\n", "nul\0", "a,b;c\t", "\\", "😀", "null", "%2F/", "\x1f\x7f\u2028"]
 MESSAGE = ("type", "event_time", "received_at", "sequence", "payload")
@@ -304,7 +303,6 @@ class TestFile:
         assert not (tmp_path / "out.csv").exists()
 
 
-BYTES = st.lists(st.none() | st.binary(max_size=8))
 ROW = st.fixed_dictionaries(
     {
         "text": st.none() | st.text(),
@@ -332,15 +330,6 @@ TYPES = pa.schema(
 
 
 class TestText:
-    @given(BYTES, st.integers(0, 5))
-    def test_base64(self, values, skipped):
-        """
-        Base64 of a column is that of its values, also of a part of a column.
-        """
-        part = pa.array(values, pa.binary()).slice(skipped)
-        wanted = [None if value is None else base64.b64encode(value).decode() for value in values[skipped:]]
-        assert base64_text(part).to_pylist() == wanted
-
     @given(st.lists(ROW), st.integers(0, 3))
     def test_json(self, rows, skipped):
         """
@@ -355,7 +344,7 @@ class TestText:
         """
         Only what JSON demands is escaped; all else stays readable.
         """
-        assert json_text(pa.array(["é😀/\u2028"])).to_pylist() == ['"é😀/\u2028"']
+        assert json_text("é😀/\u2028") == '"é😀/\u2028"'
 
     def test_csv_keeps_numbers(self):
         """
@@ -364,12 +353,3 @@ class TestText:
         flat = csv_text(pa.RecordBatch.from_pylist([], TYPES))
         kept = [pa.types.is_integer(kind) or pa.types.is_boolean(kind) for kind in flat.schema.types]
         assert kept == [False, True, True, False, False, False]
-
-    def test_long_column(self):
-        """
-        A piece of a column whose values have many sizes is encoded like the whole.
-        """
-        values = pa.array([bytes(size) for size in range(100)])
-        whole = base64_text(values)
-        assert base64_text(values.slice(17, 40)).equals(whole.slice(17, 40))
-        assert np.diff([len(text) for text in whole.to_pylist()]).min() == 0

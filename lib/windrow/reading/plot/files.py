@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windrow.errors import MissingExtra, SettingsError
-from windrow.reading.plot.png import smaller
 
 if TYPE_CHECKING:
     import altair as alt
@@ -20,8 +19,6 @@ def save(chart: alt.TopLevelMixin, path: str | Path) -> None:
     file = Path(path)
     try:
         chart.save(str(file), inline=file.suffix == ".html", scale_factor=2, json_kwds={"cls": _Harmless})
-        if file.suffix == ".png":
-            file.write_bytes(smaller(file.read_bytes()))
     except OSError as error:
         raise SettingsError(f"{str(path)!r} cannot be written: {error.strerror}", "Name another file.") from error
 
