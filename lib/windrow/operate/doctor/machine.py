@@ -30,7 +30,7 @@ PACKAGES = {
     "typer": ("0.26", "1"),
 }
 EXTRAS = {
-    "spark": {"delta-spark": ("4.4", "4.5"), "pandas": ("2.2", "3"), "pyspark": ("4.2", "4.3")},
+    "spark": {"delta-spark": ("4.4", "4.5"), "pandas": ("2.2", "3"), "pyspark": ("4.0.1", "4.3")},
     "embedded": {"duckdb": ("1.4", "3")},
     "metrics": {"prometheus-client": ("0.22", "1")},
     "otel": {"opentelemetry-api": ("1.30", "2")},
