@@ -139,7 +139,9 @@ ASKS_FOR_MORE = {
 }
 
 
-@pytest.mark.slow_unless({"form": "merging"}, {"change": ASKS_FOR_MORE["deletion vectors"]})
+@pytest.mark.slow_unless(
+    {"form": "merging", "change": ASKS_FOR_MORE["a constraint"]}, {"change": ASKS_FOR_MORE["deletion vectors"]}
+)
 @pytest.mark.parametrize("change", ASKS_FOR_MORE.values(), ids=ASKS_FOR_MORE)
 def test_ledger_of_more_features(started: World, spark_engine: EngineFactory, form: Form, change: str) -> None:
     """

@@ -34,7 +34,7 @@ def microbatch(number: int, rejected: int) -> MicrobatchRow:
 
 
 STATUS = Status(
-    depot=DepotState("depot", 9, 5, 4, 1_200, 6, "1970-01-01T00:00:00Z"),
+    depot=DepotState("depot", 9, 5, 4, 1_200, 6, "1970-01-01T00:00:00Z", None),
     ledger=LedgerFigures("ledger", 7, "beginning", paused=False),
     lag=Lag(1_200, 300.0),
     rules={},
@@ -87,6 +87,15 @@ def test_paused() -> None:
     The condition without a comparison holds when the ledger is paused.
     """
     assert parse("paused").holds(replace(STATUS, ledger=replace(STATUS.ledger, paused=True))) == "paused"
+
+
+def test_depot_changed() -> None:
+    """
+    The alarm for a version that stops the next run holds when there is one.
+    """
+    assert parse("depot_changed").holds(STATUS) is None
+    changed = replace(STATUS, depot=replace(STATUS.depot, changed_version=12))
+    assert parse("depot_changed").holds(changed) == "depot_changed"
 
 
 def test_not_known() -> None:

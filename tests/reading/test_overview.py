@@ -19,7 +19,7 @@ from tests.engine.world import World
 from tests.messages import HOUR, MILLISECOND, SECOND, log, message, table
 from windrow.batching.batched import batch as batch_messages
 from windrow.batching.rules import Rules
-from windrow.errors import NotFound, OtherDepot, TableMissing, TableRefused
+from windrow.errors import DepotChanged, DepotUnreadable, NotFound, OtherDepot, TableMissing, TableRefused
 from windrow.model import tables
 from windrow.reading import Status, batch, batches, rejection, rejections, status, waiting
 
@@ -93,6 +93,34 @@ class TestWaiting:
         found = look(world)
         assert found.depot.version > found.depot.read_version
         assert (found.depot.versions_waiting, found.lag.messages, found.lag.seconds) == (0, 0, 0.0)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda depot: DeltaTable(depot).delete("type = 'a'"),
+            lambda depot: DeltaTable(depot).update(updates={"payload": "'x'"}, predicate="type = 'a'"),
+            lambda depot: write_deltalake(depot, table(log(versions=1)[0]), mode="overwrite"),
+            lambda depot: DeltaTable(depot).restore(1),
+        ],
+        ids=["DELETE", "UPDATE", "overwrite", "RESTORE"],
+    )
+    def test_next_stop(self, world, embedded, change):
+        """
+        A version that removed or changed rows is foretold until it is read or ignored; one that does neither is not.
+        """
+        world.publish(*log(versions=2))
+        world.runner(embedded).once()
+        DeltaTable(world.depot).optimize.compact()
+        DeltaTable(world.depot).delete("type = 'never'")
+        assert look(world).depot.changed_version is None
+        change(world.depot)
+        changed = DeltaTable(world.depot).version()
+        world.publish(*log(versions=1, seed=2))
+        assert look(world).depot.changed_version == changed
+        with pytest.raises((DepotChanged, DepotUnreadable)):
+            world.runner(embedded, retries=0).once()
+        world.runner(embedded, on_depot_delete="ignore").once()
+        assert look(world).depot.changed_version is None
 
     def test_count_not_said(self, world, embedded):
         """
@@ -211,14 +239,14 @@ class TestStatus:
 
     def test_feed_switched_on_later(self, tmp_path, clock, embedded):
         """
-        A depot of somebody else's can be read from where its change feed was switched on.
+        A depot whose change feed was switched on later can be read from its beginning, by its files.
         """
         depot = str(tmp_path / "depot")
         write_deltalake(depot, table([message()]))
         DeltaTable(depot).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
         world = World(tmp_path, clock)
         world.runner(embedded, start_from="end")
-        assert look(world).reach.depot_version == 1
+        assert look(world).reach.depot_version == 0
 
 
 class TestTooOld:

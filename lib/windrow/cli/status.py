@@ -31,7 +31,7 @@ FailIf = Annotated[
     typer.Option(
         "--fail-if",
         help="End with status 1 when this holds; may be repeated. lag>5m, lag_messages>100000, lag_versions, open, "
-        "open_messages, oldest_open>1h, rejected>0, rejected_lately, paused; with > >= < <= ==.",
+        "open_messages, oldest_open>1h, rejected>0, rejected_lately, depot_changed, paused; with > >= < <= ==.",
     ),
 ]
 
@@ -102,6 +102,7 @@ class Look:
             f"ledger  {found.ledger.path}, version {found.ledger.version}; rules {_rules(found)}",
             *(["paused  nothing is read until `windrow resume`"] if found.ledger.paused else []),
             f"lag     {_lag(found)}",
+            *_next_stop(found),
             f"open    {_open(found)}",
             f"closed  {count(found.closed.batches, 'batch')} with {count(found.closed.messages, 'message')}",
             f"read    {count(found.totals.messages, 'message')} in {count(found.totals.microbatches, 'microbatch')}",
@@ -214,6 +215,14 @@ def _lag(found: Status) -> str:
     return (
         f"{messages} in {count(found.depot.versions_waiting, 'version')} wait, the oldest for {found.lag.seconds:.0f} s"
     )
+
+
+def _next_stop(found: Status) -> list[str]:
+    """Say where the next run will stop, if that is known."""
+    version = found.depot.changed_version
+    if version is None:
+        return []
+    return [f"stop    depot version {version} removed or changed rows: a run stops there unless it ignores that"]
 
 
 def _open(found: Status) -> str:

@@ -38,8 +38,9 @@ def changes(
     """
     last = table.version() if last is None else last
     wanted = None if columns is None else list(columns)
+    beyond = first > table.version()  # there is nothing yet; a version that is gone stays an error
     try:
-        found = table.load_cdf(starting_version=first, ending_version=last, columns=wanted, allow_out_of_range=True)
+        found = table.load_cdf(starting_version=first, ending_version=last, columns=wanted, allow_out_of_range=beyond)
         return pa.RecordBatchReader.from_stream(found)
     except DeltaError as error:
         if FEED_IS_OFF not in str(error):

@@ -41,7 +41,7 @@ regexp_extract(text, pattern, count) STRING = regexp_extract({}, {}, {})
 regexp_replace(text, solid, replacement) STRING = regexp_replace({}, {}, {}, 'g')
 length(text) INT = CAST(length({}) AS INT)
 length(binary) INT = CAST(octet_length({}) AS INT)
-concat(text, text*) STRING = ({ || })
+concat(written, written*) STRING = ({ || })
 concat_ws(literal, text, text*) STRING = concat_ws({, })
 decode(binary, utf8) STRING = decode({})
 coalesce(same, same*) SAME = coalesce({, })
@@ -67,7 +67,7 @@ LTE(same, same) BOOLEAN = ({} <= {})
 GT(same, same) BOOLEAN = ({} > {})
 GTE(same, same) BOOLEAN = ({} >= {})
 NullSafeEQ(same, same) BOOLEAN = ({} IS NOT DISTINCT FROM {})
-DPipe(text, text) STRING = ({} || {})
+DPipe(written, written) STRING = ({} || {})
 IntDiv(whole, divisor) BIGINT = ({} // {})
 """
 SIGNS = {"Add": "+", "Sub": "-", "Mul": "*", "Mod": "%"}
@@ -75,11 +75,16 @@ RANKS = "Or|And|Not|EQ NEQ LT LTE GT GTE NullSafeEQ Is In Like Between|Add Sub D
 RANK = {kind: rank for rank, kinds in enumerate(RANKS.split("|")) for kind in kinds.split()}
 JSON = {
     **dict.fromkeys(("INT", "DECIMAL", "BOOLEAN"), "{text}"),
+    **dict.fromkeys(
+        ("DOUBLE", "FLOAT"),
+        "CASE WHEN {text} IN ('NaN', 'Infinity', '-Infinity') THEN ('\"' || {text} || '\"') ELSE {text} END",
+    ),
     "STRING": "CAST(to_json({x}) AS STRING)",
     "BINARY": "('\"' || to_base64({x}) || '\"')",
     "DATE": "('\"' || strftime({x}, '%Y-%m-%d') || '\"')",
     "TIMESTAMP": "('\"' || strftime(make_timestamp({x}), '%Y-%m-%dT%H:%M:%S.%gZ') || '\"')",
 }
+NUMBERS = ("INT", "DECIMAL", "BOOLEAN", "DOUBLE", "FLOAT")
 PARTS = "this expression expressions low high true false ifs default to safe negate is_string table db catalog"
 COUNTS = {"s": "({0} * 1000000)", "ms": "({0} * 1000)", "us": "{0}", "ns": "({0} // 1000 - ({0} % 1000 < 0)::INT)"}
 
@@ -163,7 +168,7 @@ def _json(node: Any, schema: pa.Schema) -> Value:
 
 def _spoken(value: Value) -> str:
     """Return the text of a number or truth; other types have their own way into JSON."""
-    return cast(value, "STRING").sql if value.kind in ("INT", "DECIMAL", "BOOLEAN") else ""
+    return cast(value, "STRING").sql if value.kind in NUMBERS else ""
 
 
 def _part(sql: str, type_: pa.DataType) -> Value:
@@ -322,6 +327,7 @@ ARGUMENTS: dict[str, Callable[[Value], str | None]] = {
     "any": lambda value: value.sql,
     "null": lambda value: value.sql if value.sql == "NULL" else None,
     "text": _of("STRING"),
+    "written": lambda value: cast(value, "STRING").sql if value.kind in ("STRING", "NULL", *NUMBERS) else None,
     "binary": _of("BINARY"),
     "truth": _of("BOOLEAN"),
     "time": _of("TIMESTAMP"),

@@ -12,7 +12,9 @@ FEED = "delta.enableChangeDataFeed"
 FEED_COLUMNS = CHANGE, VERSION, COMMITTED_AT = ("_change_type", "_commit_version", "_commit_timestamp")
 BYTES = "windrow.bytes"  # how many bytes of chunks a commit to a raw depot added, as Windrow records it
 ROWS_ADDED = ("numOutputRows", "num_added_rows")
-FILES_REMOVED = ("numRemovedFiles", "num_removed_files")
+FILES_REMOVED = ("numRemovedFiles", "num_removed_files", "numRemovedFile")
+ROWS_REMOVED = ("numDeletedRows", "numUpdatedRows", "numTargetRowsDeleted", "numTargetRowsUpdated")
+CHANGES = ("DELETE", "UPDATE", "MERGE", "RESTORE", "TRUNCATE")
 SAID = ("timestamp", "operation", "operationMetrics", "engineInfo", "txnId")
 APPENDS = ("WRITE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "COPY INTO")
 WITHOUT_ROWS = ("OPTIMIZE", "CREATE TABLE", "SET TBLPROPERTIES", "VACUUM START", "VACUUM END", "ADD CONSTRAINT")
@@ -50,6 +52,15 @@ def rows_added(commit: Mapping[str, Any]) -> int | None:
         if operation in APPENDS and name in metrics:
             return int(metrics[name]) or (None if _removed(metrics) else 0)
     return None
+
+
+def changes_rows(commit: Mapping[str, Any]) -> bool:
+    """Tell whether a commit (`operation, operationParameters, operationMetrics`) removed or changed rows."""
+    metrics = dict(commit.get("operationMetrics") or {})
+    overwrites = dict(commit.get("operationParameters") or {}).get("mode") == "Overwrite"
+    if not (overwrites or commit.get("operation") in CHANGES):
+        return False
+    return any(int(metrics.get(name) or 0) for name in (*FILES_REMOVED, *ROWS_REMOVED))
 
 
 def fingerprint(commit: Mapping[str, Any], said: Sequence[str] = SAID, by: str = "log") -> str:

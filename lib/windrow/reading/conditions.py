@@ -50,6 +50,11 @@ FIGURES = {
         "messages rejected in the last 10 microbatches",
         lambda now: sum(row.rejected for row in now.microbatches),
     ),
+    "depot_changed": Figure(
+        "flag",
+        "an unread depot version removed or changed rows, which stops a run",
+        lambda now: int(now.depot.changed_version is not None),
+    ),
     "paused": Figure("flag", "the ledger is paused", lambda now: int(now.ledger.paused)),
 }
 

@@ -11,7 +11,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class DepotState:
-    """How far the depot was read. `messages_waiting` is None when its log does not record it."""
+    """How far the depot was read. `messages_waiting` is None when its log does not record it.
+
+    `changed_version` is the first unread version that removed or changed rows, which stops a run unless it ignores it.
+    """
 
     path: str
     version: int
@@ -20,6 +23,7 @@ class DepotState:
     messages_waiting: int | None
     oldest_waiting_version: int | None
     oldest_waiting_at: str | None
+    changed_version: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from pyarrow.fs import FileType, PyFileSystem
 from windrow.delta.table import history
 from windrow.errors import WindrowError
 from windrow.model import durations, tables
-from windrow.model.commits import rows_added
+from windrow.model.commits import changes_rows, rows_added
 from windrow.reading.delta import DepotTable
 
 PROGRESS_FILES = f"state={tables.PROGRESS}/"
@@ -28,13 +28,14 @@ class Waiting:
     """The depot versions with messages that no microbatch has read yet.
 
     `oldest` is the first of them and `committed_at` its time (microseconds). `messages` is None when a commit does not
-    say how many rows it added.
+    say how many rows it added. `changed` is the first version of all that removed or changed rows.
     """
 
     versions: int
     messages: int | None
     oldest: int | None
     committed_at: int | None
+    changed: int | None = None
 
 
 def waiting_versions(depot: DeltaTable, read: int) -> Waiting:
@@ -44,9 +45,10 @@ def waiting_versions(depot: DeltaTable, read: int) -> Waiting:
         return Waiting(0, 0, None, None)
     commits = {int(commit["version"]): commit for commit in history(depot, read + 1)}
     counts = {version: _brought(commits.get(version, {})) for version in range(read + 1, depot.version() + 1)}
+    changed = min((version for version, commit in commits.items() if changes_rows(commit)), default=None)
     filled = {version: count for version, count in counts.items() if count != 0}
     if not filled:
-        return Waiting(0, 0, None, None)
+        return Waiting(0, 0, None, None, changed)
     known = [count for count in filled.values() if count is not None]
     oldest = min(filled)
     stamp = commits.get(oldest, {}).get("timestamp")
@@ -55,6 +57,7 @@ def waiting_versions(depot: DeltaTable, read: int) -> Waiting:
         messages=sum(known) if len(known) == len(filled) else None,
         oldest=oldest,
         committed_at=None if stamp is None else int(stamp) * 1_000,
+        changed=changed,
     )
 
 

@@ -109,6 +109,7 @@ def _depot(log: DeltaTable, path: str, progress: Progress, now: int) -> tuple[De
         messages_waiting=waits.messages,
         oldest_waiting_version=waits.oldest,
         oldest_waiting_at=None if since is None else time_text(since),
+        changed_version=waits.changed,
     )
     return state, Lag(waits.messages, 0.0 if since is None else max(0, now - since) / 1_000_000)
 

@@ -22,7 +22,7 @@ DEPOT = """\
 # type = "'measurement'"
 # event_time = "measured_at"
 # received_at = "ingested_at"
-# payload = "to_json(struct(*))"    # the whole row; with floats on Spark only
+# payload = "to_json(struct(*))"    # the whole row
 """
 
 COLUMNS = """\

@@ -396,7 +396,6 @@ class TestRefusals:
         ("options", "said"),
         [
             ({"partition_by": ["raw_source"], "configuration": {"delta.enableChangeDataFeed": "true"}}, "partitioned"),
-            ({}, "no change data feed"),
         ],
     )
     def test_other_tables(self, into: Ingest, depot: str, tmp_path: Path, options: dict[str, Any], said: str) -> None:

@@ -147,7 +147,7 @@ def check_changes(depot: OpenDepot) -> Iterator[Finding]:
         return
     try:
         rows = changes(depot.table, first, columns=[CHANGE, VERSION]).read_all()
-        versions = rows.filter(pc.not_equal(rows[CHANGE], "insert"))[VERSION]
+        versions = rows[VERSION].filter(pc.not_equal(rows[CHANGE].cast(pa.string()), "insert"))
     except (DepotUnreadable, DeltaError, pa.ArrowException, OSError) as failed:
         what = f"the changes of versions {first} to {depot.table.version()} cannot all be read: {first_line(failed)}"
         yield error("depot-changes", what, "The next run stops there. Was the change data feed off for some of them?")
