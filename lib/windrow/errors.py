@@ -285,9 +285,7 @@ def first_line(error: BaseException) -> str:
     messages = [line for line in lines if not line.startswith("An error occurred while calling")]
     classified = [line for line in messages if line.startswith("Caused by: ") and ": [" in line]
     ours = [line[line.index("WINDROW-") :] for line in messages if "WINDROW-" in line]  # from a Python worker of Spark
-    if (
-        messages and "awaitResult" in messages[0]
-    ):  # another thread failed: PySpark has its error as the cause, or in the text
+    if messages and "awaitResult" in messages[0]:  # another thread failed: its error is the cause, or in the text
         if isinstance(cause := getattr(error, "_cause", None), BaseException):
             return first_line(cause)
         messages = [line for line in messages if line.startswith("Caused by: ")] or messages

@@ -25,7 +25,7 @@ from windrow.columnar.dictionary import dictionary_encode
 from windrow.errors import require
 
 TIME = pa.timestamp("us", tz="UTC")
-MANY = 100_000  # rows from which threads pay
+MANY = 100_000  # rows; with fewer, threads cost more than they save
 MOST_BYTES = 2**30  # of texts in one array: half of what 32-bit offsets can address
 
 T = TypeVar("T")
@@ -86,7 +86,7 @@ def texts(values: Sequence[str]) -> pa.Array:
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array, where it is one already without a copy."""
+    """Return a column as one array, without a copy if it already is one."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
@@ -99,7 +99,7 @@ def encoded(*columns: pa.ChunkedArray) -> pa.DictionaryArray:
 
 
 def _with_dictionary(texts: pa.Array) -> pa.DictionaryArray:
-    """Return texts with a dictionary; for few texts Arrow makes it, so that no compiler is loaded."""
+    """Return texts with a dictionary; Arrow makes it for few texts, so that numba is not loaded."""
     return texts.dictionary_encode() if len(texts) < MANY or texts.type != pa.string() else dictionary_encode(texts)
 
 
@@ -110,7 +110,7 @@ def where(table: pa.Table, mask: pa.Array | pa.ChunkedArray) -> pa.Table:
 
 
 def without(table: pa.Table, rows: npt.NDArray[np.int64]) -> tuple[pa.Table, npt.NDArray[np.int64]]:
-    """Return the other rows of a table, all of them without a copy, and where each of them stood."""
+    """Return the other rows of a table, all of them without a copy, and their row numbers."""
     every = np.arange(table.num_rows)
     if not rows.size:
         return table, every
@@ -119,9 +119,9 @@ def without(table: pa.Table, rows: npt.NDArray[np.int64]) -> tuple[pa.Table, npt
 
 
 def at_once(calls: Iterable[Callable[[], T]], rows: int) -> list[T]:
-    """Return what the calls return; with many rows they run at the same time, as far as they leave Python to itself.
+    """Make calls and return their results; with many rows, on as many threads as Arrow uses (`pyarrow.set_cpu_count`).
 
-    They use as many threads as Arrow does (`pyarrow.set_cpu_count`).
+    Threads save time only in calls that release the GIL.
     """
     if rows < MANY:
         return [call() for call in calls]
@@ -130,7 +130,7 @@ def at_once(calls: Iterable[Callable[[], T]], rows: int) -> list[T]:
 
 
 def taken(table: pa.Table, rows: npt.NDArray[np.integer]) -> pa.Table:
-    """Return rows of a table in their order, and in plain types."""
+    """Return rows of a table in the order of `rows`, in plain types."""
     at = pa.array(rows)
     columns = at_once([partial(take, column, at) for column in table.columns], rows.size)
     return pa.table(dict(zip(table.column_names, columns, strict=True)))
@@ -156,14 +156,14 @@ def pieces(buffer: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
 
 
 def from_numpy(values: npt.NDArray[np.int64]) -> pa.Array:
-    """Return whole numbers as an array of Arrow, in the memory they are in where that can be."""
+    """Return integers as an Arrow array, without a copy if their memory is contiguous."""
     return pa.Array.from_buffers(pa.int64(), values.size, [None, pa.py_buffer(np.ascontiguousarray(values, np.int64))])
 
 
 def to_numpy(values: pa.Array | pa.ChunkedArray, null: int | None = None) -> npt.NDArray[np.int64]:
-    """Return whole numbers, or times as such, for numpy to read. NULL is `null`; unless it is given there is none.
+    """Return integers, or times as integers, as a read-only numpy array; a NULL becomes `null`.
 
-    They are where Arrow has them if they are one array there.
+    Without `null` there must be no NULL. A single Arrow array is not copied.
     """
     numbers = values.cast(pa.int64())
     if numbers.null_count and null is not None:
@@ -175,7 +175,7 @@ def to_numpy(values: pa.Array | pa.ChunkedArray, null: int | None = None) -> npt
 
 
 def read_only(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
-    """Return a view that nobody may write to: what is compiled for that need not be compiled for the other kind."""
+    """Return a read-only view, so that numba compiles a function only for read-only arrays."""
     view = values.view()
     view.flags.writeable = False
     return view

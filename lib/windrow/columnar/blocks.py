@@ -13,7 +13,7 @@ ONES, HIGH = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 
 @inlined
 def eight(buffer: npt.NDArray[np.uint8], at: np.uint64) -> np.uint64:
-    """Return the eight bytes at a place as a number, the lowest first; the compiler makes one instruction of it."""
+    """Return eight bytes as a little-endian number; the compiler turns this into one instruction."""
     word = np.uint64(0)
     for place in range(8):
         word |= np.uint64(buffer[at + np.uint64(place)]) << np.uint64(8 * place)
@@ -22,17 +22,17 @@ def eight(buffer: npt.NDArray[np.uint8], at: np.uint64) -> np.uint64:
 
 @inlined
 def equal(word: np.uint64, byte: np.uint8) -> np.uint64:
-    """Mark the first of the eight bytes that is this one; what is marked after it means nothing."""
+    """Mark the first of the eight bytes that equals `byte`; marks after it mean nothing."""
     return below(word ^ (ONES * np.uint64(byte)), np.uint8(1))
 
 
 @inlined
 def below(word: np.uint64, byte: np.uint8) -> np.uint64:
-    """Mark the first of the eight bytes that is less than this one, as `equal` does; it is at most 128."""
+    """Mark the first of the eight bytes that is less than `byte` (at most 128); marks after it mean nothing."""
     return (word - ONES * np.uint64(byte)) & ~word & HIGH
 
 
 @inlined
 def before(marks: np.uint64) -> np.uint64:
-    """Return how many of the eight bytes are before the first marked one."""
+    """Return how many of the eight bytes come before the first marked one."""
     return (((marks - ONE) & ~marks & ONES) * ONES >> np.uint64(56)) - ONE

@@ -27,17 +27,17 @@ WORD = 8  # bytes
 
 
 class Known(NamedTuple):
-    """The texts that came, counted from 1 on: where each one stands, its ends, and the one that followed it, or 0."""
+    """The distinct texts so far, numbered from 1: position, size, ends, and which text followed last time (0: none)."""
 
     begin: Ints
     size: Ints
-    head: Words  # the first bytes, up to eight
-    tail: Words  # the last eight, 0 where there are no more than eight
+    head: Words  # the first eight bytes at most
+    tail: Words  # the last eight bytes; 0 for a text of at most eight bytes
     following: Numbers
 
     @classmethod
     def room(cls, texts: int) -> Known:
-        """Return room for so many texts."""
+        """Return room for this many texts."""
         begin, size = np.empty((2, texts + 1), np.int64)
         head, tail = np.empty((2, texts + 1), np.uint64)
         return cls(begin, size, head, tail, np.empty(texts + 1, np.int32))
@@ -58,9 +58,9 @@ def dictionary_encode(texts: pa.Array) -> pa.DictionaryArray:
 
 @compiled_in_place
 def _number(bounds, buffer, known, places, number, first):  # type: ignore[no-untyped-def]
-    """Number the texts and return how many there are; `first` gets the row in which each of them first comes.
+    """Number the texts, and return how many distinct ones there are; `first` gets the row where each first appears.
 
-    `places` is a table of hashes: what is known by that number, or 0.
+    `places` is a hash table of the numbers of known texts; 0 means free.
     """
     count, before = ZERO, ZERO
     known.following[0] = 0
@@ -93,7 +93,7 @@ def _number(bounds, buffer, known, places, number, first):  # type: ignore[no-un
 
 @always_inlined
 def _ends(buffer, at, size):  # type: ignore[no-untyped-def]
-    """Return the first bytes of a text, up to eight, and the last eight where there are more."""
+    """Return the first eight bytes of a text at most, and the last eight of a longer text (else 0)."""
     head, tail = ZERO, ZERO
     if size > WORD:
         head, tail = eight(buffer, np.uint64(at)), eight(buffer, np.uint64(at + size - WORD))
@@ -109,7 +109,7 @@ def _ends(buffer, at, size):  # type: ignore[no-untyped-def]
 
 @always_inlined
 def _is(known, one, buffer, at, size, head, tail):  # type: ignore[no-untyped-def]
-    """Tell whether what is known is this text."""
+    """Tell whether the known text number `one` equals this text."""
     equal = known.head[one] == head and known.tail[one] == tail and known.size[one] == size
     begin = known.begin[one]
     for middle in range(WORD, size - WORD, WORD):
@@ -119,7 +119,7 @@ def _is(known, one, buffer, at, size, head, tail):  # type: ignore[no-untyped-de
 
 @always_inlined
 def _hash(buffer, at, size, head, tail):  # type: ignore[no-untyped-def]
-    """Return a number that is mostly another one for another text, and whose low bits depend on all of it."""
+    """Return a hash of a text; its low bits depend on every byte."""
     mixed = _mixed(_mixed(np.uint64(size), head), tail)
     for middle in range(WORD, size - WORD, WORD):
         mixed = _mixed(mixed, eight(buffer, np.uint64(at + middle)))

@@ -41,16 +41,16 @@ def _group(ids, size, rows, begin, slots):  # type: ignore[no-untyped-def]
 def sort_groups(rows: Numbers, begin: Ints, major: Ints, minor: Ints | Numbers) -> bool:
     """Sort the rows of each group in place by (major, minor), and tell whether any two of a group are equal in both.
 
-    The sort is stable. Data that come nearly in order, as events do, cost a comparison a row.
+    The sort is stable. Nearly sorted data, such as events, cost one comparison per row.
     """
     return bool(_sort_groups(rows, begin, major, minor, np.empty_like(rows)))
 
 
 @compiled_in_place
 def _sort_groups(rows, begin, major, minor, late):  # type: ignore[no-untyped-def]
-    """Take out of each group what is late, less than a row before it, sort that, and merge it with what stayed.
+    """Take the rows that are less than an earlier row out of each group, sort them, and merge them with the rest.
 
-    Rows that end side by side were compared with each other, so that equal ones are noticed.
+    Rows that end up side by side have been compared with each other, so no equal pair is missed.
     """
     equal = False
     for group in range(begin.size - 1):
@@ -78,7 +78,7 @@ def _before(major, minor, one, other):  # type: ignore[no-untyped-def]
 
 @inlined
 def _merge_back(rows, low, kept, high, late, major, minor):  # type: ignore[no-untyped-def]
-    """Merge sorted late rows with those that stayed, from behind, and tell whether one of each is equal."""
+    """Merge the sorted late rows with the rest, last row first, and tell whether any two are equal."""
     equal = False
     stayed, to = kept - 1, high - 1
     for at in range(high - kept - 1, -1, -1):
@@ -128,7 +128,7 @@ def _insert(rows, left, right, major, minor):  # type: ignore[no-untyped-def]
 
 @inlined
 def _merge(rows, left, middle, right, major, minor, scratch, free):  # type: ignore[no-untyped-def]
-    """Merge two sorted stretches of rows, and tell whether one of each is equal."""
+    """Merge two sorted runs of rows, and tell whether a row of one equals a row of the other."""
     one, two = rows[middle - 1], rows[middle]
     if not _before(major, minor, two, one):
         return major[one] == major[two] and minor[one] == minor[two]
@@ -187,7 +187,7 @@ def increasing(values: Ints) -> bool:
 
 @compiled_in_place
 def _rising(values):  # type: ignore[no-untyped-def]
-    """Return how many of the first values are each greater than the one before."""
+    """Return the length of the longest increasing beginning."""
     row = 1
     while row < values.size and values[row] > values[row - 1]:
         row += 1
@@ -195,7 +195,7 @@ def _rising(values):  # type: ignore[no-untyped-def]
 
 
 def among(values: Ints, some: Ints) -> Ints:
-    """Return where those values stand that are among some; there is one at least."""
+    """Return the positions of the values that are in `some`, which is not empty."""
     least, places = int(some.min()), int(np.ptp(some)) + 1
     if not fits_a_table(places, values.size):
         return np.flatnonzero(np.isin(values, some))
@@ -213,7 +213,7 @@ def _among(values, least, is_one, found):  # type: ignore[no-untyped-def]
 
 
 def fits_a_table(places: int, rows: int) -> bool:
-    """Tell whether to look rows up in a table of so many places costs less than to sort or hash them."""
+    """Tell whether a lookup table with this many places costs less than sorting or hashing the rows."""
     return places <= 4 * rows + 1024
 
 
@@ -228,9 +228,9 @@ def dense(ids: npt.NDArray[np.integer], bound: int) -> tuple[Ints, int]:
 
 
 def pairs(first: Numbers, second: Numbers, firsts: int, seconds: int) -> tuple[Numbers, int]:
-    """Number the distinct pairs from 0 in the order in which they come, and return how many there are.
+    """Number the distinct pairs from 0 in the order of appearance, and return how many there are.
 
-    `first` lies below `firsts` and `second` below `seconds`.
+    All of `first` are below `firsts`, all of `second` below `seconds`.
     """
     if fits_a_table(firsts * seconds, first.size):
         return _pairs_in_table(first, second, seconds, np.full(firsts * seconds, -1, np.int32))

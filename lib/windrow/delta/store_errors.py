@@ -24,7 +24,7 @@ CAUSES = (
             r"|list request.*404 Not Found"
         ),
         "there is no bucket or container {bucket}",
-        "Check the address, or make the bucket.",
+        "Check the address, or create the bucket.",
     ),
     (
         r"Unable to load (AWS )?credentials|NoAuthWithAWSException|NoAwsCredentials|no providers in chain",
@@ -36,7 +36,7 @@ CAUSES = (
             r"lacked the necessary privileges|InvalidAccessKeyId|SignatureDoesNotMatch|AccessDenied"
             r"|AuthenticationFailed|AuthorizationFailure|40[13] (Forbidden|Unauthorized)|[Ss]tatus [Cc]ode: 40[13]"
         ),
-        "the store refuses the credentials, or they may not do this",
+        "the store refuses the credentials, or they lack the rights for this",
         "Check the key, its secret and its rights to the bucket.",
     ),
     (

@@ -25,7 +25,7 @@ from pydantic_settings import SettingsError as SourceError
 
 from windrow.batching.rules import Rules, WindowStart
 from windrow.delta.locations import local_path
-from windrow.errors import SettingsError
+from windrow.errors import SettingsError, first_line
 from windrow.formats.part import FormatPart
 from windrow.model import durations
 from windrow.model.section import ByteSize, Count, Duration, OrNever, Part
@@ -59,7 +59,7 @@ class IngestPart(Part):
 
     # as in chunks.CHUNK_BYTES, which would load Arrow
     chunk_bytes: int = Field(1_048_576, ge=1, le=268_435_456, description="bytes of a chunk in a raw depot")
-    commit_bytes: Count = Field(268_435_456, description="bytes of a raw file in one version of the depot at most")
+    commit_bytes: Count = Field(268_435_456, description="most bytes of a raw file in one depot version")
     columns: dict[str, str] = Field(default_factory=dict, description="message column = expression over the file")
 
 
@@ -74,28 +74,30 @@ class MaintainPart(Part):
     """`[maintain]`: what `windrow maintain` looks after."""
 
     depot: Literal["own", "always", "never"] = Field(
-        "own", description="a depot is maintained: own, if Windrow made it"
+        "own", description="which depots are maintained: own (created by Windrow), always or never"
     )
-    other_ledgers: tuple[str, ...] = Field((), description="others that read the depot; what one has yet to read stays")
+    other_ledgers: tuple[str, ...] = Field(
+        (), description="other ledgers on this depot; what they have not read is kept"
+    )
 
 
 class ProducerPart(Part):
     """`[producer]`: how messages that are sent become commits."""
 
-    linger_ms: int = Field(100, ge=0, description="milliseconds that a message waits for others at most")
-    batch_rows: Count = Field(10_000, description="so many messages are committed at once")
-    batch_bytes: Count = Field(1_048_576, description="so many bytes are committed at once")
-    buffer_bytes: Count = Field(67_108_864, description="bytes that are held and on their way at most")
+    linger_ms: int = Field(100, ge=0, description="longest wait of a message for others, in milliseconds")
+    batch_rows: Count = Field(10_000, description="a batch of this many messages is committed at once")
+    batch_bytes: Count = Field(1_048_576, description="a batch of this many bytes is committed at once")
+    buffer_bytes: Count = Field(67_108_864, description="most bytes that wait for their commit")
     when_full: Literal["block", "raise"] = Field("block", description="what sending does when there is no room")
     max_block: Duration = Field("60s", description="how long it waits for room")  # type: ignore[assignment]
-    delivery_timeout: Duration = Field("120s", description="after it a message that is not committed fails")  # type: ignore[assignment]
+    delivery_timeout: Duration = Field("120s", description="a message that is not committed after this time fails")  # type: ignore[assignment]
     max_message_bytes: Count = Field(1_048_576, description="a larger message is refused")
-    durable: bool = Field(True, description="acknowledge when a local disk keeps it, also through a power cut")
+    durable: bool = Field(True, description="acknowledge only what a local disk keeps through a power cut")
 
     @model_validator(mode="after")
     def _has_room(self) -> Self:
         if self.max_message_bytes > self.buffer_bytes:
-            raise ValueError("max_message_bytes is more than buffer_bytes: such a message would wait for ever")
+            raise ValueError("max_message_bytes must be at most buffer_bytes, or a large message would wait for ever")
         return self
 
 
@@ -108,38 +110,42 @@ class MqttPart(Part):
     client_id: str = Field("windrow-bridge", min_length=1, description="the session of this bridge; keep it")
     group: str = Field("", description="name of a shared subscription; empty: none")
     event_time: str = Field("arrival", description="arrival, collectd, or json:FIELD of the payload")
-    payload: Literal["string", "binary"] = Field("string", description="payloads of a depot that the bridge makes")
+    payload: Literal["string", "binary"] = Field(
+        "string", description="payload type of a depot that the bridge creates"
+    )
     username: str = Field("", description="empty: none")
-    password: SecretStr = Field(SecretStr(""), description="or WINDROW_MQTT__PASSWORD, or:")
+    password: SecretStr = Field(SecretStr(""), description="better in WINDROW_MQTT__PASSWORD or in password_file")
     password_file: str = Field("", description="file that holds the password; empty: none")
-    tls: bool = Field(False, description="speak TLS")
+    tls: bool = Field(False, description="connect with TLS")
     ca_file: str = Field("", description="certificates that are trusted; empty: those of the system")
     certificate_file: str = Field("", description="certificate of this client; empty: none")
     key_file: str = Field("", description="its private key, without a passphrase")
     connect_timeout: Duration = Field("10s", description="how long the broker has to answer")  # type: ignore[assignment]
-    keepalive: Duration = Field("60s", description="a broker that is silent for so long is asked")  # type: ignore[assignment]
-    pause: Duration = Field("1s", description="before it is connected to again; each time twice as long")  # type: ignore[assignment]
-    longest_pause: Duration = Field("1m", description="but no longer than this")  # type: ignore[assignment]
+    keepalive: Duration = Field("60s", description="a broker that is silent for this long is pinged")  # type: ignore[assignment]
+    pause: Duration = Field("1s", description="wait before reconnecting; doubles with each attempt")  # type: ignore[assignment]
+    longest_pause: Duration = Field("1m", description="longest wait before reconnecting")  # type: ignore[assignment]
     session_expiry: OrNever = Field("7d", description="how long the broker keeps messages for this bridge, or never")  # type: ignore[assignment]
-    receive_maximum: int = Field(1_000, ge=1, le=65_535, description="messages that wait for their acknowledgement")
+    receive_maximum: int = Field(
+        1_000, ge=1, le=65_535, description="most messages that wait for their acknowledgement"
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         second = durations.SECOND
         if not second <= self.keepalive <= 65_535 * second:
-            raise ValueError("keepalive lies between 1s and 65535s")
+            raise ValueError("keepalive must be between 1s and 65535s")
         if not 0 < self.pause <= self.longest_pause:
-            raise ValueError("pause is longer than longest_pause, or nothing")
+            raise ValueError("pause must be more than 0 and at most longest_pause")
         if not self.connect_timeout:
-            raise ValueError("connect_timeout is nothing")
+            raise ValueError("connect_timeout must be more than 0")
         if self.password.get_secret_value() and self.password_file:
-            raise ValueError("password and password_file exclude each other")
+            raise ValueError("only one of password and password_file can be set")
         if bool(self.certificate_file) != bool(self.key_file):
-            raise ValueError("certificate_file and key_file go together")
+            raise ValueError("certificate_file and key_file must be set together")
         if not self.tls and (self.ca_file or self.certificate_file):
-            raise ValueError("certificates are for TLS: say tls = true")
+            raise ValueError("certificates need tls = true")
         if set(self.group) & set("/+#"):
-            raise ValueError("group has no / + #")
+            raise ValueError("group must not contain / + or #")
         return self
 
 
@@ -147,7 +153,7 @@ class LogPart(Part):
     """`[log]`: what a run writes on standard error."""
 
     format: Literal["auto", "pretty", "json"] = Field("auto", description="auto: pretty on a terminal, else JSON lines")
-    level: Literal["debug", "info", "warning", "error"] = Field("info", description="the least that is written")
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="the lowest level that is written")
 
 
 class MetricsPart(Part):
@@ -188,7 +194,7 @@ class Settings(BaseSettings):
     max_clock_skew: Duration = Field("5m", description="a stamp this far ahead of the wall clock is rejected")  # type: ignore[assignment]
     on_depot_delete: Literal["error", "ignore"] = Field("error", description="when the depot loses or changes rows")
     keep: str = Field("90d", description="how far back replay and verify reach")
-    durable: bool = Field(True, description="a commit counts when a local disk keeps it, also through a power cut")
+    durable: bool = Field(True, description="a commit counts only when a local disk keeps it through a power cut")
     single_writer: bool = Field(
         False, description="on S3: nobody else writes to the tables, so Spark's commits need not exclude others"
     )
@@ -215,7 +221,9 @@ class Settings(BaseSettings):
         except ValidationError as error:
             raise _settings_error(error) from None
         except SourceError as error:
-            raise SettingsError(f"the environment: {error}", "Set each value by a variable of its own.") from error
+            raise SettingsError(
+                f"the environment: {first_line(error)}", "Set each value in a separate variable."
+            ) from error
         self.rules.build()
         _require_storage(self.storage)
         _require_places(self.depot, self.ledger)

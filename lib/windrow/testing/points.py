@@ -102,7 +102,7 @@ class ProbedSlice:
         return getattr(self._arrived, name)
 
     def parse(self, partial: pa.Table) -> Slice:
-        """Format the slice, and keep the point."""
+        """Parse the slice, and keep the point."""
         return ProbedSlice(self._arrived.parse(partial), self._at)
 
     def summarise(self, latest: int) -> pa.Table:
