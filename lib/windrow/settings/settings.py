@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import (
     Field,
@@ -211,6 +211,7 @@ class Settings(BaseSettings):
     mqtt: MqttPart = MqttPart()
     log: LogPart = LogPart()
     metrics: MetricsPart = MetricsPart()
+    file_content: ClassVar[Mapping[str, Any]] = {}
     _file: Path | None = PrivateAttr(None)
 
     def __init__(self, **values: Any) -> None:
@@ -239,7 +240,7 @@ class Settings(BaseSettings):
         path = Path(file or FILE)
         if file is None and not path.exists():
             return cls(**flags).with_storage()
-        kind = _over(read_file(path))
+        kind: type[Settings] = type("FileSettings", (cls,), {"file_content": read_file(path)})
         try:
             settings = kind(**flags)
         except SettingsError as error:
@@ -266,15 +267,11 @@ class Settings(BaseSettings):
 
     @classmethod
     def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
+        cls, settings_cls: type[BaseSettings], *_: PydanticBaseSettingsSource, **sources: Any
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Order the sources: flags, environment."""
-        return init_settings, env_settings
+        """Order the sources: flags, environment, file."""
+        file = InitSettingsSource(settings_cls, dict(cls.file_content))
+        return sources["init_settings"], sources["env_settings"], file
 
 
 def part(kind: type[P], values: Mapping[str, Any]) -> P:
@@ -293,20 +290,6 @@ def _require_storage(storage: Mapping[str, SecretStr]) -> None:
                 f"[storage] {name}: not an option of an object store",
                 "Options are named like variables: AWS_REGION, AZURE_STORAGE_ACCOUNT_NAME, GOOGLE_SERVICE_ACCOUNT.",
             )
-
-
-def _over(content: Mapping[str, Any]) -> type[Settings]:
-    """Return the settings class that reads the `content` of a file below flags and environment."""
-
-    class FileSettings(Settings):
-        @classmethod
-        def settings_customise_sources(
-            cls, settings_cls: type[BaseSettings], *sources: PydanticBaseSettingsSource, **named: Any
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            above = super().settings_customise_sources(settings_cls, *sources, **named)
-            return *above, InitSettingsSource(settings_cls, dict(content))
-
-    return FileSettings
 
 
 def _require_places(depot: str, ledger: str) -> None:
