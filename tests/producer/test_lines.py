@@ -6,8 +6,7 @@ import pytest
 
 from windrow.errors import SettingsError
 from windrow.model.timestamps import microseconds
-from windrow.producer.fields import Fields
-from windrow.producer.lines import Fault, Reader
+from windrow.producer.lines import Fault, Fields, Reader
 
 NOW = microseconds("2026-01-31T12:00:09Z", "now")
 GOOD = {"key": "k", "type": "t", "event_time": "2026-01-31T12:00:00Z"}

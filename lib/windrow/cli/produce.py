@@ -72,9 +72,8 @@ def produce(
         raise SettingsError("--last is for --raw-source, not for lines", "Leave it out.")
     from windrow.cli.watching import stopping
     from windrow.operate.log import logging_to
-    from windrow.producer.fields import Fields
     from windrow.producer.input import Input, Stop
-    from windrow.producer.lines import Reader
+    from windrow.producer.lines import Fields, Reader
     from windrow.producer.produce import Production
 
     fields = Fields.of(column or ())
