@@ -37,7 +37,8 @@ def keep(root: Path, after: int, upto: int | None = None) -> int:
     data = [file for file, _ in added_files(root, logged)]
     if any("deletionVector" in action.get("add", {}) for action in logged):
         data += root.rglob("deletion_vector_*.bin")
-    inside = {above for file in data for above in file.parents if above.is_relative_to(root)}
+    folders = {file.parent for file in data}
+    inside = {above for folder in folders for above in (folder, *folder.parents) if above.is_relative_to(root)}
     made = {root, *root.parents} if after < 0 else set()
     fsync([*_with_checksums(data), *sorted(inside | made, reverse=True)])
     checkpoint = hinted(root)
