@@ -15,11 +15,12 @@ from typing import Any
 from tests.clocks import NOW, ManualClock
 from tests.engine.driver import say
 from tests.engine.held import HeldMerge, HeldStep, Hold
+from tests.probes import nowhere, once, probed_runner
 from windrow.engine.spark.engine import SparkEngine
 from windrow.engine.spark.session import local_session
 from windrow.runtime.batcher import Batcher
 from windrow.settings.settings import Settings
-from windrow.testing.points import At, Point, Probed, nowhere, once, probed_runner
+from windrow.testing.points import At, Point, Probed
 
 
 def main(master: str) -> None:

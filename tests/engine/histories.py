@@ -36,11 +36,12 @@ from tests.conftest import EMBEDDED, EngineFactory
 from tests.engine.attic import DAYS, Attic, age, clean_up
 from tests.engine.world import World
 from tests.messages import HOUR, SECOND, Row, message
+from tests.probes import failing, once
 from windrow.errors import DepotChanged, LedgerMoved, Paused
 from windrow.runtime.maintenance import maintain
 from windrow.runtime.runner import Runner, Summary
 from windrow.runtime.wall_clock import WallClock
-from windrow.testing.points import Point, failing, once
+from windrow.testing.points import Point
 
 LEAPS = [0, 1, SECOND, 5 * SECOND, 10 * SECOND, 30 * SECOND]
 JUMPS = [-HOUR, -10 * SECOND, HOUR]

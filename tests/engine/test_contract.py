@@ -12,9 +12,10 @@ from tests.conftest import EngineFactory
 from tests.engine.forms import FORMS, RECORDED, have_spark
 from tests.engine.world import World
 from tests.messages import log, message, table
+from tests.probes import once
 from windrow.engine.spark import commit as spark_commit
 from windrow.runtime.progress import prime
-from windrow.testing.points import Point, once
+from windrow.testing.points import Point
 
 NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 

@@ -12,11 +12,12 @@ from tests.conftest import EngineFactory
 from tests.engine.forms import FORMS, RECORDED, have_spark
 from tests.engine.held import HeldCommit
 from tests.messages import HOUR, log
+from tests.probes import once
 from windrow.engine.spark import commit as spark_commit
 from windrow.engine.spark.commit import NO_TRANSACTION_ID, SparkCommit
 from windrow.errors import LedgerMoved, MicrobatchFailed
 from windrow.runtime.progress import prime
-from windrow.testing.points import Point, once
+from windrow.testing.points import Point
 
 ALL = ("open", "progress", "closed", "rejected", "microbatch")
 

@@ -14,6 +14,7 @@ from tests.clocks import NOW
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
+from tests.probes import once
 from windrow.columnar.arrow import plain
 from windrow.engine.arrivals import Arrivals
 from windrow.engine.dry_run import DryRunEngine
@@ -21,7 +22,7 @@ from windrow.engine.embedded.engine import EmbeddedEngine
 from windrow.errors import EngineUnavailable, Paused
 from windrow.model import tables
 from windrow.settings.settings import Settings
-from windrow.testing.points import Point, once
+from windrow.testing.points import Point
 from windrow.verify import verify
 
 

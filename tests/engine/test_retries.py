@@ -10,12 +10,13 @@ from tests.engine.forms import have_spark
 from tests.engine.probe import Lossy, Mute
 from tests.engine.world import World
 from tests.messages import log
+from tests.probes import failing, nowhere
 from windrow.batching.rules import Rules
 from windrow.batching.step import Batching
 from windrow.errors import BrokenPromise, MicrobatchFailed, SettingsError, ShortRead
 from windrow.model import tables
 from windrow.runtime.batcher import Batcher
-from windrow.testing.points import Point, Probed, failing, nowhere
+from windrow.testing.points import Point, Probed
 
 HALF_A_SECOND = 500_000
 

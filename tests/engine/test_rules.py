@@ -15,8 +15,9 @@ from tests.clocks import NOW, ManualClock
 from tests.conftest import EMBEDDED
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
+from tests.probes import once
 from windrow.batching.rules import ShortWindowWarning
-from windrow.testing.points import Point, once
+from windrow.testing.points import Point
 from windrow.verify import verify
 
 RULES = st.fixed_dictionaries(

@@ -17,6 +17,7 @@ import windrow
 from tests.clocks import NOW, ManualClock
 from tests.conftest import EMBEDDED, EngineFactory
 from tests.messages import SCHEMA, Row, table
+from tests.probes import probed_runner
 from windrow.columnar.arrow import plain
 from windrow.delta.creation import create_depot
 from windrow.engine import Engine
@@ -29,7 +30,7 @@ from windrow.runtime.batcher import Batcher
 from windrow.runtime.microbatch import Microbatch
 from windrow.runtime.runner import Runner, Summary
 from windrow.settings.settings import Settings
-from windrow.testing.points import At, Probed, probed_runner
+from windrow.testing.points import At, Probed
 from windrow.verify import verify
 
 SKEW = 300_000_000

@@ -28,10 +28,11 @@ from tests.faults.mishaps import (
     without_root,
 )
 from tests.messages import log, table
+from tests.probes import once
 from windrow.engine.protocol import Merged
 from windrow.errors import DepotUnreadable, MicrobatchFailed, TableUnreadable, TableUnwritable
 from windrow.ingest.ingest import ingest
-from windrow.testing.points import Point, Probed, once
+from windrow.testing.points import Point, Probed
 
 READ_ONLY, CLOSED = 0o555, 0o000
 NEW = log(versions=1, seed=9)[0]

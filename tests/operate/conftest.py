@@ -7,8 +7,9 @@ import pytest
 from tests.clocks import ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.world import World
+from tests.probes import nowhere, probed_runner
 from windrow.operate import Observer, Run, observed
-from windrow.testing.points import At, Probed, nowhere, probed_runner
+from windrow.testing.points import At, Probed
 
 
 class Ticking(ManualClock):

@@ -4,10 +4,11 @@ import pytest
 
 from tests.messages import log
 from tests.operate.conftest import watch
+from tests.probes import failing
 from windrow.errors import MicrobatchFailed, TableUnwritable
 from windrow.model.results import Maintained
 from windrow.operate import Lines, Run, observed
-from windrow.testing.points import Point, failing
+from windrow.testing.points import Point
 
 
 @pytest.fixture

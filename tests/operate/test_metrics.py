@@ -8,11 +8,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.messages import log
 from tests.operate.conftest import watch
+from tests.probes import failing
 from windrow.errors import MicrobatchFailed, MissingExtra, SettingsError
 from windrow.operate import Observer, Run, chosen, observed
 from windrow.operate.metrics import Endpoint, Metrics, Textfile
 from windrow.settings.settings import MetricsPart, Settings
-from windrow.testing.points import Point, failing
+from windrow.testing.points import Point
 
 
 def samples(text):

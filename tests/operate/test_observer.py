@@ -8,6 +8,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from tests.messages import log
 from tests.operate.conftest import watch
+from tests.probes import failing
 from windrow.columnar.arrow import plain
 from windrow.errors import TableMissing
 from windrow.model import tables
@@ -15,7 +16,7 @@ from windrow.model.results import committed_in
 from windrow.operate import Lines, Observer, Run, observed
 from windrow.operate.metrics import Metrics
 from windrow.operate.spans import Spans
-from windrow.testing.points import Point, failing
+from windrow.testing.points import Point
 
 
 class Noting(Observer):

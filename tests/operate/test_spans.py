@@ -5,8 +5,9 @@ from opentelemetry.trace import StatusCode
 
 from tests.messages import log
 from tests.operate.conftest import watch
+from tests.probes import failing
 from windrow.operate.spans import Spans
-from windrow.testing.points import Point, failing
+from windrow.testing.points import Point
 
 MILLISECOND = 1_000_000
 PHASES = ["windrow.prime", "windrow.plan", "windrow.process", "windrow.commit"]

@@ -19,6 +19,7 @@ from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.faults.mishaps import OLD, age, assert_whole, data_files
 from tests.messages import HOUR, log, message
+from tests.probes import once
 from windrow import reading
 from windrow.delta.lock import commit_lock
 from windrow.delta.maintenance import Compacted, DeltaRsMaintenance
@@ -28,7 +29,7 @@ from windrow.model import tables
 from windrow.model.results import Maintained
 from windrow.runtime.maintenance import maintain
 from windrow.runtime.wall_clock import WallClock
-from windrow.testing.points import Point, once
+from windrow.testing.points import Point
 
 DAY = 24 * HOUR
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from tests.clocks import NOW, ManualClock
 from tests.engine.driver import Killer
+from tests.probes import nowhere
 from tests.topology.world import bank_engine, bank_runner
 from windrow.settings.settings import Settings
-from windrow.testing.points import Point, Probed, nowhere
+from windrow.testing.points import Point, Probed
 
 
 def drive_bank(pipe: Connection, values: dict[str, Any], kill: tuple[str, int] | None) -> None:

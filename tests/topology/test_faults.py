@@ -21,9 +21,10 @@ from tests.engine.test_machine import TestHistories
 from tests.engine.test_stream import test_checkpoints_are_used_once
 from tests.faults.trials.processes import Child
 from tests.messages import log
+from tests.probes import once
 from tests.topology.killed import drive_bank
 from tests.topology.world import BankWorld
-from windrow.testing.points import Point, once
+from windrow.testing.points import Point
 
 __all__ = ["TestHistories", "TestKill", "TestRunner", "TestSeveralDrivers", "test_checkpoints_are_used_once"]
 

@@ -10,15 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import CommitFailedError
-from deltalake.fs import DeltaStorageHandler
-from pyarrow.fs import PyFileSystem
+from pyarrow.fs import FileSystem
 from pyarrow.parquet import ParquetFile
 
 from windrow.delta import durable
 from windrow.delta.locations import local_path
 from windrow.delta.lock import commit_lock
 from windrow.delta.logfiles import entry_path
-from windrow.delta.table import history, open_table, reading, writing
+from windrow.delta.table import files_in, history, open_table, reading, writing
 from windrow.model.tables import is_of_topology, reached, reached_of
 
 TARGET_SIZE = 100 * 1024 * 1024  # bytes, what delta-rs compacts to unless the table has a property of its own
@@ -156,7 +155,7 @@ class DeltaRsMaintenance:
         times = [field.name for field in pa.schema(table.schema().to_arrow()) if pa.types.is_timestamp(field.type)]
         if not times:
             return False
-        store = PyFileSystem(DeltaStorageHandler(self.location))
+        store = files_in(self.location)
         with reading(self.location, self.role):
             files = pa.table(pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all())
             small = files.filter(pc.less(files["size_bytes"], TARGET_SIZE))["path"].to_pylist()
@@ -173,7 +172,7 @@ class DeltaRsMaintenance:
         return small if small > 1 else 0
 
 
-def _has_int96(store: PyFileSystem, path: str) -> bool:
+def _has_int96(store: FileSystem, path: str) -> bool:
     with store.open_input_file(path) as file:
         schema = ParquetFile(file).schema
         return any(schema.column(number).physical_type == "INT96" for number in range(len(schema)))

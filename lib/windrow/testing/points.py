@@ -12,12 +12,7 @@ from windrow.engine.arrivals import Arrivals, Arrived, Listed, Slice
 from windrow.engine.protocol import Engine, Live, Merged
 from windrow.engine.result import MicrobatchResult
 from windrow.formats.raw.byte_counts import Volume
-from windrow.model.clock import Clock
 from windrow.runtime.algorithm import Algorithm, MicrobatchInput
-from windrow.runtime.api import batcher_of
-from windrow.runtime.opening import DepotReader
-from windrow.runtime.runner import Runner
-from windrow.settings.settings import Settings
 
 
 class Point(Enum):
@@ -127,35 +122,3 @@ class ProbedAlgorithm:
         if turn.arrived is not None:
             self._at(Point.AFTER_PROCESS)
         return processed
-
-
-def nowhere(point: Point) -> None:
-    """Do nothing at any point."""
-
-
-def once(point: Point, act: Callable[[], object]) -> At:
-    """Return a probe that acts the first time a microbatch reaches `point`."""
-    left = [act]
-
-    def at(here: Point) -> None:
-        if here is point and left:
-            left.pop()()
-
-    return at
-
-
-def failing(point: Point, times: int, error: type[Exception] = OSError) -> At:
-    """Return a probe that raises at `point`, `times` times."""
-    left = [error(f"the disk failed {point.value}")] * times
-
-    def at(here: Point) -> None:
-        if here is point and left:
-            raise left.pop()
-
-    return at
-
-
-def probed_runner(engine: Probed, settings: Settings, clock: Clock, **called: Any) -> Runner:
-    """Return a runner of the batcher with the points of an engine; `called` are the callbacks of `Runner`."""
-    algorithm = ProbedAlgorithm(batcher_of(settings), engine.at)
-    return Runner([DepotReader(None, engine, settings)], algorithm, settings, clock, **called)

@@ -17,10 +17,11 @@ from tests.engine.probe import Mute
 from tests.faults.mishaps import Filling, rights, without_root
 from tests.faults.trials.trial import Trial
 from tests.messages import HOUR, SECOND
+from tests.probes import nowhere, once
 from windrow.errors import MicrobatchFailed
 from windrow.runtime.maintenance import maintain
 from windrow.runtime.wall_clock import WallClock
-from windrow.testing.points import Point, nowhere, once
+from windrow.testing.points import Point
 
 BEFORE = [point for point in Point if point is not Point.AFTER_COMMIT]
 READ_ONLY = 0o555

@@ -18,6 +18,7 @@ from tests.engine.driver import Killer
 from tests.engine.processes import Driver, drivers
 from tests.faults.trials.trial import Trial
 from tests.messages import SECOND
+from tests.probes import nowhere, probed_runner
 from windrow.engine import open_engine
 from windrow.errors import WindrowError
 from windrow.runtime.api import batcher_of, batching_runner
@@ -25,7 +26,7 @@ from windrow.runtime.maintenance import maintain
 from windrow.runtime.opening import DepotReader, open_ledger
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
-from windrow.testing.points import Point, Probed, nowhere, probed_runner
+from windrow.testing.points import Point, Probed
 
 # Processes are forked off one that has loaded everything and used nothing: so each is there in milliseconds.
 PROCESSES = get_context("forkserver")
