@@ -1,4 +1,4 @@
-"""Tables of the delta room are tested as the engines write them."""
+"""The tables in these tests are written by the engines."""
 
 from tests.engine.conftest import engine, spark_engine, world
 

@@ -1,4 +1,4 @@
-"""What a disk keeps of a commit, and tables that a power cut left half-written."""
+"""Commits are synced to the disk, and tables are mended after a power cut."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SAID = log(versions=8, seed=3)
 
 @pytest.fixture
 def worked(world: World, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> World:
-    """A ledger that has read eight versions of its depot, one in a microbatch."""
+    """A ledger that has read eight depot versions, one per microbatch."""
     monkeypatch.setattr(mending, "SECOND_LOOK", 0.01)
     world.publish(*SAID)
     world.runner(embedded, max_messages=1).once()
@@ -50,7 +50,7 @@ def entries(table: str, last: int) -> list[Path]:
 
 
 def emptied(table: str, last: int) -> None:
-    """Leave a log as a power cut does: the last entries are there and have nothing in them."""
+    """Leave a log as a power cut does: the last entries exist but are empty."""
     for entry in entries(table, last):
         entry.write_bytes(b"")
 
@@ -64,8 +64,8 @@ class TestKeep:
     @pytest.mark.slow_on_executors
     def test_whole_commit_of_either_engine(self, world, engine, monkeypatch):
         """
-        When a commit is reported its data files, its entry and the directories that name them were given to the disk,
-        and the versions of the depot that it read before it.
+        Before a commit is reported, its data files, its log entry, their directories and the depot versions that it
+        read are synced.
         """
         world.publish(*SAID[:2])
         runner, kept, committed = world.runner(engine), [], []
@@ -88,7 +88,7 @@ class TestKeep:
 
     def test_not_asked(self, world, embedded, monkeypatch):
         """
-        With `durable = false` a run leaves it to the system.
+        With `durable = false` a run syncs nothing.
         """
         world.publish(*SAID[:2])
         world.runner(embedded, durable=False).once()
@@ -99,7 +99,7 @@ class TestKeep:
 
     def test_what_others_did_not_keep(self, worked, monkeypatch):
         """
-        A commit keeps also what others have left to the system: on top of that it would be lost with it.
+        A commit also syncs earlier commits that others did not sync: if they were lost, it would be lost too.
         """
         kept = []
         monkeypatch.setattr(durable, "fsync", kept.extend)
@@ -114,7 +114,7 @@ class TestKeep:
 
     def test_disk_that_does_not(self, world, embedded, monkeypatch):
         """
-        A disk that refuses ends the run: nobody is told of a commit that it may not have.
+        A run ends when the disk refuses to sync: a commit that may be lost is not reported.
         """
 
         def refuse(descriptor):
@@ -129,7 +129,7 @@ class TestKeep:
 
     def test_checkpoint_before_the_log_is_trimmed(self, worked, monkeypatch):
         """
-        The checkpoint that takes the place of old entries is kept before they are deleted.
+        A checkpoint is synced before the entries that it replaces are deleted.
         """
         kept, at = [], {}
         monkeypatch.setattr(durable, "fsync", lambda paths: kept.extend(Path(path).name for path in paths))
@@ -149,8 +149,8 @@ class TestMend:
     @pytest.mark.parametrize("last", [1, 5])
     def test_empty_entries(self, worked, engine, last, caplog):
         """
-        A run goes on from the last whole version, whatever empty entries follow it, with the same result; it once went
-        on with an empty ledger, from the first message.
+        A run continues from the last whole version when empty entries follow it, and the result is the same. A reader
+        that accepts empty entries would begin again with the first message.
         """
         names = [entry.name for entry in entries(worked.ledger, last)]
         emptied(worked.ledger, last)
@@ -165,7 +165,7 @@ class TestMend:
     @pytest.mark.parametrize("harm", ["cut", "zeros", "data"])
     def test_torn_entry(self, worked, embedded, harm):
         """
-        So does an entry that is cut off or full of zeros, or of which a data file is cut off.
+        The same holds for an entry that is cut off or full of zeros, or whose data file is cut off.
         """
         entry = entries(worked.ledger, 1)[0]
         content = entry.read_bytes()
@@ -182,7 +182,7 @@ class TestMend:
 
     def test_of_the_depot(self, worked, embedded):
         """
-        A depot goes on from its last whole version, and the ledger from the last one that had read no more.
+        A depot continues from its last whole version, and the ledger from its last version that had read no further.
         """
         emptied(worked.depot, 3)
         worked.runner(embedded).once()
@@ -195,7 +195,7 @@ class TestMend:
     @pytest.mark.parametrize("way", ["produce", "raw", "ingest", "maintain"])
     def test_before_others_write(self, worked, embedded, way, tmp_path):
         """
-        Producers, `ingest` and `maintain` look first, too: they would write on top of the empty entry.
+        Producers, `ingest` and `maintain` mend the table first; otherwise they would commit after an empty entry.
         """
         settings, depot = worked.settings(embedded), worked.depot
         if way == "raw":
@@ -220,8 +220,7 @@ class TestMend:
 
     def test_checkpoint_of_several_files(self, worked, embedded):
         """
-        A checkpoint of which a file is missing is not whole; an entry that was merged into one with later ones goes
-        with them.
+        A checkpoint that lacks a file is not whole; an entry that was compacted with later ones is set aside with them.
         """
         log = Path(worked.depot, "_delta_log")
         DeltaTable(worked.depot).create_checkpoint()
@@ -237,7 +236,7 @@ class TestMend:
 
     def test_torn_before_the_end(self, worked, embedded):
         """
-        An entry that is torn and has whole ones behind it is an error, and nothing is moved.
+        A torn entry before whole ones is an error, and nothing is moved.
         """
         entries(worked.ledger, 3)[0].write_bytes(b"")
         with pytest.raises(TableUnreadable, match="recover"):
@@ -247,7 +246,7 @@ class TestMend:
     @pytest.mark.parametrize("harmed", ["checkpoint", "hint"])
     def test_checkpoint(self, worked, embedded, harmed):
         """
-        A checkpoint or hint that is not whole is set aside, and nothing else.
+        A torn checkpoint or hint is set aside, and nothing else.
         """
         DeltaTable(worked.ledger).create_checkpoint()
         pattern = "*.checkpoint.parquet" if harmed == "checkpoint" else "_last_checkpoint"
@@ -261,7 +260,7 @@ class TestMend:
 
     def test_creation(self, world, embedded, monkeypatch):
         """
-        A ledger whose first entry is torn is begun anew, over what it left.
+        A ledger whose first entry is torn is created again in the same directory.
         """
         monkeypatch.setattr(mending, "SECOND_LOOK", 0.01)
         world.publish(*SAID[:2])
@@ -273,8 +272,8 @@ class TestMend:
 
     def test_behind_a_checkpoint_alone(self, worked):
         """
-        Where the log begins with the entry that is torn, and a checkpoint of it, nothing is moved: a table that can be
-        read would be gone.
+        If the log begins with the torn entry and its checkpoint, nothing is moved, because the table would no longer be
+        readable.
         """
         DeltaTable(worked.depot).create_checkpoint()
         for entry in entries(worked.depot, 99)[:-1]:
@@ -287,7 +286,7 @@ class TestMend:
 
     def test_other_checksums(self, worked):
         """
-        Hadoop's checksums may be of other lengths than 512 bytes: their head says of which.
+        Hadoop's checksums may cover blocks of other sizes than 512 bytes; their header says which.
         """
         file, size = next(added_files(Path(worked.depot), logfiles.actions(entries(worked.depot, 1)[0])))
         content = b"crc\0" + (4096).to_bytes(4) + bytes(4 * -(-size // 4096))
@@ -299,7 +298,7 @@ class TestMend:
     )
     def test_odd_actions(self, worked, action):
         """
-        Actions that say nothing are no torn ones.
+        An action without content does not make an entry torn.
         """
         with entries(worked.depot, 1)[0].open("a") as entry:
             entry.write("\n" + action + "\n")
@@ -308,7 +307,7 @@ class TestMend:
 
     def test_touched_later(self, worked, embedded):
         """
-        What is done to what was set aside takes nothing back that was read since.
+        Changes to the set-aside files do not make later runs set more aside.
         """
         emptied(worked.depot, 1)
         worked.runner(embedded).once()
@@ -321,7 +320,7 @@ class TestMend:
 
     def test_whole_table(self, worked, embedded):
         """
-        Of a table that is whole nothing is moved, nor where a clean-up removed old files.
+        Nothing is moved in a whole table, even if a clean-up removed old files.
         """
         DeltaTable(worked.ledger).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
         assert mending.mend(worked.ledger, "ledger") is None
@@ -329,7 +328,7 @@ class TestMend:
 
     def test_somebody_still_writes(self, worked, monkeypatch):
         """
-        A file that is still being written is waited for, not moved.
+        A file that is still being written is not moved; the look waits for it.
         """
         monkeypatch.setattr(mending, "SECOND_LOOK", 0.5)
         entry = entries(worked.depot, 1)[0]
@@ -341,7 +340,7 @@ class TestMend:
 
     def test_files_of_hadoop(self, world, spark_engine, monkeypatch):
         """
-        Checksums that Hadoop keeps beside an entry and that are not whole do not keep Spark from reading it.
+        Torn Hadoop checksums next to an entry are set aside, so that Spark can read the entry.
         """
         monkeypatch.setattr(mending, "SECOND_LOOK", 0.01)
         world.publish(*SAID[:2])
@@ -362,7 +361,7 @@ class TestRecover:
     @pytest.mark.parametrize("harm", ["torn in the middle", "data gone", "depot set back"])
     def test_last_version_of_use(self, worked, embedded, harm):
         """
-        A ledger goes back to its last version of use; the next run makes the same batches again.
+        A ledger goes back to its last usable version, and the next run creates the same batches again.
         """
         total = DeltaTable(worked.ledger).version()
         if harm == "torn in the middle":
@@ -387,7 +386,7 @@ class TestRecover:
 
     def test_disk_that_fails(self, worked, monkeypatch):
         """
-        That a version cannot be read for another reason than damage says nothing of it: nothing is moved.
+        Nothing is moved if a version cannot be read for a reason other than damage.
         """
 
         def fail(self, **_):
@@ -400,7 +399,7 @@ class TestRecover:
 
     def test_no_ledger(self, worked):
         """
-        A table that is no ledger is refused.
+        A table that is not a ledger is refused.
         """
         with pytest.raises(TableRefused, match="not a ledger"):
             recover(Settings(depot=worked.ledger, ledger=worked.depot, engine="embedded"))
@@ -408,7 +407,7 @@ class TestRecover:
 
     def test_nothing_of_use(self, worked, embedded):
         """
-        Where no version is of use all is set aside, and the next run begins anew.
+        If no version is usable, the whole table is set aside, and the next run starts again.
         """
         for file in Path(worked.ledger).glob("state=progress/*.parquet"):
             file.unlink()

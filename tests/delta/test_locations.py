@@ -10,7 +10,7 @@ from windrow.delta import locations
 @pytest.mark.parametrize("name", ["s.t", "main.bronze.events", "`my cat`.`s.x`.t", "_a.b1", "schéma.tâble"])
 def test_names(name: str) -> None:
     """
-    Two or three words joined by dots are the name of a catalog table, which lies nowhere by itself.
+    Two or three words joined by dots are the name of a catalog table, which has no local path.
     """
     assert locations.is_name(name)
     assert locations.local_path(name) is None
@@ -30,7 +30,7 @@ def test_paths(path: str) -> None:
 @pytest.mark.parametrize("address", ["s3://bucket/x", "abfss://c@a.dfs/x", "dbfs:/x", "hdfs://n/x"])
 def test_elsewhere(address: str) -> None:
     """
-    What has a scheme lies elsewhere, but for `file:`.
+    A location with a scheme other than `file:` is not local.
     """
     assert locations.local_path(address) is None
     assert locations.local_path("file:///srv/x") == Path("/srv/x")
@@ -47,7 +47,7 @@ def test_slashes_inside() -> None:
 
 def test_reference() -> None:
     """
-    In SQL a name is quoted part by part and a path stands behind `delta.`, whatever characters they hold.
+    In SQL each part of a name is quoted, and a path is quoted after `delta.`, whatever characters it has.
     """
     assert locations.reference("main.`a``b`.t") == "`main`.`a``b`.`t`"
     assert locations.reference("/srv/o`dd") == "delta.`/srv/o``dd`"
@@ -55,7 +55,7 @@ def test_reference() -> None:
 
 def test_for_spark() -> None:
     """
-    A local path becomes an absolute one, and says that it is local where it said so before.
+    A local path becomes absolute and keeps its `file:` prefix.
     """
     here = str(Path.cwd().resolve())
     assert locations.for_spark("x") == f"{here}/x"

@@ -17,7 +17,7 @@ from windrow.errors import TableLocked
 
 def test_by_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A table has one lock, by whichever name its writers come to it.
+    A table has one lock, whichever path its writers use.
     """
     monkeypatch.setattr(lock, "PATIENCE_SECONDS", 0.05)
     (tmp_path / "table").mkdir()
@@ -33,7 +33,7 @@ def test_by_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow_on_executors
 def test_around_a_commit(world: World, engine: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    While somebody else holds the lock of the ledger nothing is committed to it, on either engine.
+    While another process holds the lock of the ledger, neither engine commits to it.
     """
     world.publish(*log(versions=2))
     world.runner(EngineFactory("embedded")).once()

@@ -19,7 +19,7 @@ class TestGone:
     @pytest.mark.slow_on_spark
     def test_a_version_that_was_cleaned_up_stops_the_run(self, world: World, engine: EngineFactory) -> None:
         """
-        When the log no longer has the version to be read next, the run stops and nothing is passed over.
+        When the log no longer has the next version to read, the run stops instead of skipping it.
         """
         world.publish(*log(3, size=3))
         world.runner(engine).once()
@@ -63,8 +63,7 @@ class TestAnswers:
 class TestMarks:
     def test_each_commit_has_its_own(self, spark: Any, world: World) -> None:
         """
-        Whoever looks, by the log or through Spark, finds another mark in each commit, and the same one the next time;
-        both say by how many rows the depot grew.
+        delta-rs and Spark each give every commit a different, stable fingerprint, and both say how many rows it added.
         """
         world.publish([message()])
         rows = spark.createDataFrame(table([message("b")]).combine_chunks())
@@ -78,7 +77,7 @@ class TestMarks:
 
     def test_of_a_copy(self, world: World, tmp_path: Path) -> None:
         """
-        A copy of a table has the marks of the table.
+        A copy of a table has the same fingerprints.
         """
         world.publish([message()])
         shutil.copytree(world.depot, tmp_path / "copy")
@@ -99,6 +98,7 @@ class TestMarks:
     )
     def test_compared(self, found: str | None, known: str | None, other: bool) -> None:
         """
-        Only marks that were found in the same way say that a commit is another one; what is not known says nothing.
+        Only fingerprints of the same reader can show that a commit is another one; an unknown fingerprint shows
+        nothing.
         """
         assert is_other(found, known) is other

@@ -14,7 +14,7 @@ NUMBERS = st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), min_size=1)
 
 
 def said(column: pa.Array) -> dict[str, object]:
-    """Return what is said of one column, by kind; of a column nothing is said of, only the number of rows."""
+    """Return the statistics of one column by kind; without statistics, only the number of rows."""
     document = json.loads(statistics(pa.table({"it": column})))
     rows = document.pop("numRecords")
     assert rows == len(column)
@@ -50,12 +50,12 @@ class TestBounds:
         assert found == self.expected(occur, occur, column.null_count)
 
     def check(self, column, occur, order) -> None:
-        """Compare what is said with what occurs."""
+        """Compare the statistics with the values."""
         assert said(column) == self.expected(occur, sorted(occur, key=order), column.null_count)
 
     @staticmethod
     def expected(occur, ordered, nulls) -> dict[str, object]:
-        """Return what is to be said."""
+        """Return the expected statistics."""
         if not occur:
             return {"nullCount": nulls}
         return {
@@ -68,8 +68,8 @@ class TestBounds:
 class TestNothing:
     def test_what_cannot_be_said(self) -> None:
         """
-        No values are named of long texts, of times beyond the calendar, and of other types, so such a file is always
-        read; of what is nested nothing is said.
+        Long texts, times outside the calendar and other types get no bounds, so such a file is always read; nested
+        columns get no statistics.
         """
         far = pa.array([0, 2**62, None], TIME)
         for column in (pa.array(["a", "b" * (LONGEST + 1)]), far, pa.array([1.5]), pa.array([b"a"])):

@@ -1,4 +1,4 @@
-"""What the log of a table says of its commits, and tables that are followed while they are open."""
+"""The history of a table from its log, and open tables that follow new commits."""
 
 import shutil
 from collections.abc import Callable
@@ -15,14 +15,14 @@ from windrow.errors import TableMissing, TableUnreadable
 
 @pytest.fixture
 def table(tmp_path: Path) -> str:
-    """A table of which every commit says its own version."""
+    """A table in which every commit notes its own version."""
     for version in range(3):
         append(str(tmp_path), version)
     return str(tmp_path)
 
 
 def append(table: str, version: int) -> None:
-    """Add a commit that says which version it is."""
+    """Add a commit that notes its version."""
     noted = CommitProperties(custom_metadata={"says": str(version)})
     write_deltalake(table, pa.table({"n": [version]}), mode="append", commit_properties=noted)
 
@@ -30,9 +30,8 @@ def append(table: str, version: int) -> None:
 class TestHistory:
     def test_commits_since_the_table_was_opened(self, table: str) -> None:
         """
-        Commits that came after the table was opened are not among them, and none has the number of another.
-        Holds against counting back from the version of the handle: what the depot's log says of a version, such as
-        that it brought no rows, would be said of the one before, whose messages would be passed over.
+        Commits after the version of the handle are left out, and every commit has its own number. Counting back from
+        the handle's version would shift the numbers, and messages would be skipped.
         """
         opened = DeltaTable(table)
         append(table, 3)
@@ -42,7 +41,7 @@ class TestHistory:
 
     def test_a_log_that_was_cleaned_up(self, table: str) -> None:
         """
-        Where the log begins later, so do the commits.
+        If older entries are gone, the history begins with the first one left.
         """
         DeltaTable(table).create_checkpoint()
         Path(table, "_delta_log", f"{0:020}.json").unlink()
@@ -50,7 +49,7 @@ class TestHistory:
 
     def test_a_commit_that_says_nothing(self, table: str) -> None:
         """
-        A commit without a word of what it did keeps its number, and the others theirs.
+        A commit without `commitInfo` keeps its number, and so do the others.
         """
         file = Path(table, "_delta_log", f"{1:020}.json")
         lines = [line for line in file.read_text().splitlines() if '"commitInfo"' not in line]
@@ -61,7 +60,7 @@ class TestHistory:
 
     def test_what_is_said(self, table: str) -> None:
         """
-        On a table at rest it is what delta-rs tells as well.
+        On an unchanging table the history equals that of delta-rs.
         """
         told = DeltaTable(table).history()
         names = ("version", "timestamp", "operation", "operationMetrics", "engineInfo", "txnId")
@@ -89,7 +88,7 @@ class TestFollowed:
     @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
     def test_whatever_changes(self, table: str, change: Callable[[str], object]) -> None:
         """
-        A table that is followed is what it is for one who opens it, whatever was changed, also behind a checkpoint.
+        A followed table equals a newly opened one after any change, also after a checkpoint.
         """
         numbered(table, "p", 7)
         first = latest_table(table, "depot")
@@ -102,7 +101,7 @@ class TestFollowed:
 
     def test_snapshot(self, table: str) -> None:
         """
-        A snapshot is the same until the table changes; then it says that its version is no longer the handle's.
+        A snapshot stays the same until the table changes; then it no longer stands.
         """
         first = latest_snapshot(table, "ledger")
         assert latest_snapshot(table, "ledger", first) is first
@@ -114,8 +113,8 @@ class TestFollowed:
 
     def test_handles_of_their_own(self, table: str) -> None:
         """
-        Whoever asks for a snapshot has a handle that nobody else moves on: a commit that rests on it is compared with
-        all that came since.
+        A snapshot has a private handle that nobody else moves on, so a commit on it is checked against all later
+        commits.
         """
         mine = latest_snapshot(table, "ledger")
         append(table, 3)
@@ -126,7 +125,7 @@ class TestFollowed:
         self, table: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """
-        Of many tables the ones asked for last stay open.
+        The tables that were read last stay open.
         """
         monkeypatch.setattr("windrow.delta.table.MOST_OPEN", 2)
         others = [str(tmp_path_factory.mktemp("other")) for _ in range(2)]
@@ -143,7 +142,7 @@ class TestFollowed:
 
 
 class TestAnotherTable:
-    """A table that is not the one that was opened is opened anew, and nothing is added to it as if it were."""
+    """A table that replaced the opened one is opened again, and nothing is committed as if it were the old one."""
 
     @pytest.mark.parametrize("versions", [2, 3, 4], ids=["shorter", "as long", "longer"])
     @pytest.mark.parametrize("copied", [shutil.copytree, shutil.move], ids=["copied", "moved"])
@@ -151,7 +150,7 @@ class TestAnotherTable:
         self, table: str, tmp_path_factory: pytest.TempPathFactory, versions: int, copied: Callable[[str, str], object]
     ) -> None:
         """
-        So is one that was made anew or brought back from a copy, whether it has fewer versions, as many, or more.
+        This holds for a table that was created again or restored from a copy, with fewer, as many or more versions.
         """
         first, known = latest_snapshot(table, "ledger"), latest_table(table, "depot")
         other = str(tmp_path_factory.mktemp("other") / "table")
@@ -167,7 +166,7 @@ class TestAnotherTable:
 
     def test_set_back(self, table: str) -> None:
         """
-        So is one whose last commit was taken away, and one in which another commit took its number.
+        This holds for a table whose last commit was removed or replaced by another one.
         """
         first = latest_snapshot(table, "ledger")
         latest_table(table, "depot")
@@ -183,8 +182,7 @@ class TestAnotherTable:
 
     def test_log_cleaned_up_behind_it(self, table: str) -> None:
         """
-        Where the entry that was seen last is gone, though the table has grown, it is opened anew at its checkpoint; so
-        it is where the last entry is gone.
+        If the last known entry is gone, the table is opened again at its checkpoint, whether or not it has grown.
         """
         latest_table(table, "depot")
         append(table, 3)
@@ -214,7 +212,7 @@ class TestAnotherTable:
     @pytest.mark.parametrize("content", ['{"add": {"pa', "[]"])
     def test_an_entry_that_is_none(self, table: str, content: str) -> None:
         """
-        With a file that is no entry a table that was open is as unreadable as one that was not.
+        An invalid log entry makes an open table as unreadable as a newly opened one.
         """
         latest_table(table, "depot")
         Path(table, "_delta_log", f"{3:020}.json").write_text(content)
@@ -223,7 +221,7 @@ class TestAnotherTable:
 
 
 def same(table: str) -> None:
-    """Compare a table that was followed with one that is opened."""
+    """Compare a followed table with a newly opened one."""
     followed, opened = latest_table(table, "depot"), DeltaTable(table)
     for said in (
         DeltaTable.version,

@@ -1,4 +1,4 @@
-"""A depot, and what can go wrong on the way into it."""
+"""A depot, and faults of commits to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REALLY_WRITE = DepotWriter._write
 
 
 class Faults:
-    """What happens to commits: `before` and `after` each are called with the number of the attempt, and may raise."""
+    """Faults of commits: `before` and `after` are called with the number of the attempt, and may raise."""
 
     def __init__(self) -> None:
         self.attempts = 0
@@ -26,7 +26,7 @@ class Faults:
         self.after: Callable[[int], None] = lambda attempt: None
 
     def write(self, ours: DepotWriter, rows: pa.Table, entry: Entry) -> int:
-        """Write as the writer does, with what goes wrong around it."""
+        """Write as the writer does, with the faults around it."""
         self.attempts += 1
         attempt = self.attempts
         self.before(attempt)
@@ -36,18 +36,18 @@ class Faults:
 
 
 class Gate:
-    """Holds a commit until it is opened, and tells when one has come."""
+    """Holds a commit until it is opened, and tells when a commit is waiting."""
 
     def __init__(self) -> None:
         self._come, self._open = threading.Event(), threading.Event()
 
     def __call__(self, attempt: int) -> None:
-        """Stand in the way of a commit."""
+        """Hold a commit."""
         self._come.set()
         assert self._open.wait(60)
 
     def await_commit(self) -> None:
-        """Wait until a commit has come."""
+        """Wait until a commit is held."""
         assert self._come.wait(60)
 
     def open(self) -> None:
@@ -75,14 +75,14 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
 
 @pytest.fixture
 def gate() -> Iterator[Gate]:
-    """A gate, open at the end whatever happened."""
+    """A gate that is opened at the end in any case."""
     found = Gate()
     yield found
     found.open()
 
 
 def messages(depot: str) -> pa.Table:
-    """Return what is in a depot, in the order of its numbers."""
+    """Return the messages of a depot by their numbers."""
     return plain(DeltaTable(depot).to_pyarrow_table()).sort_by("sequence")
 
 

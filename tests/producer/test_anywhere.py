@@ -1,4 +1,4 @@
-"""Whatever step of a message fails, now and then and for whomever: the others arrive, and nothing is left over."""
+"""If any step fails now and then, all other messages arrive, and no buffer space stays reserved."""
 
 import itertools
 import threading
@@ -15,7 +15,7 @@ SENDERS, EACH = 4, 60
 
 
 def sometimes(every, error):
-    """Return what raises at each `every`-th call."""
+    """Return a function that raises at each `every`-th call."""
     numbers = itertools.count(1)
 
     def fail(*_):
@@ -52,8 +52,8 @@ def injected(where, faults, patch):
 @pytest.mark.parametrize("where", ["reserve", "build", "commit", "commit, for good", "reply", "acknowledge"])
 def test_fails_now_and_then(depot, faults, monkeypatch, where):
     """
-    Every future ends, what is acknowledged is there once and in the order of its sender under the number it was given,
-    what failed is not there, and all room is given back.
+    Every future ends. Acknowledged messages are in the depot once, in their sender's order and under their numbers;
+    failed ones are not, and all buffer space is free again.
     """
     injected(where, faults, monkeypatch)
     fail = sometimes(5, ValueError("of a callback")) if where == "acknowledge" else lambda _: None

@@ -1,4 +1,4 @@
-"""The depot of a producer beside those who read it and look after it."""
+"""A producer's depot while others read and maintain it."""
 
 from pathlib import Path
 from uuid import uuid4
@@ -45,7 +45,7 @@ class TestLog:
     @pytest.mark.parametrize("append", [produced, ingested])
     def test_unread_versions_stay(self, world, embedded, append):
         """
-        What commits to a depot writes checkpoints, and deletes none of its log, however old: it may be unread.
+        Writers of a depot write checkpoints, but delete no log entry, however old, because it may be unread.
         """
         append(world, embedded)
         age(world.depot)

@@ -1,4 +1,4 @@
-"""What becomes of messages when something fails: no future stays open, no message is lost or doubled, no room is."""
+"""After a fault no future stays open, no message is lost or doubled, and no buffer space stays reserved."""
 
 import os
 import shutil
@@ -47,7 +47,7 @@ def fail_on(*attempts):
 class TestCommit:
     def test_again(self, depot, faults):
         """
-        A commit that failed before it was written is made again, and its messages are there once, in their order.
+        A commit that failed before it was written is retried, and its messages are in the depot once, in order.
         """
         faults.before = fail_on(1, 2)
         with Producer(depot, "p", batch_rows=5) as producer:
@@ -59,7 +59,7 @@ class TestCommit:
 
     def test_lost_reply(self, depot, faults):
         """
-        A commit that is in the depot although it failed is found there, and not made again.
+        A commit that is in the depot although it failed is recognised, and not repeated.
         """
         faults.after = fail_on(1, 2)
         with Producer(depot, "p", batch_rows=5) as producer:
@@ -70,8 +70,8 @@ class TestCommit:
 
     def test_not_known(self, depot, faults, monkeypatch):
         """
-        When a commit has failed and the depot cannot be read until the deadline, its messages end as not known,
-        whatever is in the depot; what is sent afterwards has the numbers behind those that are there.
+        When a commit fails and the depot cannot be read until the deadline, the outcome of its messages is reported as
+        unknown. Later messages get the numbers after those in the depot.
         """
 
         def unreadable(location, role):
@@ -100,7 +100,7 @@ class TestCommit:
 
     def test_not_known_while_others_go_on(self, depot, faults, monkeypatch):
         """
-        A commit of which nobody knew what became is found when its producer sends again, though others sent meanwhile.
+        A commit with an unknown outcome is found when its producer sends again, even if others committed meanwhile.
         """
 
         def unreadable(location, role):
@@ -121,8 +121,8 @@ class TestCommit:
 
     def test_not_kept(self, depot, monkeypatch):
         """
-        A message that is in the depot, but which the disk refuses to keep, is not acknowledged: asked again, a disk
-        says that it has what it lost. What is sent after it comes behind it.
+        A message is not acknowledged if the disk fails to sync it; a second sync would succeed although the data is
+        lost. Later messages come after it.
         """
 
         def fail(descriptor):
@@ -137,8 +137,8 @@ class TestCommit:
 
     def test_given_up(self, depot, faults):
         """
-        What cannot be committed within the deadline fails for each of its senders, and gives its room back; what is
-        sent when the depot takes messages again is delivered.
+        Messages that are not committed by the deadline fail for every sender and free their buffer space; messages sent
+        once the depot works again are delivered.
         """
         faults.before = fail_on(*range(1, 1_000))
         with Producer(depot, "p", delivery_timeout="5s") as producer:
@@ -152,7 +152,7 @@ class TestCommit:
 
     def test_hangs(self, depot, faults, gate):
         """
-        While a commit hangs, its messages and those behind it fail at their deadline; what it brings in the end counts.
+        While a commit hangs, its messages and later ones fail at their deadline; if it succeeds in the end, it counts.
         """
         faults.before = gate
         with Producer(depot, "p", batch_rows=1, delivery_timeout="300ms") as producer:
@@ -174,7 +174,7 @@ class TestCommit:
 class TestDurable:
     def test_kept_before_it_is_acknowledged(self, depot, monkeypatch):
         """
-        A producer has the disk keep the files of a commit, and the directories that name them, before it acknowledges.
+        A producer syncs the files of a commit and their directories before it acknowledges.
         """
         kept = []
         monkeypatch.setattr(
@@ -191,7 +191,7 @@ class TestDurable:
 
     def test_what_others_wrote(self, depot, monkeypatch):
         """
-        When a producer opens, the disk keeps what another one may have left: its number is taken from that.
+        A new producer first syncs earlier commits, because it continues from their number.
         """
         create_depot(depot, pa.string())
         with Producer(depot, "p", durable=False) as producer:
@@ -205,7 +205,7 @@ class TestDurable:
 
     def test_not_asked(self, depot, monkeypatch):
         """
-        With `durable = false` nobody waits for the disk.
+        With `durable = false` nothing is synced.
         """
         create_depot(depot, pa.string())
         monkeypatch.setattr(os, "fsync", lambda descriptor: pytest.fail("asked"))
@@ -214,7 +214,7 @@ class TestDurable:
 
 
 class TestOthers:
-    """What others do to the depot while a producer has it open."""
+    """Others change the depot while a producer has it open."""
 
     def test_append(self, depot):
         """
@@ -232,7 +232,7 @@ class TestOthers:
 
     def test_new_column(self, depot):
         """
-        When the depot gets a column more, what is sent has nothing in it, then and after a new start.
+        If the depot gets another column, it is NULL in the messages, now and after a restart.
         """
         with Producer(depot, "p") as producer:
             producer.send(key="k", type="t").result(60)
@@ -244,7 +244,7 @@ class TestOthers:
 
     def test_other_columns(self, depot):
         """
-        When the depot loses its columns the message fails at once, and says why.
+        If the depot loses a column, the message fails at once with the reason.
         """
         with Producer(depot, "p") as producer:
             producer.send(key="k", type="t").result(60)
@@ -256,8 +256,8 @@ class TestOthers:
     @pytest.mark.parametrize("replaced", [False, 0, 3], ids=["removed", "replaced", "replaced by a longer one"])
     def test_removed(self, depot, replaced):
         """
-        When the depot is removed, or another one is put in its place, messages fail and none is acknowledged. One with
-        more versions would look to delta-rs as if others had added to the one before.
+        When the depot is removed or replaced, messages fail and none is acknowledged. To delta-rs, a replacement with
+        more versions looks like the old table with new commits.
         """
         with Producer(depot, "p") as producer:
             producer.send(key="k", type="t").result(60)
@@ -275,7 +275,8 @@ class TestOthers:
 
     def test_asked(self, depot):
         """
-        Where a producer was can be told while another process commits, and makes no depot where there is none any more.
+        The position of a producer can be read while another process commits; reading it does not create a removed
+        depot.
         """
         with Producer(depot, "p") as producer:
             producer.send(key="k", type="t").result(60)
@@ -288,7 +289,7 @@ class TestOthers:
 
     def test_log_cleaned_up(self, depot):
         """
-        A producer that said nothing until the log was cleaned up goes on.
+        A producer that was idle while the log was cleaned up continues.
         """
         with Producer(depot, "p") as producer:
             for _ in range(3):
@@ -309,7 +310,7 @@ def send_elsewhere(depot):
 class TestFence:
     def test_second_process(self, depot):
         """
-        When another process writes under the id, all that is held fails, and whoever sends is told.
+        When another process writes under the id, all held messages fail, and later sends raise.
         """
         with Producer(depot, "p", linger_ms=NEVER) as producer:
             producer.send(key="k", type="t").result(60)
@@ -327,7 +328,7 @@ class TestFence:
 
     def test_between_look_and_commit(self, depot, faults):
         """
-        Another process that commits under the id just before this one does makes its commit fail.
+        A commit fails if another process committed under the id just before.
         """
 
         def overtake(attempt):
@@ -344,7 +345,7 @@ class TestFence:
 
     def test_id_moves_in(self, depot):
         """
-        An id that another process used, and left, goes on here, though this process has had the depot open before.
+        An id that another process used and closed continues here, even if this process had the depot open before.
         """
         with Producer(depot, "q") as other:
             other.send(key="k", type="t").result(60)
@@ -354,7 +355,7 @@ class TestFence:
 
     def test_fenced_once(self, depot):
         """
-        Who was fenced and opens the id again, while nobody else writes under it, goes on.
+        A fenced producer can be opened again when nobody else writes under its id.
         """
         with Producer(depot, "q"):
             producer = Producer(depot, "p")
@@ -386,7 +387,7 @@ class TestFence:
 class TestFull:
     def test_raise(self, depot, faults, gate):
         """
-        Where nobody may wait a message for which there is no room is refused, and the others are delivered.
+        With `when_full = "raise"` a message without room is refused, and the others are delivered.
         """
         faults.before = gate
         with Producer(depot, "p", buffer_bytes=150, max_message_bytes=100, when_full="raise") as producer:
@@ -400,7 +401,7 @@ class TestFull:
 
     def test_block(self, depot, faults, gate):
         """
-        A sender waits for room no longer than `max_block`, and those that wait come in their order.
+        A sender waits for room at most `max_block`; waiting senders are served in order.
         """
         faults.before = gate
         limits = {"buffer_bytes": 150, "max_message_bytes": 100, "max_block": "100ms"}
@@ -414,7 +415,7 @@ class TestFull:
 
     def test_order(self, depot):
         """
-        A buffer with room for one message passes on those of a sender in their order.
+        A buffer with room for one message keeps the order of a sender.
         """
         with Producer(depot, "p", buffer_bytes=100, max_message_bytes=100) as producer:
             for number in range(30):
@@ -441,7 +442,7 @@ class TestCallbacks:
 
     def test_send_and_flush(self, depot):
         """
-        A callback may send; to wait there for what only its own thread can do is an error.
+        A callback may send, but waiting there for its own thread is an error.
         """
         found = {}
         ended = threading.Event()
@@ -462,7 +463,7 @@ class TestCallbacks:
 
     def test_full(self, depot):
         """
-        A callback that sends what there is no room for is told so at once: only its own thread could make room.
+        A callback that sends without room gets an error at once, because only its own thread could free room.
         """
         found = []
         ended = threading.Event()
@@ -489,8 +490,8 @@ class TestCallbacks:
 
     def test_open(self, depot, faults, gate):
         """
-        A callback of a message that fails because its producer closes may open another one and send it there, also
-        under the same id: it goes on behind the commit that was under way.
+        When a producer closes, the callback of a failed message may open another producer, even with the same id, and
+        send the message again; it comes after the commit in progress.
         """
         found = {}
 
@@ -515,8 +516,7 @@ class TestCallbacks:
 
     def test_open_while_closing(self, depot, faults, gate):
         """
-        Who opens a producer of an id that is being closed waits until it is, and goes on behind its messages; a
-        callback cannot wait, and is told so.
+        Opening an id that is being closed waits, and continues after its messages; in a callback it is an error.
         """
         found = []
 
@@ -552,7 +552,8 @@ class TestCallbacks:
 
     def test_open_while_its_commit_hangs(self, depot, faults, gate):
         """
-        Who opens an id again, of which a commit still hangs that was given up, goes on behind it: nobody is fenced.
+        An id can be opened again while a given-up commit of it still hangs: it continues after that commit, and nobody
+        is fenced.
         """
         faults.before = gate
         producer = Producer(depot, "p")
@@ -569,7 +570,8 @@ class TestCallbacks:
 class TestEnd:
     def test_given_up_before_it_is_written(self, depot, monkeypatch, gate):
         """
-        What was given up while its commit was made ready is not written: whoever sends it again sends it once.
+        Messages that were given up before their commit began are not written, so that sending them again does not
+        double them.
         """
         really_table = Batch.table
 
@@ -589,7 +591,7 @@ class TestEnd:
 
     def test_close_in_vain(self, depot, faults, gate):
         """
-        What a closing producer cannot commit in time fails, and so says its future.
+        Messages that a closing producer cannot commit in time fail, and their futures say so.
         """
         faults.before = gate
         producer = Producer(depot, "p", batch_rows=1)
@@ -602,7 +604,7 @@ class TestEnd:
 
     def test_exit(self, depot):
         """
-        At the end of a program what is held is committed, and its futures end.
+        At the end of a program held messages are committed, and their futures end.
         """
         program = (
             "from windrow import Producer\n"

@@ -34,7 +34,7 @@ def taken(given, rows=10):
 class TestLines:
     def test_any_cut(self):
         """
-        However the bytes come, the lines are the same; the last one may have no end, which is told.
+        The lines do not depend on how the bytes are cut; a last line without a newline is reported.
         """
         random.seed(7)
         content = b"\n".join(b"x" * random.randrange(40) for _ in range(200)) + b"rest"
@@ -65,7 +65,7 @@ class TestLines:
     )
     def test_ends(self, content, lines, unfinished):
         """
-        Each end of a line ends one, also an empty one; what some programs put before the first is none of it.
+        Each newline ends a line, even an empty one; a byte-order mark before the first line is removed.
         """
         with piped() as (given, writer, _):
             writer.write(content)
@@ -75,7 +75,7 @@ class TestLines:
 
     def test_large(self):
         """
-        Of a line that is larger than it may be not more than a part is held, however long it is.
+        Only the beginning of an oversize line is kept in memory.
         """
         with piped(most_bytes=10) as (given, writer, _):
 
@@ -94,7 +94,7 @@ class TestLines:
 
     def test_waits_for_more(self):
         """
-        Lines are given when enough are there, though the input goes on; what came with them waits for its turn.
+        `take` returns as soon as there are enough lines; the others are returned next time.
         """
         with piped() as (given, writer, _):
             writer.write(b"1\n2\n3\n")
@@ -106,7 +106,7 @@ class TestLines:
 
     def test_stop(self):
         """
-        A stop ends a wait, and what was read is given first.
+        A stop ends a wait, after the lines that were read are returned.
         """
         with piped() as (given, writer, stop):
             writer.write(b"1\n2\n3\n")
@@ -118,7 +118,7 @@ class TestLines:
 
     def test_unreadable(self, tmp_path):
         """
-        What cannot be read is an error.
+        An unreadable input is an error.
         """
         stop, descriptor = Stop(), os.open(tmp_path, os.O_RDONLY)
         with pytest.raises(FileRefused):

@@ -1,4 +1,4 @@
-"""What a line of JSON becomes."""
+"""JSON lines become messages."""
 
 import json
 
@@ -20,7 +20,7 @@ def read(*lines, columns=(), most_bytes=1_000):
 class TestMessages:
     def test_columns(self):
         """
-        A line gives each column its value; what may be left out, or is null, has that of a message that is sent.
+        A line fills each column; missing or null optional fields get the defaults of `send`.
         """
         full = GOOD | {"source": "s", "received_at": 1_000_000, "sequence": -5, "payload": "21.5"}
         portion = read(full, GOOD, GOOD | {"source": None, "received_at": None, "sequence": None, "payload": None})
@@ -64,7 +64,7 @@ class TestMessages:
 
     def test_same_alone_and_together(self):
         """
-        What a line becomes does not depend on the lines that it comes with.
+        A line gives the same message whatever lines are around it.
         """
         lines = [
             GOOD, b"", b"{}", GOOD | {"key": "\u00e4"}, GOOD | {"event_time": 7}, GOOD | {"event_time": "x"},
@@ -122,8 +122,8 @@ class TestFaults:
     )
     def test_reason(self, line, reason):
         """
-        A line that is no message is told with its reason, and is a row without a time that holds both. What it has of
-        key and type stays.
+        A line that is not a message is reported with its reason, and becomes a row with NULL event time that holds
+        both. Its key and type are kept if they are valid.
         """
         portion = read(line)
         [fault] = portion.faults
@@ -138,7 +138,7 @@ class TestFaults:
 
     def test_key_stays(self):
         """
-        Whatever else is wrong with a line, the row has its key and type, for who looks for them among the rejected.
+        An invalid line keeps its key and type, so that it can be found among the rejected messages.
         """
         wrong = [{"event_time": "2026-01-31T12:00:00"}, {"event_time": None}, {"colour": "red"}, {"sequence": 1.5},
                  {"type": 1}, {"key": None}]  # fmt: skip
@@ -149,7 +149,7 @@ class TestFaults:
 
     def test_too_large(self):
         """
-        Of a line that is too large the beginning is kept, whatever is behind it.
+        The beginning of an oversize line is kept.
         """
         portion = read(b"x" * 5_000)
         assert portion.faults == [Fault(1, "it has more than 1,000 bytes")]
@@ -158,7 +158,7 @@ class TestFaults:
 
     def test_nested(self):
         """
-        A value so deep that it cannot be read, or not be written again, makes a line no message.
+        A value that nests too deeply to be read or written makes the line invalid.
         """
         for depth in (900, 5_000, 50_000):
             line = b'{"key":"k","type":"t","event_time":1,"payload":' + b"[" * depth + b"]" * depth + b"}"
@@ -170,7 +170,7 @@ class TestFaults:
 class TestFields:
     def test_other_names(self):
         """
-        A column takes the field that it is told, or a text; a field of its own name is nobody's then.
+        A column takes the mapped field or a constant text; the field of its own name then fills no column.
         """
         line = {"device": "pump-1", "ts": 7, "value": 21.5}
         columns = ["key=device", "event_time=ts", "payload=value", "type='it''s'", "source='plant'"]
@@ -181,14 +181,14 @@ class TestFields:
 
     def test_one_field_for_two(self):
         """
-        One field may give two columns.
+        One field may fill two columns.
         """
         [row] = read(GOOD, columns=["source=key"]).table.to_pylist()
         assert (row["source"], row["key"]) == ("k", "k")
 
     def test_whole_line(self):
         """
-        The payload may be the whole line as it stands there, and then a field that gives no column is kept with it.
+        The payload may be the whole line, which also keeps fields that fill no column.
         """
         line = b' {"key":"k", "type":"t","event_time":1,"colour":"\\ud800 red", "payload":2.50} \r'
         portion = read(line, b"{}", columns=["payload=*"])
@@ -199,7 +199,7 @@ class TestFields:
     @pytest.mark.parametrize("wrong", ["key", "key=", "colour=red", "key=*", "event_time='now'", "sequence='1'", ""])
     def test_refused(self, wrong):
         """
-        A mapping that says nothing is an error.
+        An invalid mapping is an error.
         """
         with pytest.raises(SettingsError):
             Fields.of([wrong])

@@ -1,4 +1,4 @@
-"""What the producer commits is what every reader of Delta takes it for, in whatever depot it is."""
+"""Every Delta reader can read a producer's commits, whatever the depot's layout."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from windrow.model.messages import schema
 
 def test_log_tells_of_it(depot):
     """
-    A commit says how many rows it added, and its file which numbers and times they have: readers pass over it.
+    A commit records its number of rows, and its file the range of numbers and times, so that readers can skip it.
     """
     with Producer(depot, "p") as producer:
         for number in range(2):
@@ -34,8 +34,7 @@ def test_log_tells_of_it(depot):
 
 def test_checkpoints(depot):
     """
-    Every twentieth commit has a checkpoint, and what was sent is read with it and without the entries before it, also
-    by a producer that goes on.
+    Every twentieth commit has a checkpoint; readers and producers work with it when the entries before it are gone.
     """
     with Producer(depot, "p") as producer:
         for number in range(45):
@@ -52,7 +51,7 @@ def test_checkpoints(depot):
 @pytest.mark.parametrize("interval", ["0", "10.0", "often"])
 def test_senseless_interval(depot, interval):
     """
-    An interval of checkpoints that means nothing keeps nobody from sending, and no message is sent twice.
+    An invalid checkpoint interval does not stop a producer, and no message is sent twice.
     """
     create_depot(depot, pa.string())
     DeltaTable(depot).alter.set_table_properties({"delta.checkpointInterval": interval})
@@ -76,7 +75,7 @@ def constrained(depot):
 @pytest.mark.parametrize("made", [partitioned, constrained])
 def test_other_depots(depot, made):
     """
-    A depot that is partitioned, or has constraints, takes messages as well.
+    A producer can write a depot with partitions or constraints.
     """
     made(depot)
     with Producer(depot, "p") as producer:
