@@ -18,7 +18,7 @@ class TestTexts:
     @given(TEXTS)
     def test_as_pyarrow_makes_them(self, values: list[str]) -> None:
         """
-        Texts of any characters become the same array that pyarrow would make of them, none the empty one.
+        Texts of any characters become the array that pyarrow would make; no texts become an empty one.
         """
         made = texts(values)
         made.validate(full=True)
@@ -36,7 +36,7 @@ class TestNumbers:
     @given(st.lists(NUMBERS, max_size=8), st.sampled_from([1, 2, -1]))
     def test_from_numpy(self, values: list[int], step: int) -> None:
         """
-        Numbers become the same array that pyarrow would make of them, whatever part of a larger one they are.
+        Numbers become the array that pyarrow would make, whatever slice of a larger array they are.
         """
         part = np.array(values, np.int64)[::step]
         made = from_numpy(part)
@@ -52,7 +52,7 @@ class TestNumbers:
     @given(st.lists(st.lists(st.none() | NUMBERS, max_size=4), max_size=4), NUMBERS)
     def test_to_numpy(self, chunks: list[list[int | None]], null: int) -> None:
         """
-        However a column is cut, its values come out in order, NULL as what was asked for.
+        However a column is chunked, its values come out in order, with NULL as the given number.
         """
         column = pa.chunked_array(chunks, pa.int64())
         found = to_numpy(column.slice(1), null)
@@ -62,20 +62,20 @@ class TestNumbers:
     @pytest.mark.parametrize("chunks", [[[1, 2]], [[1], [2]], []])
     def test_to_read(self, chunks: list[list[int]]) -> None:
         """
-        What comes out cannot be written to, whether it is a copy or Arrow's own memory.
+        The result is read-only, whether it is a copy or Arrow's own memory.
         """
         assert not to_numpy(pa.chunked_array(chunks, pa.int64())).flags.writeable
 
     def test_unexpected_null(self) -> None:
         """
-        A NULL of which nobody said what it means is no number.
+        A NULL without a given number is an error.
         """
         with pytest.raises(BrokenPromise):
             to_numpy(pa.array([1, None]))
 
     def test_times(self) -> None:
         """
-        Times come out as their numbers.
+        Times come out as numbers.
         """
         assert to_numpy(pa.array([7], pa.int64()).cast(TIME)).tolist() == [7]
 
@@ -92,7 +92,7 @@ def test_no_rows() -> None:
 
 def test_counted() -> None:
     """
-    Times become numbers in columns, lists and structs, and all else stays what it is.
+    Times become numbers in columns, lists and structs; all else is unchanged.
     """
     inside = pa.struct([("at", TIME), ("name", pa.string())])
     rows = pa.table({"at": pa.array([1], TIME), "list": pa.array([[{"at": 2, "name": "a"}]], pa.list_(inside))})
@@ -102,7 +102,7 @@ def test_counted() -> None:
 @pytest.mark.parametrize("mask", [[True, True], [True, False], [False, False], [True, None]], ids=str)
 def test_where(mask: list[bool | None]) -> None:
     """
-    The rows for which a mask holds are returned; where it holds for all or for none, in the memory where they are.
+    The rows for which a mask is true are returned; all or none of them without a copy.
     """
     given = pa.table({"a": [1, 2]})
     found = where(given, pa.array(mask, pa.bool_()))

@@ -18,7 +18,8 @@ def looked(buffer, at, byte, found):
 @given(st.binary(min_size=8, max_size=16), st.data())
 def test_meaning(data, draw):
     """
-    Eight bytes, wherever they begin, are a number, and the first that is a byte, or less than it, is found among them.
+    Eight bytes anywhere are read as a number, in which the first byte that equals, or is less than, a given one is
+    found.
     """
     at = draw.draw(st.integers(0, len(data) - 8))
     byte = draw.draw(st.sampled_from(sorted({0, 1, 127, 128, *(one for one in data if one <= 128)})))

@@ -1,4 +1,4 @@
-"""Where the compiled kernel is kept."""
+"""The cache of the compiled kernel."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ print(windrow.__file__, windrow.batch(messages, windrow.Rules()).batches.num_row
 @pytest.mark.slow
 def test_nowhere(tmp_path: Path) -> None:
     """
-    Where nothing can be written, neither beside the library nor in a home, as for the user of a cluster's service, the
-    kernel is compiled by each process.
+    If neither the library's directory nor a home is writable, as for a service user of a cluster, each process compiles
+    the kernel.
     """
     library = read_only(tmp_path)
     assert batched(tmp_path, os.devnull) == [f"{library / '__init__.py'} 1"]
@@ -38,7 +38,8 @@ def test_nowhere(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_home(tmp_path: Path) -> None:
     """
-    Where the library is read-only but its user has a home, the second process finds all that the first one compiled.
+    If the library is read-only but the user has a home, the second process finds everything that the first one
+    compiled.
     """
     library = read_only(tmp_path)
     first, second = (batched(tmp_path, str(tmp_path / "home"), NUMBA_DEBUG_CACHE="1") for _ in range(2))
@@ -52,7 +53,7 @@ def test_home(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("options", "counts"), [({}, True), (UNCOUNTED, False)], ids=["default", "uncounted"])
 def test_counts_references(options: dict[str, Any], counts: bool) -> None:
     """
-    Numba's machine code has no runtime that counts references exactly if it is told so.
+    Numba's machine code counts references unless it is told not to.
     """
 
     def byte_at(buffer: Any, at: int) -> Any:
@@ -65,7 +66,7 @@ def test_counts_references(options: dict[str, Any], counts: bool) -> None:
 
 
 def read_only(folder: Path) -> Path:
-    """Return a copy of the library beside which nothing can be kept, not even by root."""
+    """Return a copy of the library in a directory where nothing can be cached, not even by root."""
     library = folder / "windrow"
     shutil.copytree(Path(windrow.__file__).parent, library, ignore=shutil.ignore_patterns("__pycache__"))
     for part in (library, library / "batching"):

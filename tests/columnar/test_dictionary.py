@@ -19,7 +19,7 @@ TEXTS = st.lists(ALIKE | st.text(max_size=20), max_size=40)
 
 
 def same(texts: pa.Array) -> None:
-    """Expect the dictionary that Arrow makes, entry by entry and number by number."""
+    """Compare with Arrow's dictionary, entry by entry and number by number."""
     made, arrows = dictionary_encode(texts), texts.dictionary_encode()
     made.validate(full=True)
     assert made.equals(arrows)
@@ -38,7 +38,7 @@ def test_as_arrow(texts: list[str], skipped: int, left: int) -> None:
 @given(st.lists(st.binary(max_size=20)))
 def test_bytes(values: list[bytes]) -> None:
     """
-    Bytes that are no text are told apart as well.
+    Bytes that are not text are told apart too.
     """
     same(pa.array(values, pa.binary()))
 
@@ -46,7 +46,7 @@ def test_bytes(values: list[bytes]) -> None:
 @pytest.mark.parametrize("values", [["a", None, "a"], [None], []])
 def test_null(values: list[str | None]) -> None:
     """
-    NULL has no number, and where there is nothing there is no dictionary.
+    NULL has no number, and an empty array has an empty dictionary.
     """
     same(pa.array(values, pa.string()))
 
@@ -55,7 +55,7 @@ def test_null(values: list[str | None]) -> None:
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_many(size: int, shuffled: bool) -> None:
     """
-    It does not matter how many texts there are, and whether they come in turns or in no order.
+    The result does not depend on the number of texts, nor on whether they come in turns or at random.
     """
     number = np.arange(100_000) % size
     if shuffled:
@@ -65,7 +65,7 @@ def test_many(size: int, shuffled: bool) -> None:
 
 def test_end_of_memory() -> None:
     """
-    Nothing is read behind the last byte, where other memory may begin.
+    Nothing is read after the last byte, where other memory may begin.
     """
     buffer = b"aab" + b"c" * 8 + b"a"
     bounds = np.array([0, 1, 2, 3, 11, 12], np.int32)

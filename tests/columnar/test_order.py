@@ -12,14 +12,14 @@ FEW = st.lists(st.tuples(st.integers(0, 4), st.integers(-5, 5), st.integers(0, 3
 
 @st.composite
 def many(draw: st.DrawFn) -> list[tuple[int, int, int]]:
-    """Rows of a few groups, many enough for several blocks and merges, and out of order by little or by much."""
+    """Rows of a few groups, enough for several blocks and merges, slightly or very much out of order."""
     random, size = Random(draw(st.integers(0, 10**6))), draw(st.sampled_from((23, 24, 25, 47, 48, 49, 97, 200, 400)))
     groups, disorder = draw(st.integers(1, 2)), draw(st.sampled_from((0, 3, 30, 500)))
     return spread(random, size, groups, disorder)
 
 
 def spread(random: Random, size: int, groups: int, disorder: int) -> list[tuple[int, int, int]]:
-    """Rows that come nearly in order, five to a value."""
+    """Nearly sorted rows, five per value."""
     moved = [at + random.randint(-disorder, disorder) for at in range(size)]
     return [(random.randrange(groups), at // 5, random.randrange(4)) for at in moved]
 
@@ -81,7 +81,8 @@ LYING = {
 @pytest.mark.parametrize("lying", LYING.values(), ids=LYING)
 def test_one_pair_of_equal_rows_is_noticed(lying: list[int]) -> None:
     """
-    Two equal rows among many are noticed and listed, whichever they are and however all lie; else none are.
+    Two equal rows among many are noticed and listed, whatever their places and the order of the rest; otherwise none
+    are.
     """
     for twin in RANKS:  # is equal to the one before it; the first has none
         major, minor = np.array([divmod(rank - (rank == twin), 5) for rank in lying], np.int64).T.copy()
@@ -95,7 +96,7 @@ def test_one_pair_of_equal_rows_is_noticed(lying: list[int]) -> None:
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 4)), max_size=60), st.sampled_from([5, 50, 10**6]))
 def test_pairs(given: list[tuple[int, int]], seconds: int) -> None:
     """
-    Distinct pairs are numbered in the order in which they come, whether there are few possible ones or many.
+    Distinct pairs are numbered in the order of appearance, whether few or many pairs are possible.
     """
     first, second = np.array(given, np.int32).reshape(-1, 2).T.copy()
     distinct = list(dict.fromkeys(given))
@@ -108,7 +109,7 @@ def test_pairs(given: list[tuple[int, int]], seconds: int) -> None:
 
 def test_pairs_in_little_memory() -> None:
     """
-    Pairs are told apart without room for all that are possible, however large their numbers are.
+    Pairs of large numbers are told apart without a table of all possible pairs.
     """
     bound = 2**31 - 1
     first, second = np.array([bound - 1] * 3, np.int32), np.array([7, 8, 7], np.int32)
@@ -131,7 +132,7 @@ def test_dense(ids: list[int]) -> None:
 
 def test_dense_in_little_memory() -> None:
     """
-    Ids far apart are renumbered without room for all that lie between them.
+    Ids that are far apart are renumbered without a table of all ids between them.
     """
     assert dense(np.array([2**62, 7], np.int64), 2**62 + 1)[0].tolist() == [1, 0]
 
@@ -139,7 +140,7 @@ def test_dense_in_little_memory() -> None:
 @given(st.lists(st.integers(0, 3) | st.integers(2**60, 2**60 + 3), max_size=8))
 def test_increasing(values: list[int]) -> None:
     """
-    Values increase when they are in order and each of them is there once, and when there is none to compare.
+    Values increase if they are in order and distinct, or if there are fewer than two.
     """
     assert increasing(np.array(values, np.int64)) == (values == sorted(set(values)))
 
@@ -147,7 +148,7 @@ def test_increasing(values: list[int]) -> None:
 @given(st.lists(st.integers(-9, 9)), st.lists(st.integers(-5, 5) | st.integers(2**62, 2**62 + 9), min_size=1))
 def test_among(values: list[int], some: list[int]) -> None:
     """
-    Values that are among some are found where they stand, however far apart these are.
+    The positions of the values that are in a set are found, however far apart its numbers are.
     """
     found = among(np.array(values, np.int64), np.array(some, np.int64))
     assert found.tolist() == [row for row, value in enumerate(values) if value in some]
@@ -156,7 +157,7 @@ def test_among(values: list[int], some: list[int]) -> None:
 @given(ROWS)
 def test_ties(rows: list[tuple[int, int, int]]) -> None:
     """
-    Rows in order are numbered run by run of equal ones, and of those that are not alone the slots are listed.
+    Sorted rows are numbered by runs of equal ones, and the slots of runs of two or more are listed.
     """
     ids, major, _ = columns(rows)
     ordered = np.lexsort((major, ids))

@@ -13,10 +13,10 @@ from windrow.testing.points import At, Probed
 
 
 class Ticking(ManualClock):
-    """A clock that moves on by a millisecond whenever somebody measures, so that every phase takes some time."""
+    """A clock that moves by a millisecond at each reading, so that every phase takes some time."""
 
     def elapsed(self) -> float:
-        """Move on, and return the time in seconds."""
+        """Move by a millisecond, and return the time in seconds."""
         self.advance(1_000)
         return super().elapsed()
 

@@ -13,7 +13,7 @@ from windrow.testing.points import Point
 
 @pytest.fixture
 def said(caplog):
-    """What was logged: events with their records."""
+    """The logged events with their records."""
     caplog.set_level(logging.INFO, "windrow")
     return lambda event: [record for record in caplog.records if record.msg == event]
 
@@ -21,7 +21,7 @@ def said(caplog):
 class TestLines:
     def test_one_line_a_microbatch(self, world, embedded, said):
         """
-        Each microbatch has one line, which says what its history row says, the reasons, what is open then, and phases.
+        Each microbatch has one line with its history row, the reasons, the open batches and the phases.
         """
         world.publish(*log(versions=4))
         watch(world, embedded, [Lines()], max_messages=60)
@@ -54,7 +54,7 @@ class TestLines:
 
     def test_failure(self, world, embedded, said):
         """
-        A run that an error ends says so with the error's code, and what it had done by then.
+        A run that ends with an error logs the error's code and the totals so far.
         """
         world.publish(*log(versions=1))
         with pytest.raises(MicrobatchFailed):
@@ -65,7 +65,7 @@ class TestLines:
 
     def test_rules_changed(self, world, embedded, said):
         """
-        Other rules than before are a line of their own, beside the microbatch that records them.
+        A change of the rules has a separate line, besides the microbatch that records it.
         """
         world.publish(*log(versions=1))
         watch(world, embedded, [Lines()])
@@ -77,7 +77,7 @@ class TestLines:
 
     def test_lag(self, world, embedded, said):
         """
-        The lag is how long before the commit the newest message arrived that moves a clock; a tick has none.
+        The lag is the age of the newest message that moves a clock when it is committed; a tick has none.
         """
         world.publish(*log(versions=1))
         newest = max(row["received_at"] for row in world.arrived().to_pylist() if row["key"] not in (None, "ahead"))
@@ -92,8 +92,7 @@ class TestLines:
 
     def test_maintenance(self, world, embedded, said):
         """
-        What was done to the files of a table is a line with all of it, and how long it took; a failure is a warning
-        with its code.
+        Maintenance of a table is one line with its results and its duration; a failure is a warning with its code.
         """
         with observed(Run("embedded", world.settings(embedded), world.clock), [Lines()]) as told:
             told.maintained(Maintained("ledger", world.ledger, compacted_files=9, compacted_into=3), 12.5)

@@ -54,7 +54,7 @@ class TestWritten:
 
     def test_level(self):
         """
-        What is below the level is not written, and afterwards everything is as it was before.
+        Records below the level are not written, and afterwards the logger is as before.
         """
         out, logger = console(), logging.getLogger("windrow")
         before = logger.level, logger.propagate, list(logger.handlers)
@@ -92,7 +92,7 @@ class TestSecrets:
     )
     def test_taken_out(self, text, shown, caplog):
         """
-        No record has the password or query of a URL, or the value of what is called a key or a secret.
+        No record has the password or query of a URL, or the value of anything called a key or a secret.
         """
         assert without_secrets(text) == shown
         log.warning("retry", error=text)

@@ -29,7 +29,7 @@ def samples(text):
 class TestMetrics:
     def test_counted(self, world, embedded):
         """
-        Counters are the sums of the history, gauges what holds after the last microbatch, each phase is timed.
+        Counters are sums of the history, gauges have the values after the last microbatch, and each phase is timed.
         """
         world.publish(*log(versions=4))
         metrics = Metrics()
@@ -99,7 +99,7 @@ class TestEndpoint:
 
     def test_port_that_is_taken(self):
         """
-        A port that somebody else has is an error that names the setting, before anything runs.
+        A port that is in use is an error that names the setting, before anything runs.
         """
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
@@ -143,7 +143,7 @@ class TestTextfile:
 
     def test_failure(self, world, embedded, tmp_path):
         """
-        A run that an error ended leaves the file too, and says there that it failed.
+        A run that ends with an error writes the file too, with `run_success` 0.
         """
         file = tmp_path / "windrow.prom"
         world.publish(*log(versions=1))
@@ -154,7 +154,7 @@ class TestTextfile:
     @pytest.mark.parametrize("name", ["windrow.txt", "absent/windrow.prom", "spoilt.prom"])
     def test_no_place_for_it(self, tmp_path, name):
         """
-        A file that nobody would collect, that cannot be written, or that holds something else is refused at once.
+        A file that would not be collected, cannot be written or is not a metrics file is refused at once.
         """
         (tmp_path / "spoilt.prom").write_text("windrow_messages_total{ 7")
         with pytest.raises(SettingsError, match=r"metrics\.textfile"):
@@ -178,7 +178,7 @@ class TestChosen:
     )
     def test_missing_package(self, monkeypatch, package, part, extra):
         """
-        What needs a package that is not installed says which extra has it.
+        A missing package is an error that names its extra.
         """
         for module in ("windrow.operate.metrics", "windrow.operate.spans"):
             monkeypatch.delitem(sys.modules, module, raising=False)

@@ -20,7 +20,7 @@ from windrow.testing.points import Point
 
 
 class Noting(Observer):
-    """Notes what it is told."""
+    """Records the calls."""
 
     def __init__(self):
         self.told = []
@@ -43,7 +43,7 @@ class Noting(Observer):
 
 
 class Broken(Observer):
-    """Cannot take it."""
+    """Always raises."""
 
     def started(self, run):
         """Fail."""
@@ -55,7 +55,7 @@ class Broken(Observer):
 class TestObserved:
     def test_in_order(self, world, embedded):
         """
-        Observers hear of the start, of each failed attempt and each commit in order, and of the end.
+        Observers are called at the start, for each failed attempt and each commit in order, and at the end.
         """
         world.publish(*log(versions=2))
         noting = Noting()
@@ -64,7 +64,7 @@ class TestObserved:
 
     def test_error(self, world, embedded):
         """
-        A run that does not even find its depot has a start and an end for its observers, and raises its error.
+        A run without a depot calls `started` and `ended`, and raises its error.
         """
         world.depot = "absent"
         noting = Noting()
@@ -74,7 +74,7 @@ class TestObserved:
 
     def test_one_that_raises(self, world, embedded, caplog):
         """
-        An observer that always raises changes nothing of the result, nor what the next one hears; the log names it.
+        An observer that always raises changes neither the result nor the calls of the next one; the log names it.
         """
         world.publish(*log(versions=2))
         noting = Noting()
@@ -92,8 +92,7 @@ class TestObserved:
 class TestElsewhere:
     def test_what_only_the_history_tells(self, world, embedded, caplog):
         """
-        Of a microbatch that another process committed, log, metrics and spans say what its history row has, and make
-        nothing up.
+        For a microbatch of another process, log, metrics and spans report only what its history row has.
         """
         caplog.set_level(logging.INFO, "windrow")
         world.publish(*log(versions=2))

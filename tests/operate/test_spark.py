@@ -10,7 +10,7 @@ from windrow.operate.spark_progress import listening
 
 
 class Into(logging.Handler):
-    """Puts records into a queue: Spark tells of its queries in a thread of its own."""
+    """Puts records into a queue, because Spark reports on queries in another thread."""
 
     def __init__(self, queue):
         super().__init__()
@@ -22,7 +22,7 @@ class Into(logging.Handler):
 
 
 def until(queue, event):
-    """Return the records up to the first of an event."""
+    """Return the records up to the first one with an event."""
     found = []
     while not found or found[-1].msg != event:
         found.append(queue.get(timeout=60))
@@ -36,7 +36,7 @@ def listeners(spark):
 
 @pytest.fixture
 def heard():
-    """What the log says from `debug` on."""
+    """The log at level `debug`."""
     logger, queue = logging.getLogger("windrow"), Queue()
     handler = Into(queue)
     logger.addHandler(handler)

@@ -49,7 +49,7 @@ def start(
 
 @contextmanager
 def piped(depot: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that reads what it is given, and is left nowhere."""
+    """A `windrow produce` process that is never left running."""
     process = start(depot, *arguments, stdin=subprocess.PIPE)
     try:
         yield process
@@ -86,7 +86,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 def assert_each_once(depot: str, count: int) -> None:
-    """Each number is there once, also as the number of its message, and in the order of the depot's versions."""
+    """Each line is in the depot once, with its own number, in the order of the depot's versions."""
     rows = messages(depot)
     assert rows["sequence"].to_pylist() == list(range(1, count + 1))
     assert rows["payload"].to_pylist() == [str(number) for number in range(1, count + 1)]
@@ -98,8 +98,8 @@ def assert_each_once(depot: str, count: int) -> None:
 class TestKilled:
     def test_at_random(self, depot, tmp_path):
         """
-        However often it is killed in a loop of commits, and started again with the same input, no message is missing,
-        doubled or out of its order.
+        However often the process is killed between commits and restarted with the same input, no message is missing,
+        doubled or out of order.
         """
         random.seed(23)
         file, kills, before = numbered(tmp_path / "lines", LINES), 0, 0
@@ -121,7 +121,8 @@ class TestKilled:
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
     def test_asked_to_stop(self, depot, number):
         """
-        SIGTERM and SIGINT end it while it waits for lines; what it was given is in the depot, and the exit status is 0.
+        SIGTERM and SIGINT end it while it waits for lines; all lines read so far are in the depot, and the exit status
+        is 0.
         """
         with piped(depot) as process:
             give(process, 1, 2, 3)
@@ -139,7 +140,7 @@ class TestKilled:
 class TestFenced:
     def test_in_turns(self, depot):
         """
-        When a second process with the id has gone on, the first one is fenced, says so, and has written nothing since.
+        When a second process writes under the id, the first one is fenced, says so, and writes nothing more.
         """
         with piped(depot) as first:
             give(first, *range(1, 11))
@@ -158,7 +159,7 @@ class TestFenced:
 
     def test_at_once(self, depot):
         """
-        Of two processes that begin at the same moment with the same input one is fenced, the other sends all of it.
+        If two processes begin with the same input at the same moment, one is fenced and the other sends all of it.
         """
         with piped(depot) as one, piped(depot) as other:
             last = 0
@@ -177,7 +178,7 @@ class TestFenced:
 class TestResumed:
     def test_growing_file(self, depot, tmp_path):
         """
-        A file that has grown is gone on with where it was left; a line without an end waits for it.
+        A file that has grown is resumed after the last line sent; a line without a newline is not sent yet.
         """
         file = numbered(tmp_path / "lines", 120)
         whole = line(121)
@@ -196,7 +197,7 @@ class TestResumed:
 
     def test_closed(self, depot):
         """
-        A standard input that is closed is an error, and not some other file that has its number.
+        A closed standard input is an error; another file that has its descriptor is not read.
         """
         command = f"exec {sys.executable} -m windrow produce --depot {depot} --id p <&-"
         done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
@@ -204,7 +205,7 @@ class TestResumed:
 
     def test_live(self, depot):
         """
-        What cannot be given again is sent as it comes; lines are committed though the input goes on and says nothing.
+        Input that cannot be given again is sent as it comes; lines are committed even while the input is silent.
         """
         for begin in (1, 11):
             with piped(depot, "--no-resume") as process:

@@ -1,4 +1,4 @@
-"""What a producer promises when nothing goes wrong."""
+"""A producer without faults."""
 
 import asyncio
 import gc
@@ -21,7 +21,7 @@ MOMENT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 class TestSend:
     def test_acknowledged(self, depot):
         """
-        A message is acknowledged with the version that holds it and its number, and lies there as it was sent.
+        A message is acknowledged with its depot version and its number, and is stored as it was sent.
         """
         with Producer(depot, "gateway-7") as producer:
             future = producer.send(key="pump-1", type="temperature", event_time=MOMENT, payload=b"21.5")
@@ -39,7 +39,7 @@ class TestSend:
 
     def test_order_and_numbers(self, depot):
         """
-        Messages of many commits have numbers without a gap, in the order of their sending, also after a new start.
+        Messages of many commits have numbers without a gap, in the order of sending, also after a restart.
         """
         for _ in range(2):
             with Producer(depot, "p", batch_rows=7) as producer:
@@ -61,8 +61,8 @@ class TestSend:
 
     def test_invalid(self, depot):
         """
-        What is no message goes into the depot in its turn, whatever its size, with NULL where something is missing;
-        what has all of it is refused, as is a payload that is no text.
+        `send_invalid` stores an invalid message of any size in its turn, with NULL for missing values; it refuses a
+        valid message, and a payload that is not text.
         """
         with Producer(depot, "p", max_message_bytes=200, buffer_bytes=300) as producer:
             sent = [
@@ -85,7 +85,7 @@ class TestSend:
 
     def test_bytes(self, depot):
         """
-        A depot of bytes takes what is no text, and texts as UTF-8.
+        A depot with binary payloads takes bytes, and text as UTF-8.
         """
         with Producer(depot, "p", payload="binary") as producer:
             producer.send(key="k", type="t", payload=b"\xff\x00")
@@ -112,7 +112,7 @@ class TestSend:
     )
     def test_refused(self, depot, wrong):
         """
-        What is no message is refused where it is sent, and harms no other one.
+        An invalid message is refused by `send`, and harms no other one.
         """
         with Producer(depot, "p") as producer:
             good = producer.send(key="k", type="t")
@@ -124,7 +124,7 @@ class TestSend:
 
     def test_times(self, depot):
         """
-        Times are taken as datetimes and as microseconds; one's own sequence is kept.
+        Times may be datetimes or microseconds; a given sequence is kept.
         """
         with Producer(depot, "p") as producer:
             producer.send(key="k", type="t", event_time=MOMENT, received_at=1_000_000, sequence=-5)
@@ -133,7 +133,7 @@ class TestSend:
 
     def test_not_cancelled(self, depot):
         """
-        What was sent cannot be taken back by cancelling its future.
+        Cancelling a future does not take its message back.
         """
         with Producer(depot, "p", linger_ms=NEVER) as producer:
             future = producer.send(key="k", type="t")
@@ -144,7 +144,7 @@ class TestSend:
 class TestHolding:
     def test_together(self, depot):
         """
-        Messages that come while nobody waits are committed together.
+        Messages that nobody waits for are committed together.
         """
         with Producer(depot, "p", linger_ms=NEVER) as producer:
             sent = [producer.send(key="k", type="t") for _ in range(100)]
@@ -153,7 +153,7 @@ class TestHolding:
     @pytest.mark.parametrize("limit", [{"batch_rows": 10}, {"batch_bytes": 1_000}], ids=["rows", "bytes"])
     def test_enough(self, depot, limit):
         """
-        A batch that is large enough is committed, though its time has not come.
+        A full batch is committed before `linger_ms` is over.
         """
         with Producer(depot, "p", linger_ms=NEVER, **limit) as producer:
             first = producer.send(key="k", type="t", payload="x" * 50)
@@ -165,7 +165,7 @@ class TestHolding:
 
     def test_time(self, depot):
         """
-        A message for whose end nobody asks is committed after `linger_ms`.
+        A message that nobody waits for is committed after `linger_ms`.
         """
         with Producer(depot, "p", linger_ms=50) as producer:
             ended = threading.Event()
@@ -174,7 +174,7 @@ class TestHolding:
 
     def test_all_wait(self, depot):
         """
-        Where every sender waits for its message nobody sits out the delay, and their messages share commits.
+        When every sender waits for its message, they are committed together without waiting for `linger_ms`.
         """
         with Producer(depot, "p", linger_ms=NEVER) as producer:
 
@@ -192,7 +192,7 @@ class TestHolding:
 
     def test_flush(self, depot):
         """
-        After `flush` all that was sent before is in the depot.
+        After `flush` all messages sent before are in the depot.
         """
         with Producer(depot, "p", linger_ms=NEVER) as producer:
             sent = [producer.send(key="k", type="t") for _ in range(3)]
@@ -203,7 +203,7 @@ class TestHolding:
 class TestMany:
     def test_between(self, depot):
         """
-        A table is one commit, behind what was sent before it and before what is sent after.
+        A table is one commit, after everything sent before it and before everything sent after it.
         """
         with Producer(depot, "p", linger_ms=NEVER) as producer:
             before = producer.send(key="k", type="t", payload="before")
@@ -214,7 +214,7 @@ class TestMany:
 
     def test_larger_than_the_buffer(self, depot):
         """
-        A table that is larger than the buffer waits until nothing else is held, and goes.
+        A table that is larger than the buffer is sent once nothing else is held.
         """
         table = pa.table({"key": ["k"] * 1_000, "type": ["t"] * 1_000})
         with Producer(depot, "p", buffer_bytes=2_000, max_message_bytes=500) as producer:
@@ -224,7 +224,7 @@ class TestMany:
 
     def test_no_message(self, depot):
         """
-        A row without a key or a type goes into the depot like any other, where the batcher will reject it.
+        A row without key or type goes into the depot, and the batcher rejects it.
         """
         table = pa.table({"key": pa.array([None, "k"], pa.string()), "type": ["t", None], "payload": ["1", "2"]})
         with Producer(depot, "p") as producer:
@@ -233,7 +233,7 @@ class TestMany:
 
     def test_mark(self, depot):
         """
-        A mark is recorded with the commit of its table, stays until there is another, and is there after a new start.
+        A mark is recorded with the commit of its table, stays until the next mark, and survives a restart.
         """
         table = pa.table({"key": ["k"], "type": ["t"]})
         with Producer(depot, "p") as producer, Producer(depot, "mark:p") as other:
@@ -260,7 +260,7 @@ class TestMany:
     )
     def test_refused(self, depot, wrong):
         """
-        A table that holds no messages is refused, and takes no room.
+        A table that does not hold messages is refused, and reserves no buffer space.
         """
         with Producer(depot, "p") as producer:
             with pytest.raises(MessagesError):
@@ -271,7 +271,7 @@ class TestMany:
 class TestFairness:
     def test_two_ids(self, depot):
         """
-        A producer that always has something to commit keeps no other one of the depot waiting.
+        A busy producer does not keep other producers of the depot waiting.
         """
         acks = []
 
@@ -288,7 +288,7 @@ class TestFairness:
 
     def test_memory(self, depot):
         """
-        Who keeps the futures of messages keeps no messages, but for the batch that the committer had last.
+        Futures do not keep messages in memory, except those of the committer's last batch.
         """
         with Producer(depot, "p", batch_rows=5) as producer:
             sent = [producer.send(key="k", type="t") for _ in range(20)]
@@ -314,7 +314,7 @@ class TestAsync:
 
     def test_full(self, depot):
         """
-        Where there is no room the event loop goes on while coroutines wait for it.
+        The event loop runs while coroutines wait for buffer space.
         """
 
         async def gather():
@@ -328,7 +328,7 @@ class TestAsync:
 class TestLife:
     def test_shared(self, depot):
         """
-        Producers of one id and the same settings share their numbers; the first that closes stops nothing.
+        Producers with the same id and settings share their numbers; closing the first one does not stop the others.
         """
         one, other = Producer(depot, "p"), Producer(depot, "p")
         one.send(key="k", type="t")
@@ -341,7 +341,7 @@ class TestLife:
 
     def test_other_settings(self, depot):
         """
-        One id cannot be open with other settings in a process: the two would fence each other.
+        In a process, an id cannot be open with two different settings, because the producers would fence each other.
         """
         with Producer(depot, "p"):
             with pytest.raises(ProducerInUse):
@@ -351,7 +351,7 @@ class TestLife:
 
     def test_last_sequence(self, depot):
         """
-        The number of the last message in the depot is there before the first one, and after a new start.
+        The number of the last message can be read before the first message, and after a restart.
         """
         with Producer(depot, "p") as producer:
             assert producer.last_sequence() == 0
@@ -373,7 +373,7 @@ class TestLife:
     @pytest.mark.parametrize("wrong", [{"hold": 1}, {"linger_ms": -1}, {"when_full": "drop"}, {"max_block": "soon"}])
     def test_settings(self, depot, wrong):
         """
-        A setting that nobody knows, or of no meaning, is an error.
+        An unknown or invalid setting is an error.
         """
         with pytest.raises(SettingsError):
             Producer(depot, "p", **wrong)

@@ -1,4 +1,4 @@
-"""Buffers into a raw depot: each a chunk of its source, once, in order, and none behind one that is missing."""
+"""Buffers become chunks of a raw depot: each once, in order, and none after a missing one."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class TestSend:
 
     def test_refused(self, depot: str) -> None:
         """
-        What is no bytes, too large, or without a name is refused, and takes no room.
+        A buffer that is not bytes or too large, or a source without a name, is refused and reserves no buffer space.
         """
         for name in ("", None, "\ud800"):
             with pytest.raises(MessageRefused, match="not a valid name"):
@@ -111,7 +111,7 @@ class TestSend:
 
     def test_other_depots(self, depot: str, tmp_path: Path) -> None:
         """
-        Chunks do not go into a depot of messages, nor messages into a raw one, also while it is open.
+        A depot of messages refuses chunks, and a raw depot refuses messages, also while it is open.
         """
         other = str(tmp_path / "other")
         with RawProducer(depot, "socket") as producer:
@@ -131,7 +131,7 @@ class TestSend:
 class TestGoesOn:
     def test_after_a_restart(self, depot: str) -> None:
         """
-        Numbers go on behind those in the depot.
+        Numbers continue after those in the depot.
         """
         for at in range(3):
             with RawProducer(depot, "socket") as producer:
@@ -142,7 +142,7 @@ class TestGoesOn:
 
     def test_ended(self, depot: str) -> None:
         """
-        Behind the last chunk nothing is taken, neither now nor after a restart.
+        Nothing is accepted after the last chunk, neither now nor after a restart.
         """
         with RawProducer(depot, "socket") as producer:
             producer.send(b"x", last=True)
@@ -170,7 +170,7 @@ class TestGoesOn:
 
     def test_again(self, depot: str, faults: Faults) -> None:
         """
-        A commit that fails is tried again, in its place.
+        A commit that fails is retried before later ones.
         """
 
         def full(attempt: int) -> None:
@@ -185,7 +185,7 @@ class TestGoesOn:
 
     def test_nothing_behind_what_is_missing(self, depot: str, faults: Faults) -> None:
         """
-        When a chunk fails for good, those behind it fail too and none more is taken; opened again it goes on.
+        When a chunk fails for good, later ones fail too and none is accepted; a newly opened producer continues.
         """
 
         def refused(attempt: int) -> None:
@@ -208,8 +208,8 @@ class TestGoesOn:
 
     def test_too_late(self, depot: str, faults: Faults, gate: Gate) -> None:
         """
-        When a commit hangs beyond the deadline, nothing is taken behind it. A chunk that is sent again under its number
-        is refused when the commit came through after all.
+        When a commit hangs beyond the deadline, nothing is accepted after it. A chunk that is sent again under its
+        number is refused if that commit succeeded after all.
         """
         faults.before = lambda attempt: gate(attempt) if attempt == 1 else None
         producer = RawProducer(depot, "socket", batch_rows=1, delivery_timeout="500ms")
@@ -234,7 +234,7 @@ class TestGoesOn:
 class TestFence:
     def test_second_process(self, depot: str) -> None:
         """
-        Of two processes that send one source, the one that commits later is told, and writes nothing.
+        If two processes send one source, the one that commits later gets an error and writes nothing.
         """
         with RawProducer(depot, "socket") as producer:
             producer.send(b"1").result(60)
@@ -246,7 +246,8 @@ class TestFence:
 
     def test_killed(self, depot: str) -> None:
         """
-        A process that is killed while it sends leaves no gap; the next one goes on, and each chunk is there once.
+        A process that is killed while it sends leaves no gap; the next one continues, and each chunk is in the depot
+        once.
         """
         other = (
             "import sys; from windrow import RawProducer\n"
@@ -271,7 +272,7 @@ class TestFence:
 
     def test_beside_a_file(self, depot: str, tmp_path: Path) -> None:
         """
-        A file and a producer do not give the numbers of one source twice, whoever comes first.
+        A file and a producer of the same source never use a number twice, whichever comes first.
         """
         file = tmp_path / "file"
         file.write_bytes(b"content")
@@ -287,7 +288,7 @@ class TestFence:
 
     def test_while_a_file_is_read(self, depot: str, tmp_path: Path) -> None:
         """
-        A file that is ingested while a producer of the same source is open makes it stop.
+        A producer stops when a file of its source is ingested meanwhile.
         """
         file = tmp_path / "file"
         file.write_bytes(b"content")
@@ -300,8 +301,7 @@ class TestFence:
 
 def test_to_batches(depot: str, tmp_path: Path) -> None:
     """
-    What was cut anywhere, sent by several producers one after the other and batched in between, comes out as
-    the records that it was.
+    Records survive being cut anywhere, sent by several producers in turn, and batched in between.
     """
     lines = [f"2026-01-01T00:00:{at // 2:02}Z,pump-{at % 3},{at}\n".encode() for at in range(100)]
     data, shape, at = b"".join(lines), random.Random(7), 0

@@ -24,7 +24,7 @@ def test_what_was_noted_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["data/ledger", "./plant.ledger", "s3://bucket/ledger"])
 def test_paths_stay(tmp_path: Path, path: str) -> None:
     """
-    A path is its own place, and nothing is written down for it.
+    A path is returned unchanged, and nothing is recorded for it.
     """
     book = PathBook(tmp_path / "paths.json")
     book.note(path, "/elsewhere")
@@ -34,7 +34,7 @@ def test_paths_stay(tmp_path: Path, path: str) -> None:
 
 def test_nothing_noted(tmp_path: Path) -> None:
     """
-    A name of which nothing is known is an error that says which command writes it down; so is one in a broken file.
+    An unknown name is an error that says which command records it; so is any name if the file is broken.
     """
     book = PathBook(tmp_path / "paths.json")
     with pytest.raises(TableMissing, match="windrow init"):

@@ -9,7 +9,7 @@ from windrow.settings.origins import effective
 
 @pytest.fixture
 def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[str, str]]:
-    """Settings from every source, each beside its origin."""
+    """Settings from every source, with their origins."""
     file = tmp_path / "windrow.toml"
     file.write_text(
         'retries = 2\nkeep = "10d"\n[rules]\nmax_delay = "3s"\n[depot]\ntable = "d"\n[depot.columns]\nkey = "k"\n'
@@ -39,7 +39,7 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[st
 )
 def test_each_source(found: dict[str, tuple[str, str]], name: str, value: str, origin: str) -> None:
     """
-    A setting stands with the value that holds, as it is written in windrow.toml, and the source that won.
+    A setting is listed with its effective value, as in windrow.toml, and the source that won.
     """
     assert found[name][0] == value
     assert found[name][1].endswith(origin)

@@ -15,7 +15,7 @@ class TestSources:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """
-        Each source wins over the ones behind it.
+        Each source overrides the ones after it.
         """
         file = tmp_path / "windrow.toml"
         file.write_text('depot = "file"\nledger = "file"\nretries = 1\n[rules]\nwindow = "20s"\n')
@@ -37,7 +37,7 @@ class TestSources:
         self, monkeypatch: pytest.MonkeyPatch, text: str, microseconds: int | None
     ) -> None:
         """
-        `maintain_every` is an hour unless it is said, a duration, or never.
+        `maintain_every` defaults to an hour, and may be a duration or never.
         """
         assert Settings().run.maintain_every == 3_600_000_000
         monkeypatch.setenv("WINDROW_RUN__MAINTAIN_EVERY", text)
@@ -55,7 +55,7 @@ class TestSources:
 class TestDepot:
     def test_table_with_columns(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """
-        [depot] names the table beside its columns; a flag names another table, a variable one more column.
+        [depot] has the table and its columns; a flag overrides the table, a variable adds a column.
         """
         file = tmp_path / "windrow.toml"
         file.write_text('[depot]\ntable = "main.bronze.events"\n[depot.columns]\nkey = "device"\n')
@@ -65,7 +65,7 @@ class TestDepot:
 
     def test_written_and_read_again(self, tmp_path: Path) -> None:
         """
-        The file that is written for a depot with columns of its own gives the same settings.
+        The file written for a depot with mapped columns gives the same settings.
         """
         settings = Settings(depot="main.bronze.events", depot_columns={"key": 'concat(a, "\'")', "type": "'é'"})
         file = tmp_path / "windrow.toml"
@@ -92,7 +92,7 @@ class TestMistakes:
     )
     def test_says_what_is_wrong(self, tmp_path: Path, content: str, says: str) -> None:
         """
-        A setting that is unknown or has no meaning is an error that names it, and the nearest known name.
+        An unknown or invalid setting is an error that names it and the nearest known name.
         """
         file = tmp_path / "windrow.toml"
         file.write_text(content)
@@ -118,7 +118,7 @@ class TestMistakes:
     )
     def test_says_in_which_line(self, tmp_path: Path, content: str, line: int, says: str) -> None:
         """
-        An error about a setting of the file names the line in which it stands, or its table.
+        An error about a setting of the file names its line, or the line of its table.
         """
         file = tmp_path / "windrow.toml"
         file.write_text(content)
@@ -129,7 +129,7 @@ class TestMistakes:
 
     def test_no_line_of_others(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """
-        A mistake in a flag or a variable is not looked for in the file, which may have that setting too.
+        An error about a flag or a variable names no line of the file, even if the file has that setting.
         """
         file = tmp_path / "windrow.toml"
         file.write_text("retries = 3\n[rules]\nwindow = '1s'\n")
@@ -153,7 +153,7 @@ class TestMistakes:
     )
     def test_telling_where(self, tmp_path: Path, message: str, line: int) -> None:
         """
-        An error that is found only where the format is made names it, and the line of the field or setting it names.
+        An error that is found when the format is built names the line of its field or setting.
         """
         file = tmp_path / "windrow.toml"
         file.write_text("[format]\ndelimiter = ';'\n[format.fields]\na = 'string'\nb = 'x'\n")
@@ -168,7 +168,7 @@ class TestMistakes:
 
     def test_unknown_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """
-        An environment variable WINDROW_... that nobody knows is an error with the nearest name.
+        An unknown variable WINDROW_... is an error with the nearest name.
         """
         monkeypatch.setenv("WINDROW_LEGDER", "x")
         with pytest.raises(SettingsError, match="WINDROW_LEDGER"):
@@ -183,7 +183,7 @@ class TestMistakes:
 
     def test_missing_file(self, tmp_path: Path) -> None:
         """
-        A settings file that was named and is not there is an error.
+        A named settings file that does not exist is an error.
         """
         with pytest.raises(SettingsError, match="cannot be read"):
             Settings.load(tmp_path / "absent.toml")
@@ -215,7 +215,7 @@ class TestExample:
     )
     def test_format(self, tmp_path: Path, chosen: dict[str, Any]) -> None:
         """
-        A format is read back as it was written, whatever its texts are.
+        A format is read back as it was written, whatever characters its texts have.
         """
         settings = Settings(format=chosen)
         file = tmp_path / "windrow.toml"
@@ -224,7 +224,7 @@ class TestExample:
 
     def test_format_as_a_comment(self, tmp_path: Path) -> None:
         """
-        Where no format is set its section is a comment, which is one with all settings when it is no comment any more.
+        Without a format its section is a comment; uncommented, it has all settings.
         """
         before, _, behind = settings_file(Settings()).partition("# [format]\n")
         section, _, _ = behind.partition("\n\n")

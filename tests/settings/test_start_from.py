@@ -12,7 +12,7 @@ CLEANED = LOG[2:]
 
 
 def before(text: str, commits: list[Commit] = LOG, now: int = NOW) -> int:
-    """Return the version that a start leaves behind."""
+    """Return the version before the first one that a start reads."""
     return Start.parse(text).version_before(4, now, lambda: commits)
 
 
@@ -40,7 +40,7 @@ def before(text: str, commits: list[Commit] = LOG, now: int = NOW) -> int:
 )
 def test_version_before(text: str, expected: int) -> None:
     """
-    Each form gives the version before the first that is read, never fewer rows than were asked for.
+    Each form gives the version before the first one to read, and never fewer rows than requested.
     """
     assert before(text) == expected
 
@@ -55,7 +55,7 @@ def test_days_by_the_wall_clock() -> None:
 @pytest.mark.parametrize(("text", "expected"), [("beginning", -1), ("end", 4), ("version:3", 2)])
 def test_forms_that_ask_no_log(text: str, expected: int) -> None:
     """
-    The beginning, the end and a version are found in a log that was cleaned away.
+    The beginning, the end and a version need no log.
     """
     assert before(text, []) == expected
     assert before(text, CLEANED) == expected
@@ -63,7 +63,7 @@ def test_forms_that_ask_no_log(text: str, expected: int) -> None:
 
 def test_empty_log() -> None:
     """
-    A log without commits has no rows to count back, and nothing of it is gone.
+    A log without commits has no rows to count back, and is not an error.
     """
     assert before("records-ago:1", []) == 4
     assert before("timestamp:2000-01-01", []) == 4
@@ -80,7 +80,7 @@ def test_commit_times_that_go_back() -> None:
 @pytest.mark.parametrize("text", ["timestamp:2000-01-01", "days-ago:9000", "records-ago:26"])
 def test_cleaned_log(text: str) -> None:
     """
-    A log that no longer reaches back to where the start is gives an error with the version that can be read.
+    A log that does not reach back to the start is an error that names the first readable version.
     """
     with pytest.raises(DepotUnreadable, match='start_from = "version:2"'):
         before(text, CLEANED)
@@ -88,7 +88,7 @@ def test_cleaned_log(text: str) -> None:
 
 def test_cleaned_log_that_reaches_far_enough() -> None:
     """
-    What is left of a cleaned log is enough for a start inside it.
+    A cleaned log is enough for a start within what is left.
     """
     assert before("records-ago:25", CLEANED) == 1
     assert before("timestamp:2023-11-14T22:13:23Z", CLEANED) == 2
@@ -108,7 +108,7 @@ def test_unknown_rows() -> None:
 )
 def test_without_meaning(text: str) -> None:
     """
-    What has no meaning is refused with the forms there are.
+    An invalid start is refused with the valid forms.
     """
     with pytest.raises(SettingsError, match=r"start_from|timestamp"):
         Start.parse(text)

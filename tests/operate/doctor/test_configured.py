@@ -24,7 +24,7 @@ class TestLoad:
 
     def test_warnings_become_findings(self) -> None:
         """
-        What the settings warn of when they are read is said by a finding, not beside it.
+        Warnings from reading the settings become findings.
         """
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -55,7 +55,7 @@ class TestWindow:
 
     def test_event_time(self) -> None:
         """
-        Windows that begin at their message may be as short as they like.
+        Windows that begin at their first message may be of any length.
         """
         rules = RulesPart(window="1s", window_start="event_time")  # type: ignore[arg-type]
         assert check_window(rules).level == "ok"
@@ -63,7 +63,7 @@ class TestWindow:
 
 def test_skew() -> None:
     """
-    A guard of more than an hour is a warning that says what one stamp can do.
+    A `max_clock_skew` above an hour is a warning that says what one stamp can do.
     """
     found = {one.code: one for one in check_settings(Settings(max_clock_skew="2h"), "spark")}
     assert (found["max-clock-skew"].level, "2h" in found["max-clock-skew"].what) == ("warning", True)

@@ -31,7 +31,7 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def says(java: Path, version: str) -> None:
-    """Let a java say its version."""
+    """Let a java print a version."""
     java.write_text(f"#!/bin/sh\necho '{version}' >&2\n")
     java.chmod(0o755)
 
@@ -127,7 +127,7 @@ class TestJava:
 class TestJars:
     def test_other_home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """
-        Jars are looked for in the home that Java knows as well, which HOME does not change.
+        Jars are also looked for in the user's own home, which Java uses whatever HOME says.
         """
         before = jar_folders()
         monkeypatch.setenv("HOME", str(tmp_path))
@@ -147,7 +147,7 @@ class TestMemory:
     )
     def test_enough(self, runs_on: str, total: int, level: str) -> None:
         """
-        Each engine wants so much memory; less is a warning that says what to do.
+        Less memory than an engine needs is a warning that says what to do.
         """
         [found] = check_memory(runs_on, total)
         assert found.level == level
@@ -155,7 +155,7 @@ class TestMemory:
 
     def test_unknown(self) -> None:
         """
-        Where nobody says how much memory there is, nothing is said.
+        If the amount of memory is unknown, there is no finding.
         """
         nothing: list[Finding] = []
         assert list(check_memory("spark", None)) == nothing

@@ -19,7 +19,7 @@ bucket /mnt/bucket fuse.s3fs rw 0 0
 
 
 def found(depot: str, ledger: str, factory: EngineFactory) -> list[Finding]:
-    """Return what the storage of two tables is."""
+    """Return the findings about the storage of two tables."""
     return list(check_storage(factory.settings(depot, ledger)))
 
 
@@ -44,7 +44,7 @@ def test_mounted(path: str, kind: str) -> None:
 
 def test_nobody_says() -> None:
     """
-    Where there is no table of mounts, nobody says what a path is on.
+    Without a table of mounts, the file system of a path is unknown.
     """
     assert mounted(Path("/data"), "") is None
 
@@ -64,7 +64,7 @@ def test_local(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, embedded: EngineFactory, mount: str, level: str, says: str
 ) -> None:
     """
-    A path is as good as the file system that it is on.
+    The finding about a path depends on its file system.
     """
     mounts = tmp_path / "mounts"
     mounts.write_text(f"device {tmp_path} {mount} rw 0 0\n")
@@ -88,7 +88,7 @@ def test_local(
 )
 def test_elsewhere(embedded: EngineFactory, location: str, level: str, says: str) -> None:
     """
-    A store elsewhere is named for what it promises.
+    A remote store is reported with its guarantees.
     """
     first = found(location, location + "_ledger", embedded)[0]
     assert (first.level, says in first.what) == (level, True)

@@ -1,4 +1,4 @@
-"""What the doctor says of depot and ledger, on real tables with one thing wrong each."""
+"""Findings about depot and ledger, on real tables with one defect each."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def world(tmp_path: Path, clock: ManualClock) -> World:
 
 
 def seen(world: World, now: int | None = None, **settings: Any) -> list[Finding]:
-    """Return all findings; the tables were just written, unless told."""
+    """Return all findings; by default, the tables were just written."""
     values = {"engine": "embedded", "idle_timeout": "never"} | settings
     given = EngineFactory(values.pop("engine")).settings(world.depot, world.ledger, **values)
     return examine(lambda: given, written() if now is None else now)
 
 
 def written() -> int:
-    """Return a wall time at which nothing was written in the future."""
+    """Return a wall time after the latest commit."""
     return 4_000_000_000 * SECOND
 
 
@@ -73,7 +73,7 @@ class TestSound:
 
     def test_before_the_first_run(self, tmp_path: Path, clock: ManualClock) -> None:
         """
-        A depot without a ledger is a warning that says what makes one; without a depot it is an error.
+        A missing ledger is a warning that says what creates it; a missing depot is an error.
         """
         world = World(tmp_path, clock)
         assert wrong(seen(world)) == {"ledger": "warning"}
@@ -118,7 +118,8 @@ class TestDepot:
     @pytest.mark.parametrize(("setting", "level"), [("error", "error"), ("ignore", "ok")])
     def test_changed_rows(self, world: World, setting: str, level: str) -> None:
         """
-        Rows deleted in versions that wait are found before the run that stops there; those of the past are past.
+        Deleted rows are reported if the version is still unread, because the next run stops there; read versions are
+        not checked.
         """
         DeltaTable(world.depot).delete("type = 'a'")
         found = of(seen(world, on_depot_delete=setting), "depot-changes")
@@ -135,7 +136,7 @@ class TestDepot:
 
     def test_columns(self, tmp_path: Path, clock: ManualClock) -> None:
         """
-        A depot without the columns of messages, or with times that are none, is an error.
+        A depot without the columns of messages, or with times that are not timestamps, is an error.
         """
         world = World(tmp_path, clock)
         world.depot = str(tmp_path / "other")
@@ -148,7 +149,7 @@ class TestDepot:
 
     def test_columns_in_another_case(self, tmp_path: Path, clock: ManualClock) -> None:
         """
-        Columns whose names differ in case alone are those of messages, as a run takes them.
+        Column names that differ only in case are accepted, as in a run.
         """
         world = World(tmp_path, clock)
         world.depot = str(tmp_path / "own")
@@ -166,7 +167,8 @@ class TestDepot:
     )
     def test_mapped(self, tmp_path: Path, clock: ManualClock, mapping: dict[str, str], level: str, says: str) -> None:
         """
-        A mapping makes other columns those of messages; one that does not fit, or does not run here, is an error.
+        A mapping turns other columns into those of messages; one that does not fit, or does not run on the engine, is
+        an error.
         """
         world = World(tmp_path, clock)
         world.depot = str(tmp_path / "own")
@@ -191,7 +193,7 @@ class TestDepot:
 
     def test_catalog_name(self, world: World) -> None:
         """
-        A catalog table whose path is not known is a warning: it cannot be examined, which is no fault of it.
+        A catalog table with an unknown path cannot be checked, which is only a warning.
         """
         world.depot = "main.plant.depot"
         assert of(seen(world), "depot").level == "warning"
@@ -275,7 +277,7 @@ class TestFeatures:
 
     def test_the_table_is_not_touched(self, world: World) -> None:
         """
-        The trial writes to a table of its own: the doctor leaves every file as it was.
+        The doctor writes only to its own trial table: every file of the tables stays as it was.
         """
         before = {path: path.stat().st_mtime_ns for path in Path(world.depot).parent.rglob("*") if path.is_file()}
         seen(world)
@@ -285,7 +287,7 @@ class TestFeatures:
 
 
 def upgrade(location: str, feature: str, reads: bool, more: Row | None = None) -> None:
-    """Add a commit that gives a table a feature, and does more."""
+    """Add a commit that gives a table a feature, with further actions."""
     writer = sorted({"appendOnly", "changeDataFeed", "invariants", feature})
     versions = {"minReaderVersion": 3 if reads else 1, "minWriterVersion": 7, "writerFeatures": writer}
     protocol = versions | ({"readerFeatures": [feature]} if reads else {})
@@ -325,7 +327,7 @@ class TestLedger:
 
     def test_retention(self, world: World) -> None:
         """
-        The setting keep has no effect on a ledger that is there: a difference is a warning.
+        `keep` does not change an existing ledger: a difference is a warning.
         """
         assert of(seen(world, keep="2160h"), "ledger-retention").level == "ok"
         found = of(seen(world, keep="30d"), "ledger-retention")
@@ -372,7 +374,7 @@ class TestClocks:
 
     def test_silent_source(self, world: World) -> None:
         """
-        A source that others have left behind by more than an hour is named; the only source never is.
+        A source that is silent for more than an hour while others send is named; a single source never is.
         """
         assert "clock-still" not in {one.code for one in seen(world)}
         world.clock.advance(2 * DAY)
@@ -384,7 +386,7 @@ class TestClocks:
 
     def test_one_clock_for_all(self, world: World) -> None:
         """
-        One clock for all is fine until most that are too old are so only because of others.
+        One clock for all is fine until most of the messages that are too old are so only because of others.
         """
         assert of(seen(world), "clock-shared").level == "ok"
         world.publish([message(key="late", event_time=NOW - HOUR, received_at=NOW - HOUR)])
@@ -395,7 +397,7 @@ class TestClocks:
 
 def test_a_check_that_fails(world: World) -> None:
     """
-    A check that stumbles over a broken file is a finding itself, and the others go on.
+    A check that fails on a broken file is a finding itself, and the other checks run.
     """
     for file in Path(world.ledger).glob("state=microbatch/*.parquet"):
         file.unlink()
