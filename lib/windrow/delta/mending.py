@@ -69,13 +69,9 @@ class SetAside:
         if not self.versions:
             return f"a checkpoint of {table}, or its hint, is not whole; it was moved to {self.directory}"
         last = f"continues from version {self.versions.start - 1}" if self.versions.start else "starts again"
-        return f"{table} {last}: {counted_versions(self.versions)} now in {self.directory}"
-
-
-def counted_versions(versions: range) -> str:
-    """Return `version 6 is` or `versions 6 to 8 are`."""
-    first, last = versions[0], versions[-1]
-    return f"version {first} is" if first == last else f"versions {first} to {last} are"
+        first, end = self.versions[0], self.versions[-1]
+        which = f"version {first} is" if first == end else f"versions {first} to {end} are"
+        return f"{table} {last}: {which} now in {self.directory}"
 
 
 def mend(location: str, role: str) -> SetAside | None:

@@ -141,7 +141,8 @@ class Textfile(Metrics):
             left = self._file.read_text(encoding="utf-8") if self._file.exists() else ""
             earlier = list(text_string_to_metric_families(left))
         except (OSError, ValueError) as error:
-            raise SettingsError(f"metrics.textfile = {file!r} cannot be read: {error}", hint) from error
+            why = getattr(error, "strerror", None) or error
+            raise SettingsError(f"metrics.textfile = {file!r} cannot be read: {why}", hint) from error
         self._all = Continued(earlier, self.registry)
 
     def committed(self, committed: Committed) -> None:

@@ -13,7 +13,7 @@ was, and a commit whose reply was lost is recognised. If two processes use the s
 from windrow.producer.delivery import Ack, Position
 from windrow.producer.metrics import Metrics
 from windrow.producer.producer import Producer
+from windrow.producer.queue import State
 from windrow.producer.raw import RawProducer
-from windrow.producer.state import State
 
 __all__ = ["Ack", "Metrics", "Position", "Producer", "RawProducer", "State"]

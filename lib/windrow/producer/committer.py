@@ -18,8 +18,7 @@ from windrow.errors import DeliveryTimeout, ProducerFenced, ProducerInUse, Windr
 from windrow.model.durations import SECOND
 from windrow.producer.batch import Batch
 from windrow.producer.delivery import Position
-from windrow.producer.queue import Bell, ProducerQueue, not_known
-from windrow.producer.state import State
+from windrow.producer.queue import Bell, ProducerQueue, State, not_known
 from windrow.producer.writer import DepotWriter, Entry
 from windrow.settings.settings import ProducerPart
 

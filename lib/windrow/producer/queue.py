@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from enum import Enum
 
 import pyarrow as pa
 
@@ -20,10 +21,22 @@ from windrow.producer.batch import Batch
 from windrow.producer.delivery import Delivery
 from windrow.producer.metrics import Counters, Metrics, Request
 from windrow.producer.row import ChunkRow, Sent
-from windrow.producer.state import Event, State, after
 from windrow.settings.settings import ProducerPart
 
 ENDED = 1  # the mark of a raw source whose last chunk is in the depot
+
+
+class State(Enum):
+    """The state of a producer."""
+
+    OPEN = "open"
+    CLOSING = "closing"
+    CLOSED = "closed"
+    FENCED = "fenced"
+
+
+# Only an open producer takes messages. Closed and fenced are final.
+TRANSITIONS = {State.OPEN: (State.CLOSING, State.FENCED), State.CLOSING: (State.CLOSED, State.FENCED)}
 
 
 class Bell:
@@ -71,15 +84,6 @@ class ProducerQueue:
             self._await_room(byte_count, may_wait)
             return self._hold(row, byte_count)
 
-    def send_at_once(self, row: Sent) -> Delivery | None:
-        """Add a message, or return None if there is no room now. Raises ProducerClosed, ProducerFenced."""
-        byte_count = self._room_of(row)
-        with self._bell.lock:
-            self._require_open()
-            if self._tickets or not self._fits(byte_count):
-                return None
-            return self._hold(row, byte_count)
-
     def send_many(self, table: pa.Table, mark: int | None = None, may_wait: bool = True) -> Delivery:
         """Add a table as a separate batch, after everything that was sent before. Raises as `send`.
 
@@ -113,7 +117,7 @@ class ProducerQueue:
         """Refuse new messages."""
         with self._bell.lock:
             self.closer = threading.get_ident()
-            self._pass(Event.CLOSE)
+            self._become(State.CLOSING)
 
     def close(self, timeout: float) -> None:
         """Refuse new messages, flush, and fail what is not committed after `timeout` seconds."""
@@ -126,7 +130,7 @@ class ProducerQueue:
             )
         )
         with self._bell.lock:
-            self._pass(Event.DRAINED)
+            self._become(State.CLOSED)
         fail_rest()
 
     def metrics(self) -> Metrics:
@@ -193,7 +197,7 @@ class ProducerQueue:
     def fence(self, error: WindrowError) -> Callable[[], None]:
         """Refuse new messages and fail all held ones; call the returned function without the lock to notify senders."""
         self.refused = error
-        self._pass(Event.FENCED)
+        self._become(State.FENCED)
         return self.give_up(error)
 
     # What ends without a commit.
@@ -261,8 +265,10 @@ class ProducerQueue:
         self._tell(batch)
         return delivery
 
-    def _pass(self, event: Event) -> None:
-        self.state = after(self.state, event)
+    def _become(self, state: State) -> None:
+        """Pass to a state, unless the current one does not lead there, and wake all who wait."""
+        if state in TRANSITIONS.get(self.state, ()):
+            self.state = state
         for condition in (self._bell.work, self._bell.room, self._bell.ended):
             condition.notify_all()
 

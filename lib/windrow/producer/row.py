@@ -149,7 +149,8 @@ def conformed(given: pa.Table, source: str, now: int, payload: pa.DataType) -> p
     try:
         return whole.cast(messages.schema(payload))
     except pa.ArrowInvalid as error:
-        raise MessagesError(f"a payload is not text: {error}", "The payloads of this depot are UTF-8 text.") from error
+        hint = "The payloads of this depot are UTF-8 text; create a depot with payload = 'binary' for bytes."
+        raise MessagesError("a payload is not text", hint) from error
 
 
 def required_chunks(table: pa.Table, first: int) -> pa.Table:

@@ -8,13 +8,13 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from windrow.errors import MessageRefused, ProducerClosed, ProducerInUse
+from windrow.errors import MessageRefused, ProducerClosed, ProducerFull, ProducerInUse
 from windrow.model.durations import SECOND
 from windrow.producer.delivery import Ack, Delivery, Position
 from windrow.producer.metrics import Metrics
+from windrow.producer.queue import State
 from windrow.producer.registry import REGISTRY
 from windrow.producer.row import Sent
-from windrow.producer.state import State
 from windrow.settings.settings import ProducerPart, part
 
 
@@ -80,8 +80,9 @@ class Sender:
     async def _send_async(self, ready: Sent) -> Ack:
         """Send, and await the acknowledgement without blocking the event loop."""
         self._require_usable()
-        delivery = self._queue.send_at_once(ready)
-        if delivery is None:
+        try:
+            delivery = self._queue.send(ready, may_wait=False)
+        except ProducerFull:  # another thread waits for room, or raises as `when_full` says
             delivery = await asyncio.get_running_loop().run_in_executor(None, self._queue.send, ready)
         delivery.awaited()
         return await asyncio.wrap_future(delivery)
