@@ -36,6 +36,7 @@ class Committer:
         """
         self.location, self._unused = location, unused
         self._writer = DepotWriter.made(location, schema, keep)
+        self.schema = self._writer.schema  # of messages, in the depot's payload type, or of chunks
         self._opening = threading.Lock()
         self._bell = Bell()
         self._queues: dict[str, ProducerQueue] = {}
@@ -43,11 +44,6 @@ class Committer:
         self._stopped = False
         for work in (self._commit_all, self._watch):
             threading.Thread(target=work, name=f"windrow-producer{work.__name__}", daemon=True).start()
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Return the columns of the depot: those of messages or of chunks."""
-        return self._writer.schema
 
     def recorded(self, name: str) -> Position:
         """Return the current position of a producer in the depot."""

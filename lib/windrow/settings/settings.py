@@ -343,9 +343,8 @@ def _settings_error(error: ValidationError, among: Iterable[str] | None = None) 
         found = SettingsError(f"unknown setting {name!r}", _nearest(name, set(among or known)))
     else:
         message = first["msg"].removeprefix("Value error, ")
-        secret = first["loc"][-1:] in {("password",), ("mqtt",), ("storage",)} or first["loc"][:1] == (
-            "storage",
-        )  # never log one
+        place = first["loc"] or ("",)
+        secret = place[0] == "storage" or place[-1] in {"password", "mqtt"}  # the message must not show one
         value = "" if secret or isinstance(first["input"], Mapping) else f" = {first['input']!r}"
         text = f"{name}{value}: {message}" if name else message
         found = SettingsError(text, "See `windrow init` for an example with all settings.")
