@@ -177,13 +177,13 @@ def test_settings(windrow: Command, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        (f"password = '{PASSWORD}'\npassword_file = 'x'", "exclude each other"),
+        (f"password = '{PASSWORD}'\npassword_file = 'x'", "only one of"),
         (f"password = ['{PASSWORD}']", "mqtt.password"),
         (f"password = '{PASSWORD}'\nca_file = 'x'", "tls = true"),
         (f"password = '{PASSWORD}'\nprot = 1", "mqtt.port"),
         ("password_file = 'absent'", "cannot be read"),
         ("tls = true\nca_file = 'absent'", "certificates of [mqtt]"),
-        ("certificate_file = 'x'", "go together"),
+        ("certificate_file = 'x'", "must be set together"),
         ("keepalive = '0s'", "keepalive"),
         ("pause = '2m'", "longest_pause"),
         ("group = 'a/b'", "group"),
