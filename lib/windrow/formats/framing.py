@@ -107,7 +107,7 @@ class DelimitedFraming:
         return begin, without(read_only(buffer), begin, end, delimiter, self.delimiter == b"\n")
 
     def _cut(self, spans: Spans, buffer: ByteArray, begin: int, why: int, skipping: int = SKIPPING) -> tuple[int, int]:
-        """Cut off a record after its first delimiter, or at the largest size; return where to continue, and the state."""
+        """Cut off a record after its first delimiter or at the largest size; return the next position and the state."""
         behind = self._behind_delimiter(buffer, begin)
         if behind is not None:
             spans.cut_off(begin, behind, why)
@@ -118,7 +118,7 @@ class DelimitedFraming:
         return end, skipping
 
     def _skip(self, spans: Spans, buffer: ByteArray, begin: int, state: int, last: bool) -> tuple[int, int]:
-        """Cut off bytes up to a delimiter; return where to continue, and the state."""
+        """Cut off bytes up to a delimiter; return where to continue and the state."""
         why = GAP if state == LOST else OVERSIZE
         while state < 0 and begin < len(buffer):
             behind = self._behind_delimiter(buffer, begin)
