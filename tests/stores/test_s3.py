@@ -78,7 +78,7 @@ class TestEmbedded:
             runner.once()
             requests = proxy.taken()
         assert len(runner.summary.microbatches) == before + 1
-        assert len(requests) <= 56, by_kind(requests)
+        assert len(requests) <= 60, by_kind(requests)
 
     def test_backlog(self, bucket, embedded, proxy):
         """
@@ -130,7 +130,7 @@ class TestBothEngines:
             proxy.taken()
             assert spark_driver.do(bucket, "round") == number + 1
             requests = proxy.taken()
-        assert len(requests) <= 140, by_kind(requests)
+        assert len(requests) <= 170, by_kind(requests)
 
     @pytest.mark.parametrize("seconds", [6, pytest.param(180, marks=pytest.mark.slow)])
     def test_race(self, bucket, spark_driver, seconds):
