@@ -68,7 +68,7 @@ class TestEmbedded:
     @pytest.mark.parametrize("before", [2, pytest.param(40, marks=pytest.mark.slow)])
     def test_requests(self, bucket, embedded, proxy, before):
         """
-        A round with one microbatch of a thousand messages makes 56 requests at most, however many were before it.
+        A round with one microbatch of a thousand messages makes 60 requests at most, however many were before it.
         """
         runner = bucket.runner(embedded, idle_timeout="10s")
         for number in range(before + 1):
@@ -122,7 +122,7 @@ class TestBothEngines:
 
     def test_requests(self, bucket, spark_driver, proxy):
         """
-        A round with one microbatch of a thousand messages makes 140 requests at most.
+        A round with one microbatch of a thousand messages makes 170 requests at most.
         """
         for number in range(2):
             bucket.publish(*log(1, seed=number, size=1_000, begin=NOW + number * MINUTE))
