@@ -175,7 +175,7 @@ def to_numpy(values: pa.Array | pa.ChunkedArray, null: int | None = None) -> npt
 
 
 def read_only(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
-    """Return a read-only view, so that numba compiles a function only for read-only arrays."""
+    """Return a read-only view, so that a compiled function needs no second version for writable arrays."""
     view = values.view()
     view.flags.writeable = False
     return view

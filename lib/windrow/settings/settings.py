@@ -222,9 +222,8 @@ class Settings(BaseSettings):
         except ValidationError as error:
             raise _settings_error(error) from None
         except SourceError as error:
-            raise SettingsError(
-                f"the environment: {first_line(error)}", "Set each value in a separate variable."
-            ) from error
+            why = f"an environment variable cannot be read: {first_line(error)}"
+            raise SettingsError(why, "Set each value in a separate variable.") from error
         self.rules.build()
         _require_storage(self.storage)
         _require_places(self.depot, self.ledger)
