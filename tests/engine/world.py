@@ -95,7 +95,7 @@ class World:
 
     def microbatch(self, factory: EngineFactory) -> Microbatch:
         """Return a primed microbatch."""
-        return Microbatch(self.engine(factory), Batcher.of(windrow.Rules()), self.clock)
+        return Microbatch(self.engine(factory), Batcher(windrow.Rules()), self.clock)
 
     def rows(self, *states: str, version: int | None = None) -> list[Row]:
         """Return ledger rows of the given states, ordered by id, at a version of the ledger."""

@@ -9,6 +9,7 @@ all open batches of the source. After one that read only some of them it may be 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +37,22 @@ def summarise(batches: pa.Table) -> pa.Table:
     sums = [("message_count", "count"), ("message_count", "sum"), ("bytes", "sum"), ("window_end", "min")]
     columns = batches.select(["source", "message_count", "bytes", "window_end"])
     return columns.group_by("source").aggregate(sums).rename_columns(SCHEMA.names).cast(SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFilter:
+    """Selects the open batches of some streams, and those whose window ends by the time in `passed` for their source.
+
+    `streams` returns the `source, key` of the messages, None if unknown; it need not be called.
+    """
+
+    streams: Callable[[], pa.Table | None]
+    passed: Floors
+
+
+def no_streams() -> pa.Table:
+    """Return the streams of a microbatch without messages."""
+    return pa.table({"source": pa.array([], pa.string()), "key": pa.array([], pa.string())})
 
 
 @dataclass(frozen=True, slots=True)

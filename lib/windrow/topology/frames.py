@@ -23,7 +23,7 @@ from windrow.engine.spark.open_batches import SparkOpen
 from windrow.errors import BrokenPromise, TopologyRefused
 from windrow.model import tables
 from windrow.model.floors import Floors
-from windrow.model.step import CHANGED
+from windrow.model.tables import CHANGED
 from windrow.topology.state import DELETED, State
 
 if TYPE_CHECKING:
