@@ -15,7 +15,7 @@ from windrow.engine.protocol import Live
 from windrow.engine.spark.commit import SparkCommit
 from windrow.engine.spark.engine import SparkEngine
 from windrow.model.floors import Floors
-from windrow.runtime.algorithm import MicrobatchInput
+from windrow.runtime.algorithm import Plan
 from windrow.runtime.batcher import Batcher
 from windrow.settings.settings import Settings
 
@@ -76,9 +76,9 @@ class HeldBatcher(Batcher):
 
     hold: Hold = field(kw_only=True)
 
-    def step(self, turn: MicrobatchInput) -> HeldStep:
+    def step(self, plan: Plan) -> HeldStep:
         """Return the step that stands still."""
-        given = Batcher.step(self, turn)
+        given = Batcher.step(self, plan)
         return HeldStep(**{one.name: getattr(given, one.name) for one in fields(Step)}, hold=self.hold)
 
 

@@ -63,9 +63,9 @@ class Wrong(Batcher):
 
     kind: type[Step] = field(kw_only=True)
 
-    def step(self, turn):
+    def step(self, plan):
         """Return the step."""
-        given = super().step(turn)
+        given = super().step(plan)
         return self.kind(**{one.name: getattr(given, one.name) for one in fields(Step)})
 
 

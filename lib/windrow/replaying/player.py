@@ -46,10 +46,10 @@ class Player:
         engine = self._engine = self.engine(leg)
         self._change(engine, leg.rules)
         self._ticks = self._ticks.and_then(Ticks.of(leg.ticks))
-        reached = self._microbatch(engine, leg.rules).primed.depot_version
+        reached = self._microbatch(engine, leg.rules).primed.reached.depot_version
         if reached < leg.depot_version:
             engine.read(reached, leg.depot_version, lambda arrivals: self._process(engine, leg, arrivals))
-            reached = self._microbatch(engine, leg.rules).primed.depot_version
+            reached = self._microbatch(engine, leg.rules).primed.reached.depot_version
         if reached != leg.depot_version:
             raise DepotChanged(
                 f"the ledger read messages up to depot version {leg.depot_version}, the depot has them up to {reached}",
@@ -57,7 +57,7 @@ class Player:
             )
         if leg.flushed_at is not None:
             self._tick(engine, leg.rules)
-            self._microbatch(engine, leg.rules).run_tick(leg.flushed_at, kind="flush", flush=True)
+            self._microbatch(engine, leg.rules).run_tick(leg.flushed_at, "flush")
             self._committed(0)
         if leg.next_rules is not None:
             self._change(engine, leg.next_rules)
@@ -79,7 +79,7 @@ class Player:
         """Process the messages up to the end of the leg, with a stop at each tick that matters."""
         while True:
             microbatch = self._microbatch(engine, leg.rules)
-            reached = microbatch.primed.depot_version
+            reached = microbatch.primed.reached.depot_version
             arrived = arrivals.after(reached, self._settings.max_messages)
             if arrived is None or min(arrived.expected) > leg.depot_version:
                 return
@@ -110,7 +110,7 @@ class Player:
         if microbatch.primed.rules != rules:
             self._tick(engine, microbatch.primed.rules)
             microbatch = self._microbatch(engine, rules)
-            microbatch.run_tick(self._batcher(rules).follow(microbatch.primed), kind="rules")
+            microbatch.run_tick(self._batcher(rules).follow(microbatch.primed), "rules")
             self._committed(0)
         self._rules = rules
 

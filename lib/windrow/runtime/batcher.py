@@ -15,7 +15,7 @@ from windrow.errors import MessagesError, TableRefused, UsageError
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.soundness import DAMAGED
-from windrow.runtime.algorithm import MicrobatchInput, Options
+from windrow.runtime.algorithm import Options, Plan
 from windrow.runtime.progress import LedgerState
 
 
@@ -53,13 +53,13 @@ class Batcher:
         """Return no options: a batcher uses the settings alone."""
         return Options()
 
-    def process(self, turn: MicrobatchInput) -> MicrobatchResult:
+    def process(self, plan: Plan) -> MicrobatchResult:
         """Batch the messages that arrived, together with the open batches that they can change."""
-        return turn.engine.process(self.step(turn), turn.arrived, turn.primed.fence)
+        return plan.engine.process(self.step(plan), plan.arrived, plan.primed.fence)
 
-    def step(self, turn: MicrobatchInput) -> Step:
+    def step(self, plan: Plan) -> Step:
         """Return the step that the engine runs, on the driver or on executors."""
-        return Step(self.rules, turn.floors, turn.latest, turn.microbatch, turn.flush, only=self.only)
+        return Step(self.rules, plan.floors, plan.latest, plan.microbatch, plan.flush, only=self.only)
 
     def due(self, primed: LedgerState, now: int) -> Floors | None:
         """Return for each source the greatest timeout of an open batch that its idle clock has passed, or None."""

@@ -13,7 +13,7 @@ from windrow.engine.protocol import Engine, Live, Merged
 from windrow.engine.result import MicrobatchResult
 from windrow.formats.raw.byte_counts import Volume
 from windrow.model.clock import Clock
-from windrow.runtime.algorithm import Algorithm, MicrobatchInput
+from windrow.runtime.algorithm import Algorithm, Plan
 from windrow.runtime.api import batcher_of
 from windrow.runtime.opening import DepotReader
 from windrow.runtime.runner import Runner
@@ -121,10 +121,10 @@ class ProbedAlgorithm:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._algorithm, name)
 
-    def process(self, turn: MicrobatchInput) -> MicrobatchResult:
+    def process(self, plan: Plan) -> MicrobatchResult:
         """Process, then call the probe."""
-        processed = self._algorithm.process(turn)
-        if turn.arrived is not None:
+        processed = self._algorithm.process(plan)
+        if plan.arrived is not None:
             self._at(Point.AFTER_PROCESS)
         return processed
 
