@@ -17,8 +17,7 @@ from windrow.batching.columns import SHARE, Columns, Ints, Numbers, Rows, by_str
 from windrow.batching.rules import Rules
 from windrow.columnar.arrow import at_once, texts, whole
 from windrow.model.floors import Floors
-from windrow.model.messages import microseconds
-from windrow.model.rejection import Refusals
+from windrow.model.messages import REFUSED, microseconds, times
 
 REASONS = texts(["accepted", "too_old", "too_futuristic", "duplicate"])
 OPENED_BY = texts(["message", "conflict", "size"])
@@ -108,17 +107,12 @@ def decide(
     return Decision(rows, rules, shares, found, joined(share.refused for share in shares), cuts)
 
 
-def refused(decision: Decision, row: Ints, processing_time: Ints) -> Refusals:
-    """Return the messages that the rules refused; `row` is the row of each message in its table."""
+def refused(decision: Decision, row: Ints, processing_time: Ints) -> pa.Table:
+    """Return the messages that the rules refused (`messages.REFUSED`); `row` is the row of each message."""
     message, fate, missed_by = decision.refused
-    return Refusals(
-        row=row[message],
-        reason=REASONS.take(pa.array(fate)),
-        detail=pa.nulls(message.size),
-        off_by=missed_by,
-        processing_time=processing_time[message],
-        processed=np.ones(message.size, np.bool_),
-    )
+    reason, detail = REASONS.take(pa.array(fate)), pa.nulls(message.size, pa.string())
+    columns = [pa.array(row[message]), reason, detail, pa.array(missed_by), times(processing_time[message])]
+    return pa.Table.from_arrays(columns, schema=REFUSED)
 
 
 def joined(parts: Iterable[Several]) -> Several:

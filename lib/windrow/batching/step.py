@@ -17,9 +17,10 @@ from windrow.batching.rules import Rules
 from windrow.columnar.arrow import encoded, text, to_numpy, where, whole, without
 from windrow.errors import require
 from windrow.model import clock, tables
+from windrow.model import messages as message_columns
 from windrow.model.floors import Floors, FloorsByVersion
 from windrow.model.messages import microseconds, with_dictionaries, with_room
-from windrow.model.rejection import Refusals, rejected
+from windrow.model.rejection import rejected
 from windrow.model.tables import CHANGED
 
 
@@ -60,9 +61,9 @@ class Step:
         from windrow.batching.listing import listed
 
         arrived = with_room(with_dictionaries(arrived))
-        unseen = Refusals.unseen(arrived, self.latest)
+        unseen = message_columns.refused(arrived, self.latest)
         # guard: invalid-stays-out
-        messages, row = without(arrived, unseen.row)
+        messages, row = without(arrived, to_numpy(unseen["row"]))
         processing_time = self.floors.processing_times(messages)
         if self.only:
             chosen = np.flatnonzero(_have(messages, self.only))
