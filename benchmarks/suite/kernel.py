@@ -20,7 +20,7 @@ from benchmarks.row import Row, at_least, rate
 from benchmarks.turns import Run, in_turns, timed
 from windrow.batching import Rules, kernel
 from windrow.batching.columns import by_stream, columns
-from windrow.batching.shard import decided
+from windrow.batching.decision import decided
 from windrow.model import tables
 from windrow.model.floors import Floors, processing_times
 from windrow.model.messages import conform
@@ -61,7 +61,7 @@ def deciding(messages: pa.Table) -> Run:
             return count[0]
 
         with patch.object(kernel, "decide", watched):
-            decided(all_streams, rules, sweep)
+            decided(rows, 0, all_streams, rules, sweep)
         return sum(seconds)
 
     return once

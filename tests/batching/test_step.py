@@ -20,12 +20,11 @@ from tests.messages import message as plain_message
 from tests.messages import table as plain_table
 from tests.oracle import Message, OracleRules
 from windrow.batching.rules import Rules
-from windrow.batching.step import Batching
+from windrow.batching.step import Step, passed, timeouts
 from windrow.engine.protocol import Held
 from windrow.errors import BrokenPromise
 from windrow.model import messages, tables
-from windrow.model.floors import Floors, FloorsByVersion, Ints
-from windrow.model.step import StepResult, Task
+from windrow.model.floors import Floors, FloorsByVersion
 
 VERSIONED = logs(kinds=("message",) * 12 + ("tick", "tick", "flush"), versioned=st.just(True))
 PARTS = st.sampled_from((1, 2, 3))
@@ -37,7 +36,7 @@ class Ledger:
     """What engines keep between microbatches: live rows and floors; and what they wrote, which stays."""
 
     def __init__(self, log: Log, parts: int = 1, latest: int = LONG_AFTER) -> None:
-        self.step, self.parts, self.latest = Batching(windrow_rules(log.rules)), parts, latest
+        self.rules, self.parts, self.latest, self.kind = windrow_rules(log.rules), parts, latest, Step
         self.payload = pa.binary() if log.binary else pa.string()
         self.live = tables.ledger_schema(self.payload).empty_table()
         self.floors, self.number, self.final = Floors.empty(), 0, Books()
@@ -67,9 +66,9 @@ class Ledger:
         """Run a microbatch, the streams in several parts."""
         self.number += 1
         self.floors, live = plan.after, self.live
-        task = Task(self.step, plan, self.latest, self.number, flush)
+        step = self.kind(self.rules, plan, self.latest, self.number, flush)
         for part in range(self.parts):
-            written, cuts = task(self.share(arrived, part), self.share(live, part))
+            written, cuts = step(self.share(arrived, part), self.share(live, part))
             self.floors = self.floors.raised(cuts.source, cuts.floor)
             self.merge(written)
 
@@ -174,24 +173,23 @@ class TestMicrobatches:
         """
         log = Log(OracleRules(TEN, 5, 1), ((message(0),),), versioned=True)
         ledger = Ledger(log)
-        ledger.step = Twice(ledger.step.rules)
+        ledger.kind = Twice
         with pytest.raises(BrokenPromise, match="an id stands twice"):
             ledger.play(log)
 
 
-class Twice(Batching):
+class Twice(Step):
     """A step that returns every row twice."""
 
-    def __call__(self, task: Task, messages: pa.Table, processing_time: Ints, live: pa.Table) -> StepResult:
+    def decided(self, arrived: pa.Table, live: pa.Table) -> tuple[pa.Table, Floors]:
         """Return what batching returns, twice."""
-        once = super().__call__(task, messages, processing_time, live)
-        known = pa.concat_arrays([once.known, once.known])
-        return replace(once, rows=pa.concat_tables([once.rows, once.rows]), known=known)
+        rows, cuts = super().decided(arrived, live)
+        return pa.concat_tables([rows, rows]), cuts
 
 
 def due(ledger: Ledger, now: Floors) -> dict[str, int]:
     """Return what a tick at `now` would raise: of the windows that the step says have ended, the last one's timeout."""
-    return by_source(ledger.step.due(Held(ledger.live).ended(ledger.step.wanted(now).passed)))
+    return by_source(timeouts(ledger.rules, Held(ledger.live).ended(passed(ledger.rules, now))))
 
 
 class TestDue:
@@ -233,13 +231,6 @@ class TestDue:
         long.tick(now)
         assert content(short.books) == content(long.books)
 
-    def test_settings_are_the_rules(self):
-        """
-        What the history records of the step is its rules.
-        """
-        step = Batching(windrow_rules(OracleRules(TWENTY, 5, 1)))
-        assert step.settings == step.rules.to_json()
-
 
 @given(logs(versioned=st.just(True)), st.integers(0, 30))
 def test_summaries_of_parts_combine(log: Log, position: int) -> None:
@@ -264,7 +255,7 @@ def test_later_version_first() -> None:
     rows = plain_table([plain_message(sequence=1), plain_message(sequence=2)])
     arrived = rows.append_column("version", pa.array([2, 1], pa.int64()))
     live = tables.ledger_schema(pa.string()).empty_table()
-    step = Batching(Rules())
-    task = Task(step, FloorsByVersion.none(Floors.empty()), NOW, microbatch=1)
-    (batch,) = step(task, arrived, np.full(2, NOW), live).rows.to_pylist()
+    plan = FloorsByVersion.plan(messages.summarise(arrived, NOW), Floors.empty())
+    written, _ = Step(Rules(), plan, NOW, microbatch=1)(arrived, live)
+    (batch,) = written.filter(pc.equal(written["state"], "open")).to_pylist()
     assert [inside["sequence"] for inside in batch["messages"]] == [2]

@@ -14,11 +14,10 @@ from typing import Any
 
 from tests.clocks import NOW, ManualClock
 from tests.engine.driver import say
-from tests.engine.held import HeldMerge, HeldStep, Hold
+from tests.engine.held import HeldBatcher, HeldMerge, Hold
 from tests.probes import nowhere, once, probed_runner
 from windrow.engine.spark.engine import SparkEngine
 from windrow.engine.spark.session import local_session
-from windrow.runtime.batcher import Batcher
 from windrow.settings.settings import Settings
 from windrow.testing.points import At, Point, Probed
 
@@ -40,7 +39,7 @@ def run(session: Any, settings: Settings, hold: tuple[str, Any] | None, wait: st
     engine = HeldMerge(settings, session, held) if phase == "commit" else SparkEngine(settings, session)
     runner = probed_runner(Probed(engine, waiting(wait)), settings, ManualClock(NOW))
     if phase == "process":
-        runner._algorithm = Batcher(HeldStep(runner._algorithm.step, held))
+        runner._algorithm = HeldBatcher(runner._algorithm.rules, hold=held)
     runner.once()
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from windrow.batching.step import Step
 from windrow.engine.protocol import Live
 from windrow.engine.spark.commit import SparkCommit
 from windrow.engine.spark.engine import SparkEngine
-from windrow.model.floors import Floors, Ints
-from windrow.model.step import BatchFilter, Step, StepResult, Task, no_streams
+from windrow.model.floors import Floors
+from windrow.runtime.algorithm import Plan
+from windrow.runtime.batcher import Batcher
 from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -57,29 +59,27 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldStep:
+class HeldStep(Step):
     """A step whose first tasks stand still when they have their messages."""
 
-    step: Step
-    hold: Hold
+    hold: Hold = field(kw_only=True)
 
-    @property
-    def settings(self) -> str:
-        """Return the settings of the step."""
-        return self.step.settings
-
-    def __call__(self, task: Task, messages: pa.Table, processing_time: Ints, live: pa.Table) -> StepResult:
+    def __call__(self, arrived: pa.Table, live: pa.Table) -> tuple[pa.Table, Floors]:
         """Process, if not held."""
         self.hold.here()
-        return self.step(task, messages, processing_time, live)
+        return Step.__call__(self, arrived, live)
 
-    def wanted(self, floors: Floors, streams: Callable[[], pa.Table | None] = no_streams) -> BatchFilter:
-        """Return which open batches can change."""
-        return self.step.wanted(floors, streams)
 
-    def due(self, ended: Floors) -> Floors:
-        """Return what is due for the step."""
-        return self.step.due(ended)
+@dataclass(frozen=True, slots=True)
+class HeldBatcher(Batcher):
+    """A batcher whose steps stand still."""
+
+    hold: Hold = field(kw_only=True)
+
+    def step(self, plan: Plan) -> HeldStep:
+        """Return the step that stands still."""
+        given = Batcher.step(self, plan)
+        return HeldStep(**{one.name: getattr(given, one.name) for one in fields(Step)}, hold=self.hold)
 
 
 class HeldMerge(SparkEngine):

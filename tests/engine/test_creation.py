@@ -43,7 +43,7 @@ def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
 def first() -> pa.Table:
     """Return the first rows of a ledger."""
     schema = tables.ledger_schema(pa.string())
-    return first_rows(schema, {None: Reached("depot", "beginning", -1, None)}, "{}").combine_chunks()
+    return first_rows(schema, {None: Reached("depot", "beginning")}, "{}").combine_chunks()
 
 
 def after(made: Thread, rows: pa.Table) -> Iterator[pa.RecordBatch]:

@@ -152,9 +152,9 @@ class TestOthers:
         handle has moved on, so what came in between would not be compared.
         """
         engine = started.engine(embedded)
-        first = Microbatch(engine, Batcher.of(windrow.Rules()), started.clock)
+        first = Microbatch(engine, Batcher(windrow.Rules()), started.clock)
         started.runner(embedded).tick(to=NOW + HOUR)
-        second = Microbatch(engine, Batcher.of(windrow.Rules()), started.clock)
+        second = Microbatch(engine, Batcher(windrow.Rules()), started.clock)
         before, version = started.rows("open", "progress"), started.version()
         with pytest.raises(LedgerMoved):
             commit_at(first, NOW + 2 * HOUR)

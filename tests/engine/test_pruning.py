@@ -8,7 +8,7 @@ from windrow.columnar.arrow import counted
 from windrow.engine.embedded.pruning import Extent, FilePruner
 from windrow.model import tables
 from windrow.model.floors import Floors
-from windrow.model.step import BatchFilter
+from windrow.model.open_batches import BatchFilter
 
 NAMES = st.sampled_from(["", "a", "a/", "a%", "b", "é", "ab", "a\0"])
 SOURCES = st.none() | NAMES

@@ -1,8 +1,9 @@
 """What happens when something fails: attempts, lost replies, and the requirements on both sides of a commit."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, fields
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from tests.clocks import NOW, ManualClock
@@ -12,7 +13,7 @@ from tests.engine.world import World
 from tests.messages import log
 from tests.probes import failing, nowhere
 from windrow.batching.rules import Rules
-from windrow.batching.step import Batching
+from windrow.batching.step import Step
 from windrow.errors import BrokenPromise, MicrobatchFailed, SettingsError, ShortRead
 from windrow.model import tables
 from windrow.runtime.batcher import Batcher
@@ -28,36 +29,45 @@ def full(world):
     return world
 
 
-class Inverted(Batching):
+class Inverted(Step):
     """Batching that takes new rows for known ones and known ones for new."""
 
-    def __call__(self, task, messages, processing_time, live):
+    def decided(self, arrived, live):
         """Batch, and say it wrongly."""
-        outcome = super().__call__(task, messages, processing_time, live)
-        return replace(outcome, known=pa.array(~outcome.known.to_numpy(zero_copy_only=False)))
+        rows, cuts = super().decided(arrived, live)
+        return rows.set_column(rows.column_names.index("known"), "known", pc.invert(rows["known"])), cuts
 
 
-class Inventing(Batching):
-    """Batching that returns its first row as rejected messages that nobody sent."""
+class Inventing(Step):
+    """Batching that returns rejected messages that nobody sent, more than there are."""
 
-    def __call__(self, task, messages, processing_time, live):
+    def decided(self, arrived, live):
         """Batch, and say it wrongly."""
-        outcome = super().__call__(task, messages, processing_time, live)
-        count = messages.num_rows + 1
-        invented = {"id": pa.array(map(str, range(count))), "state": "rejected", "reason": "duplicate"}
-        rows = tables.rows(outcome.rows.schema, {k: v for k, v in invented.items() if k != "reason"}, count)
-        known = pa.concat_arrays([outcome.known, pa.array([False] * count)])
-        return replace(outcome, rows=pa.concat_tables([outcome.rows, rows]), known=known)
+        rows, cuts = super().decided(arrived, live)
+        count = arrived.num_rows + 1
+        invented = {"id": pa.array(map(str, range(count))), "state": "rejected", "known": False}
+        return pa.concat_tables([rows, tables.rows(rows.schema, invented, count)]), cuts
 
 
-class Doubled(Batching):
+class Doubled(Step):
     """Batching that returns each row twice."""
 
-    def __call__(self, task, messages, processing_time, live):
+    def decided(self, arrived, live):
         """Batch, and say it wrongly."""
-        outcome = super().__call__(task, messages, processing_time, live)
-        known = pa.concat_arrays([outcome.known] * 2)
-        return replace(outcome, rows=pa.concat_tables([outcome.rows] * 2), known=known)
+        rows, cuts = super().decided(arrived, live)
+        return pa.concat_tables([rows, rows]), cuts
+
+
+@dataclass(frozen=True)
+class Wrong(Batcher):
+    """A batcher with another step."""
+
+    kind: type[Step] = field(kw_only=True)
+
+    def step(self, plan):
+        """Return the step."""
+        given = super().step(plan)
+        return self.kind(**{one.name: getattr(given, one.name) for one in fields(Step)})
 
 
 class Breaking(Probed):
@@ -185,7 +195,7 @@ class TestRequirements:
         """
         have_spark("merging", monkeypatch)
         runner = full.runner(engine)
-        runner._algorithm = Batcher(Inverted(Rules()))
+        runner._algorithm = Wrong(Rules(), kind=Inverted)
         with pytest.raises(BrokenPromise, match="the commit replaced"):
             runner.once()
 
@@ -194,7 +204,7 @@ class TestRequirements:
         Rows with the same id are refused before anything is written.
         """
         runner = full.runner(embedded)
-        runner._algorithm = Batcher(Doubled(Rules()))
+        runner._algorithm = Wrong(Rules(), kind=Doubled)
         with pytest.raises(BrokenPromise, match="an id stands twice"):
             runner.once()
         assert full.version() == 0
@@ -205,7 +215,7 @@ class TestRequirements:
         More rejections than messages are refused before anything is written.
         """
         runner = full.runner(embedded)
-        runner._algorithm = Batcher(Inventing(Rules()))
+        runner._algorithm = Wrong(Rules(), kind=Inventing)
         with pytest.raises(BrokenPromise, match="of 90 messages were rejected"):
             runner.once()
         assert full.version() == 0

@@ -22,8 +22,8 @@ from windrow.columnar.arrow import plain
 from windrow.delta.creation import create_depot
 from windrow.engine import Engine
 from windrow.model import tables
-from windrow.model.messages import times
-from windrow.model.rejection import Refusals, rejected
+from windrow.model.messages import REFUSED, times
+from windrow.model.rejection import rejected
 from windrow.replaying import Replay, replay
 from windrow.runtime.api import batching_runner
 from windrow.runtime.batcher import Batcher
@@ -96,7 +96,7 @@ class World:
 
     def microbatch(self, factory: EngineFactory) -> Microbatch:
         """Return a primed microbatch."""
-        return Microbatch(self.engine(factory), Batcher.of(windrow.Rules()), self.clock)
+        return Microbatch(self.engine(factory), Batcher(windrow.Rules()), self.clock)
 
     def rows(self, *states: str, version: int | None = None) -> list[Row]:
         """Return ledger rows of the given states, ordered by id, at a version of the ledger."""
@@ -244,7 +244,7 @@ def is_ahead(messages: pa.Table) -> pa.ChunkedArray:
 def clock_ahead(messages: pa.Table) -> list[Row]:
     """Return the rejections of messages of which all are ahead of the clock."""
     row = np.arange(messages.num_rows)
-    refusals = Refusals.unprocessed(row, "clock_ahead", pa.nulls(row.size, pa.string()))
+    refusals = tables.rows(REFUSED, {"row": row, "reason": "clock_ahead"}, row.size)
     given = messages.select(SCHEMA.names).combine_chunks()
     return rejected(given, messages["version"].to_numpy(), [refusals], None).to_pylist()
 

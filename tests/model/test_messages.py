@@ -159,8 +159,8 @@ class TestFaults:
         given = table([message(received_at=9), message(received_at=11), message(received_at=10), message(key=None)])
         refused = messages.refused(given, 10).to_pylist()
         assert [tuple(row.values()) for row in refused] == [
-            (1, "clock_ahead", None, 1),
-            (3, "invalid", "key is NULL", 0),
+            (1, "clock_ahead", None, 1, None),
+            (3, "invalid", "key is NULL", 0, None),
         ]
 
 

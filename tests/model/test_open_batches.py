@@ -74,7 +74,7 @@ def floors(passed: dict[str, int]) -> Floors:
 
 def rows_of(opened: OpenBatches) -> dict[str, tuple[int, ...]]:
     """Return totals by source."""
-    values = (opened.batches, opened.messages, opened.bytes, opened.next_window_end)
+    values = (*opened.counts, opened.next_window_end)
     return dict(zip(opened.source.to_pylist(), zip(*(one.tolist() for one in values), strict=True), strict=True))
 
 

@@ -7,13 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.messages import Row, message, table
-from windrow.model.rejection import Refusals, rejected
+from windrow.model import tables
+from windrow.model.messages import REFUSED
+from windrow.model.rejection import rejected
 
 
 def ids(rows: list[Row], versions: list[int], refused: list[int] | None = None) -> list[str]:
     """Return the ids of refused messages: of all, or of those that stand where `refused` says."""
     row = np.array(range(len(rows)) if refused is None else refused, np.int64)
-    part = Refusals.unprocessed(row, "invalid", pa.nulls(row.size, pa.string()))
+    part = tables.rows(REFUSED, {"row": row, "reason": "invalid"}, row.size)
     return rejected(table(rows), np.array(versions, np.int64), [part], 1)["id"].to_pylist()
 
 
@@ -113,6 +115,6 @@ def test_none() -> None:
     """
     Nothing refused is a table without rows, with the columns of a rejection.
     """
-    none = Refusals.unprocessed(np.array([], np.int64), "invalid", pa.array([], pa.string()))
+    none = REFUSED.empty_table()
     found = rejected(table([message()]), np.array([1]), [none], 1)
     assert (found.num_rows, found.schema.field("reason").type) == (0, pa.string())

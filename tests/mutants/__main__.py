@@ -25,7 +25,6 @@ ROOMS = {
     ],
     "lib/windrow/batching/step.py": ["tests/batching/test_step.py"],
     "lib/windrow/model/clock.py": ["tests/model/test_clock.py"],
-    "lib/windrow/model/step.py": ["tests/batching/test_step.py"],
 }
 UNNOTICED = ("survived", "not tested", "not tried", "interrupted")
 

@@ -17,7 +17,7 @@ from windrow.columnar.arrow import at_once, plain_type, to_numpy, without
 from windrow.model import messages as message_columns
 from windrow.model import tables
 from windrow.model.floors import Floors, processing_times
-from windrow.model.rejection import Refusals, rejected
+from windrow.model.rejection import rejected
 from windrow.model.timestamps import microseconds_of
 
 
@@ -57,8 +57,8 @@ def batch(
     conforming = message_columns.with_room(message_columns.conform(messages))
     given = message_columns.with_dictionaries(by_version(conforming))
     before = state or _nothing(given)
-    unseen = Refusals.unseen(given, message_columns.LATEST)
-    valid, good = without(given, unseen.row)
+    unseen = message_columns.refused(given, message_columns.LATEST)
+    valid, good = without(given, to_numpy(unseen["row"]))
     version_of_valid = to_numpy(valid["version"])
     processing_time, floors = processing_times(valid, version_of_valid, before.floors)
     if now is not None:

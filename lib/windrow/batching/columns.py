@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.batching.numbering import number
+from windrow.batching.numbering import Numbered, number
 from windrow.columnar import order
 from windrow.columnar.arrow import encoded, read_only, whole
 from windrow.columnar.compiled import compiled_in_place
@@ -76,37 +76,22 @@ class Rows:
         return list(zip(first, [*first[1:], begin.size - 1], strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """The rows of some streams and their *slots*, the input of `kernel.decide`.
+class Columns(NamedTuple):
+    """The rows of some streams as *slots*, for `kernel.decide`: stream by stream, so the kernel reads memory in order.
 
-    The slots list the rows stream by stream: those of its open batches by window, then its new messages in the order
-    of processing. So the kernel reads memory in order.
+    The slots of a stream are the messages of its open batches, by window, then its new messages in the order of
+    processing. Everything here is counted from the first of these streams on.
     """
 
-    rows: Rows
-    first: int  # the first of the streams; they, like slots, positions, lists and places, are counted from here on
-    row_of: Numbers  # this and what follows per slot
+    row_of: Numbers  # per slot, like the next three
     event_time: Ints
     processing_time: Ints
     byte_count: Ints
-    ranked: Numbers  # the slots of each stream by event time and type
-    position: Numbers
-    list_of: Numbers
-    place: Numbers
+    ranked: Numbers  # the slots of each stream, ordered by event time and type
     begin: Ints  # per stream (S + 1): its slots
     new_begin: Ints  # per stream: the first slot of a new message
-    position_begin: Ints  # per stream (S + 1): its positions
-    time_at: Ints  # per position
-    place_begin: Ints  # per list, and at the end: its places
-    position_at: Numbers  # per place
     open_begin: Ints  # per stream (S + 1): its open batches
-
-    @property
-    def opened(self) -> slice:
-        """Which of all open batches are those of these streams."""
-        begin = int(self.rows.open_begin[self.first])
-        return slice(begin, begin + int(self.open_begin[-1]))
+    numbers: Numbered
 
 
 def streams(sources: pa.DictionaryArray, keys: pa.DictionaryArray) -> tuple[Numbers, int]:
@@ -154,20 +139,9 @@ def columns(rows: Rows, first: int, last: int) -> Columns:
     _look_up(rows.values, row_of, event_time, processing_time, kind, byte_count)
     ranked = np.arange(row_of.size, dtype=np.int32)
     order.sort_groups(ranked, begin, event_time, kind)
-    numbered = number(ranked, begin, event_time, kind, rows.values.rank.size)
-    return Columns(
-        rows=rows,
-        first=first,
-        row_of=row_of,
-        event_time=event_time,
-        processing_time=processing_time,
-        byte_count=byte_count,
-        ranked=ranked,
-        **numbered._asdict(),
-        begin=begin,
-        new_begin=new_begin,
-        open_begin=rows.open_begin[first : last + 1] - rows.open_begin[first],
-    )
+    open_begin = rows.open_begin[first : last + 1] - rows.open_begin[first]
+    numbers = number(ranked, begin, event_time, kind, rows.values.rank.size)
+    return Columns(row_of, event_time, processing_time, byte_count, ranked, begin, new_begin, open_begin, numbers)
 
 
 def _samples(by_window: Ints, open_begin: Ints, new: Numbers, new_begin: Ints) -> pa.Array:

@@ -1,37 +1,80 @@
-"""Decide for new messages and open batches: the windows of all streams, and the fate of each message."""
+"""Decide for new messages and open batches: the batches of all streams, and the fate of each message."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.batching import kernel
-from windrow.batching.columns import SHARE, Ints, Rows, by_stream, columns
+from windrow.batching.columns import SHARE, Columns, Ints, Numbers, Rows, by_stream, columns
 from windrow.batching.rules import Rules
-from windrow.batching.shard import Refused, Share, decided, joined
-from windrow.columnar.arrow import at_once, texts
+from windrow.columnar.arrow import at_once, texts, whole
 from windrow.model.floors import Floors
-from windrow.model.rejection import Refusals
+from windrow.model.messages import REFUSED, microseconds, times
 
 REASONS = texts(["accepted", "too_old", "too_futuristic", "duplicate"])
+OPENED_BY = texts(["message", "conflict", "size"])
 
+Bools = npt.NDArray[np.bool_]
+Fates = npt.NDArray[np.int8]
 Now = Callable[[pa.Array], Ints]
+Several = TypeVar("Several", bound=NamedTuple)
+
+
+class Batches(NamedTuple):
+    """The columns of batches, without their messages."""
+
+    messages: Ints  # how many
+    first_event_time: Ints
+    last_event_time: Ints
+    stream: Ints
+    start: Ints
+    end: Ints
+    opened_by: Ints
+    closed_at: Ints
+    changed: Bools
+    flushed: Bools
+    part: Ints
+    byte_count: Ints
+    oversize: Bools
+    known_as: Ints  # which of the open batches it was, or NONE
+
+
+class Refused(NamedTuple):
+    """The refused new messages: their index among all new messages, the reason, and by how much they missed."""
+
+    message: Numbers
+    fate: Fates
+    missed_by: Ints  # microseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What was decided for some streams: their batches, the accepted rows batch by batch, and the refused messages."""
+
+    batches: Batches
+    members: Numbers
+    refused: Refused
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The fate of the messages, by shares of the streams; `listing` turns it into rows.
+    """What was decided, in `shares` of the streams, and the batches of all of them. `listing` makes ledger rows of it.
 
-    `refused` are the messages in no batch. `cuts` are the floors to which a flush raises its sources.
+    `cuts` are the floors to which a flush raises its sources.
     """
 
     rows: Rows
-    shares: Sequence[Share]
     rules: Rules
+    shares: Sequence[Share]
+    batches: Batches
     refused: Refused
     cuts: Floors
 
@@ -56,42 +99,96 @@ def decide(
     sweep = now(rows.source)
 
     def share(first: int, last: int) -> Share:
-        return decided(columns(rows, first, last), rules, sweep[first:last])
+        return decided(rows, first, columns(rows, first, last), rules, sweep[first:last], flush)
 
     shares = at_once([partial(share, *streams) for streams in rows.shares(SHARE)], rows.count)
-    cuts = _flush(rows.source, shares, rules, sweep, last) if flush else Floors.empty()
-    return Decision(rows, shares, rules, joined(share.refused for share in shares), cuts)
+    found = joined(share.batches for share in shares)
+    cuts = _cut(found, rows.source, rules, last) if flush else Floors.empty()
+    return Decision(rows, rules, shares, found, joined(share.refused for share in shares), cuts)
 
 
-def refused(decision: Decision, row: Ints, processing_time: Ints) -> Refusals:
-    """Return the messages that the rules refused; `row` is the row of each message in its table."""
-    message, fate, off_by = decision.refused
-    return Refusals(
-        row=row[message],
-        reason=REASONS.take(pa.array(fate)),
-        detail=pa.nulls(message.size),
-        off_by=off_by,
-        processing_time=processing_time[message],
-        processed=np.ones(message.size, np.bool_),
+def refused(decision: Decision, row: Ints, processing_time: Ints) -> pa.Table:
+    """Return the messages that the rules refused (`messages.REFUSED`); `row` is the row of each message."""
+    message, fate, missed_by = decision.refused
+    reason, detail = REASONS.take(pa.array(fate)), pa.nulls(message.size, pa.string())
+    columns = [pa.array(row[message]), reason, detail, pa.array(missed_by), times(processing_time[message])]
+    return pa.Table.from_arrays(columns, schema=REFUSED)
+
+
+def joined(parts: Iterable[Several]) -> Several:
+    """Concatenate the columns of several shares."""
+    each = list(parts)
+    return each[0]._make(map(np.concatenate, zip(*each, strict=True)))
+
+
+def decided(rows: Rows, first: int, columns: Columns, rules: Rules, sweep: Ints, flush: bool = False) -> Share:
+    """Decide for the streams of `columns`, the first of which is `first`; `sweep` has their clocks after all messages.
+
+    `columns` do not depend on the rules, so they can be used with any number of rules.
+    """
+    slots, positions = columns.row_of.size, columns.numbers.time_at.size
+    opened = rows.open_begin[first] + columns.open_begin
+    batches = rows.batches[opened[0] : opened[-1]]
+    windows = kernel.Windows.room(batches.num_rows + positions, positions)
+    fate = np.full(slots, kernel.ACCEPTED, np.int8)
+    weighed = 0 < rules.max_batch_bytes < columns.byte_count.sum()
+    at_arrival = rules.window_start == "arrival"
+    given = kernel.Given(
+        rows.open_sizes[opened[0] : opened[-1]],
+        microseconds(batches["window_start"]),
+        microseconds(batches["window_end"]),
+        pc.index_in(whole(batches["opened_by"]), OPENED_BY).cast(pa.int64()).to_numpy(),
     )
+    limits = kernel.Limits(rules.window, rules.max_delay, rules.max_leap, rules.max_batch_bytes, at_arrival)
+    sets = kernel.Sets.empty(columns.numbers, weighed)
+    count = kernel.decide(columns, given, limits, sweep, sets, windows, fate)
+    stream = np.searchsorted(columns.numbers.position_begin, windows.first[:count], side="right") - 1
+    flushed = (windows.closed_at[:count] == kernel.NEVER) & flush
+    windows.closed_at[:count][flushed] = sweep[stream[flushed]]
+    windows.changed[:count][flushed] = True
+    emitted = kernel.Emitted.room(slots)
+    count = kernel.emit(columns, windows, fate, rules.max_batch_bytes, emitted)
+    window, begin, event_time = emitted.window[:count], emitted.begin[: count + 1], rows.values.event_time
+    found = Batches(
+        messages=np.diff(begin),
+        first_event_time=event_time[emitted.members[begin[:-1]]],
+        last_event_time=event_time[emitted.members[begin[1:] - 1]],
+        stream=first + stream[window],
+        start=windows.start[window],
+        end=windows.end[window],
+        opened_by=windows.opened_by[window],
+        closed_at=windows.closed_at[window],
+        changed=windows.changed[window],
+        flushed=flushed[window],
+        part=emitted.part[:count].copy(),
+        byte_count=emitted.byte_count[:count].copy(),
+        oversize=emitted.oversize[:count].copy(),
+        known_as=np.where(window < batches.num_rows, opened[0] + window, kernel.NONE),
+    )
+    return Share(found, emitted.members[: begin[-1]], _refused(rows, columns, rules, fate))
 
 
-def _flush(source_of_stream: pa.Array, shares: Sequence[Share], rules: Rules, now: Ints, last: Floors | None) -> Floors:
-    """Cut and close the open windows; return the floor that each flushed source needs."""
+def _refused(rows: Rows, columns: Columns, rules: Rules, fate: Fates) -> Refused:
+    slots = np.flatnonzero(fate != kernel.ACCEPTED)
+    why, ahead = fate[slots], columns.event_time[slots] - columns.processing_time[slots]
+    missed_by = np.select(
+        [why == kernel.TOO_OLD, why == kernel.TOO_FUTURISTIC], [-ahead - rules.max_delay, ahead - rules.max_leap], 0
+    )
+    return Refused(columns.row_of[slots] - rows.open_rows, why, missed_by)
+
+
+def _cut(batches: Batches, source_of_stream: pa.Array, rules: Rules, last: Floors | None) -> Floors:
+    """Cut the windows of flushed batches after the last message of their source.
+
+    Returns the floor that each flushed source needs, so that only what lies before the cut is too old.
+    """
     encoded = source_of_stream.dictionary_encode()
-    source, sources = encoded.indices.to_numpy(), encoded.dictionary
+    sources, flushed = encoded.dictionary, np.flatnonzero(batches.flushed)
+    source = encoded.indices.to_numpy()[batches.stream[flushed]]
     cut = np.full(len(sources), kernel.NEVER)
-    for share in shares:
-        windows, still_open = share.windows, share.windows.open
-        np.maximum.at(cut, source[windows.stream[still_open]], share.time_at[windows.last[still_open]] + 1)
+    np.maximum.at(cut, source, batches.last_event_time[flushed] + 1)
     if last is not None:
         cut = np.where(cut == kernel.NEVER, cut, last.of(sources) + 1)
-    for share in shares:
-        windows, flushed = share.windows, np.flatnonzero(share.windows.open)
-        stream = windows.stream[flushed]
-        windows.end[flushed] = np.minimum(windows.end[flushed], cut[source[stream]])
-        windows.closed_at[flushed] = now[stream]
-        windows.changed[flushed] = True
-        windows.flushed[flushed] = True
+    batches.end[flushed] = np.minimum(batches.end[flushed], cut[source])
     had_open = np.flatnonzero(cut != kernel.NEVER)
     return Floors(sources.take(pa.array(had_open)), cut[had_open] + rules.max_delay)

@@ -1,21 +1,22 @@
-"""The kernel: what becomes of each message, and which windows a stream has, as one compiled function.
+"""The kernel: decide each message, and find the windows of each stream, in one compiled function.
 
-Streams are independent, so the kernel takes them one after the other. Inside a stream it never stores which batch a
-message is in. It works on two orders that were computed beforehand: *positions* number the distinct event times of a
-stream, *places* number its (type, event time) pairs. Four structures over them answer every question of the rules:
+Streams are independent, so the kernel takes one stream after the other. It never stores which batch a message is in.
+It works on numbers that were computed beforehand: *positions* number the distinct event times of a stream, *places*
+number its (type, event time) pairs. Four structures over these numbers answer every question of the rules:
 
-- `windows`, a set of positions: the earliest accepted time of each active window. Active windows never overlap, so
-  the window that holds a message is its predecessor in this set or, when the window begins before its first message,
-  its successor.
-- `held`, a set of places: the accepted messages. A neighbour of the same type inside the window is a conflict, the
-  same place a duplicate. Both are asked only about a message that is not later than the `newest` of its type.
-- `occupied`, a set of positions with an accepted message: where a window splits, its last message before the split.
-- `heavy`, bytes by position: what a window weighs is their sum from its first position to its last. They are not
-  needed where all messages of a stream together fit a batch.
+- `windows`, a set of positions: the earliest accepted time of each active window. Active windows never overlap. So only
+  two windows can hold a time: the last one whose first message is not later, and the next one, because a window may
+  start before its first message.
+- `held`, a set of places: the accepted messages. If the place of a message is in the set, the message is a duplicate.
+  If a neighbour of the same type is inside the window, there is a conflict. The kernel looks this up only for messages
+  that are not later than the `newest` of their type.
+- `occupied`, a set of positions: the event times of accepted messages. It tells the last message before a split.
+- `heavy`, bytes by position. The weight of a window is the sum from its first position to its last. It is not needed if
+  one batch can hold all messages of a stream.
 
-A split changes an end and adds a window; nothing moves. Every step costs log64 of the stream's rows at most, whatever
-the batches hold, but for weighing: a split leaves both halves with the weight of the whole, which they cannot exceed,
-and only when that is too much for a batch is a half weighed, once.
+A split changes the end of one window and adds another; no message moves. Every step takes at most log64 of the number
+of rows, whatever the batches hold, except for weighing. A split gives both halves the weight of the whole, which is
+never too little. Only if that exceeds the limit is a half weighed, once.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import numpy.typing as npt
 from numba import njit
 
 from windrow.batching.bitset import contains, insert, levels_of, predecessor, remove, successor
+from windrow.batching.numbering import Numbered
 from windrow.columnar.compiled import compiled_in_place
 
 ACCEPTED, TOO_OLD, TOO_FUTURISTIC, DUPLICATE = 0, 1, 2, 3
@@ -41,37 +43,8 @@ Words = npt.NDArray[np.uint64]
 Bools = npt.NDArray[np.bool_]
 
 
-class Streams(NamedTuple):
-    """Where what belongs to each stream begins; but for `new_begin` there is one entry more, for the end of all."""
-
-    begin: Ints  # its slots
-    new_begin: Ints  # those of its new messages
-    position_begin: Ints  # its positions
-    open_begin: Ints  # its open batches
-    sweep: Ints  # its clock after all messages
-
-
-class Slots(NamedTuple):
-    """The messages as they are taken, see `Columns`."""
-
-    event_time: Ints
-    processing_time: Ints
-    byte_count: Ints
-    position: Numbers
-    list_of: Numbers
-    place: Numbers
-
-
-class Orders(NamedTuple):
-    """What positions, lists and places stand for, see `numbering`."""
-
-    time_at: Ints  # per position
-    place_begin: Ints  # per list, and at the end
-    position_at: Numbers  # per place
-
-
 class Given(NamedTuple):
-    """The open batches: how many messages each has, and its window."""
+    """The open batches: how many messages each has, its window, and why that was opened."""
 
     sizes: Ints
     start: Ints
@@ -90,66 +63,96 @@ class Limits(NamedTuple):
 
 
 class Windows(NamedTuple):
-    """The windows, those of the open batches first, and per position the window that begins there."""
+    """The windows, those of the open batches first. `at` has for each position the window whose first message is there.
+
+    `weight` (bytes) is exact if `weighed`, else an upper bound.
+    """
 
     start: Ints
     end: Ints
-    first: Ints  # positions of the first and the last message
-    last: Ints
-    weight: Ints  # bytes, or more where not `weighed`
+    first: Ints  # the position of its first message
+    last: Ints  # the position of its last message
+    weight: Ints
     weighed: Bools
     opened_by: Ints
     closed_at: Ints
     changed: Bools
     at: Numbers
 
+    @classmethod
+    def room(cls, windows: int, positions: int) -> Windows:
+        """Allocate arrays for this many windows and positions."""
+        start, end, first, last, weight, opened_by, closed_at = np.empty((7, windows), np.int64)
+        weighed, changed = np.empty((2, windows), np.bool_)
+        at = np.full(positions, NONE, np.int32)
+        return cls(start, end, first, last, weight, weighed, opened_by, closed_at, changed, at)
+
 
 class Sets(NamedTuple):
-    """What answers the questions of the rules, see above."""
+    """The structures that answer the questions of the rules, see above."""
 
     windows: Words
     occupied: Words
-    levels: Ints  # where the levels of the two begin
+    levels: Ints  # where the levels of these two begin
     held: Words
     held_levels: Ints
     newest: Ints  # per list
     heavy: Ints  # per position
 
     @classmethod
-    def empty(cls, orders: Orders, weighed: bool) -> Sets:
-        """Return sets for all positions and places, with nothing in them; `weighed` says whether bytes are needed."""
-        levels, held_levels = levels_of(orders.time_at.size), levels_of(orders.position_at.size)
+    def empty(cls, numbers: Numbered, weighed: bool) -> Sets:
+        """Return empty sets for all positions and places; `weighed` says whether bytes are needed."""
+        positions, places = numbers.time_at.size, numbers.position_at.size
+        levels, held_levels = levels_of(positions), levels_of(places)
         return cls(
             windows=np.zeros(levels[-1], np.uint64),
             occupied=np.zeros(levels[-1], np.uint64),
             levels=levels,
             held=np.zeros(held_levels[-1], np.uint64),
             held_levels=held_levels,
-            newest=np.full(orders.place_begin.size - 1, NEVER),
-            heavy=np.zeros(orders.time_at.size if weighed else 0, np.int64),
+            newest=np.full(numbers.place_begin.size - 1, NEVER),
+            heavy=np.zeros(positions if weighed else 0, np.int64),
         )
 
 
-@compiled_in_place
-def decide(streams, slots, orders, given, limits, sets, windows, fate):  # type: ignore[no-untyped-def]
-    """Decide every new message and return how many windows there are; `windows` and `fate` are filled.
+class Emitted(NamedTuple):
+    """The accepted rows, batch by batch, and the window, part, bytes and oversize flag of each batch."""
 
-    Slots, positions, lists and places are counted over all streams. `sets` are empty, and `fate` (per slot) is ACCEPTED
-    before.
+    members: Numbers  # rows
+    begin: Ints  # per batch, and at the end: its first row among `members`
+    window: Ints
+    part: Ints
+    byte_count: Ints
+    oversize: Bools
+
+    @classmethod
+    def room(cls, slots: int) -> Emitted:
+        """Allocate arrays for as many batches as there are slots."""
+        window, part, byte_count = np.empty((3, slots), np.int64)
+        members, begin = np.empty(slots, np.int32), np.empty(slots + 1, np.int64)
+        return cls(members, begin, window, part, byte_count, np.empty(slots, np.bool_))
+
+
+@compiled_in_place
+def decide(columns, given, limits, sweep, sets, windows, fate):  # type: ignore[no-untyped-def]
+    """Decide every new message, and return how many windows there are.
+
+    `sweep` is the clock of each stream after all messages. `windows` and `fate` (per slot) are filled; before the call
+    `sets` are empty and every fate is ACCEPTED.
     """
-    count = given.start.size
-    for stream in range(streams.begin.size - 1):
-        low, high = streams.position_begin[stream], streams.position_begin[stream + 1]
-        weigh = _may_exceed(limits, slots, streams.begin[stream], streams.begin[stream + 1])
-        slot = streams.begin[stream]
-        for w in range(streams.open_begin[stream], streams.open_begin[stream + 1]):
-            slot = _reopen(windows, sets, slots, given, w, slot, weigh)
-        head = streams.open_begin[stream] if slot > streams.begin[stream] else NONE  # the first window to close
+    numbers, count = columns.numbers, given.start.size
+    for stream in range(columns.begin.size - 1):
+        low, high = numbers.position_begin[stream], numbers.position_begin[stream + 1]
+        weigh = _may_exceed(limits, columns.byte_count, columns.begin[stream], columns.begin[stream + 1])
+        slot = columns.begin[stream]
+        for w in range(columns.open_begin[stream], columns.open_begin[stream + 1]):
+            slot = _reopen(windows, sets, columns, given, w, slot, weigh)
+        head = columns.open_begin[stream] if slot > columns.begin[stream] else NONE  # the next window to close
         due = windows.end[head] + limits.max_delay if head != NONE else FOREVER
 
-        b, begins, ends = NONE, 0, 0  # the window used last; there is no time in it that closed
-        for slot in range(streams.new_begin[stream], streams.begin[stream + 1]):
-            now, t = slots.processing_time[slot], slots.event_time[slot]
+        b, begins, ends = NONE, 0, 0  # the window of the message before; empty if that was closed meanwhile
+        for slot in range(columns.new_begin[stream], columns.begin[stream + 1]):
+            now, t = columns.processing_time[slot], columns.event_time[slot]
             while now >= due:
                 head, due = _close(windows, sets, limits, head, due, high)
             if t < now - limits.max_delay:
@@ -158,7 +161,7 @@ def decide(streams, slots, orders, given, limits, sets, windows, fate):  # type:
             if t > now + limits.max_leap:
                 fate[slot] = TOO_FUTURISTIC
                 continue
-            p, q, one = slots.position[slot], slots.place[slot], slots.list_of[slot]
+            p, q, one = numbers.position[slot], numbers.place[slot], numbers.list_of[slot]
             left, right = NONE, NONE
             if t < begins or t >= ends:
                 b, left, right = _around(windows, sets, t, p, low, high)
@@ -171,51 +174,52 @@ def decide(streams, slots, orders, given, limits, sets, windows, fate):  # type:
                     head = b
                 due = windows.end[head] + limits.max_delay
             else:
-                duplicate, split_at = _beside(sets, orders, t, p, q, one, windows.start[b], windows.end[b])
+                duplicate, split_at = _compared(sets, numbers, t, p, q, one, windows.start[b], windows.end[b])
                 if duplicate:
                     begins, ends = windows.start[b], windows.end[b]
                     fate[slot] = DUPLICATE
                     continue
             _accept(windows, sets, b, t, p, q, one)
             if weigh:
-                sets.heavy[p] += slots.byte_count[slot]
-                windows.weight[b] += slots.byte_count[slot]
+                sets.heavy[p] += columns.byte_count[slot]
+                windows.weight[b] += columns.byte_count[slot]
             if weigh or split_at != NONE:
-                b, count = _split(windows, sets, orders, limits, b, count, p, split_at, weigh, high)
+                b, count = _split(windows, sets, numbers.time_at, limits, b, count, p, split_at, weigh, high)
                 due = windows.end[head] + limits.max_delay
             begins, ends = windows.start[b], windows.end[b]
 
-        while streams.sweep[stream] >= due:
+        while sweep[stream] >= due:
             head, due = _close(windows, sets, limits, head, due, high)
     return count
 
 
 @njit(inline="always")
-def _may_exceed(limits, slots, begin, end):  # type: ignore[no-untyped-def]
-    """Tell whether the messages of a stream can be too much for a batch: whether they are, together."""
+def _may_exceed(limits, byte_count, begin, end):  # type: ignore[no-untyped-def]
+    """Tell whether all messages of a stream together are too large for one batch. If not, no batch can be too large."""
     total = 0
     if limits.max_bytes > 0:
         for slot in range(begin, end):
-            total += slots.byte_count[slot]
+            total += byte_count[slot]
     return limits.max_bytes > 0 and total > limits.max_bytes
 
 
 @njit(inline="always")
-def _reopen(windows, sets, slots, given, w, slot, weigh):  # type: ignore[no-untyped-def]
-    """Make the w-th open batch, whose messages begin at `slot`, a window, and return where those of the next begin."""
+def _reopen(windows, sets, columns, given, w, slot, weigh):  # type: ignore[no-untyped-def]
+    """Make a window of open batch `w`. Its messages begin at `slot`; return the slot after its last one."""
+    numbers = columns.numbers
     windows.start[w], windows.end[w], windows.opened_by[w] = given.start[w], given.end[w], given.opened_by[w]
     windows.weight[w], windows.weighed[w] = 0, True
-    first, last = slots.position[slot], slots.position[slot]
+    first, last = numbers.position[slot], numbers.position[slot]
     after = slot + given.sizes[w]
     for one in range(slot, after):
-        p, kind = slots.position[one], slots.list_of[one]
+        p, kind = numbers.position[one], numbers.list_of[one]
         first, last = min(first, p), max(last, p)
         insert(sets.occupied, sets.levels, p)
-        insert(sets.held, sets.held_levels, slots.place[one])
-        sets.newest[kind] = max(sets.newest[kind], slots.event_time[one])
+        insert(sets.held, sets.held_levels, numbers.place[one])
+        sets.newest[kind] = max(sets.newest[kind], columns.event_time[one])
         if weigh:
-            windows.weight[w] += slots.byte_count[one]
-            sets.heavy[p] += slots.byte_count[one]
+            windows.weight[w] += columns.byte_count[one]
+            sets.heavy[p] += columns.byte_count[one]
     windows.first[w], windows.last[w] = first, last
     windows.closed_at[w], windows.changed[w] = NEVER, False
     windows.at[first] = w
@@ -225,7 +229,7 @@ def _reopen(windows, sets, slots, given, w, slot, weigh):  # type: ignore[no-unt
 
 @njit(inline="always")
 def _close(windows, sets, limits, head, due, high):  # type: ignore[no-untyped-def]
-    """Close the first window at its timeout, and return the next one and when that is due."""
+    """Close window `head` at its timeout; return the next window and its timeout."""
     windows.closed_at[head], windows.changed[head] = due, True
     remove(sets.windows, sets.levels, windows.first[head])
     following = successor(sets.windows, sets.levels, windows.first[head] + 1, high)
@@ -235,7 +239,10 @@ def _close(windows, sets, limits, head, due, high):  # type: ignore[no-untyped-d
 
 @njit(inline="always")
 def _around(windows, sets, t, p, low, high):  # type: ignore[no-untyped-def]
-    """Return the active window that holds t, or else the ones before and after it; NONE for what there is not."""
+    """Return the active window that holds t, the one before it, and the one after it; NONE if there is none.
+
+    The one after it is only looked up if the one before does not hold t.
+    """
     b, right = NONE, NONE
     before = predecessor(sets.windows, sets.levels, p)
     left = windows.at[before] if before >= low else NONE
@@ -251,7 +258,7 @@ def _around(windows, sets, t, p, low, high):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def _open(windows, sets, limits, b, now, t, p, left, right):  # type: ignore[no-untyped-def]
-    """Open window b between two others for a message at t."""
+    """Open window b for a message at t, between the windows `left` and `right` (or NONE)."""
     start = now - limits.max_delay if limits.start_at_arrival else t
     if left != NONE:
         start = max(start, windows.end[left])
@@ -268,8 +275,11 @@ def _open(windows, sets, limits, b, now, t, p, left, right):  # type: ignore[no-
 
 
 @njit(inline="always")
-def _beside(sets, orders, t, p, q, one, begins, ends):  # type: ignore[no-untyped-def]
-    """Tell whether a window has the message already, and where it splits if it has another of the type, or NONE."""
+def _compared(sets, numbers, t, p, q, one, begins, ends):  # type: ignore[no-untyped-def]
+    """Compare a message with those of its type in a window.
+
+    Return whether it is a duplicate, and the position at which a conflict splits the window, NONE without a conflict.
+    """
     duplicate, split_at = False, NONE
     if t > sets.newest[one]:
         if sets.newest[one] >= begins:
@@ -278,18 +288,18 @@ def _beside(sets, orders, t, p, q, one, begins, ends):  # type: ignore[no-untype
         duplicate = True
     else:
         other = predecessor(sets.held, sets.held_levels, q)
-        if other >= orders.place_begin[one] and orders.time_at[orders.position_at[other]] >= begins:
+        if other >= numbers.place_begin[one] and numbers.time_at[numbers.position_at[other]] >= begins:
             split_at = p
         else:
-            other = successor(sets.held, sets.held_levels, q + 1, orders.place_begin[one + 1])
-            if other >= 0 and orders.time_at[orders.position_at[other]] < ends:
-                split_at = orders.position_at[other]
+            other = successor(sets.held, sets.held_levels, q + 1, numbers.place_begin[one + 1])
+            if other >= 0 and numbers.time_at[numbers.position_at[other]] < ends:
+                split_at = numbers.position_at[other]
     return duplicate, split_at
 
 
 @njit(inline="always")
 def _accept(windows, sets, b, t, p, q, one):  # type: ignore[no-untyped-def]
-    """Put a message into window b."""
+    """Add a message to window b."""
     insert(sets.occupied, sets.levels, p)
     insert(sets.held, sets.held_levels, q)
     sets.newest[one] = max(sets.newest[one], t)
@@ -303,10 +313,11 @@ def _accept(windows, sets, b, t, p, q, one):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _split(windows, sets, orders, limits, b, count, p, split_at, weigh, high):  # type: ignore[no-untyped-def]
-    """Split window b, which got a message at p: for a conflict, then for its size before the message and after it.
+def _split(windows, sets, time_at, limits, b, count, p, split_at, weigh, high):  # type: ignore[no-untyped-def]
+    """Split window b after it got a message at p: at `split_at` for a conflict, then as often as its size demands.
 
-    Return the window that holds the message, and how many windows there are.
+    For its size, a window is split before the message first, and then after it. Return the window that holds the
+    message, and how many windows there are.
     """
     cause = BY_CONFLICT
     for attempt in range(3):
@@ -328,7 +339,7 @@ def _split(windows, sets, orders, limits, b, count, p, split_at, weigh, high):  
                 split_at = successor(sets.occupied, sets.levels, p + 1, high)
         if split_at == NONE:
             continue
-        _halve(windows, sets, orders, limits, b, count, split_at, cause, high)
+        _halve(windows, sets, time_at, limits, b, count, split_at, cause, high)
         if p >= split_at:
             b = count
         count += 1
@@ -336,10 +347,10 @@ def _split(windows, sets, orders, limits, b, count, p, split_at, weigh, high):  
 
 
 @njit(inline="always")
-def _halve(windows, sets, orders, limits, b, half, split_at, cause, high):  # type: ignore[no-untyped-def]
-    """Give what window b has from a position on to a new one. Both keep the weight of the whole, as a bound."""
+def _halve(windows, sets, time_at, limits, b, half, split_at, cause, high):  # type: ignore[no-untyped-def]
+    """Move the end of window b, from a position on, to a new window. Both keep the weight of the whole as a bound."""
     after = successor(sets.windows, sets.levels, windows.first[b] + 1, high)
-    start = orders.time_at[split_at]
+    start = time_at[split_at]
     end = max(start + limits.window, windows.end[b])
     if after >= 0:
         end = min(end, windows.start[windows.at[after]])
@@ -354,43 +365,40 @@ def _halve(windows, sets, orders, limits, b, half, split_at, cause, high):  # ty
 
 
 @compiled_in_place
-def emit(  # type: ignore[no-untyped-def]
-    ranked, row_of, position, byte_count, fate, window_at, first, closed_at, max_bytes,
-    members, batch_begin, batch_window, batch_part, batch_bytes, batch_oversize,
-):  # fmt: skip
-    """List the rows of the accepted slots batch by batch and return how many batches there are.
+def emit(columns, windows, fate, max_bytes, emitted):  # type: ignore[no-untyped-def]
+    """List the accepted rows batch by batch, and return how many batches there are.
 
-    `ranked` holds all slots by (stream, event time, type). A window begins where its first position does; a closed
-    batch above the maximum becomes numbered parts, each within it. `members` gets the rows, `batch_begin` where the
-    rows of each batch begin (and at the end where the last one ends).
+    A new batch begins with the first message of a window. A closed batch that is larger than the maximum becomes
+    numbered parts, each within it.
     """
     count, member, current, previous = 0, 0, NONE, NONE
-    for index in range(ranked.size):
-        slot = np.uint64(ranked[index])
+    for index in range(columns.ranked.size):
+        slot = np.uint64(columns.ranked[index])
         if fate[slot] != ACCEPTED:
             continue
-        w = window_at[np.uint64(position[slot])]
-        if w != NONE and w != current and first[w] == position[slot]:
+        p, weight = columns.numbers.position[slot], columns.byte_count[slot]
+        w = windows.at[np.uint64(p)]
+        if w != NONE and w != current and windows.first[w] == p:
             current = w
         starts = current != previous
         overflows = (
             not starts
             and max_bytes > 0
-            and closed_at[current] != NEVER
-            and batch_bytes[count - 1] + byte_count[slot] > max_bytes
+            and windows.closed_at[current] != NEVER
+            and emitted.byte_count[count - 1] + weight > max_bytes
         )
         if starts or overflows:
-            batch_begin[count] = member
-            batch_window[count] = current
-            batch_part[count] = 0 if starts else batch_part[count - 1] + 1
-            batch_bytes[count] = 0
-            batch_oversize[count] = False
+            emitted.begin[count] = member
+            emitted.window[count] = current
+            emitted.part[count] = 0 if starts else emitted.part[count - 1] + 1
+            emitted.byte_count[count] = 0
+            emitted.oversize[count] = False
             previous = current
             count += 1
-        members[member] = row_of[slot]
+        emitted.members[member] = columns.row_of[slot]
         member += 1
-        batch_bytes[count - 1] += byte_count[slot]
-        if max_bytes > 0 and byte_count[slot] > max_bytes:
-            batch_oversize[count - 1] = True
-    batch_begin[count] = member
+        emitted.byte_count[count - 1] += weight
+        if max_bytes > 0 and weight > max_bytes:
+            emitted.oversize[count - 1] = True
+    emitted.begin[count] = member
     return count

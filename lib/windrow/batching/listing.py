@@ -13,9 +13,7 @@ import pyarrow.compute as pc
 
 from windrow.batching import kernel
 from windrow.batching.columns import Ints, Numbers, Rows
-from windrow.batching.decision import Decision
-from windrow.batching.rules import Rules
-from windrow.batching.shard import OPENED_BY, Bools, Emitted, Share, joined
+from windrow.batching.decision import OPENED_BY, Bools, Decision, Share
 from windrow.columnar.arrow import at_once, pieces, plain_type, take, texts, whole
 from windrow.model import tables
 from windrow.model.messages import times
@@ -32,67 +30,19 @@ class Listing(NamedTuple):
     known: Bools
 
 
-class Described(NamedTuple):
-    """The columns of each batch without its messages."""
-
-    messages: Ints  # how many
-    first_event_time: Ints
-    last_event_time: Ints
-    stream: Ints
-    start: Ints
-    end: Ints
-    opened_by: Ints
-    closed_at: Ints
-    changed: Bools
-    flushed: Bools
-    part: Ints
-    byte_count: Ints
-    oversize: Bools
-    known_as: Ints  # which of the open batches it was, or NONE
-
-
 def listed(decision: Decision, microbatch: int | None = None) -> Listing:
     """List all batches, also unchanged ones; `microbatch` is the number for newly opened and closed batches."""
-    rows, rules = decision.rows, decision.rules
-    emitted = at_once([partial(share.emitted, rules) for share in decision.shares], rows.count)
-    described = joined(_described(rows, *each) for each in zip(decision.shares, emitted, strict=True))
-    return Listing(
-        batches=_batches(rows, described, _messages(rows, emitted), rules, microbatch),
-        changed=described.changed,
-        known=(described.known_as != kernel.NONE) & (described.part == 0),
-    )
+    batches = decision.batches
+    known = (batches.known_as != kernel.NONE) & (batches.part == 0)
+    return Listing(_batches(decision, _messages(decision), microbatch), batches.changed, known)
 
 
-def _described(rows: Rows, share: Share, emitted: Emitted) -> Described:
-    """Return the columns of the batches of a share."""
-    windows, window = share.windows, emitted.window
-    known = share.known.start + window
-    event_time = rows.values.event_time
-    return Described(
-        messages=np.diff(emitted.begin),
-        first_event_time=event_time[emitted.members[emitted.begin[:-1]]],
-        last_event_time=event_time[emitted.members[emitted.begin[1:] - 1]],
-        stream=windows.stream[window],
-        start=windows.start[window],
-        end=windows.end[window],
-        opened_by=windows.opened_by[window],
-        closed_at=windows.closed_at[window],
-        changed=windows.changed[window],
-        flushed=windows.flushed[window],
-        part=emitted.part,
-        byte_count=emitted.byte_count,
-        oversize=emitted.oversize,
-        known_as=np.where(known < share.known.stop, known, kernel.NONE),
-    )
-
-
-def _messages(rows: Rows, emitted: Sequence[Emitted]) -> pa.ChunkedArray:
-    """Return the messages of each batch, in an array for each share, or several where those of one are too long."""
-    parts = [part for each in emitted for part in _parts(each)]
+def _messages(decision: Decision) -> pa.ChunkedArray:
+    """Return the messages of each batch: an array for each share, or several if one cannot hold so many bytes."""
+    content, parts = decision.rows.content, list(_parts(decision.shares))
     chosen = [pa.array(members) for members, _ in parts]
-    calls = [partial(take, column, members) for members in chosen for column in rows.content.columns]
-    columns = iter(at_once(calls, rows.count))
-    names = rows.content.column_names
+    calls = [partial(take, column, members) for members in chosen for column in content.columns]
+    columns, names = iter(at_once(calls, decision.rows.count)), content.column_names
     return pa.chunked_array(
         [
             pa.ListArray.from_arrays(
@@ -103,38 +53,38 @@ def _messages(rows: Rows, emitted: Sequence[Emitted]) -> pa.ChunkedArray:
     )
 
 
-def _parts(emitted: Emitted) -> Iterator[tuple[Numbers, Ints]]:
+def _parts(shares: Sequence[Share]) -> Iterator[tuple[Numbers, Ints]]:
     """Yield rows and where each batch begins in them, as many batches at a time as fit one array."""
-    for first, last in pieces(emitted.byte_count):
-        begin = emitted.begin[first : last + 1]
-        yield emitted.members[begin[0] : begin[-1]], begin - begin[0]
+    for share in shares:
+        begin = np.append(0, np.cumsum(share.batches.messages))
+        for first, last in pieces(share.batches.byte_count):
+            yield share.members[begin[first] : begin[last]], begin[first : last + 1] - begin[first]
 
 
-def _batches(
-    rows: Rows, described: Described, messages: pa.ChunkedArray, rules: Rules, microbatch: int | None
-) -> pa.Table:
+def _batches(decision: Decision, messages: pa.ChunkedArray, microbatch: int | None) -> pa.Table:
     """Return the batches as ledger rows."""
-    source, key = (of_stream.take(pa.array(described.stream)) for of_stream in (rows.source, rows.key))
-    still_open = described.closed_at == kernel.NEVER
+    rows, batches = decision.rows, decision.batches
+    source, key = (of_stream.take(pa.array(batches.stream)) for of_stream in (rows.source, rows.key))
+    still_open = batches.closed_at == kernel.NEVER
     values: dict[str, object] = {
-        "id": tables.identifier(tables.BATCH_ID, source, key, pa.array(described.start), pa.array(described.part)),
+        "id": tables.identifier(tables.BATCH_ID, source, key, pa.array(batches.start), pa.array(batches.part)),
         "source": source,
         "key": key,
-        "part": described.part,
-        "window_start": times(described.start),
-        "window_end": times(described.end),
-        "timeout": times(described.end + rules.max_delay),
+        "part": batches.part,
+        "window_start": times(batches.start),
+        "window_end": times(batches.end),
+        "timeout": times(batches.end + decision.rules.max_delay),
         "state": _named(STATES, still_open),
-        "opened_by": _named(OPENED_BY, described.opened_by),
-        "closed_at": times(described.closed_at, ~still_open),
-        "close_reason": _named(CLOSED_BY, described.flushed, ~still_open),
-        "message_count": described.messages,
-        "bytes": described.byte_count,
-        "oversize": described.oversize,
-        "first_event_time": times(described.first_event_time),
-        "last_event_time": times(described.last_event_time),
+        "opened_by": _named(OPENED_BY, batches.opened_by),
+        "closed_at": times(batches.closed_at, ~still_open),
+        "close_reason": _named(CLOSED_BY, batches.flushed, ~still_open),
+        "message_count": batches.messages,
+        "bytes": batches.byte_count,
+        "oversize": batches.oversize,
+        "first_event_time": times(batches.first_event_time),
+        "last_event_time": times(batches.last_event_time),
         "messages": messages,
-        "opened_in": _opened_in(rows, described.known_as, microbatch),
+        "opened_in": _opened_in(rows, batches.known_as, microbatch),
         "closed_in": pa.array(np.full(still_open.size, microbatch or 0), mask=still_open | (microbatch is None)),
     }
     schema = pa.schema(tables.batch_fields(plain_type(rows.content.schema.field("payload").type)))

@@ -1,8 +1,8 @@
-"""Positions, lists and places: the numbers that the kernel uses for the messages of a stream.
+"""Number the messages of a stream for the kernel: positions, lists and places.
 
-A *position* stands for a distinct event time of a stream, a *list* for a type of a stream, a *place* for a distinct
-event time in a list. Each of them is numbered through, stream by stream: the positions and the lists of a stream are
-one range, and so are the places of a list, both in the order of time.
+A *position* is the number of a distinct event time of a stream, a *list* that of a type of a stream, and a *place* that
+of a distinct event time in a list. All are counted through from one stream to the next. So the positions and the lists
+of a stream are ranges, and so are the places of a list. Positions and places are in the order of time.
 """
 
 from __future__ import annotations
@@ -38,16 +38,11 @@ def number(ranked: Numbers, begin: Ints, event_time: Ints, kind: Numbers, kinds:
     `kind` numbers the types from 0 to `kinds` - 1.
     """
     slots = ranked.size
-    position, list_of, place, position_at = (np.empty(slots, np.int32) for _ in range(4))
-    time_at, position_begin, place_begin = (
-        np.empty(slots, np.int64),
-        np.zeros_like(begin),
-        np.zeros(slots + 1, np.int64),
-    )
+    position, list_of, place, position_at = np.empty((4, slots), np.int32)
+    time_at, latest = np.empty((2, slots), np.int64)
+    position_begin, place_begin = np.zeros_like(begin), np.zeros(slots + 1, np.int64)
     found = Numbered(position, list_of, place, time_at, position_begin, place_begin, position_at)
-    lists = _number(
-        ranked, begin, event_time, kind, found, np.full(kinds, -1), np.zeros(kinds, np.int64), np.zeros(slots, np.int64)
-    )
+    lists = _number(ranked, begin, event_time, kind, found, np.full(kinds, -1), np.zeros(kinds, np.int64), latest)
     return found._replace(
         time_at=time_at[: position_begin[-1]],
         place_begin=place_begin[: lists + 1].copy(),
@@ -57,10 +52,10 @@ def number(ranked: Numbers, begin: Ints, event_time: Ints, kind: Numbers, kinds:
 
 @compiled_in_place
 def _number(ranked, begin, event_time, kind, found, stream_here, list_here, latest):  # type: ignore[no-untyped-def]
-    """Fill what was `found`, and return how many lists there are.
+    """Fill `found`, and return how many lists there are.
 
-    `list_here` is the list that a kind has in the stream of `stream_here`, `latest` the last time of a list. A list's
-    places are counted first, then moved behind those of the lists before it.
+    `list_here` has the list of each kind in the stream `stream_here`, `latest` the last time of each list. The places
+    of a list are counted first. Then each list gets its range, after those of the lists before it.
     """
     positions, lists = 0, 0
     for stream in range(begin.size - 1):

@@ -1,13 +1,12 @@
-"""Batching as the step of a microbatch: it adds messages to the open batches and closes overdue ones.
+"""The step of a microbatch: it adds messages to the open batches, closes overdue ones, and returns ledger rows.
 
 The kernel is imported only when there is something to decide, because loading its compiler is slow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -15,74 +14,127 @@ import pyarrow.compute as pc
 
 from windrow.batching.columns import streams
 from windrow.batching.rules import Rules
-from windrow.columnar.arrow import encoded, text, to_numpy, where
+from windrow.columnar.arrow import encoded, text, to_numpy, where, whole, without
+from windrow.errors import require
 from windrow.model import clock, tables
-from windrow.model.floors import Floors, Ints
-from windrow.model.messages import microseconds
-from windrow.model.step import BatchFilter, StepResult, Task, no_streams
-
-if TYPE_CHECKING:
-    from windrow.batching.shard import Bools
+from windrow.model import messages as message_columns
+from windrow.model.floors import Floors, FloorsByVersion
+from windrow.model.messages import microseconds, with_dictionaries, with_room
+from windrow.model.rejection import rejected
+from windrow.model.tables import CHANGED
 
 
 @dataclass(frozen=True, slots=True)
-class Batching:
-    """The step that batches messages by `rules`."""
+class Step:
+    """Batching by `rules`, with all that it needs to run over any part of the streams, on the driver or an executor.
+
+    A message stamped after `latest` (microseconds) is ahead of the clock. With `flush`, all open batches close at the
+    clock of their source; `last` then has the last event time of each source, for executors that see only a part of it.
+    Messages that lack the values in `only` (by column) move the clocks and are otherwise ignored.
+    """
 
     rules: Rules
+    floors: FloorsByVersion
+    latest: int
+    microbatch: int
+    flush: bool = False
+    last: Floors | None = None
+    only: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
-    @property
-    def settings(self) -> str:
-        """Return the rules as recorded in the history."""
-        return self.rules.to_json()
+    def __call__(self, arrived: pa.Table, live: pa.Table) -> tuple[pa.Table, Floors]:
+        """Return the ledger rows that change, and the floors that a flush raises.
 
-    def __call__(self, task: Task, messages: pa.Table, processing_time: Ints, live: pa.Table) -> StepResult:
-        """Return the batches that changed and the messages that the rules refused."""
+        `arrived` has the message columns and `version`, `live` has the columns of the ledger. The rows have a column
+        `known`: True if the row replaces a live one.
+        """
+        rows, cuts = self.decided(arrived, live)
+        require(
+            # guard: written-ids-unique
+            pc.count_distinct(rows["id"]).as_py() == rows.num_rows,
+            "an id stands twice among the rows to write",
+        )
+        return rows, cuts
+
+    def decided(self, arrived: pa.Table, live: pa.Table) -> tuple[pa.Table, Floors]:
+        """Return what a call returns, before the check of the ids."""
         from windrow.batching.decision import decide, refused
         from windrow.batching.listing import listed
 
-        batches = self._batches(live)
-        if batches.num_rows and not task.flush:
-            batches = where(batches, pa.array(self._concerned(batches, messages, task.floors.after)))
-        version = to_numpy(messages["version"])
+        arrived = with_room(with_dictionaries(arrived))
+        unseen = message_columns.refused(arrived, self.latest)
+        # guard: invalid-stays-out
+        messages, row = without(arrived, to_numpy(unseen["row"]))
+        processing_time = self.floors.processing_times(messages)
+        if self.only:
+            chosen = np.flatnonzero(_have(messages, self.only))
+            messages, row, processing_time = messages.take(pa.array(chosen)), row[chosen], processing_time[chosen]
+        batches = where(live.select(tables.BATCH), pc.equal(live["state"], text(tables.OPEN)))
+        if batches.num_rows and not self.flush:
+            batches = where(batches, pa.array(self._can_change(batches, messages)))
         decision = decide(
             messages,
             processing_time,
-            version,
+            to_numpy(messages["version"]),
             batches,
             self.rules,
-            task.floors.after.of,
-            flush=task.flush,
-            last=task.last,
+            self.floors.after.of,
+            flush=self.flush,
+            last=self.last,
         )
-        batches, changed, known = listed(decision, task.microbatch)
-        rows = np.arange(messages.num_rows)
-        return StepResult(
-            rows=where(batches, pa.array(changed)),
-            known=pa.array(known[changed]),
-            refusals=refused(decision, rows, processing_time),
-            cuts=decision.cuts,
+        batches, changed, known = listed(decision, self.microbatch)
+        refusals = [unseen, refused(decision, row, processing_time)]
+        rejections = rejected(arrived, to_numpy(arrived["version"]), refusals, self.microbatch)
+        written = _ledger_rows(where(batches, pa.array(changed)), live.schema, known[changed])
+        refused_rows = _ledger_rows(rejections, live.schema, np.zeros(rejections.num_rows, np.bool_), "rejected")
+        return pa.concat_tables([written, refused_rows]), decision.cuts
+
+    def with_unchanged(self, arrived: pa.Table, live: pa.Table) -> pa.Table:
+        """Return the ledger rows that change and the `live` rows that do not; column `changed` tells them apart."""
+        rows, _ = self(arrived, live)
+        stays = live.filter(pc.invert(pc.is_in(live["id"], rows["id"].combine_chunks())))
+        stays = stays.append_column("known", pa.array(np.ones(stays.num_rows, np.bool_)))
+        marked = zip((rows, stays), (True, False), strict=True)
+        return pa.concat_tables(
+            [part.append_column(CHANGED, pa.array(np.full(part.num_rows, changed))) for part, changed in marked]
         )
 
-    def wanted(self, floors: Floors, streams: Callable[[], pa.Table | None] = no_streams) -> BatchFilter:
-        """Return which open batches can change at these floors, with messages of these streams."""
-        ended = np.maximum(floors.floor, clock.UNKNOWN + self.rules.max_delay) - self.rules.max_delay
-        return BatchFilter(streams, Floors(floors.source, ended))
+    @property
+    def passed(self) -> Floors:
+        """Return, by source, the time up to which windows have ended for good: their batches are overdue."""
+        return passed(self.rules, self.floors.after)
 
-    def due(self, ended: Floors) -> Floors:
-        """Return the timeouts of the windows that end by `ended`."""
-        return Floors(ended.source, ended.floor + self.rules.max_delay)
-
-    def _concerned(self, batches: pa.Table, messages: pa.Table, floors: Floors) -> Bools:
+    def _can_change(self, batches: pa.Table, messages: pa.Table) -> np.ndarray:
         """Tell which open batches can change: their stream has messages, or their timeout has passed."""
-        timeout = microseconds(batches["window_end"]) + self.rules.max_delay
-        overdue: Bools = timeout <= floors.of(batches["source"].combine_chunks())
+        overdue = microseconds(batches["window_end"]) <= self.passed.of(batches["source"].combine_chunks())
         source, key = (encoded(batches[name], messages[name]) for name in ("source", "key"))
         stream, count = streams(source, key)
         touched = np.zeros(count, np.bool_)
         touched[stream[batches.num_rows :]] = True
         return overdue | touched[stream[: batches.num_rows]]
 
-    @staticmethod
-    def _batches(live: pa.Table) -> pa.Table:
-        return where(live.select(tables.BATCH), pc.equal(live["state"], text("open")))
+
+def passed(rules: Rules, clocks: Floors) -> Floors:
+    """Return, by source, the time up to which windows have ended for good at these clocks."""
+    floor = np.maximum(clocks.floor, clock.UNKNOWN + rules.max_delay) - rules.max_delay
+    return Floors(clocks.source, floor)
+
+
+def timeouts(rules: Rules, ended: Floors) -> Floors:
+    """Return the floors that a tick needs to close the batches whose windows end by `ended`."""
+    return Floors(ended.source, ended.floor + rules.max_delay)
+
+
+def _have(messages: pa.Table, only: Mapping[str, Sequence[str]]) -> np.ndarray:
+    """Tell which messages have one of the values of each column."""
+    chosen = np.ones(messages.num_rows, np.bool_)
+    for name, values in only.items():
+        coded = whole(messages[name])
+        chosen &= pc.is_in(coded.dictionary, pa.array(values, pa.string())).take(coded.indices).to_numpy(False)
+    return chosen
+
+
+def _ledger_rows(rows: pa.Table, schema: pa.Schema, known: np.ndarray, state: str | None = None) -> pa.Table:
+    """Return rows with all columns of the ledger, and `known`."""
+    columns: dict[str, object] = {name: rows[name] for name in rows.column_names}
+    columns |= {"state": state} if state else {}
+    return tables.rows(schema, columns, rows.num_rows).append_column("known", pa.array(known))

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.batching.step import Step
 from windrow.columnar.arrow import from_numpy, text, texts
 from windrow.delta.log import Table
 from windrow.delta.maintenance import Compacted
@@ -20,9 +21,8 @@ from windrow.model import tables
 from windrow.model.commits import Commit
 from windrow.model.floors import Floors
 from windrow.model.messages import microseconds
-from windrow.model.open_batches import OpenBatches
+from windrow.model.open_batches import BatchFilter, OpenBatches
 from windrow.model.soundness import require_batches
-from windrow.model.step import BatchFilter, Task
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -191,8 +191,8 @@ class Engine(Protocol):
         If `handle` ran in another process, returns the history of its commits (`tables.HISTORY`).
         """
 
-    def process(self, task: Task, arrived: Slice | None, live: Live) -> MicrobatchResult:
-        """Run a task over the messages that arrived (None: a tick) and the open batches that it needs."""
+    def process(self, step: Step, arrived: Slice | None, live: Live) -> MicrobatchResult:
+        """Run a step over the messages that arrived (None: a tick) and the open batches that it needs."""
 
     def commit_form(self, processed: MicrobatchResult) -> str:
         """Return how `merge` will commit the result, as the history records it."""

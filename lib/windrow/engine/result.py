@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.batching.step import Step
 from windrow.columnar.arrow import text
 from windrow.engine.protocol import Live, no_messages
 from windrow.model import tables
 from windrow.model.floors import Floors
-from windrow.model.open_batches import OpenBatches, summarise
-from windrow.model.step import BatchFilter, Task, no_streams
+from windrow.model.open_batches import BatchFilter, OpenBatches, no_streams, summarise
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,7 +39,7 @@ class Counts:
 
     @classmethod
     def of(cls, rows: pa.Table) -> Counts:
-        """Count rows that a `Task` returned; a batch counts as opened if its row is new."""
+        """Count rows that a `Step` returned; a batch counts as opened if its row is new."""
         return cls.combine(rows.group_by(["state", "known", "reason"]).aggregate([([], "count_all")]))
 
     @classmethod
@@ -88,17 +88,17 @@ class MicrobatchResult:
         return cls(rows, Counts.of(rows), Floors.empty())
 
 
-def needed(task: Task, arrived: Slice | None) -> BatchFilter | None:
-    """Return which open batches a task needs for the messages that arrived, None for all."""
-    return task.needed(no_streams if arrived is None else arrived.streams)
+def needed(step: Step, arrived: Slice | None) -> BatchFilter | None:
+    """Return which open batches a step needs for the messages that arrived; None for all, as in a flush."""
+    return None if step.flush else BatchFilter(no_streams if arrived is None else arrived.streams, step.passed)
 
 
-def process_on_driver(task: Task, arrived: Slice | None, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
-    """Run a task on the driver over the messages that arrived and the open batches that match (None: all)."""
+def process_on_driver(step: Step, arrived: Slice | None, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
+    """Run a step on the driver over the messages that arrived and the open batches that match (None: all)."""
     messages = no_messages(live.schema) if arrived is None else arrived.table()
     batches, totals = live.wanted(wanted), live.totals
-    rows, cuts = task(messages, batches)
-    extra = [] if arrived is None else arrived.extra_rows(task.microbatch, live.schema)
+    rows, cuts = step(messages, batches)
+    extra = [] if arrived is None else arrived.extra_rows(step.microbatch, live.schema)
     read, left = OpenBatches.of(summarise(batches)), OpenBatches.of(summarise(_left(batches, rows)))
     opened = totals.after(read, left, Floors.empty() if wanted is None else wanted.passed)
     rows = pa.concat_tables([rows, *extra])

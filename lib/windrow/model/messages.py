@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar import arrow
-from windrow.columnar.arrow import TIME, at_once, encoded, to_numpy
+from windrow.columnar.arrow import TIME, at_once, encoded, texts, to_numpy
 from windrow.errors import MessagesError
 
 EARLIEST = -9_214_560_000_000_000  # 1678-01-01
@@ -33,6 +33,13 @@ COLUMNS = {
 SUMMARY = pa.schema(
     [
         ("version", pa.int64()), ("source", pa.string()), ("messages", pa.int64()), ("earliest", TIME), ("stamp", TIME),
+    ]
+)  # fmt: skip
+# Refused messages: the row in their table, why, and by how much they missed a limit.
+REFUSED = pa.schema(
+    [
+        ("row", pa.int64()), ("reason", pa.string()), ("detail", pa.string()), ("missed_by_us", pa.int64()),
+        ("processing_time", TIME),
     ]
 )  # fmt: skip
 TIMES = ("event_time", "received_at")
@@ -155,23 +162,23 @@ def _time(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def refused(messages: pa.Table, latest: int) -> pa.Table:
-    """Return the rows that are rejected before any rule: `row`, `reason`, `detail`, `missed_by_us`.
+    """Return the messages that are rejected before any rule, as `REFUSED`; they have no processing time.
 
-    A row is `invalid`, or `clock_ahead` if its stamp is later than `latest` (wall clock + `max_clock_skew`).
+    A message is `invalid`, or `clock_ahead` if its stamp is later than `latest` (wall clock + `max_clock_skew`).
     """
     fault = faults(messages).combine_chunks()
     stamp = microseconds(messages["received_at"])
     bad = fault.is_valid().to_numpy(zero_copy_only=False)
     row = np.flatnonzero(bad | (stamp > latest))
     ahead = ~bad[row]
-    return pa.table(
-        {
-            "row": row,
-            "reason": np.where(ahead, "clock_ahead", "invalid").astype(str),
-            "detail": fault.take(pa.array(row)).cast(pa.string()),
-            "missed_by_us": np.where(ahead, stamp[row] - latest, 0),
-        }
-    )
+    columns = [
+        pa.array(row),
+        texts(["invalid", "clock_ahead"]).take(pa.array(ahead.astype(np.int8))),
+        fault.take(pa.array(row)).cast(pa.string()),
+        pa.array(np.where(ahead, stamp[row] - latest, 0)),
+        pa.nulls(row.size, TIME),
+    ]
+    return pa.Table.from_arrays(columns, schema=REFUSED)
 
 
 def summarise(messages: pa.Table, latest: int) -> pa.Table:

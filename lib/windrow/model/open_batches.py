@@ -9,15 +9,16 @@ all open batches of the source. After one that read only some of them it may be 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import TIME, from_numpy, texts, to_numpy
+from windrow.columnar.arrow import TIME, from_numpy, to_numpy, whole
 from windrow.errors import require
-from windrow.model import clock
+from windrow.model.clock import UNKNOWN
 from windrow.model.floors import Floors, Ints
 from windrow.model.messages import times
 
@@ -39,46 +40,60 @@ def summarise(batches: pa.Table) -> pa.Table:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchFilter:
+    """Selects the open batches of some streams, and those whose window ends by the time in `passed` for their source.
+
+    `streams` returns the `source, key` of the messages, None if unknown; it need not be called.
+    """
+
+    streams: Callable[[], pa.Table | None]
+    passed: Floors
+
+
+def no_streams() -> pa.Table:
+    """Return the streams of a microbatch without messages."""
+    return pa.table({"source": pa.array([], pa.string()), "key": pa.array([], pa.string())})
+
+
+@dataclass(frozen=True, slots=True)
 class OpenBatches:
-    """Totals of the open batches by source; `next_window_end` (microseconds) is UNKNOWN if there are none."""
+    """Totals of the open batches by source: `counts` has a row for each of `COUNTS`, and a column for each source.
+
+    `next_window_end` (microseconds) is UNKNOWN for a source without open batches.
+    """
 
     source: pa.Array
-    batches: Ints
-    messages: Ints
-    bytes: Ints
+    counts: Ints
     next_window_end: Ints
 
     @classmethod
     def none(cls) -> OpenBatches:
         """Return the totals of no source."""
-        nothing = np.array([], np.int64)
-        return cls(texts([]), nothing, nothing, nothing, nothing)
+        return cls.of(SCHEMA.empty_table())
 
     @classmethod
     def of(cls, rows: pa.Table) -> OpenBatches:
         """Return the totals in rows of `SCHEMA`; NULL counts as 0."""
-        batches, held, size = (to_numpy(rows[name], null=0) for name in COUNTS)
-        end = to_numpy(rows["next_window_end"].cast(pa.int64()), null=clock.UNKNOWN)
-        source = rows["source"]
-        whole = source.combine_chunks() if isinstance(source, pa.ChunkedArray) else source
-        return cls(whole, batches, held, size, end)
+        counts = np.stack([to_numpy(rows[name], null=0) for name in COUNTS])
+        return cls(whole(rows["source"]), counts, to_numpy(rows["next_window_end"], null=UNKNOWN))
 
     @property
     def total(self) -> tuple[int, int, int]:
         """Return how many batches, messages and bytes are open in all."""
-        return int(self.batches.sum()), int(self.messages.sum()), int(self.bytes.sum())
+        batches, messages, size = self.counts.sum(axis=1).tolist()
+        return batches, messages, size
 
     def ended(self, passed: Floors) -> Floors:
         """Return the clocks in `passed` that the end of an open window may have reached."""
         end = self.on(passed.source).next_window_end
-        rows = np.flatnonzero((end != clock.UNKNOWN) & (end <= passed.floor))
+        rows = np.flatnonzero((end != UNKNOWN) & (end <= passed.floor))
         return Floors(passed.source.take(from_numpy(rows)), passed.floor[rows])
 
     def on(self, sources: pa.Array) -> OpenBatches:
         """Return the totals of the given sources, in their order."""
         at = to_numpy(pc.index_in(sources, self.source), null=-1)
-        batches, held, size = (np.append(values, 0)[at] for values in (self.batches, self.messages, self.bytes))
-        return OpenBatches(sources, batches, held, size, np.append(self.next_window_end, clock.UNKNOWN)[at])
+        counts = np.pad(self.counts, ((0, 0), (0, 1)))  # the last column is for sources without totals
+        return OpenBatches(sources, counts[:, at], np.append(self.next_window_end, UNKNOWN)[at])
 
     def after(self, read: OpenBatches, left: OpenBatches, passed: Floors) -> OpenBatches:
         """Return the totals that change with a microbatch, which `read` some open batches and `left` some open.
@@ -86,49 +101,28 @@ class OpenBatches:
         The batches that it did not read end after `passed`.
         """
         sources = pa.concat_arrays([self.source, left.source]).unique()
-        before, gone, come = self.on(sources), read.on(sources), left.on(sources)
-        unread = before.batches - gone.batches
+        before, new = self.on(sources), left.on(sources)
+        unread = before.counts - read.on(sources).counts
         # guard: totals-bound-unread
-        require(not (unread < 0).any(), "a microbatch reads no more open batches than there are")
+        require(not (unread[0] < 0).any(), "a microbatch reads no more open batches than there are")
+        counts = unread + new.counts
         bound = np.maximum(before.next_window_end, np.minimum(passed.of(sources), FAR - 1) + 1)
-        ends = np.where(come.batches > 0, come.next_window_end, FAR)
-        counts = OpenBatches(
-            sources,
-            unread + come.batches,
-            before.messages - gone.messages + come.messages,
-            before.bytes - gone.bytes + come.bytes,
-            # guard: unread-window-end
-            np.minimum(ends, np.where(unread > 0, bound, FAR)),
-        )
-        counts.next_window_end[counts.batches == 0] = clock.UNKNOWN
-        return counts.rows(
-            (counts.batches != before.batches)
-            | (counts.messages != before.messages)
-            | (counts.bytes != before.bytes)
-            | (counts.next_window_end != before.next_window_end)
-        )
-
-    def columns(self) -> dict[str, object]:
-        """Return the totals as columns of the ledger."""
-        counts = zip(COUNTS, (self.batches, self.messages, self.bytes), strict=True)
-        end = times(self.next_window_end, self.next_window_end != clock.UNKNOWN)
-        return {**{name: from_numpy(values) for name, values in counts}, "next_window_end": end}
-
-    def rows(self, mask: np.ndarray) -> OpenBatches:
-        """Return the totals of some of the sources."""
-        at = np.flatnonzero(mask)
-        source = self.source.take(from_numpy(at))
-        return OpenBatches(source, self.batches[at], self.messages[at], self.bytes[at], self.next_window_end[at])
+        end = np.where(new.counts[0] > 0, new.next_window_end, FAR)
+        # guard: unread-window-end
+        end = np.minimum(end, np.where(unread[0] > 0, bound, FAR))
+        end[counts[0] == 0] = UNKNOWN
+        changed = np.flatnonzero((counts != before.counts).any(axis=0) | (end != before.next_window_end))
+        return OpenBatches(sources.take(from_numpy(changed)), counts[:, changed], end[changed])
 
     def updated(self, changed: OpenBatches) -> OpenBatches:
         """Return the totals with the changed ones replaced."""
         sources = pa.concat_arrays([self.source, changed.source]).unique()
         before, new = self.on(sources), changed.on(sources)
         is_new = to_numpy(pc.is_in(sources, changed.source)) != 0
-        return OpenBatches(
-            sources,
-            np.where(is_new, new.batches, before.batches),
-            np.where(is_new, new.messages, before.messages),
-            np.where(is_new, new.bytes, before.bytes),
-            np.where(is_new, new.next_window_end, before.next_window_end),
-        )
+        end = np.where(is_new, new.next_window_end, before.next_window_end)
+        return OpenBatches(sources, np.where(is_new, new.counts, before.counts), end)
+
+    def columns(self) -> dict[str, object]:
+        """Return the totals as columns of the ledger."""
+        counts = {name: from_numpy(values) for name, values in zip(COUNTS, self.counts, strict=True)}
+        return counts | {"next_window_end": times(self.next_window_end, self.next_window_end != UNKNOWN)}

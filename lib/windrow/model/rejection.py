@@ -2,75 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar import order
-from windrow.columnar.arrow import taken, text, to_numpy, whole
+from windrow.columnar.arrow import taken, to_numpy, whole
 from windrow.model import clock, tables
-from windrow.model.messages import COLUMNS, microseconds, refused, times
+from windrow.model.messages import COLUMNS
 
 Ints = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Refusals:
-    """Which rows of a table of messages are refused, and why; one element a refused message.
-
-    `off_by` and `processing_time` are in microseconds. A message that was rejected before any rule (`invalid`,
-    `clock_ahead`) has no processing time: `processed` is False.
-    """
-
-    row: Ints
-    reason: pa.Array
-    detail: pa.Array
-    off_by: Ints
-    processing_time: Ints
-    processed: npt.NDArray[np.bool_]
-
-    @classmethod
-    def unprocessed(cls, row: Ints, reason: str | pa.Array, detail: pa.Array, off_by: Ints | None = None) -> Refusals:
-        """Return refusals of messages that were never processed, for one reason or for one each."""
-        nothing = np.zeros(row.size, np.int64)
-        reasons = reason if isinstance(reason, pa.Array) else pa.repeat(text(reason), row.size)
-        return cls(row, reasons, detail, nothing if off_by is None else off_by, nothing, nothing != 0)
-
-    @classmethod
-    def unseen(cls, messages: pa.Table, latest: int) -> Refusals:
-        """Return the messages that are rejected before any rule; `latest` as for `messages.refused`."""
-        found = refused(messages, latest)
-        row, off_by = (to_numpy(found[name]) for name in ("row", "missed_by_us"))
-        return cls.unprocessed(row, whole(found["reason"]), whole(found["detail"]), off_by)
-
-
-def rejected(messages: pa.Table, version: Ints, refusals: list[Refusals], microbatch: int | None) -> pa.Table:
-    """Return the rows of `rejected_messages`, in the order of `messages`.
+def rejected(messages: pa.Table, version: Ints, refused: list[pa.Table], microbatch: int | None) -> pa.Table:
+    """Return the rows of `rejected_messages`, in the order of `messages`; `refused` are tables of `messages.REFUSED`.
 
     `messages` must have all messages of these streams and versions, because the id of a rejection is its place among
     them.
     """
-    row = np.concatenate([part.row for part in refusals])
-    by_row = np.argsort(row)
-    row = row[by_row]
-    reason = pa.concat_arrays([part.reason for part in refusals]).take(pa.array(by_row))
-    detail = pa.concat_arrays([part.detail.cast(pa.string()) for part in refusals]).take(pa.array(by_row))
-    off_by = np.concatenate([part.off_by for part in refusals])[by_row]
-    processing_time = np.concatenate([part.processing_time for part in refusals])[by_row]
-    processed = np.concatenate([part.processed for part in refusals])[by_row]
+    found = pa.concat_tables(refused).sort_by("row")
+    row = to_numpy(found["row"])
     content = taken(messages.select(list(COLUMNS)), row)
-    raised_by = processing_time - microseconds(content["received_at"])
+    stamp, processing_time = (times.cast(pa.int64()) for times in (content["received_at"], found["processing_time"]))
     values: dict[str, object] = {name: content[name] for name in content.column_names}
+    values |= {name: found[name] for name in ("reason", "detail", "missed_by_us", "processing_time")}
     values |= {
         "id": _ids(content, version[row], _ordinals(messages, version, row)),
-        "reason": reason,
-        "detail": detail,
-        "missed_by_us": off_by,
-        "clock_lead_us": pa.array(raised_by, mask=~processed),
-        "processing_time": times(processing_time, processed),
+        "clock_lead_us": pc.subtract(processing_time, stamp),
         "microbatch": microbatch,
     }
     schema = pa.schema(tables.rejected_fields(content.schema.field("payload").type))

@@ -37,24 +37,36 @@ class Committed:
     open_batches: int | None
     path: str
     commit_form: str
-    lag_ms: float | None
     prime_ms: float
     plan_ms: float
     process_ms: float
-    commit_ms: float | None
+    lag_ms: float | None = None
+    commit_ms: float | None = None
 
     def phases(self) -> dict[str, float]:
         """Return the duration of each known phase in milliseconds, in order."""
         took = {name: getattr(self, f"{name}_ms") for name in PHASES}
         return {name: milliseconds for name, milliseconds in took.items() if milliseconds is not None}
 
+    def history(self) -> dict[str, object]:
+        """Return what the history records of it, by column."""
+        return {column: getattr(self, name) for name, column in RECORDED.items()}
+
+
+RECORDED = {
+    name: "messages_read" if name == "messages" else name
+    for name in Committed.__dataclass_fields__
+    if name not in ("reasons", "open_batches", "lag_ms", "commit_ms")
+}
+
 
 def committed_in(history: pa.Table) -> list[Committed]:
     """Return the microbatches of history rows (`tables.HISTORY`), in their order."""
-    renamed = history.rename_columns(["messages" if name == "messages_read" else name for name in history.column_names])
-    recorded = [name for name in Committed.__dataclass_fields__ if name in renamed.column_names]
-    unknown: dict[str, Any] = dict.fromkeys(Committed.__dataclass_fields__.keys() - recorded)
-    return [Committed(**unknown, **row) for row in renamed.select(recorded).to_pylist()]
+    unknown: dict[str, Any] = {"reasons": None, "open_batches": None}
+    return [
+        Committed(**unknown | {name: row.get(column) for name, column in RECORDED.items()})
+        for row in history.to_pylist()
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ def _first(engine: Engine, span: Span, rules: str) -> pa.Table:
     reached = -1 if start_from == "beginning" else span.first - 1
     depot = engine.depot()
     schema = tables.ledger_schema(depot.payload, raw=depot.raw)
-    return first_rows(schema, {None: Reached(depot.id, start_from, reached, None)}, rules)
+    return first_rows(schema, {None: Reached(depot.id, start_from, reached)}, rules)
 
 
 def _copied(ledger: Ledger, found: pa.RecordBatchReader) -> pa.RecordBatchReader:

@@ -2,54 +2,41 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain
 from windrow.model import canonical
-from windrow.model.floors import Ints
 from windrow.model.messages import COLUMNS
 from windrow.reading.delta import Ledger
 from windrow.reading.digests import BATCHES, Digests, Part
 from windrow.reading.values import records
-from windrow.replaying.moves import Moves
+from windrow.replaying.moves import codes, moves, partners
 from windrow.replaying.report import Change, Comparison, What
 
-MESSAGE = tuple(COLUMNS)
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """The rows of one ledger that the other does not have, and their messages.
-
-    `rows` are batches and rejections, with `microbatch` and `content` from their digests and the `time` that orders
-    them in a listing. The `place` of a message is the id of its batch, or the reason of its rejection.
-    """
-
-    rows: pa.Table
-    messages: pa.Table
+COMPARED = [name for name in dict.fromkeys((*canonical.BATCH, *canonical.REJECTED)) if name != "id"]
 
 
 def compare(ledgers: tuple[Ledger, Ledger], found: tuple[Digests, Digests], part: Part, limit: int) -> Comparison:
     """Compare two ledgers with the given digests; list at most `limit` changes and moves."""
     before, after = (side.rows for side in found)
     left, right = _differing(before, after), _differing(after, before)
-    sides = _rows(ledgers[0], part, left), _rows(ledgers[1], part, right)
-    pairs = _pairs(sides[0].rows, sides[1].rows)
-    moved = Moves.between(sides[0].messages, _as_before(sides, pairs))
+    (old, was), (new, now) = _rows(ledgers[0], part, left), _rows(ledgers[1], part, right)
+    pairs = _pairs(old, new)
+    moved, listed = moves(was, _as_before(now, old, new, pairs), limit)
+    counts = Counter(pairs["what"].to_pylist())
     return Comparison(
         same=before.num_rows - left.num_rows,
-        counts={what: int(np.sum(pairs.what == what)) for what in get_args(What)},
-        moved=moved.messages,
+        counts={what: counts[what] for what in get_args(What)},
+        moved=moved,
         first_microbatch=pc.min(left["microbatch"]).as_py(),
-        changes=tuple(_changes(sides[0].rows, sides[1].rows, pairs, limit)),
-        moves=tuple(moved.first(limit)),
+        changes=tuple(_changes(old, new, pairs, limit)),
+        moves=listed,
     )
 
 
@@ -60,32 +47,36 @@ def _differing(rows: pa.Table, others: pa.Table) -> pa.Table:
     return rows.filter(pc.invert(pc.fill_null(same, False)))
 
 
-def _rows(ledger: Ledger, part: Part, differing: pa.Table) -> Rows:
-    """Return the rows that differ, and their messages."""
-    columns = ", ".join([*canonical.BATCH, "messages"])
+def _rows(ledger: Ledger, part: Part, differing: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return the batches and rejections that differ, and their messages.
+
+    The rows have `microbatch` and `content` from their digests, and the `time` that orders them in a listing. The
+    `place` of a message is the id of its batch, or the reason of its rejection.
+    """
+    columns = [*canonical.BATCH, "messages"]
     batches = _read_differing(ledger, BATCHES, columns, part.condition("closed_in"), differing)
-    rejections = _read_differing(
-        ledger, ("rejected",), ", ".join(canonical.REJECTED), part.condition("microbatch"), differing
-    )
+    rejected = _read_differing(ledger, ("rejected",), canonical.REJECTED, part.condition("microbatch"), differing)
     inside, of = pc.list_flatten(batches["messages"]), pc.list_parent_indices(batches["messages"])
     held = {name: batches[name].take(of) for name in ("source", "key")}
     held |= {name: pc.struct_field(inside, name) for name in canonical.MESSAGE}
-    contents = [
-        pa.table({name: held[name] for name in MESSAGE} | {"place": batches["id"].take(of)}),
-        pa.table({name: rejections[name] for name in MESSAGE} | {"place": rejections["reason"]}),
+    messages = [
+        pa.table({name: held[name] for name in COLUMNS} | {"place": batches["id"].take(of)}),
+        pa.table({name: rejected[name] for name in COLUMNS} | {"place": rejected["reason"]}),
     ]
-    listed = [
+    rows = [
         batches.drop_columns(["messages"]).append_column("time", batches["window_start"]),
-        rejections.append_column("time", rejections["event_time"]),
+        rejected.append_column("time", rejected["event_time"]),
     ]
-    return Rows(pa.concat_tables(listed, promote_options="default").combine_chunks(), pa.concat_tables(contents))
+    return pa.concat_tables(rows, promote_options="default").combine_chunks(), pa.concat_tables(messages)
 
 
-def _read_differing(ledger: Ledger, states: tuple[str, ...], columns: str, where: str, differing: pa.Table) -> pa.Table:
+def _read_differing(
+    ledger: Ledger, states: tuple[str, ...], columns: Sequence[str], where: str, differing: pa.Table
+) -> pa.Table:
     """Read the rows that differ, piece by piece, and add `microbatch` and `content`."""
-    ids = differing["id"].combine_chunks()
-    pieces = [plain(ledger.rows(states, columns, "false"))]
-    for piece in ledger.pieces(states, columns, where):
+    ids, wanted = differing["id"].combine_chunks(), ", ".join(columns)
+    pieces = [plain(ledger.rows(states, wanted, "false"))]
+    for piece in ledger.pieces(states, wanted, where):
         rows = plain(pa.table(piece))
         pieces.append(rows.filter(pc.is_in(rows["id"], ids)))
     chosen = pa.concat_tables(pieces).combine_chunks()
@@ -95,91 +86,56 @@ def _read_differing(ledger: Ledger, states: tuple[str, ...], columns: str, where
     return chosen
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs:
-    """Rows of two tables that belong together: the kind of change, and the row in each table, -1 for none."""
+def _pairs(before: pa.Table, after: pa.Table) -> pa.Table:
+    """Pair rows with the same id, then batches with the same messages: `what` changed, and the row in each table.
 
-    what: npt.NDArray[np.str_]
-    before: Ints
-    after: Ints
-
-    @classmethod
-    def joined(cls, parts: Sequence[tuple[What, Ints, Ints]]) -> Pairs:
-        """Combine pairs of several kinds."""
-        what = np.concatenate([np.full(before.size, name) for name, before, _ in parts])
-        return cls(what, *(np.concatenate([part[side] for part in parts]).astype(np.int64) for side in (1, 2)))
-
-
-def _pairs(before: pa.Table, after: pa.Table) -> Pairs:
-    """Pair rows with the same id, then batches with the same messages; other batches have no partner.
-
-    A rejection in only one ledger is not listed as a change: its message is among those that moved.
+    The row is NULL for a batch without a partner. A rejection in only one ledger is not listed as a change: its message
+    is among those that moved.
     """
-    same = _found(before["id"], after["id"])
-    old = np.flatnonzero((same < 0) & _batches(before))
-    new = np.setdiff1d(np.flatnonzero(_batches(after)), same)
-    window = _found(_content(before).take(pa.array(old)), _content(after).take(pa.array(new)))
-    renamed, gone = window >= 0, window < 0
-    appearing = np.setdiff1d(np.arange(new.size), window)
-    changed = np.flatnonzero(same >= 0)
-    return Pairs.joined(
-        [
-            ("changed", changed, same[changed]),
-            ("other window", old[renamed], new[window[renamed]]),
-            ("disappears", old[gone], np.full(int(gone.sum()), -1)),
-            ("appears", np.full(appearing.size, -1), new[appearing]),
-        ]
+    rows = pa.concat_tables([before, after], promote_options="default").combine_chunks()
+    split, every = before.num_rows, np.arange(rows.num_rows)
+    partner = partners(codes(rows["id"].combine_chunks()), split)
+    changed = partner >= 0
+    alone = np.flatnonzero(~changed & pc.is_in(rows["state"], pa.array(BATCHES)).to_numpy())
+    content = [canonical.netstrings(rows[name].take(pa.array(alone)).combine_chunks()) for name in CONTENT]
+    other = partners(codes(canonical.joined(content)), int(np.searchsorted(alone, split)))
+    partner[alone] = np.where(other >= 0, alone[other], -1)
+    what = np.select([changed, partner >= 0, every < split], ["changed", "other window", "disappears"], "appears")
+    listed = np.flatnonzero(((every < split) | (partner < 0)) & (changed | np.isin(every, alone)))
+    old, new = (np.where(of, every, partner)[listed] for of in (every < split, every >= split))
+    return pa.table(
+        {
+            "what": what[listed],
+            "before": pa.array(old, mask=old < 0),
+            "after": pa.array(new - split, mask=new < 0),
+        }
     )
 
 
-def _as_before(sides: tuple[Rows, Rows], pairs: Pairs) -> pa.Table:
+CONTENT = ("source", "key", "content")  # equal for two batches with the same messages
+
+
+def _as_before(messages: pa.Table, before: pa.Table, after: pa.Table, pairs: pa.Table) -> pa.Table:
     """Return the messages of the other ledger, with the old ids of batches that only have another window."""
-    windows = pairs.what == "other window"
-    old = sides[0].rows["id"].take(pa.array(pairs.before[windows]))
-    new = sides[1].rows["id"].take(pa.array(pairs.after[windows]))
-    messages = sides[1].messages
+    windows = pairs.filter(pc.equal(pairs["what"], "other window"))
+    old, new = before["id"].take(windows["before"]), after["id"].take(windows["after"])
     place = pc.coalesce(old.take(pc.index_in(messages["place"], new.combine_chunks())), messages["place"])
     return messages.set_column(messages.column_names.index("place"), "place", place)
 
 
-def _found(values: pa.ChunkedArray, among: pa.ChunkedArray) -> Ints:
-    """Return the position of each value among others, -1 if it is not there."""
-    at = pc.index_in(values, among.combine_chunks() if isinstance(among, pa.ChunkedArray) else among)
-    return pc.fill_null(at, -1).cast(pa.int64()).to_numpy(zero_copy_only=False)
-
-
-def _batches(rows: pa.Table) -> npt.NDArray[np.bool_]:
-    return pc.is_in(rows["state"], pa.array(BATCHES)).to_numpy()
-
-
-def _content(rows: pa.Table) -> pa.Array:
-    """Return a key that is equal for two batches with the same messages."""
-    parts = [canonical.netstrings(rows[name].combine_chunks()) for name in ("source", "key", "content")]
-    return canonical.joined(parts)
-
-
-def _changes(before: pa.Table, after: pa.Table, pairs: Pairs, limit: int) -> Iterator[Change]:
+def _changes(before: pa.Table, after: pa.Table, pairs: pa.Table, limit: int) -> Iterator[Change]:
     """Yield the first changes, ordered by time and id."""
-    sides = []
-    for rows, at in ((before, pairs.before), (after, pairs.after)):
-        here = pa.array(at, mask=at < 0)
-        sides.append(rows.take(here))
-    time, id_ = (pc.coalesce(sides[0][name], sides[1][name]) for name in ("time", "id"))
-    order = pc.sort_indices(pa.table({"time": time, "id": id_}), [("time", "ascending"), ("id", "ascending")])
-    chosen = order.slice(0, limit)
-    listed = zip(*(records(side.take(chosen)) for side in sides), pairs.what[chosen.to_numpy()].tolist(), strict=True)
-    for old, new, what in listed:
-        yield _change(what, old, new)
-
-
-def _change(what: What, old: dict[str, Any], new: dict[str, Any]) -> Change:
-    compared = [name for name in dict.fromkeys((*canonical.BATCH, *canonical.REJECTED)) if name != "id"]
-    both = what in ("changed", "other window")
-    return Change(
-        what=what,
-        id=old["id"] or new["id"],
-        becomes=new["id"] if what == "other window" else None,
-        microbatch=old["microbatch"],
-        messages=(old["message_count"] or 0, new["message_count"] or 0),
-        columns={name: (old[name], new[name]) for name in compared if both and old[name] != new[name]},
-    )
+    sides = before.take(pairs["before"]), after.take(pairs["after"])
+    order = {name: pc.coalesce(*(side[name] for side in sides)) for name in ("time", "id")}
+    chosen = pc.sort_indices(pa.table(order), [(name, "ascending") for name in order]).slice(0, limit)
+    rows = (records(side.take(chosen)) for side in sides)
+    for old, new, what in zip(*rows, pairs["what"].take(chosen).to_pylist(), strict=True):
+        both = what in ("changed", "other window")
+        yield Change(
+            what=what,
+            id=old["id"] or new["id"],
+            becomes=new["id"] if what == "other window" else None,
+            microbatch=old["microbatch"],
+            messages=(old["message_count"] or 0, new["message_count"] or 0),
+            columns={name: (old[name], new[name]) for name in COMPARED if both and old[name] != new[name]},
+        )

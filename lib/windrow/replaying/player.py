@@ -9,22 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from windrow.batching.step import Batching
-from windrow.columnar.arrow import whole
 from windrow.engine import open_engine
 from windrow.engine.arrivals import Arrivals
 from windrow.engine.protocol import Engine
 from windrow.errors import BrokenPromise, DepotChanged
 from windrow.formats.part import FormatPart
-from windrow.model.floors import Floors, Ints
-from windrow.model.step import BatchFilter, Step, StepResult, Task, no_streams
 from windrow.reading.digests import Streams
 from windrow.replaying.legs import Leg
 from windrow.replaying.ticks import Ticks
@@ -34,37 +25,6 @@ from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from windrow.settings.settings import Settings
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """A step for some streams only: all other messages move the clocks and are otherwise ignored."""
-
-    step: Step
-    streams: Streams
-
-    @property
-    def settings(self) -> str:
-        """Return the settings of the step."""
-        return self.step.settings
-
-    def __call__(self, task: Task, messages: pa.Table, processing_time: Ints, live: pa.Table) -> StepResult:
-        """Process the messages of the chosen streams."""
-        chosen = np.ones(messages.num_rows, np.bool_)
-        for name, values in self.streams.named.items():
-            coded = whole(messages[name])
-            chosen &= pc.is_in(coded.dictionary, pa.array(values, pa.string())).take(coded.indices).to_numpy(False)
-        rows = np.flatnonzero(chosen)
-        outcome = self.step(task, messages.take(pa.array(rows)), processing_time[rows], live)
-        return replace(outcome, refusals=replace(outcome.refusals, row=rows[outcome.refusals.row]))
-
-    def wanted(self, floors: Floors, streams: Callable[[], pa.Table | None] = no_streams) -> BatchFilter:
-        """Return which open batches can change."""
-        return self.step.wanted(floors, streams)
-
-    def due(self, ended: Floors) -> Floors:
-        """Return the floors that a tick needs to close the batches whose windows end by `ended`."""
-        return self.step.due(ended)
 
 
 class Player:
@@ -86,10 +46,10 @@ class Player:
         engine = self._engine = self.engine(leg)
         self._change(engine, leg.rules)
         self._ticks = self._ticks.and_then(Ticks.of(leg.ticks))
-        reached = self._microbatch(engine, leg.rules).primed.depot_version
+        reached = self._microbatch(engine, leg.rules).primed.reached.depot_version
         if reached < leg.depot_version:
             engine.read(reached, leg.depot_version, lambda arrivals: self._process(engine, leg, arrivals))
-            reached = self._microbatch(engine, leg.rules).primed.depot_version
+            reached = self._microbatch(engine, leg.rules).primed.reached.depot_version
         if reached != leg.depot_version:
             raise DepotChanged(
                 f"the ledger read messages up to depot version {leg.depot_version}, the depot has them up to {reached}",
@@ -97,7 +57,7 @@ class Player:
             )
         if leg.flushed_at is not None:
             self._tick(engine, leg.rules)
-            self._microbatch(engine, leg.rules).run_tick(leg.flushed_at, kind="flush", flush=True)
+            self._microbatch(engine, leg.rules).run_tick(leg.flushed_at, "flush")
             self._committed(0)
         if leg.next_rules is not None:
             self._change(engine, leg.next_rules)
@@ -119,7 +79,7 @@ class Player:
         """Process the messages up to the end of the leg, with a stop at each tick that matters."""
         while True:
             microbatch = self._microbatch(engine, leg.rules)
-            reached = microbatch.primed.depot_version
+            reached = microbatch.primed.reached.depot_version
             arrived = arrivals.after(reached, self._settings.max_messages)
             if arrived is None or min(arrived.expected) > leg.depot_version:
                 return
@@ -150,7 +110,7 @@ class Player:
         if microbatch.primed.rules != rules:
             self._tick(engine, microbatch.primed.rules)
             microbatch = self._microbatch(engine, rules)
-            microbatch.run_tick(self._batcher(rules).follow(microbatch.primed), kind="rules")
+            microbatch.run_tick(self._batcher(rules).follow(microbatch.primed), "rules")
             self._committed(0)
         self._rules = rules
 
@@ -161,8 +121,7 @@ class Player:
         return microbatch
 
     def _batcher(self, rules: str) -> Batcher:
-        step = Batching(recorded_rules(rules))
-        return Batcher(Chosen(step, self._streams) if self._streams else step)
+        return Batcher(recorded_rules(rules), only=self._streams.named)
 
     def _committed(self, messages: int) -> None:
         self.microbatches += 1

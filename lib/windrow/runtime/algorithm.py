@@ -7,42 +7,59 @@ batcher is one algorithm (`windrow.runtime.batcher`), the functions of a topolog
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from windrow.model.clock import UNKNOWN
 from windrow.model.floors import Floors, FloorsByVersion
+from windrow.model.messages import SUMMARY
+from windrow.model.results import Kind
 
 if TYPE_CHECKING:
     from windrow.delta.log import Table
     from windrow.engine.arrivals import Slice
     from windrow.engine.protocol import Engine
     from windrow.engine.result import MicrobatchResult
-    from windrow.runtime.progress import LedgerState
+    from windrow.runtime.progress import LedgerState, Reached
 
 
 @dataclass(frozen=True, slots=True)
-class MicrobatchInput:
-    """What an algorithm gets for one microbatch: the primed state, the messages that arrived, and the clocks.
+class Plan:
+    """What a microbatch will do: the primed state, the messages that arrived, and the clocks that follow from them.
 
-    `arrived` is None if nothing was read. `latest` is the greatest stamp that is not ahead of the clock and `now` the
-    wall time at which the attempt began, both in microseconds. `flush` asks to finish everything that is open.
+    `now` is the wall time at which the attempt began, and `latest` the greatest stamp that is not ahead of the clock,
+    both in microseconds. `reached` is the position in the depot after the microbatch. `summary` counts the messages by
+    version and source (`messages.summarise`); `arrived` is None if nothing was read.
     """
 
+    kind: Kind
     primed: LedgerState
-    arrived: Slice | None
-    floors: FloorsByVersion
-    latest: int
-    now: int
-    attempt: int
     engine: Engine
-    flush: bool = False
+    attempt: int
+    now: int
+    reached: Reached
+    floors: FloorsByVersion
+    arrived: Slice | None = None
+    latest: int = UNKNOWN
+    summary: pa.Table = field(default_factory=SUMMARY.empty_table)
 
     @property
     def microbatch(self) -> int:
         """Return the number of the microbatch, the same in every attempt."""
         return self.primed.microbatch + 1
+
+    @property
+    def messages(self) -> int:
+        """Return how many messages it reads."""
+        return int(pc.sum(self.summary["messages"]).as_py() or 0)
+
+    @property
+    def flush(self) -> bool:
+        """Tell whether everything that is open is to be finished."""
+        return self.kind == "flush"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +93,7 @@ class Algorithm(Protocol):
     def options(self, primed: LedgerState) -> Options:
         """Return the options recorded in the ledger."""
 
-    def process(self, turn: MicrobatchInput) -> MicrobatchResult:
+    def process(self, plan: Plan) -> MicrobatchResult:
         """Return the ledger rows that change."""
 
     def due(self, primed: LedgerState, now: int) -> Floors | None:

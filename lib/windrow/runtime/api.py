@@ -108,7 +108,7 @@ def watched(
 
 def batcher_of(settings: Settings) -> Batcher:
     """Return the batcher for these settings."""
-    return Batcher.of(settings.rules.build(), settings.idle_timeout)
+    return Batcher(settings.rules.build(), settings.idle_timeout or 0)
 
 
 def batching_runner(engine: Engine, settings: Settings, clock: Clock, **called: Any) -> Runner:

@@ -2,43 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from windrow.batching.rules import Rules
-from windrow.batching.step import Batching
+from windrow.batching.step import Step, passed, timeouts
 from windrow.delta.log import Table
 from windrow.engine.result import MicrobatchResult
 from windrow.errors import MessagesError, TableRefused, UsageError
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.soundness import DAMAGED
-from windrow.model.step import Step, Task
-from windrow.runtime.algorithm import MicrobatchInput, Options
+from windrow.runtime.algorithm import Options, Plan
 from windrow.runtime.progress import LedgerState
 
 
 @dataclass(frozen=True, slots=True)
 class Batcher:
-    """Batches messages with a step: `Batching` by rules, or a wrapper around it.
+    """Batches messages by rules, of all streams or `only` those with some values (by column).
 
     An idle tick closes batches that have been overdue for `idle_timeout` (microseconds).
     """
 
-    step: Step
+    rules: Rules
     idle_timeout: int = 0
-
-    @classmethod
-    def of(cls, rules: Rules, idle_timeout: int | None = None) -> Batcher:
-        """Return the batcher of some rules."""
-        return cls(Batching(rules), idle_timeout or 0)
+    only: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def settings(self) -> str:
         """Return the rules as the history records them."""
-        return self.step.settings
+        return self.rules.to_json()
 
     def schema(self, depots: Sequence[Table]) -> pa.Schema:
         """Return the columns of a ledger of one depot."""
@@ -58,24 +53,27 @@ class Batcher:
         """Return no options: a batcher uses the settings alone."""
         return Options()
 
-    def process(self, turn: MicrobatchInput) -> MicrobatchResult:
+    def process(self, plan: Plan) -> MicrobatchResult:
         """Batch the messages that arrived, together with the open batches that they can change."""
-        task = Task(self.step, turn.floors, turn.latest, turn.microbatch, turn.flush)
-        return turn.engine.process(task, turn.arrived, turn.primed.fence)
+        return plan.engine.process(self.step(plan), plan.arrived, plan.primed.fence)
+
+    def step(self, plan: Plan) -> Step:
+        """Return the step that the engine runs, on the driver or on executors."""
+        return Step(self.rules, plan.floors, plan.latest, plan.microbatch, plan.flush, only=self.only)
 
     def due(self, primed: LedgerState, now: int) -> Floors | None:
         """Return for each source the greatest timeout of an open batch that its idle clock has passed, or None."""
         clocks = primed.sources.idle(now)
         idle = Floors(clocks.source, clocks.floor - self.idle_timeout)
-        passed = primed.open.ended(self.step.wanted(idle).passed)
-        if not len(passed.source):
+        reached = primed.open.ended(passed(self.rules, idle))
+        if not len(reached.source):
             return None
-        ended = primed.fence.open.ended(passed)
-        return self.step.due(ended) if len(ended.source) else None
+        ended = primed.fence.open.ended(reached)
+        return timeouts(self.rules, ended) if len(ended.source) else None
 
     def follow(self, primed: LedgerState) -> Floors:
         """Return the floors at which a message that was too old under the old rules is still too old under the new."""
-        before, now = recorded_rules(primed.rules).max_delay, recorded_rules(self.settings).max_delay
+        before, now = recorded_rules(primed.rules).max_delay, self.rules.max_delay
         floors = primed.sources.floors
         # guard: floors-rise
         return Floors(floors.source, floors.floor + max(0, now - before))

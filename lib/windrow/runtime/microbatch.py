@@ -15,45 +15,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.columnar.arrow import whole
 from windrow.engine.arrivals import Arrived, Slice
 from windrow.engine.protocol import Engine, Merged
 from windrow.engine.result import Counts, MicrobatchResult
 from windrow.errors import PhaseTimeout, ShortRead, require
-from windrow.formats.raw.byte_counts import Volume
 from windrow.model import tables
-from windrow.model.clock import UNKNOWN, Clock
+from windrow.model.clock import Clock
 from windrow.model.floors import Floors, FloorsByVersion
-from windrow.model.messages import SUMMARY, times
+from windrow.model.messages import times
 from windrow.model.results import Committed, Kind
-from windrow.runtime.algorithm import Algorithm, MicrobatchInput
+from windrow.runtime.algorithm import Algorithm, Plan
 from windrow.runtime.progress import LedgerState, Reached, Sources, control_rows, prime
 from windrow.version import VERSION
 
 KEEPS_RULES = ("pause", "resume", "rollback", "option")
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a microbatch will do: the messages by version and source, and the floors that follow from them."""
-
-    kind: Kind
-    summary: pa.Table
-    floors: FloorsByVersion
-    depot_version: int
-    commit_fingerprint: str | None
-    volume: Volume | None = None
-
-    @property
-    def messages(self) -> int:
-        """Return how many messages it reads."""
-        return int(pc.sum(self.summary["messages"]).as_py() or 0)
 
 
 class Microbatch:
@@ -76,23 +60,27 @@ class Microbatch:
 
         The ledger records the fingerprint of the last version's commit.
         """
-        self._begin()
+        self._begun = self._clock.elapsed()
         arrived = read.parse(self.primed.partial)
+        summary = _whole_summary(arrived, latest)
+        version = max(arrived.expected)
         # guard: commit-fingerprint
-        plan = _plan(arrived, latest, self.primed, fingerprints.get(max(arrived.expected)))
-        self._phase("plan_ms")
-        processed = self._process(plan, arrived, latest)
-        moved = plan.summary.filter(pc.is_valid(plan.summary["stamp"]))["source"].combine_chunks().unique()
-        after = Floors(moved, plan.floors.after.of(moved))
+        reached = replace(self.primed.reached, depot_version=version, commit_fingerprint=fingerprints.get(version))
+        floors = FloorsByVersion.plan(summary, self.primed.sources.floors)
+        plan = self._plan("data", reached, floors, arrived=arrived, latest=latest, summary=summary)
+        processed = self._process(plan)
+        moved = whole(summary.filter(pc.is_valid(summary["stamp"]))["source"]).unique()
+        after = Floors(moved, floors.after.of(moved))
         return self._commit(plan, processed, self.primed.sources.seen(after, self._clock.now()))
 
-    def run_tick(self, floors: Floors, kind: Kind = "tick", flush: bool = False) -> Committed:
-        """Raise floors without messages, which closes overdue batches; `flush` closes all open batches."""
+    def run_tick(self, floors: Floors, kind: Kind = "tick") -> Committed:
+        """Raise floors without messages, which closes overdue batches; a `flush` closes all open batches."""
+        self._begun = self._clock.elapsed()
         after = self.primed.sources.floors.raised(floors.source, floors.floor)
-        plan = self._nothing_read(kind, after)
-        processed = self._process(plan, None, UNKNOWN, flush)
+        plan = self._plan(kind, self.primed.reached, FloorsByVersion.none(after))
+        processed = self._process(plan)
         ticked = self.primed.sources.ticked(after.raised(processed.cuts.source, processed.cuts.floor))
-        return self._commit(plan, processed, ticked, after if flush else None)
+        return self._commit(plan, processed, ticked)
 
     def run_switch(self, paused: bool) -> Committed:
         """Pause or resume the ledger in a commit that changes nothing else but fences a microbatch in progress.
@@ -103,77 +91,68 @@ class Microbatch:
 
     def run_alone(self, kind: Kind, processed: MicrobatchResult, reached: Reached | None = None) -> Committed:
         """Commit rows that do not come from messages; `reached` moves the position in the depot."""
+        self._begun = self._clock.elapsed()
         sources = self.primed.sources
-        plan = self._nothing_read(kind, sources.floors)
-        if reached is not None:
-            plan = replace(plan, depot_version=reached.version, commit_fingerprint=reached.fingerprint)
+        plan = self._plan(kind, reached or self.primed.reached, FloorsByVersion.none(sources.floors))
         self._phase("process_ms")
         return self._commit(plan, processed, sources.ticked(sources.floors))
 
-    def _nothing_read(self, kind: Kind, after: Floors) -> Plan:
-        """Return the plan of a microbatch without messages; `after` are the floors after it."""
-        self._begin()
-        primed = self.primed
-        plan = Plan(
-            kind, SUMMARY.empty_table(), FloorsByVersion.none(after), primed.depot_version, primed.commit_fingerprint
-        )
+    def _plan(self, kind: Kind, reached: Reached, floors: FloorsByVersion, **read: Any) -> Plan:
+        """Return the plan; `read` is what it has of messages."""
+        plan = Plan(kind, self.primed, self._engine, self.attempt, self.started_at, reached, floors, **read)
         self._phase("plan_ms")
         return plan
 
-    def _process(self, plan: Plan, arrived: Slice | None, latest: int, flush: bool = False) -> MicrobatchResult:
-        turn = MicrobatchInput(
-            self.primed, arrived, plan.floors, latest, self.started_at, self.attempt, self._engine, flush
-        )
-        processed = self._algorithm.process(turn)
+    def _process(self, plan: Plan) -> MicrobatchResult:
+        processed = self._algorithm.process(plan)
         self._phase("process_ms")
         return processed
 
-    def _commit(
-        self, plan: Plan, processed: MicrobatchResult, moved: Sources, flushed_at: Floors | None = None
-    ) -> Committed:
+    def _commit(self, plan: Plan, processed: MicrobatchResult, moved: Sources) -> Committed:
         """Write the microbatch in one commit.
 
         The fence makes the commit fail if another driver has committed since prime, because counting the same messages
         twice is worse than a failed run.
         """
         # guard: token-of-its-own
-        counts, number, token = processed.counts, self.primed.microbatch + 1, uuid4().hex
-        accepted = plan.messages - counts.rejected
+        token = uuid4().hex
+        done = self._done(plan, processed)
         # guard: rejected-at-most-read
-        require(accepted >= 0, f"{counts.rejected} of {plan.messages} messages were rejected")
+        require(done.accepted >= 0, f"{done.rejected} of {done.messages} messages were rejected")
         advanced: dict[str, object] = {
-            "microbatch": number,
+            "microbatch": plan.microbatch,
             "token": token,
             # guard: pause-outlasts
             "paused": plan.kind == "pause" or (self.primed.paused and plan.kind != "resume"),
             "rules": self._rules(plan),
         }
-        reached = replace(self.primed.reached, version=plan.depot_version, fingerprint=plan.commit_fingerprint)
-        control = control_rows(self.primed, moved, processed.open, advanced, reached)
-        form = self._engine.commit_form(processed)
-        history = self._history(plan, processed, form, moved, flushed_at, token)
-        rows, note = pa.concat_tables([control, history]), _commit_note(number, plan, counts, token, self.primed.depot)
-        merged = self._engine.merge(processed, rows, self.primed.fence, self.primed.token, note)
+        control = control_rows(self.primed, moved, processed.open, advanced, plan.reached)
+        rows = pa.concat_tables([control, self._history(plan, processed, done, moved, token)])
+        merged = self._engine.merge(processed, rows, self.primed.fence, self.primed.token, _commit_note(done, token))
         if merged is not None:
             # guard: expected-counts
-            _require_expected(merged, counts, control, self.primed)
+            _require_expected(merged, processed.counts, control, self.primed)
         self._phase("commit_ms")
+        return replace(done, lag_ms=_lag(plan, self._clock.now()), commit_ms=self._phases["commit_ms"])
+
+    def _done(self, plan: Plan, processed: MicrobatchResult) -> Committed:
+        """Return what the commit will have done, without what is known only afterwards."""
+        messages, counts = plan.messages, processed.counts
         return Committed(
-            microbatch=number,
+            microbatch=plan.microbatch,
             kind=plan.kind,
             attempt=self.attempt,
             depot=self.primed.depot,
-            depot_version=plan.depot_version,
-            messages=plan.messages,
-            accepted=accepted,
+            depot_version=plan.reached.depot_version,
+            messages=messages,
+            accepted=messages - counts.rejected,
             rejected=counts.rejected,
             reasons=counts.reasons,
             opened=counts.opened,
             closed=counts.closed,
             open_batches=self.primed.open.total[0] + counts.opened - counts.closed,
             path=processed.path,
-            commit_form=form,
-            lag_ms=_lag(plan, self._clock.now()),
+            commit_form=self._engine.commit_form(processed),
             **self._phases,
         )
 
@@ -183,44 +162,28 @@ class Microbatch:
         return self.primed.rules if plan.kind in KEEPS_RULES else self._algorithm.settings
 
     def _history(
-        self, plan: Plan, processed: MicrobatchResult, form: str, moved: Sources, flushed_at: Floors | None, token: str
+        self, plan: Plan, processed: MicrobatchResult, done: Committed, moved: Sources, token: str
     ) -> pa.Table:
         """Return the history row: what was read, decided and moved, under which rules, and how long it took.
 
         The token tells this microbatch from one that gets the same number after a RESTORE.
         """
-        number, counts = self.primed.microbatch + 1, processed.counts
         columns: dict[str, object] = {
-            "id": f"microbatch/{number}",
+            **done.history(),
+            "id": f"microbatch/{plan.microbatch}",
             "state": "microbatch",
-            "microbatch": number,
-            "attempt": self.attempt,
-            "kind": plan.kind,
             "versions": _one_list(_per_version(plan.summary), tables.VERSIONS),
-            "messages_read": plan.messages,
-            "accepted": plan.messages - counts.rejected,
-            "rejected": counts.rejected,
-            "opened": counts.opened,
-            "closed": counts.closed,
-            "depot": self.primed.depot,
-            "depot_version": plan.depot_version,
-            "clocks": _one_list(_clocks(moved, flushed_at), tables.CLOCKS),
+            "clocks": _one_list(_clocks(moved, plan.floors.after if plan.flush else None), tables.CLOCKS),
             "rules": self._rules(plan),
             "columns": self._engine.columns,
             "format": self._engine.format,
             "engine": self._engine.name,
-            "path": processed.path,
-            "commit_form": form,
             "token": token,
             "started_at": times(np.array([self.started_at])),
-            **_byte_columns(plan.volume),
-            **self._phases,
+            **_byte_columns(plan.arrived),
             **processed.history,
         }
         return tables.rows(self.primed.progress.schema, columns, 1)
-
-    def _begin(self) -> None:
-        self._begun = self._clock.elapsed()
 
     def _phase(self, name: str) -> None:
         """Record how long the phase that ends here took. Raises PhaseTimeout unless the commit was made."""
@@ -232,8 +195,8 @@ class Microbatch:
             raise PhaseTimeout(f"{phase} took {took:,.0f} ms", "Raise the option phase_timeout, or lower max_messages.")
 
 
-def _plan(arrived: Slice, latest: int, primed: LedgerState, fingerprint: str | None) -> Plan:
-    """Count the messages, check that the feed gave every row that the depot added, and compute the floors."""
+def _whole_summary(arrived: Slice, latest: int) -> pa.Table:
+    """Summarise the messages by version and source. Raises ShortRead if the depot added more rows than arrived."""
     summary = arrived.summarise(latest)
     counted = {row["version"]: row["messages"] for row in _per_version(summary).to_pylist()}
     for version, expected in arrived.expected.items():
@@ -243,31 +206,20 @@ def _plan(arrived: Slice, latest: int, primed: LedgerState, fingerprint: str | N
                 f"depot version {version} gave {counted.get(version, 0)} rows, its commit added {expected}",
                 "Nothing was written. If this happens again, the depot's files do not match its log.",
             )
-    floors = FloorsByVersion.plan(summary, primed.sources.floors)
-    return Plan("data", summary, floors, max(arrived.expected), fingerprint, arrived.volume)
+    return summary
 
 
-def _byte_columns(volume: Volume | None) -> dict[str, object]:
+def _byte_columns(arrived: Slice | None) -> dict[str, object]:
     """Return the byte counts that the history records for a raw depot."""
-    if volume is None:
+    if arrived is None or arrived.volume is None:
         return {}
-    return {f"bytes_{name}": getattr(volume, name) for name in ("read", "framed", "rejected", "repeated")}
+    return {f"bytes_{name}": getattr(arrived.volume, name) for name in ("read", "framed", "rejected", "repeated")}
 
 
-def _commit_note(number: int, plan: Plan, counts: Counts, token: str, depot: str | None) -> str:
+def _commit_note(done: Committed, token: str) -> str:
     """Return the user metadata of the commit, which identifies the microbatch in Delta's own history."""
-    note = {
-        "windrow": VERSION,
-        "microbatch": number,
-        "kind": plan.kind,
-        "depot": depot,
-        "depot_version": plan.depot_version,
-        "messages": plan.messages,
-        "closed": counts.closed,
-        "rejected": counts.rejected,
-        "token": token,
-    }
-    return json.dumps(note)
+    noted = ("microbatch", "kind", "depot", "depot_version", "messages", "closed", "rejected")
+    return json.dumps({"windrow": VERSION} | {name: getattr(done, name) for name in noted} | {"token": token})
 
 
 def _lag(plan: Plan, now: int) -> float | None:

@@ -38,10 +38,10 @@ def idle_run(settings: Settings, algorithm: Algorithm, now: int) -> Summary | No
     algorithm.require(state, found)
     if state.paused:
         return Summary("spark", paused=True)
-    begins_elsewhere = "start_from" in settings.model_fields_set and settings.start_from != state.start_from
+    begins_elsewhere = "start_from" in settings.model_fields_set and settings.start_from != state.reached.start_from
     if begins_elsewhere or state.rules != algorithm.settings:
         return None
-    new = added(DeltaRsLog(depot).commits(state.depot_version), state.depot_version, found.version)
+    new = added(DeltaRsLog(depot).commits(state.reached.depot_version), state.reached.depot_version, found.version)
     is_due = settings.idle_timeout is not None and algorithm.due(state, now) is not None
     return None if is_due or set(new.values()) - {0} else Summary("spark")
 

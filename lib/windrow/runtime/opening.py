@@ -57,17 +57,17 @@ def _opened(reader: DepotReader, algorithm: Algorithm, now: int) -> LedgerState:
     """Return the ledger's state for a reader, with a position in its depot."""
     settings = reader.settings
     primed = prime(reader.engine, reader.name)
-    if not primed.begun:
+    if not primed.reached.depot_id:
         _move_start(reader, primed, now)
         return _opened(reader, algorithm, now)
     algorithm.require(primed, require_depot(reader.engine, primed.reached, settings))
-    if "start_from" not in settings.model_fields_set or settings.start_from == primed.start_from:
+    if "start_from" not in settings.model_fields_set or settings.start_from == primed.reached.start_from:
         return primed
     # guard: start-kept
     if primed.microbatch:
         raise StartFromChanged(
-            f"start_from is {settings.start_from!r}, but the ledger began from {primed.start_from!r}",
-            f"Set start_from = {primed.start_from!r}, or begin a new ledger (--ledger).",
+            f"start_from is {settings.start_from!r}, but the ledger began from {primed.reached.start_from!r}",
+            f"Set start_from = {primed.reached.start_from!r}, or begin a new ledger (--ledger).",
         )
     _move_start(reader, primed, now)
     return _opened(reader, algorithm, now)
@@ -77,7 +77,7 @@ def _begin(reader: DepotReader, now: int) -> Reached:
     """Return the position at which `start_from` begins."""
     depot, start_from = reader.engine.depot(), reader.settings.start_from
     before = Start.parse(start_from).version_before(depot.version, now, reader.engine.depot_commits)
-    return Reached(depot.id, start_from, before, None)
+    return Reached(depot.id, start_from, before)
 
 
 def _move_start(reader: DepotReader, primed: LedgerState, now: int) -> None:
@@ -100,14 +100,14 @@ def require_depot(engine: Engine, reached: Reached, settings: Settings) -> Table
     A restored depot uses its version numbers again, and new messages under old numbers would count as read. It is
     recognised by its latest version, or, if it has grown since, by another commit under the last number that was read.
     """
-    depot, at = engine.depot(), reached.version
-    commits = engine.depot_commits(at, at) if reached.fingerprint else ()
+    depot, at = engine.depot(), reached.depot_version
+    commits = engine.depot_commits(at, at) if reached.commit_fingerprint else ()
     require_listed(Listed.of(depot.id, at + 1, commits), reached, settings)
     # guard: depot-not-behind
-    if depot.version < reached.version and reached.start_from != f"version:{reached.version + 1}":
+    if depot.version < reached.depot_version and reached.start_from != f"version:{reached.depot_version + 1}":
         raise DepotChanged(
             f"the depot {settings.depot} ends at version {depot.version}, "
-            f"but the ledger has read version {reached.version}",
+            f"but the ledger has read version {reached.depot_version}",
             "The depot was restored or lost its last versions. Bring them back before anything is appended, or begin a "
             "new ledger (--ledger).",
         )
@@ -124,9 +124,9 @@ def require_listed(listed: Listed, reached: Reached, settings: Settings) -> None
             "Give this depot its own ledger (--ledger); a depot that was created again needs a new one too.",
         )
     # guard: depot-same-commit
-    if is_other(listed.fingerprints.get(reached.version), reached.fingerprint):
+    if is_other(listed.fingerprints.get(reached.depot_version), reached.commit_fingerprint):
         raise DepotChanged(
-            f"version {reached.version} of the depot {settings.depot} is not the commit that the ledger has read",
+            f"version {reached.depot_version} of the depot {settings.depot} is not the commit that the ledger has read",
             "The depot was restored and has grown since. Bring its versions back, or begin a new ledger (--ledger): "
             "the commits that took their numbers are not read.",
         )
@@ -153,4 +153,4 @@ class DepotCursor:
         # guard: same-depot-each-round
         depot = require_depot(self.reader.engine, self.known, self.reader.settings)
         self.latest = depot.version
-        return depot.version > max(self.known.version, self.covered)
+        return depot.version > max(self.known.depot_version, self.covered)

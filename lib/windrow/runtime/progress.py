@@ -7,7 +7,8 @@ In a ledger of one depot the `progress` row records how far the depot is read. A
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -24,9 +25,7 @@ from windrow.model.open_batches import OpenBatches
 from windrow.model.soundness import DAMAGED, require_sound
 
 WHOLE = ("token", "microbatch", "paused", "rules")
-POSITION = ("depot_version", "depot_id", "start_from")
 BY_SOURCE = ("source", "clock", "floor", "seen_at")
-NOWHERE = {"depot_version": -1, "depot_id": "", "start_from": "", "commit_fingerprint": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +68,24 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far a ledger has read a depot: up to `version`; `fingerprint` identifies its commit (None: unknown)."""
+    """How far a ledger has read a depot: up to a version, whose commit the fingerprint identifies.
 
-    depot_id: str
-    start_from: str
-    version: int
-    fingerprint: str | None
+    The fingerprint is None until a microbatch has read a version. A ledger without a position in the depot has no
+    `depot_id`: the depot was added later, and nothing was read of it.
+    """
+
+    depot_id: str = ""
+    start_from: str = ""
+    depot_version: int = -1
+    commit_fingerprint: str | None = None
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Reached:
+        """Return the position in a row of the ledger."""
+        return cls(**{name: row[name] for name in POSITION})
+
+
+POSITION = tuple(Reached.__dataclass_fields__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +100,9 @@ class LedgerState:
     fence: Live
     token: str
     microbatch: int
-    depot_version: int
-    depot_id: str
-    commit_fingerprint: str | None  # of the commit `depot_version`; None until a microbatch read one
-    start_from: str
+    reached: Reached
     paused: bool
     rules: str
-
-    @property
-    def reached(self) -> Reached:
-        """Return how far the depot is read, as one value."""
-        return Reached(self.depot_id, self.start_from, self.depot_version, self.commit_fingerprint)
-
-    @property
-    def begun(self) -> bool:
-        """Tell whether the ledger has a position in the depot; a depot that was added later has none at first."""
-        return bool(self.depot_id)
 
     @property
     def payload(self) -> pa.DataType:
@@ -129,8 +127,9 @@ def prime(engine: Engine, depot: str | None = None) -> LedgerState:
     control = where(rows, pc.equal(rows["state"], text("progress")))
     whole = progress_row(control)
     position, by_source = _placed(control, whole, depot)
-    require_sound(rows, ((whole, WHOLE), (position, POSITION), (by_source, BY_SOURCE)))
-    [reached] = position.select([*POSITION, "commit_fingerprint"]).to_pylist() or [NOWHERE]
+    filled = tuple(name for name in POSITION if name != "commit_fingerprint")
+    require_sound(rows, ((whole, WHOLE), (position, filled), (by_source, BY_SOURCE)))
+    [reached] = [Reached.of(row) for row in position.to_pylist()] or [Reached()]
     return LedgerState(
         progress=whole,
         depot=depot,
@@ -143,8 +142,8 @@ def prime(engine: Engine, depot: str | None = None) -> LedgerState:
         open=fence.totals,
         partial=where(rows, pc.equal(rows["state"], text("partial"))),
         fence=fence,
+        reached=reached,
         **whole.select(list(WHOLE)).to_pylist()[0],
-        **reached,
     )
 
 
@@ -189,7 +188,7 @@ def control_rows(
     schema, sources = primed.progress.schema, primed.sources.changed(moved, opened.source)
     kept: dict[str, object] = {name: primed.progress[name] for name in schema.names} | advanced
     if primed.depot is None:
-        rows = [tables.rows(schema, kept | _position(reached), 1)]
+        rows = [tables.rows(schema, kept | asdict(reached), 1)]
         id_ = tables.identifier("source", sources.source)
     else:
         rows = [tables.rows(schema, kept, 1), position_row(schema, primed.depot, reached)]
@@ -211,16 +210,7 @@ def control_rows(
 def position_row(schema: pa.Schema, depot: str, reached: Reached) -> pa.Table:
     """Return the row with the position in one of several depots."""
     id_ = tables.identifier("depot", pa.array([depot]))
-    return tables.rows(schema, {"id": id_, "state": "progress", "depot": depot} | _position(reached), 1)
-
-
-def _position(reached: Reached) -> dict[str, object]:
-    return {
-        "depot_id": reached.depot_id,
-        "start_from": reached.start_from,
-        "depot_version": reached.version,
-        "commit_fingerprint": reached.fingerprint,
-    }
+    return tables.rows(schema, {"id": id_, "state": "progress", "depot": depot} | asdict(reached), 1)
 
 
 def first_rows(schema: pa.Schema, positions: Mapping[str | None, Reached], settings: str) -> pa.Table:
@@ -235,6 +225,6 @@ def first_rows(schema: pa.Schema, positions: Mapping[str | None, Reached], setti
         "rules": settings,
     }
     only = positions.get(None)
-    rows = [tables.rows(schema, columns | (_position(only) if only else {}), 1)]
+    rows = [tables.rows(schema, columns | (asdict(only) if only else {}), 1)]
     rows += [position_row(schema, depot, reached) for depot, reached in positions.items() if depot is not None]
     return pa.concat_tables(rows)

@@ -110,9 +110,8 @@ def _depot_has(progress: Mapping[str, Any], settings: Settings) -> bool:
     """Tell whether the depot has the commit that a ledger read last; True for a ledger of several depots."""
     if local_path(settings.depot) is None or progress.get("depot_id") is None:
         return True
-    reached = Reached(*(progress[name] for name in ("depot_id", "start_from", "depot_version", "commit_fingerprint")))
     try:
-        require_depot(EmbeddedEngine(settings, rows=True), reached, settings)
+        require_depot(EmbeddedEngine(settings, rows=True), Reached.of(progress), settings)
     except (OtherDepot, DepotChanged):
         return False
     return True

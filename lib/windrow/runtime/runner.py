@@ -201,14 +201,14 @@ class Runner:
 
     def _time_ahead(self, cursor: DepotCursor) -> int:
         """Return the greatest clock after a depot's next version (microseconds), UNKNOWN if it moves no clock."""
-        known, engine = cursor.known.version, cursor.reader.engine
+        known, engine = cursor.known.depot_version, cursor.reader.engine
         if cursor.ahead is None or cursor.ahead[0] != known:
             cursor.ahead, cursor.covered = None, engine.depot().version
             engine.read(known, cursor.covered, partial(self._note_time_ahead, cursor))
         return cursor.ahead[1] if cursor.ahead else clock.UNKNOWN
 
     def _note_time_ahead(self, cursor: DepotCursor, arrivals: Arrivals) -> None:
-        known = cursor.known.version
+        known = cursor.known.depot_version
         arrived = arrivals.after(known, 1)
         if arrived is None:
             return
@@ -229,9 +229,9 @@ class Runner:
         cursor.turn = 1 + max(other.turn for other in self._cursors)
         engine = cursor.reader.engine
         upto = cursor.latest
-        if upto > cursor.known.version:
+        if upto > cursor.known.depot_version:
             try:
-                elsewhere = engine.read(cursor.known.version, upto, partial(self._process, cursor))
+                elsewhere = engine.read(cursor.known.depot_version, upto, partial(self._process, cursor))
             except LedgerBehind:
                 # guard: back-seen-elsewhere
                 self._microbatch(cursor)  # where another process found it, this one has yet to learn where it stands
@@ -252,7 +252,7 @@ class Runner:
         """Run one microbatch for each slice of the arrivals, each from the state in the ledger."""
         # guard: stop-between-microbatches
         while not self._clock.wait(0):
-            known = cursor.known.version
+            known = cursor.known.depot_version
             arrived = arrivals.after(known, self._most_messages(), self._failed_upto())
             if arrived is None:
                 return
@@ -261,14 +261,14 @@ class Runner:
             if microbatch.primed.paused:
                 return
             # guard: stream-begins-in-time
-            if cursor.known.version + 1 < arrivals.listed.begin:
+            if cursor.known.depot_version + 1 < arrivals.listed.begin:
                 raise LedgerBehind(
                     f"the stream begins at depot version {arrivals.listed.begin}, but the ledger has read up to "
-                    f"{cursor.known.version}",
+                    f"{cursor.known.depot_version}",
                     "The ledger was restored during the run; the stream starts again.",
                 )
             # guard: filtered-by-version
-            if cursor.known.version != known:
+            if cursor.known.depot_version != known:
                 continue
             try:
                 # guard: microbatch-follows-rules
@@ -311,7 +311,7 @@ class Runner:
         idle = primed.sources.idle(microbatch.started_at)
         now = primed.sources.floors.raised(idle.source, idle.floor)
         if primed.open.total[0]:
-            self._record(cursor, microbatch.run_tick(now, kind="flush", flush=True))
+            self._record(cursor, microbatch.run_tick(now, "flush"))
 
     def _follow_rules(self) -> None:
         """Record changed settings of the algorithm, unless the ledger is paused."""
@@ -329,7 +329,7 @@ class Runner:
         primed = microbatch.primed
         if primed.rules == self._algorithm.settings:
             return False
-        self._record(cursor, microbatch.run_tick(self._algorithm.follow(primed), kind="rules"))
+        self._record(cursor, microbatch.run_tick(self._algorithm.follow(primed), "rules"))
         return True
 
     def _microbatch(self, cursor: DepotCursor) -> Microbatch:
@@ -339,7 +339,7 @@ class Runner:
         primed = microbatch.primed
         self._require_moved(primed)
         # guard: back-is-read-again
-        if primed.depot_version < cursor.known.version:
+        if primed.reached.depot_version < cursor.known.depot_version:
             cursor.covered = -1
         if primed.microbatch != self._number:
             # guard: attempts-anew
@@ -362,7 +362,7 @@ class Runner:
 
     def _record(self, cursor: DepotCursor, committed: Committed) -> None:
         self._attempt = 1
-        cursor.known = replace(cursor.known, version=committed.depot_version, fingerprint=None)
+        cursor.known = replace(cursor.known, depot_version=committed.depot_version, commit_fingerprint=None)
         self._number = committed.microbatch
         self.summary.microbatches.append(committed)
         self._report(committed)

@@ -12,7 +12,7 @@ from windrow.engine.arrivals import Arrivals, Arrived, Listed, Slice
 from windrow.engine.protocol import Engine, Live, Merged
 from windrow.engine.result import MicrobatchResult
 from windrow.formats.raw.byte_counts import Volume
-from windrow.runtime.algorithm import Algorithm, MicrobatchInput
+from windrow.runtime.algorithm import Algorithm, Plan
 
 
 class Point(Enum):
@@ -116,9 +116,9 @@ class ProbedAlgorithm:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._algorithm, name)
 
-    def process(self, turn: MicrobatchInput) -> MicrobatchResult:
+    def process(self, plan: Plan) -> MicrobatchResult:
         """Process, then call the probe."""
-        processed = self._algorithm.process(turn)
-        if turn.arrived is not None:
+        processed = self._algorithm.process(plan)
+        if plan.arrived is not None:
             self._at(Point.AFTER_PROCESS)
         return processed

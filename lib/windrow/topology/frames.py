@@ -23,14 +23,14 @@ from windrow.engine.spark.open_batches import SparkOpen
 from windrow.errors import BrokenPromise, TopologyRefused
 from windrow.model import tables
 from windrow.model.floors import Floors
-from windrow.model.step import CHANGED
+from windrow.model.tables import CHANGED
 from windrow.topology.state import DELETED, State
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from windrow.engine.spark.engine import SparkEngine
-    from windrow.runtime.algorithm import MicrobatchInput
+    from windrow.runtime.algorithm import Plan
     from windrow.topology.functions import Changes
     from windrow.topology.microbatch import Microbatch
 
@@ -85,26 +85,26 @@ def changed_rows(state: State, returned: DataFrame, live: DataFrame, schema: pa.
     return rows.select([*schema.names, "known", CHANGED])
 
 
-def changed(state: State, microbatch: Microbatch, turn: MicrobatchInput) -> DataFrame:
+def changed(state: State, microbatch: Microbatch, plan: Plan) -> DataFrame:
     """Call the function of a state with DataFrames, and return the changed ledger rows."""
-    engine, live = cast("SparkEngine", turn.engine), turn.primed.fence.open
+    engine, live = cast("SparkEngine", plan.engine), plan.primed.fence.open
     if not isinstance(live, SparkOpen):
         raise BrokenPromise("the states of a topology on Spark are read by Spark")
 
     def read(name: str) -> DataFrame:
         return live.frame_of_state(name).select(microbatch.states[name].columns.names)
 
-    messages = engine.executor_input(turn.arrived, turn.primed.fence.schema, turn.microbatch).messages
+    messages = engine.executor_input(plan.arrived, plan.primed.fence.schema, plan.microbatch).messages
     returned = state.function(replace(microbatch, messages=messages, read=read, wrap=FrameState))
-    return changed_rows(state, returned, live.frame_of_state(state.name), turn.primed.progress.schema)
+    return changed_rows(state, returned, live.frame_of_state(state.name), plan.primed.progress.schema)
 
 
-def processed(changes: Changes, here: pa.Table, turn: MicrobatchInput, history: dict[str, object]) -> MicrobatchResult:
+def processed(changes: Changes, here: pa.Table, plan: Plan, history: dict[str, object]) -> MicrobatchResult:
     """Combine the changes of functions with the rows that the driver has (`here`)."""
-    engine = cast("SparkEngine", turn.engine)
+    engine = cast("SparkEngine", plan.engine)
     others = [frame_of(engine.session_at_work, here)] if here.num_rows else []
-    if turn.arrived is not None:
-        others += engine.executor_input(turn.arrived, turn.primed.fence.schema, turn.microbatch).extra
+    if plan.arrived is not None:
+        others += engine.executor_input(plan.arrived, plan.primed.fence.schema, plan.microbatch).extra
     frames = [*changes.frames, *(frame.withColumn(CHANGED, F.lit(True)) for frame in others)]
     rows, counts = counted(reduce(lambda one, other: one.unionByName(other), frames))
     return MicrobatchResult(rows, counts, Floors.empty(), path="executors", history=history)

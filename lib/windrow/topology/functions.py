@@ -14,7 +14,7 @@ from windrow.engine.protocol import no_messages
 from windrow.engine.result import Counts, MicrobatchResult
 from windrow.errors import TableRefused, TopologyRefused
 from windrow.model.floors import Floors
-from windrow.runtime.algorithm import MicrobatchInput, Options
+from windrow.runtime.algorithm import Options, Plan
 from windrow.runtime.progress import LedgerState
 from windrow.topology.event import event_rows, scheduled
 from windrow.topology.microbatch import Microbatch
@@ -63,15 +63,15 @@ class Functions:
         """Return the options in force."""
         return options_of(primed)
 
-    def process(self, turn: MicrobatchInput) -> MicrobatchResult:
+    def process(self, plan: Plan) -> MicrobatchResult:
         """Return the rows that the functions change, the events that fired, and what the format rejected."""
-        primed = turn.primed
+        primed = plan.primed
         schema = primed.progress.schema
         due = scheduled(primed.fence.rows)
         events = self.topology.events.values()
-        fired = tuple(event.name for event in events if event.name in due and event.fires(due[event.name], turn.now))
-        changes = self._changed(turn, fired) if turn.arrived is not None or fired else Changes([], [])
-        moved = {event.name: event.next(due.get(event.name, turn.now), turn.now) for event in events}
+        fired = tuple(event.name for event in events if event.name in due and event.fires(due[event.name], plan.now))
+        changes = self._changed(plan, fired) if plan.arrived is not None or fired else Changes([], [])
+        moved = {event.name: event.next(due.get(event.name, plan.now), plan.now) for event in events}
         moved = {name: at for name, at in moved.items() if due.get(name) != at}
         here = [MicrobatchResult.nothing(schema).rows, *changes.tables, event_rows(schema, moved, due)]
         history: dict[str, object] = {"options_used": recorded_options(primed)}
@@ -80,9 +80,9 @@ class Functions:
         if changes.frames:
             from windrow.topology.frames import processed
 
-            return processed(changes, pa.concat_tables(here), turn, history)
-        if turn.arrived is not None:
-            here += turn.arrived.extra_rows(turn.microbatch, schema)
+            return processed(changes, pa.concat_tables(here), plan, history)
+        if plan.arrived is not None:
+            here += plan.arrived.extra_rows(plan.microbatch, schema)
         joined = pa.concat_tables(here)
         return MicrobatchResult(joined, Counts.of(joined), Floors.empty(), history=history)
 
@@ -95,28 +95,28 @@ class Functions:
         """Return the unchanged floors."""
         return primed.sources.floors
 
-    def _changed(self, turn: MicrobatchInput, fired: tuple[str, ...]) -> Changes:
+    def _changed(self, plan: Plan, fired: tuple[str, ...]) -> Changes:
         """Call the functions, and return the changed ledger rows with `known`."""
-        primed, topology = turn.primed, self.topology
+        primed, topology = plan.primed, self.topology
         reads, changes = Reads(primed, topology), Changes([], [])
-        depot = primed.depot if turn.arrived is not None else None
+        depot = primed.depot if plan.arrived is not None else None
         for state in topology.states.values():
             if state.depot is not None and state.depot != depot:
                 continue
             microbatch = Microbatch(
-                id=turn.microbatch,
-                attempt=turn.attempt,
+                id=plan.microbatch,
+                attempt=plan.attempt,
                 depot=depot,
                 messages=None,
                 events=fired,
-                clock=datetime.fromtimestamp(turn.now / 1_000_000, UTC),
+                clock=datetime.fromtimestamp(plan.now / 1_000_000, UTC),
                 states=topology.states,
                 read=reads.columns,
             )
             if state.form == "spark":
-                changes.frames.append(_called_with_frames(state, microbatch, turn))
+                changes.frames.append(_called_with_frames(state, microbatch, plan))
             else:
-                messages = no_messages(primed.progress.schema) if turn.arrived is None else turn.arrived.table()
+                messages = no_messages(primed.progress.schema) if plan.arrived is None else plan.arrived.table()
                 returned = _called(state, replace(microbatch, messages=messages))
                 changes.tables.append(state.changes(returned, reads.rows(state.name), primed.progress.schema))
         return changes
@@ -140,16 +140,16 @@ def _called(state: State, microbatch: Microbatch) -> pa.Table:
     return returned
 
 
-def _called_with_frames(state: State, microbatch: Microbatch, turn: MicrobatchInput) -> DataFrame:
+def _called_with_frames(state: State, microbatch: Microbatch, plan: Plan) -> DataFrame:
     """Call the function of a state with Spark DataFrames."""
-    if turn.engine.session_at_work is None:
+    if plan.engine.session_at_work is None:
         raise TopologyRefused(
             f"the function of the state {state.name} needs Spark DataFrames, which the embedded engine does not have",
             "Use --engine spark, or let the function work with Arrow tables (-> pa.Table).",
         )
     from windrow.topology.frames import changed
 
-    return changed(state, microbatch, turn)
+    return changed(state, microbatch, plan)
 
 
 class Reads:

@@ -84,17 +84,14 @@ def _microbatch(commit: Mapping[str, Any]) -> int | None:
 
 def _positions(rows: pa.Table) -> dict[str, Reached]:
     """Return the position in each depot."""
-    kept = rows.filter(pc.starts_with(rows["id"], "depot/")).select(["depot", *POSITION, "commit_fingerprint"])
-    return {
-        row["depot"]: Reached(row["depot_id"], row["start_from"], row["depot_version"], row["commit_fingerprint"])
-        for row in kept.to_pylist()
-    }
+    kept = rows.filter(pc.starts_with(rows["id"], "depot/"))
+    return {row["depot"]: Reached.of(row) for row in kept.select(["depot", *POSITION]).to_pylist()}
 
 
 def _begun(positions: Mapping[str, Reached], first: Mapping[str, int]) -> dict[str, Reached]:
     """Return the positions before the first read; where reading began is taken from the history."""
     return {
-        name: replace(at, version=first[name] - 1, fingerprint=None) if name in first else at
+        name: replace(at, depot_version=first[name] - 1, commit_fingerprint=None) if name in first else at
         for name, at in positions.items()
     }
 
@@ -129,10 +126,11 @@ def _all(value: str, rows: pa.Table) -> pa.Array:
 def _require_readable(inlet: DepotReader, reached: Reached) -> None:
     """Raise DepotUnreadable if the log of a depot no longer has the versions since then."""
     engine = inlet.engine
-    if reached.version < engine.depot().version:
-        commits = engine.depot_commits(reached.version + 1)
-        if not commits or commits[0].version != reached.version + 1:
+    if reached.depot_version < engine.depot().version:
+        following = reached.depot_version + 1
+        commits = engine.depot_commits(following)
+        if not commits or commits[0].version != following:
             raise DepotUnreadable(
-                f"version {reached.version + 1} of the depot {inlet.name}, which comes next, is no longer in its log",
+                f"version {following} of the depot {inlet.name}, which comes next, is no longer in its log",
                 "Roll back to a later microbatch.",
             )

@@ -105,10 +105,10 @@ def _offset(topology: Topology, name: str, engine: WholeEngine, primed: LedgerSt
     return DepotOffset(
         name=name,
         path=topology.depots[name].location,
-        start_from=primed.start_from,
-        read_version=primed.depot_version,
+        start_from=primed.reached.start_from,
+        read_version=primed.reached.depot_version,
         version=version,
-        versions_waiting=max(0, version - primed.depot_version),
+        versions_waiting=max(0, version - primed.reached.depot_version),
         clock=time_text(int(clocks.max())) if clocks.size else None,
     )
 

@@ -12,6 +12,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from pyarrow.parquet import ParquetFile
 
+from windrow.batching.step import Step
 from windrow.columnar.arrow import plain
 from windrow.delta.changes import changes
 from windrow.delta.creation import add_columns, create_depot, create_ledger, create_raw_depot
@@ -52,7 +53,6 @@ from windrow.errors import (
 )
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
-from windrow.model.step import Task
 from windrow.settings.settings import Settings
 
 
@@ -254,9 +254,9 @@ class EmbeddedEngine(DepotAndLedger):
             deleting = self._settings.on_depot_delete
             handle(EmbeddedArrivals(self._depot, snapshot, listed, new, byte_count, deleting, conversion))
 
-    def process(self, task: Task, arrived: Slice | None, live: Live) -> MicrobatchResult:
-        """Run a task over the messages that arrived (None: a tick) and the open batches that it needs."""
-        return process_on_driver(task, arrived, live, needed(task, arrived))
+    def process(self, step: Step, arrived: Slice | None, live: Live) -> MicrobatchResult:
+        """Run a step over the messages that arrived (None: a tick) and the open batches that it needs."""
+        return process_on_driver(step, arrived, live, needed(step, arrived))
 
     def commit_form(self, processed: MicrobatchResult) -> str:
         """Return the form: one transaction of delta-rs."""

@@ -38,7 +38,7 @@ from windrow.engine.protocol import Merged, ended_in
 from windrow.errors import LedgerMoved, first_line
 from windrow.model import tables
 from windrow.model.floors import Floors
-from windrow.model.step import BatchFilter, no_streams
+from windrow.model.open_batches import BatchFilter, no_streams
 
 BY = "state"
 STATE = f"partition.{BY}"  # in the add actions of delta-rs

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.model import clock, tables
-from windrow.model.step import BatchFilter
+from windrow.model.open_batches import BatchFilter
 
 STATISTICS = ("num_records", "null_count.source", "min.id", "min.source", "min.window_end", "max.id", "max.source")
 

@@ -30,7 +30,7 @@ from windrow.engine.spark.open_batches import UNCACHED
 from windrow.engine.spark.session_settings import INTERPRETED, NOTE, SMALL_BYTES, WHOLE_TIMES, configured
 from windrow.errors import LedgerMoved
 from windrow.model import tables
-from windrow.model.step import CHANGED
+from windrow.model.tables import CHANGED
 
 SOURCE = "windrow_rows"
 # If the user's session sets transaction ids, Delta would silently skip our commit.

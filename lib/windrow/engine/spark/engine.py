@@ -24,6 +24,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql import functions as F
 
+from windrow.batching.step import Step
 from windrow.columnar.arrow import plain, texts
 from windrow.delta.locations import is_name, reference
 from windrow.delta.log import Table, added, ledger_schema_of, require_ledger
@@ -47,7 +48,6 @@ from windrow.errors import DepotUnreadable, ExpressionError, FileRefused, first_
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model import tables
 from windrow.model.commits import CHANGE, FEED_COLUMNS
-from windrow.model.step import Task
 
 ASKING = "windrow-asks-whether-delta-skips-this"
 # guard: commits-not-cut
@@ -240,12 +240,12 @@ class SparkEngine(SparkTables):
         )
         return plain(rows.select([name for name, _ in tables.HISTORY]).toArrow())
 
-    def process(self, task: Task, arrived: Slice | None, live: Live) -> MicrobatchResult:
-        """Run a task over the messages that arrived (None: a tick) and the open batches that it needs.
+    def process(self, step: Step, arrived: Slice | None, live: Live) -> MicrobatchResult:
+        """Run a step over the messages that arrived (None: a tick) and the open batches that it needs.
 
         `choice.py` says whether the driver runs it or the executors.
         """
-        wanted = needed(task, arrived)
+        wanted = needed(step, arrived)
         here = arrived is None or arrived.path == "driver"
         messages, totals, opened = _rows(arrived), live.totals, live.open
         asked = None if wanted is None or reads_all(totals, messages) else wanted
@@ -254,8 +254,8 @@ class SparkEngine(SparkTables):
         if here and not fits and asked is not None and isinstance(opened, SparkOpen):
             fits = fits_driver(messages, opened.counted(asked).total[1], most)
         if here and fits:
-            return replace(process_on_driver(task, arrived, live, asked), whole=asked is None)
-        return process_on_executors(task, self.executor_input(arrived, live.schema, task.microbatch), live, asked)
+            return replace(process_on_driver(step, arrived, live, asked), whole=asked is None)
+        return process_on_executors(step, self.executor_input(arrived, live.schema, step.microbatch), live, asked)
 
     def executor_input(self, arrived: Slice | None, schema: pa.Schema, microbatch: int) -> ExecutorInput:
         """Return the arrived messages and other rows as frames, for a ledger with columns `schema`."""

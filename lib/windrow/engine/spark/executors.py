@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from windrow.batching.step import Step, timeouts
 from windrow.columnar.arrow import plain
 from windrow.engine.protocol import Live
 from windrow.engine.result import Counts, MicrobatchResult
@@ -24,9 +25,9 @@ from windrow.engine.spark.open_batches import SparkOpen
 from windrow.model import messages as message_columns
 from windrow.model import tables
 from windrow.model.floors import Floors
-from windrow.model.open_batches import SCHEMA, OpenBatches
+from windrow.model.open_batches import SCHEMA, BatchFilter, OpenBatches
 from windrow.model.soundness import require_batches
-from windrow.model.step import CHANGED, BatchFilter, Task
+from windrow.model.tables import CHANGED
 
 ROWS_OF_A_PARTITION = 200_000
 IN_ORDER = 2_000_000  # messages, new and open; from here on streams are sorted
@@ -91,24 +92,24 @@ class ExecutorInput:
     extra: list[DataFrame]
 
 
-def process_on_executors(task: Task, given: ExecutorInput, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
-    """Run a task over the messages that arrived and the open batches that match (None: all)."""
+def process_on_executors(step: Step, given: ExecutorInput, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
+    """Run a step over the messages that arrived and the open batches that match (None: all)."""
     opened = _on_executors(live, given)
     streams = given.messages.select("source", "key")
     totals = live.totals
     read = totals if wanted is None else opened.counted(wanted, streams)
-    if task.flush:
-        last = opened.last_event_times(task.step.wanted(task.floors.after).passed)
-        task = replace(task, last=last)
+    if step.flush:
+        step = replace(step, last=opened.last_event_times(step.passed))
     batches = opened.frame(wanted, streams)
     size = given.rows + read.total[1]
-    rows = _stepped(task, given.messages, batches, live.schema, size)
+    rows = _stepped(step, given.messages, batches, live.schema, size)
     for frame in given.extra:
         rows = rows.unionByName(frame.withColumn(CHANGED, F.lit(True)))
     held = kept(rows)
     counts, left = _counted(held)
     passed = Floors.empty() if wanted is None else wanted.passed
-    cuts = Floors.empty() if task.last is None else task.step.due(Floors(task.last.source, task.last.floor + 1))
+    last = step.last
+    cuts = Floors.empty() if last is None else timeouts(step.rules, Floors(last.source, last.floor + 1))
     return MicrobatchResult(held, counts, cuts, totals.after(read, left, passed), "executors", whole=wanted is None)
 
 
@@ -119,13 +120,13 @@ def _on_executors(live: Live, given: ExecutorInput) -> SparkOpen:
     return SparkOpen(given.messages.sparkSession, "", 0, live.schema, live.open.wanted(None))
 
 
-def _stepped(task: Task, messages: DataFrame, batches: DataFrame, schema: pa.Schema, size: int) -> DataFrame:
-    """Return the rows that the task gives for each partition of the streams."""
+def _stepped(step: Step, messages: DataFrame, batches: DataFrame, schema: pa.Schema, size: int) -> DataFrame:
+    """Return the rows that the step gives for each partition of the streams."""
     both, parts = _together(messages, batches), max(2, 1 + size // ROWS_OF_A_PARTITION)
     columns = from_arrow_schema(schema.append(pa.field("known", pa.bool_())).append(pa.field(CHANGED, pa.bool_())))
     if size < IN_ORDER:
-        return both.repartition(parts, "source", "key").mapInArrow(_processing(task, schema), columns)
-    rows = both.repartitionByRange(parts, "source", "key").mapInArrow(_processing(task, schema), columns)
+        return both.repartition(parts, "source", "key").mapInArrow(_processing(step, schema), columns)
+    rows = both.repartitionByRange(parts, "source", "key").mapInArrow(_processing(step, schema), columns)
     return rows.sortWithinPartitions("state", "id")  # so each file holds a range of ids, by which Delta can skip it
 
 
@@ -180,7 +181,7 @@ def _summarising(latest: int) -> Batches:
     return summarise
 
 
-def _processing(task: Task, schema: pa.Schema) -> Batches:
+def _processing(step: Step, schema: pa.Schema) -> Batches:
     def process(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         given = list(parts)
         if not given:
@@ -189,7 +190,7 @@ def _processing(task: Task, schema: pa.Schema) -> Batches:
         arrived = message_columns.conform(plain(_unpacked(both, "message")))
         batches = _batches(both, schema)
         require_batches(batches)
-        yield from task.with_unchanged(arrived, batches).combine_chunks().to_batches()
+        yield from step.with_unchanged(arrived, batches).combine_chunks().to_batches()
 
     return process
 

@@ -24,8 +24,7 @@ from windrow.errors import BrokenPromise
 from windrow.model import clock, tables
 from windrow.model.floors import Floors
 from windrow.model.messages import microseconds, times
-from windrow.model.open_batches import SCHEMA, OpenBatches
-from windrow.model.step import BatchFilter
+from windrow.model.open_batches import SCHEMA, BatchFilter, OpenBatches
 
 # A cached query would answer for any version of a table; no cache has the file path of a row.
 UNCACHED = "_metadata.file_path IS NOT NULL"

@@ -47,7 +47,7 @@ def settable(duration: int) -> int:
 def _gaps(trial: Trial) -> Ints:
     """Return the times between consecutive messages of one type in a stream."""
     columns, event_time = trial.columns, trial.event_time
-    order = np.lexsort((event_time, columns.list_of))
-    same = np.diff(columns.list_of[order]) == 0
+    order = np.lexsort((event_time, columns.numbers.list_of))
+    same = np.diff(columns.numbers.list_of[order]) == 0
     gaps = np.diff(event_time[order])[same]
     return gaps[gaps > 0]

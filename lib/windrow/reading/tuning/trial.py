@@ -12,10 +12,9 @@ import pyarrow.compute as pc
 
 from windrow.batching import kernel
 from windrow.batching.batched import by_version
-from windrow.batching.columns import Columns, Ints, by_stream, columns
-from windrow.batching.decision import REASONS
+from windrow.batching.columns import Columns, Ints, Rows, by_stream, columns
+from windrow.batching.decision import REASONS, decided
 from windrow.batching.rules import Rules
-from windrow.batching.shard import decided
 from windrow.columnar.arrow import without
 from windrow.errors import NotFound
 from windrow.model import messages as message_columns
@@ -36,6 +35,7 @@ class Trial:
     `refused` counts by reason the messages that no rule sees.
     """
 
+    rows: Rows
     columns: Columns
     received_at: Ints
     clock: Ints
@@ -65,6 +65,7 @@ class Trial:
         by = by_stream(wanted, processing_time[rows], version[rows], _no_batches(wanted))
         unseen = refused.filter(pa.array(_has(given, asked)[refused["row"].to_numpy()]))
         return cls(
+            rows=by,
             columns=columns(by, 0, len(by.source)),
             received_at=microseconds(by.content["received_at"]),
             clock=floors.of(by.source),
@@ -94,18 +95,17 @@ class Trial:
     def count_older(self, age: int) -> list[tuple[str, int]]:
         """Count by source the messages older than `age` (microseconds), the source with the most first."""
         stream = np.repeat(np.arange(self.columns.begin.size - 1), np.diff(self.columns.begin))
-        sources = self.columns.rows.source.take(pa.array(stream[self.age > age]))
+        sources = self.rows.source.take(pa.array(stream[self.age > age]))
         return Counter(sources.to_pylist()).most_common()
 
     def outcome(self, rules: Rules) -> Row:
         """Return what the rules make of the messages; `sweep` explains the names."""
-        share = decided(self.columns, rules, self.clock)
-        members, begin, window, *_ = share.emitted(rules)
-        sizes, closed_at = np.diff(begin), share.windows.closed_at[window]
+        share = decided(self.rows, 0, self.columns, rules, self.clock)
+        sizes, closed_at, kept = share.batches.messages, share.batches.closed_at, share.members.size
         closes = np.repeat(closed_at, sizes)
-        waited = (closes - self.received_at[members])[closes != kernel.NEVER]
-        by_rule = dict(zip(REASONS.to_pylist(), np.bincount(share.fate, minlength=len(REASONS)).tolist(), strict=True))
-        kept = by_rule.pop("accepted")
+        waited = (closes - self.received_at[share.members])[closes != kernel.NEVER]
+        refused = np.bincount(share.refused.fate, minlength=len(REASONS)).tolist()
+        by_rule = dict(zip(REASONS.to_pylist()[1:], refused[1:], strict=True))
         rejected = self.messages - kept
         return {
             "messages": self.messages,
