@@ -2,8 +2,8 @@
 # MAGIC %md
 # MAGIC # Watch a running batcher
 # MAGIC
-# MAGIC Where the ledger stands, what waits, how long microbatches take, and whether something needs somebody to look.
-# MAGIC Run it again to look again. It changes nothing.
+# MAGIC How far the ledger has read, what waits, how long microbatches take, and whether something needs attention. Run
+# MAGIC it again for current figures. It changes nothing.
 # MAGIC
 # MAGIC Parameters: `depot`, `ledger` (paths or catalog names), `minutes` for the pictures (0: all). `windrow status
 # MAGIC --watch` is the same for a terminal, `windrow status --fail-if` for alarms:
@@ -20,7 +20,7 @@ at.views()
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## Where it stands
+# MAGIC ## Position and rules
 
 # COMMAND ----------
 
@@ -40,7 +40,7 @@ at.views()
 # MAGIC %md
 # MAGIC ## What waits
 # MAGIC
-# MAGIC The depot's versions that no microbatch has read yet, as its log has them.
+# MAGIC The versions in the depot's log that no microbatch has read yet.
 
 # COMMAND ----------
 
@@ -53,8 +53,8 @@ at.show(f"{waiting.num_rows} versions wait.")
 # MAGIC %md
 # MAGIC ## Clocks
 # MAGIC
-# MAGIC A source that stands far behind the others is silent or late; its batches close `idle_timeout` after they are
-# MAGIC due.
+# MAGIC A source far behind the others is silent or late. The batches of a silent source close `idle_timeout` after they
+# MAGIC are due.
 
 # COMMAND ----------
 
@@ -84,9 +84,9 @@ at.show(f"{waiting.num_rows} versions wait.")
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## Does somebody need to look?
+# MAGIC ## What needs attention
 # MAGIC
-# MAGIC The limits are examples: put your own. A job that runs this cell and fails on a row is an alarm.
+# MAGIC The limits are examples: set your own. A job that runs this cell and fails if `look` is true is an alarm.
 
 # COMMAND ----------
 
@@ -114,9 +114,9 @@ at.show(f"{waiting.num_rows} versions wait.")
 # MAGIC %md
 # MAGIC ## Pictures: messages, phases, lag
 # MAGIC
-# MAGIC `newest_ms` and `oldest_ms` say how long before a microbatch the newest message had arrived, of the source
-# MAGIC furthest ahead and of the one furthest behind. A backlog that is worked off is a line that falls. How long the
-# MAGIC commit took follows from when Delta's log noted it, as far back as the log goes.
+# MAGIC `newest_ms` and `oldest_ms` are the age of the newest message at the start of a microbatch, for the source
+# MAGIC furthest ahead and for the one furthest behind. While a backlog is worked off, the line falls. The duration of
+# MAGIC a commit is computed from its time in Delta's log, as far back as the log goes.
 
 # COMMAND ----------
 

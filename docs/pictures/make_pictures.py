@@ -1,6 +1,6 @@
 """Make the pictures of the documentation from the bundled sample: `make pictures`, on the embedded engine, in a minute.
 
-What the messages decide is the same each time. How long microbatches take, and when, is that of the machine at work.
+The batches are the same each time; the times and durations of microbatches are those of the machine.
 """  # noqa: INP001 - a script beside what it makes
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ class TestRaw:
         (tmp_path / "data").write_bytes(data)
         (tmp_path / "windrow.toml").write_text("[ingest]\nchunk_bytes = 1000\n")
         given = ("produce", "data", "--raw-source", "line", "--depot", "raw")
-        assert windrow(*given).out == "5,120 bytes sent as 6 chunks. line goes on with chunk 7.\n"
+        assert windrow(*given).out == "5,120 bytes sent as 6 chunks. line continues with chunk 7.\n"
         document = windrow(*given, "--last", "--json").json()
         assert document == {"bytes": 5_120, "chunks": 7, "sequence": 13, "ended": True, "stopped": False}
         rows = DeltaTable("raw").to_pyarrow_table().sort_by("sequence")

@@ -98,7 +98,7 @@ class TestRun:
         A run that ends never maintains, and says so to who asks it for that.
         """
         said = windrow("run", "--maintain-every", "1h", *others)
-        assert (said.status, "A scheduler starts `windrow maintain`" in said.err) == (2, True)
+        assert (said.status, "--maintain-every needs --every" in said.err) == (2, True)
 
     def test_once_and_every_exclude_each_other(self, windrow: Command) -> None:
         """

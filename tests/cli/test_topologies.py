@@ -87,7 +87,7 @@ def test_pause_and_resume(counting: Command) -> None:
     assert "is paused" in counting("pause", "seen:topology").out
     assert "is paused" in counting("run", "seen:topology").out
     assert "nothing is read" in counting("status", "seen:topology").out
-    assert "goes on" in counting("resume", "seen:topology").out
+    assert "continues" in counting("resume", "seen:topology").out
     assert "read" in counting("run", "seen:topology").out
 
 

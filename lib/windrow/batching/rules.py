@@ -1,4 +1,4 @@
-"""The rules of batching, checked once."""
+"""The rules of batching, checked once. `kernel` applies them to messages."""
 
 from __future__ import annotations
 

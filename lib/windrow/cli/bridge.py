@@ -86,7 +86,7 @@ def _counting(quiet: bool) -> Iterator[Callable[[Counts], None]]:
 
 
 def _split_address(broker: str | None) -> dict[str, Any]:
-    """Return host and port of HOST, HOST:PORT or [HOST]:PORT; an address of IPv6 has colons of its own."""
+    """Return host and port of HOST, HOST:PORT or [HOST]:PORT; an IPv6 address contains colons."""
     if broker is None:
         return {}
     found = PLACE.fullmatch(broker)

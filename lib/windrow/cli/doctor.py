@@ -49,7 +49,7 @@ def doctor(
 
 
 def _settings(call: Call) -> Settings:
-    """Return the settings, catalog tables by their paths; where nobody wrote these down, by their names."""
+    """Return the settings, with catalog tables by their recorded paths, or else by their names."""
     try:
         return call.path_settings()
     except TableMissing:

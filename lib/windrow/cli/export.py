@@ -49,7 +49,7 @@ def export(
     from windrow.reading.export import export as write
 
     if messages and rejected:
-        raise OutputRefused("--messages and --rejected exclude each other", "Export each to a file of its own.")
+        raise OutputRefused("--messages and --rejected exclude each other", "Export each to a separate file.")
     if call.json and out == "-":
         raise OutputRefused("--json and --out - both want standard output", "Name a file, or leave out --json.")
     what: What = "messages" if messages else "rejected" if rejected else "batches"
@@ -71,7 +71,7 @@ def export(
 
 
 def _tell(done: Exported) -> None:
-    """Say what was written and how to go on; beside it, where standard output is the file."""
+    """Say what was written and how to continue; on standard error if standard output is the file."""
     noun = {"batches": "batch", "messages": "message", "rejected": "rejected message", "bytes": "refused record"}[
         done.what
     ]

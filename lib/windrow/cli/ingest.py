@@ -43,7 +43,10 @@ def ingest(
     if format_ in RAW_FORMATS:
         place = call.settings()
         if place.format.type not in {None, format_}:
-            raise SettingsError(f"--format {format_}, but [format] type = {place.format.type!r}", "Say one of them.")
+            raise SettingsError(
+                f"--format {format_}, but [format] type = {place.format.type!r}",
+                "Make them the same, or leave out --format.",
+            )
         read = ingest_raw(place, PathBook.beside(call.config).path(place.depot), files, raw_source, quiet=call.json)
         if call.json:
             size, chunks = (sum(getattr(one, name) for one in read) for name in ("bytes", "chunks"))

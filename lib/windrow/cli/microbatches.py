@@ -63,7 +63,7 @@ def run(
             return idle
         engine = open_engine(settings)
         if engine.session_at_work is not None:
-            install()  # once more: Spark puts a handler of its own in place
+            install()  # again, because Spark has installed its own handler
         with opened(engine, settings, clock, [bar], dry_run=dry_run) as runner:
             if not dry_run:
                 options.note_paths(config, settings, engine)
@@ -73,9 +73,9 @@ def run(
 def sentence(summary: Summary, nothing: str = "Nothing new, nothing overdue.") -> str:
     """Say in one line what a run did."""
     if summary.paused:
-        return "The ledger is paused; `windrow resume` lets it go on."
+        return "The ledger is paused; `windrow resume` continues it."
     if summary.microbatches and summary.microbatches[-1].kind == "resume":
-        return "The ledger goes on."
+        return "The ledger continues."
     if not summary.microbatches:
         return f"{nothing}{_maintained(summary)}"
     counted = options.count

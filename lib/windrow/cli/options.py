@@ -118,7 +118,7 @@ class Call:
         given = [f"--{name}" for name in ("depot", "ledger", "views") if name in self.flags]
         if given:
             raise SettingsError(
-                f"{given[0]} is nothing with a topology", "It names its own depots and table of states."
+                f"{given[0]} does not apply to a topology", "A topology names its own depots and table of states."
             )
 
 

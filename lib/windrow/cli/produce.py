@@ -122,7 +122,7 @@ def _produce_raw(call: Call, file: str, source: str, last: bool) -> None:
     if call.json:
         options.print_json(done)
         return
-    ended = f"{source} ends with it." if done.ended else f"{source} goes on with chunk {done.sequence + 1:,}."
+    ended = f"{source} ends with it." if done.ended else f"{source} continues with chunk {done.sequence + 1:,}."
     stopped = " Stopped before the end of the input." if done.stopped else ""
     sent = f"{count(done.bytes, 'byte')} sent as {count(done.chunks, 'chunk')}"
     say(f"{sent}. {ended if done.chunks else 'Nothing came.'}{stopped}", markup=False)

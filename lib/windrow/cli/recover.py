@@ -40,7 +40,7 @@ def _describe(done: Recovered, dry_run: bool) -> str:
     """Return in words what became of the ledger, or would."""
     if done.first is None or done.last is None:
         return f"Nothing to do: version {done.version} of the ledger {done.ledger}, its last one, can be used."
-    back = ("would begin" if dry_run else "begins") + " anew"
+    back = ("would begin" if dry_run else "begins") + " again from the start"
     if done.version is not None:
         back = ("would go" if dry_run else "goes") + f" back to version {done.version}"
     versions = f"version {done.first}" if done.first == done.last else f"versions {done.first} to {done.last}"

@@ -98,7 +98,7 @@ def _tell(found: Replay) -> None:
     else:
         _differ(found, found.comparison)
     if found.into is not None:
-        say(f"The new ledger is {found.into}; give it as --ledger to look at it, or to go on from it.", markup=False)
+        say(f"The new ledger is {found.into}; give it as --ledger to look at it or to continue from it.", markup=False)
 
 
 def _how(found: Replay) -> str:

@@ -48,7 +48,7 @@ def run(
     if dry_run and every is not None:
         raise SettingsError("--dry-run and --every exclude each other", "A dry run looks once.")
     if maintain_every is not None and every is None:
-        raise SettingsError("--maintain-every is nothing without --every", "A scheduler starts `windrow maintain`.")
+        raise SettingsError("--maintain-every needs --every", "Without it, schedule `windrow maintain`.")
     chosen = call.engine_settings(run=options.table(maintain_every=maintain_every))
     pause = chosen.run.every if every is None else _microseconds(every)
 
@@ -65,7 +65,7 @@ def run(
         return
     call.refuse_tables()
     if dry_run:
-        raise SettingsError("--dry-run is nothing with a topology", "Try it in a test: windrow.testing.Harness.")
+        raise SettingsError("a topology has no --dry-run", "Try it in a test with windrow.testing.Harness.")
     run_topology(topology, chosen, work, call.json, "Nothing new, nothing due.")
 
 

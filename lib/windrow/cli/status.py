@@ -59,7 +59,9 @@ def status(
     if topology is not None:
         call.refuse_tables()
         if watch or fail_if:
-            raise SettingsError("--watch and --fail-if are of the batcher", "Look again, or read --json.")
+            raise SettingsError(
+                "--watch and --fail-if do not apply to a topology", "Run the command again, or use --json."
+            )
         print_standing(standing_of(topology, call.settings()), call.json)
         return 0
     if every is not None and not watch:

@@ -34,12 +34,12 @@ def run_topology(
 
 
 def switch_topology(topology: str, settings: Settings, work: Callable[[Runner], Summary], json: bool) -> None:
-    """Pause a topology, or let it go on."""
+    """Pause a topology, or resume it."""
     from windrow.topology.finding import find
 
     found = find(topology)
     summary = run(found, light(found, settings), work)
-    print_summary(summary, json, f"The topology {'is paused' if summary.paused else 'goes on'}.")
+    print_summary(summary, json, f"The topology {'is paused' if summary.paused else 'continues'}.")
 
 
 def standing_of(topology: str, settings: Settings) -> Standing:
@@ -111,7 +111,7 @@ def light(found: Topology, settings: Settings) -> Settings:
 def _sentence(summary: Summary, nothing: str) -> str:
     """Say in one line what a run did."""
     if summary.paused:
-        return "The topology is paused; `windrow resume` lets it go on."
+        return "The topology is paused; `windrow resume` continues it."
     if not summary.microbatches:
         return nothing
     read, number = summary.total("messages"), len(summary.microbatches)

@@ -1,4 +1,4 @@
-"""What a command that runs shows and hears: a progress bar above which the log goes on, and signals."""
+"""The progress bar of a running command, below its log, and its signal handlers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Stoppable(Protocol):
 def stopping(what: Stoppable, saying: str = "stopping after this microbatch") -> Iterator[Callable[[], None]]:
     """Let SIGINT and SIGTERM ask for a stop; a second SIGINT interrupts. Gives a function that installs them again.
 
-    Signals are the main thread's: in another one, as some platforms run a job, whoever owns the process decides.
+    Only the main thread can handle signals. On a platform that runs a job in another thread, its process handles them.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
@@ -68,7 +68,7 @@ class Bar(Observer):
 
 @contextmanager
 def waiting(settings: Settings, quiet: bool) -> Iterator[Observer]:
-    """Show on a terminal how many of the messages that wait are read, unless `quiet`; elsewhere nobody counts."""
+    """Show on a terminal how many of the messages that wait are read, unless `quiet`; elsewhere do not count."""
     if quiet or not aside.is_terminal:
         yield Observer()
         return

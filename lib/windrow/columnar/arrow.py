@@ -175,7 +175,7 @@ def to_numpy(values: pa.Array | pa.ChunkedArray, null: int | None = None) -> npt
 
 
 def read_only(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
-    """Return a view that nobody may write to: what is compiled for that need not be compiled for the other kind."""
+    """Return a read-only view, so that a compiled function needs no second version for writable arrays."""
     view = values.view()
     view.flags.writeable = False
     return view

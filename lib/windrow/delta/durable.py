@@ -25,7 +25,7 @@ from windrow.delta.logfiles import (
     names,
 )
 
-WRITTEN_AFTER = 120.0  # seconds; Linux waits for 35 unless told otherwise
+WRITTEN_AFTER = 120.0  # seconds; Linux waits for 35 by default
 
 
 def keep(root: Path, after: int, upto: int | None = None) -> int:

@@ -86,7 +86,7 @@ def keep_read(location: str, after: int, upto: int) -> None:
 
 
 def keep_recent(location: str) -> None:
-    """Sync all commits of a local depot, whoever wrote them. Raises NotKept, TableUnwritable."""
+    """Sync all commits of a local depot, even if others wrote them. Raises NotKept, TableUnwritable."""
     path = local_path(location)
     if path is not None:
         path = path.resolve()

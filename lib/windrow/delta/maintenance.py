@@ -21,7 +21,7 @@ from windrow.delta.logfiles import entry_path
 from windrow.delta.table import history, open_table, reading, writing
 from windrow.model.tables import is_of_topology, reached, reached_of
 
-TARGET_SIZE = 100 * 1024 * 1024  # bytes, what delta-rs compacts to unless the table has a property of its own
+TARGET_SIZE = 100 * 1024 * 1024  # bytes, what delta-rs compacts to unless the table has its own setting
 ATTEMPTS = 5
 Done = TypeVar("Done")
 

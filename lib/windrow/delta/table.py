@@ -32,7 +32,7 @@ FAULTS = (DeltaError, pa.ArrowException, OSError)
 UNTRIMMED = PostCommitHookProperties(cleanup_expired_logs=False)
 BY_NAME = 2  # the reader version that brought column mapping
 BEYOND_DELTA_RS = re.compile(r"[Uu]nsupported table features|is not supported for read")
-BEGINNING_BYTES = 65_536  # of an entry, by which it is told from another one
+BEGINNING_BYTES = 65_536  # of an entry, which identify it
 HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}  # features that change no file's meaning
 Found = TypeVar("Found")
 

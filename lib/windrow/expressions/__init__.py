@@ -54,7 +54,7 @@ class Mapping:
     def of(cls, expressions: dict[str, str], columns: Sequence[str], *, section: str = "ingest.columns") -> Mapping:
         """Complete `expressions` over an input with `columns`: a message column left out maps to its own name.
 
-        `section` is where in windrow.toml they stand. In `[depot.columns]` nothing stands in for `received_at`, and a
+        `section` is their place in windrow.toml. In `[depot.columns]` `received_at` has no default, and a
         time that cannot be cast is NULL, so that its message is rejected. Raises ExpressionError for an unknown or
         missing column, and for a text that is no expression, may give another value when run again, or looks beyond
         its row.
@@ -101,7 +101,7 @@ class Mapping:
         return pa.binary() if taken and plain_type(taken[0].type) == pa.binary() else pa.string()
 
     def spark_select(self, payload_type: pa.DataType | None = None) -> list[str]:
-        """Return the select expressions for Spark, each cast to its column's type; payload is STRING unless told."""
+        """Return the select expressions for Spark, each cast to its column's type; payload is STRING by default."""
         types = messages.schema(payload_type)
         return [
             f"CAST({text}{chr(10) * ('--' in text)} AS {spark_type(types.field(name).type)}) AS `{name}`"

@@ -83,7 +83,7 @@ class LengthFraming:
         return begin + self.prefix.width, end
 
     def _pass_over(self, spans: Spans, buffer: ByteArray, begin: int, left: int, last: bool) -> tuple[int, int]:
-        """Cut off `left` bytes in pieces of the largest size; return where to go on, and how many are still to come."""
+        """Cut off `left` bytes in pieces of the largest size; return where to continue and how many are left."""
         while left:
             size = min(left, self.max_record_bytes)
             if len(buffer) - begin < size and not last:

@@ -1,4 +1,7 @@
-"""CSV and other formats whose records are columns with a delimiter between them."""
+"""CSV and other formats whose records are columns with a delimiter between them.
+
+Quotes matter twice: `grammar.delimited` decides where a record ends, `cells` where its columns end and what they hold.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ after it survive. Without a delimiter it is cut off in pieces until one comes. A
 source is cut off in the same way.
 
 The result depends on nothing but the bytes of the source from its start, not on the chunks. The begin of the
-unfinished record and the state after the bytes seen so far say all that is needed to go on.
+unfinished record and the state after the bytes seen so far are all that is needed to continue.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class DelimitedFraming:
         return begin, without(read_only(buffer), begin, end, delimiter, self.delimiter == b"\n")
 
     def _cut(self, spans: Spans, buffer: ByteArray, begin: int, why: int, skipping: int = SKIPPING) -> tuple[int, int]:
-        """Cut off a record after its first delimiter, or at the largest size; return where to go on, and the state."""
+        """Cut off a record after its first delimiter or at the largest size; return the next position and the state."""
         behind = self._behind_delimiter(buffer, begin)
         if behind is not None:
             spans.cut_off(begin, behind, why)
@@ -118,7 +118,7 @@ class DelimitedFraming:
         return end, skipping
 
     def _skip(self, spans: Spans, buffer: ByteArray, begin: int, state: int, last: bool) -> tuple[int, int]:
-        """Cut off bytes up to a delimiter; return where to go on, and the state."""
+        """Cut off bytes up to a delimiter; return where to continue and the state."""
         why = GAP if state == LOST else OVERSIZE
         while state < 0 and begin < len(buffer):
             behind = self._behind_delimiter(buffer, begin)

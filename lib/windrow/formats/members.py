@@ -77,7 +77,7 @@ class Members:
         decoded = map(self.decode, pieces)
         while True:
             try:
-                rows.extend(decoded)  # keeps what was decoded before a failure; the next round goes on after it
+                rows.extend(decoded)  # keeps what was decoded before a failure; the next round continues after it
                 break
             except FAILURES as error:
                 at = len(rows) + len(failed)

@@ -86,11 +86,11 @@ def has_floats(types: Iterable[pa.DataType]) -> bool:
     )
 
 
-def sign_zeros(record: msgspec.Struct, told: dict[str, Any], fields: Sequence[Field]) -> None:
-    """Give floats the sign of `-0`, which msgspec drops; `told` is the record with its numbers as texts."""
+def sign_zeros(record: msgspec.Struct, written: dict[str, Any], fields: Sequence[Field]) -> None:
+    """Give floats the sign of `-0`, which msgspec drops; `written` is the record with its numbers as texts."""
     for number, field in enumerate(fields):
         if has_floats([field.type]):
-            setattr(record, f"_{number}", _signed(getattr(record, f"_{number}"), told.get(field.name), field.type))
+            setattr(record, f"_{number}", _signed(getattr(record, f"_{number}"), written.get(field.name), field.type))
 
 
 def nodes(record: dict[str, Any], fields: Sequence[Field]) -> Iterator[Node]:
@@ -123,14 +123,14 @@ def _nodes(node: Node) -> Iterator[Node]:
             yield from _nodes(Node(node.field, node.type.value_type, f"{node.path}[{number}]", value))
 
 
-def _signed(value: Any, told: Any, type_: pa.DataType) -> Any:
+def _signed(value: Any, written: Any, type_: pa.DataType) -> Any:
     if value is None:
         return None
     if pa.types.is_list(type_):
-        return [_signed(one, text, type_.value_type) for one, text in zip(value, told, strict=True)]
+        return [_signed(one, text, type_.value_type) for one, text in zip(value, written, strict=True)]
     if pa.types.is_struct(type_):
-        return {name: _signed(member, told[name], type_.field(name).type) for name, member in value.items()}
-    if told == "-0" and pa.types.is_floating(type_):
+        return {name: _signed(member, written[name], type_.field(name).type) for name, member in value.items()}
+    if written == "-0" and pa.types.is_floating(type_):
         return Single("-0") if pa.types.is_float32(type_) else -0.0
     return value
 

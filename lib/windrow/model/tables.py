@@ -177,7 +177,7 @@ def is_over_raw(names: Iterable[str]) -> bool:
 def reached(columns: Iterable[str], ledger: str, started: str, before: int) -> str:
     """Return the query that tells up to which version of which depot a ledger with these columns had read it.
 
-    `started` is `started_at` in microseconds, in the SQL of whoever runs it; `before` is the time.
+    `started` is `started_at` in microseconds, as an SQL expression of the caller; `before` is the time.
     """
     asked = REACHED_OF_TOPOLOGY if is_of_topology(columns) else REACHED
     return asked.format(ledger=ledger, started=started, before=before)

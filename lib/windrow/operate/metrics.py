@@ -50,7 +50,7 @@ class Metrics(Observer):
         self._lag = gauge("lag_seconds", "Age of the newest message read, when its microbatch was committed")
         self._committed_at = gauge("last_commit_timestamp_seconds", "When the last microbatch was committed")
         self._ended_at = gauge("run_ended_timestamp_seconds", "When the run ended")
-        self._success = gauge("run_success", "1 when the run ended by itself, 0 when an error ended it")
+        self._success = gauge("run_success", "1 if the run ended normally, 0 if an error ended it")
         labels = ("ledger", "phase")
         says = "Duration of the phases of microbatches"
         self._phases = Histogram("windrow_phase_seconds", says, labels, buckets=SECONDS, registry=self.registry)

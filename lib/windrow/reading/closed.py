@@ -117,7 +117,7 @@ def _checked_position(book: Ledger, since: str | int | None, reached: int) -> in
 def _mark(book: Ledger, number: int) -> str:
     """Return a fingerprint of a microbatch: a digest of the ledger's id and the token of the commit.
 
-    For 0, before the first microbatch, it is of the ledger's id alone. A row without a token counts by its start time.
+    For 0, before the first microbatch, it is that of the ledger's id alone. A row without a token has its start time.
     """
     token = "coalesce(token, CAST(CAST(started_at AS BIGINT) AS VARCHAR)) AS token"
     tokens = book.rows("microbatch", token, f"microbatch = {number}")["token"].to_pylist()

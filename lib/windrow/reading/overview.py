@@ -189,5 +189,5 @@ def _hints(clocks: tuple[SourceClock, ...], too_old: tuple[TooOld, ...]) -> tupl
     if 2 * late.raised <= late.messages:
         return ()
     shared = f"{late.raised} of {late.messages} too old messages were too late only because others moved their clock"
-    way = "source under [ingest.columns] or [depot.columns] gives each device or file a clock of its own"
+    way = "source under [ingest.columns] or [depot.columns] gives each device or file its own clock"
     return (f"map source: {shared}; {way}",)

@@ -14,7 +14,7 @@ from windrow.model.results import Committed
 from windrow.operate import Observer, Run, chosen, observed
 from windrow.runtime.background_maintenance import BackgroundMaintenance
 from windrow.runtime.batcher import Batcher
-from windrow.runtime.idle import idle_run
+from windrow.runtime.nothing_to_do import idle_run
 from windrow.runtime.opening import DepotReader
 from windrow.runtime.runner import Runner, Summary
 from windrow.runtime.wall_clock import WallClock

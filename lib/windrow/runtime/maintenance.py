@@ -42,7 +42,7 @@ def maintain(
     progress: Progress = lambda table, step: None,
     asked: bool = True,
 ) -> list[Maintained]:
-    """Maintain ledger and depot (or `only` one) while runs go on, and return what was done to each.
+    """Maintain ledger and depot (or `only` one) during runs, and return what was done to each.
 
     `now` is the wall time in microseconds. A dry run changes nothing. `progress` is called before each step; if it
     raises, the earlier steps are complete. Unless somebody `asked` for the maintenance, a table whose retention differs

@@ -215,7 +215,7 @@ class Settings(BaseSettings):
         except ValidationError as error:
             raise _settings_error(error) from None
         except SourceError as error:
-            raise SettingsError(f"the environment: {error}", "Set each value by a variable of its own.") from error
+            raise SettingsError(f"the environment: {error}", "Set each value with a separate variable.") from error
         self.rules.build()
         _require_storage(self.storage)
         _require_places(self.depot, self.ledger)

@@ -53,9 +53,9 @@ def test_nobody_says() -> None:
     ("mount", "level", "says"),
     [
         ("ext4", "ok", "exclude each other by .depot.lock"),
-        ("nfs4", "warning", "its locks may exclude nobody"),
-        ("cifs", "warning", "its locks may exclude nobody"),
-        ("fuse.s3fs", "warning", "its locks may exclude nobody"),
+        ("nfs4", "warning", "its locks may not work between machines"),
+        ("cifs", "warning", "its locks may not work between machines"),
+        ("fuse.s3fs", "warning", "its locks may not work between machines"),
         ("fuseblk", "ok", "a local disk"),
         ("tmpfs", "warning", "lost when the machine stops"),
     ],

@@ -3,7 +3,7 @@
 Delta's own log stores write a log entry on S3 over one that another writer has written meanwhile, unless both are in
 one JVM: also those that create the entry instead of overwriting it, because S3A only asks first whether it exists. Our
 log store (`java/`) has S3 refuse the entry if it exists. delta-rs does the same, so of two commits of one version one
-fails, whoever they are.
+fails, whichever engines made them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def is_on_s3(location: str) -> bool:
 def session_settings() -> dict[str, str]:
     """Return the settings of a local session for S3; endpoint and region are those of delta-rs' variables.
 
-    S3A takes the credentials of the environment by itself.
+    S3A finds the credentials in the environment.
     """
     endpoint, region = (os.environ.get(name) for name in ("AWS_ENDPOINT_URL", "AWS_REGION"))
     found = {"endpoint": endpoint, "path.style.access": endpoint and "true", "endpoint.region": region}

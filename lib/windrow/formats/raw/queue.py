@@ -2,8 +2,8 @@
 
 Chunks are numbered from 1. A chunk that comes too early is held until the ones before it are there. A chunk that comes
 again must equal the first one in length and checksum: then it is a repetition, otherwise a conflict. Nothing may come
-after the last chunk. If more than `max_held_bytes` are held, the missing chunks are given up: framing goes on after the
-gap, and chunks that come for it later are refused.
+after the last chunk. If more than `max_held_bytes` are held, the missing chunks are given up: framing continues after
+the gap, and chunks that come for it later are refused.
 
 All decisions are made depot version by depot version, so it does not matter which versions a microbatch reads.
 """

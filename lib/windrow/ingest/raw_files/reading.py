@@ -145,7 +145,7 @@ class _Ahead:
         self._future.result()
 
     def leave(self, discard: Callable[[Portion], None]) -> None:
-        """Discard what nobody took, also what is still to come."""
+        """Discard what was not taken, including what is still to come."""
         self._future.cancel()
 
         def left(_: Future[None]) -> None:

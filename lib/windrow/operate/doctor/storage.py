@@ -55,7 +55,7 @@ def _local(role: str, path: Path, kind: str | None) -> Finding:
     if kind in NETWORK or (kind or "").startswith("fuse."):
         return warning(
             "storage",
-            f"{where} is a network file system: its locks may exclude nobody, and a rename may not be atomic",
+            f"{where} is a network file system: its locks may not work between machines, and renames may not be atomic",
             "Use one process per table there, or a local disk, or an object store.",
         )
     if kind in VOLATILE:
