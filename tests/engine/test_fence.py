@@ -326,6 +326,7 @@ class TestSparksFence:
         assert DeltaTable(started.ledger).transaction_version("user") == 7
         started.assert_balanced()
 
+    @pytest.mark.slow_unless({"form": "overwriting"}, {"form": "merging", "columns": "*"})
     @pytest.mark.usefixtures("form")
     @pytest.mark.parametrize("columns", ["*", "token"], ids=["all of it", "its token"])
     def test_moved_while_cached(self, started, spark, columns):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from windrow.errors import (
     TableRefused,
     TableUnreadable,
 )
-from windrow.verify import Report, quality, verify
+from windrow.verify import quality, verify
 from windrow.verify.invariants import INVARIANTS, SUITES
 from windrow.verify.quality import Checked
 from windrow.verify.quality.embedded import can_hold
@@ -57,17 +56,6 @@ TOGETHER = (
     "source_clock",
     "id_once",
 )
-
-
-@pytest.fixture(scope="module")
-def broken(written: Path, tmp_path_factory: pytest.TempPathFactory, spark: Any) -> tuple[Checked, Checked, Report]:
-    """What check on Spark, check without and verify say of a ledger that has all these damages."""
-    root = tmp_path_factory.mktemp("broken")
-    shutil.copytree(written, root, dirs_exist_ok=True)
-    world = World(root, ManualClock())
-    for name in TOGETHER:
-        damage(world, dropping("closed") if name == "closed_batches_there" else DAMAGES[name])
-    return quality.check(spark, world.ledger), quality.check(None, world.ledger), verify(world.depot, world.ledger)
 
 
 def assert_alike(left: Checked, right: Checked) -> None:
@@ -115,31 +103,20 @@ class TestClean:
 
 
 class TestDamaged:
-    @pytest.mark.parametrize("name", TOGETHER)
-    def test_found(self, broken: tuple[Checked, Checked, Report], name: str) -> None:
+    def test_all_at_once(self, world: World, spark: Any) -> None:
         """
-        What was damaged in this way is found by check, which shows rows, and by verify.
+        Check and verify find every one of these damages and as many rows of each, and check shows some of the rows.
+        Without Spark, check says the same and shows the same rows.
         """
-        checked, _, report = broken
-        (found,) = [one for one in checked.failures() if one.name == name]
-        assert found.failed
-        assert found.rows
-        assert name in {difference.check for difference in report.differences}
-
-    def test_without_spark(self, broken: tuple[Checked, Checked, Report]) -> None:
-        """
-        Without Spark check says of each expectation what it says with, and shows the same rows.
-        """
-        assert_alike(*broken[:2])
-
-    def test_verify_alike(self, broken: tuple[Checked, Checked, Report]) -> None:
-        """
-        Check and verify find the same invariants to fail, for as many rows.
-        """
-        checked, _, report = broken
+        for name in TOGETHER:
+            damage(world, dropping("closed") if name == "closed_batches_there" else DAMAGES[name])
+        checked, report = quality.check(spark, world.ledger), verify(world.depot, world.ledger)
         by_spark = {one.name: f"{one.failed} rows" for one in checked.failures()}
         by_duckdb = {one.check: one.found for one in report.differences if one.check in INVARIANTS}
+        assert set(TOGETHER) <= by_spark.keys()
         assert by_spark == by_duckdb
+        assert all(one.failed and one.rows for one in checked.failures() if one.name in TOGETHER)
+        assert_alike(checked, quality.check(None, world.ledger))
 
 
 @pytest.mark.slow
