@@ -12,7 +12,7 @@ import pyarrow as pa
 from windrow.columnar.arrow import plain
 from windrow.delta.log import Log, Table, payload_type
 from windrow.engine.arrivals import Arrived, next_versions
-from windrow.engine.depot_rows import RowsSlice, is_ledger, rows_of
+from windrow.engine.depot_rows import RowsSlice, is_ledger, no_rows_of, rows_of
 from windrow.engine.slices import ArrowSlice, mapping_of, messages_of
 from windrow.errors import SettingsError, TableRefused, require
 from windrow.expressions import Mapping as ColumnMapping
@@ -139,13 +139,17 @@ class Conversion:
 
     def needs_executors(self, rows: int, max_driver_messages: int) -> bool:
         """Tell whether this many rows of the depot are for Spark's executors."""
-        if self.verbatim:
-            return False
         if self.format is None:
             return rows > max_driver_messages
         from windrow.formats.raw.two_passes import can_spread
 
         return rows >= self.format.executor_chunks and can_spread(self.format)
+
+    def no_rows(self) -> pa.Table:
+        """Return an empty table with the columns of what is read from the depot, and `version`."""
+        if self.verbatim:
+            return no_rows_of(self.columns)
+        return self._none().append_column(pa.field("version", pa.int64()), pa.array([], pa.int64()))
 
     def _none(self) -> pa.Table:
         return messages.schema(self.payload).empty_table()
