@@ -22,7 +22,7 @@ from windrow.settings.settings import Settings
 from windrow.testing.points import Probed, ProbedAlgorithm
 from windrow.topology import Depot
 from windrow.topology.functions import Functions
-from windrow.topology.running import engine_of, inlets_of
+from windrow.topology.running import engine_of, runner_of
 
 NAME = "transfers"
 
@@ -74,7 +74,8 @@ class BankWorld(World):
 
     def microbatch(self, factory: EngineFactory) -> Microbatch:
         """Return a primed microbatch."""
-        return Microbatch(self.engine(factory), Functions(bank(self.depot, self.ledger)), self.clock, depot=NAME)
+        engine = self.engine(factory)
+        return Microbatch(engine, Functions(bank(self.depot, self.ledger), {NAME: engine}), self.clock, depots=[NAME])
 
     def canonical(self, version: int | None = None) -> list[Row]:
         """Return the states."""
@@ -132,7 +133,6 @@ def bank_runner(engine: Engine, settings: Settings, clock: Clock, branch: str | 
     if branch:
         of_branch = engine_of(topology, topology.depots["branch"], settings, engine.session_at_work)
         engines["branch"] = Probed(of_branch, engine.at) if isinstance(engine, Probed) else of_branch
-    functions = Functions(topology)
+    functions = Functions(topology, engines)
     algorithm = ProbedAlgorithm(functions, engine.at) if isinstance(engine, Probed) else functions
-    inlets = inlets_of(topology, engines, settings)
-    return Runner(inlets, algorithm, inlets[0].settings, clock, **called)
+    return runner_of(topology, engines, settings, clock, algorithm, **called)
