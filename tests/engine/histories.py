@@ -225,7 +225,8 @@ class Histories(RuleBasedStateMachine):
         self.run(100)
         if self.world.version() != before:
             with pytest.raises(LedgerMoved):
-                microbatch.run_tick(microbatch.primed.sources.floors.at_least(NOW + HOUR))
+                [depot] = microbatch.primed.depots.values()
+                microbatch.run_tick(depot.sources.floors.at_least(NOW + HOUR))
 
     def pause(self) -> None:
         """Pause."""

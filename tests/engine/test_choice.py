@@ -22,8 +22,8 @@ COUNTS = st.integers(0, 10**9)
 
 def opened(batches: int, messages: int, size: int) -> OpenBatches:
     """Return totals of two sources that hold so much together."""
-    values = [np.array([number // 2, number - number // 2], np.int64) for number in (batches, messages, size, 2)]
-    return OpenBatches(pa.array(["a", "b"]), *values)
+    counts = np.array([[number // 2, number - number // 2] for number in (batches, messages, size)], np.int64)
+    return OpenBatches(pa.array(["a", "b"]), counts, np.array([1, 1], np.int64))
 
 
 def test_little_is_read_whole() -> None:

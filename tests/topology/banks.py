@@ -11,7 +11,6 @@ versions of both follow each other.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any

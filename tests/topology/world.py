@@ -39,6 +39,7 @@ class BankWorld(World):
     order: ClassVar[Mapping[str, Any]] = {"topology": "bank"}
     live: ClassVar[Sequence[str]] = ("funds", "moved")
     final: ClassVar[Sequence[str]] = ("microbatch",)
+    read_by_rivals: ClassVar[list[list[int]]] = [[1, 2], [3]]  # the plan of the first one stands
     rules: ClassVar[Sequence[Mapping[str, Any]]] = ({"branch": False}, {"branch": True})
 
     def __init__(self, *given: Any, **named: Any) -> None:

@@ -272,7 +272,7 @@ class Runner:
                 raise
             if elsewhere is not None:
                 self._record_elsewhere(elsewhere)
-        if others and not handled:
+        if not handled and (others or found):
             self._read(others, found)
         # guard: cut-short-is-read-again
         if not (self._stopped() or self._in_step):

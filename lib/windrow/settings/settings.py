@@ -239,8 +239,10 @@ class Settings(BaseSettings):
         path = Path(file or FILE)
         if file is None and not path.exists():
             return cls(**flags).with_storage()
-        kind: type[Settings] = type("FileSettings", (cls,), {"file_content": read_file(path)})
+        content = read_file(path)
+        kind: type[Settings] = type("FileSettings", (cls,), {"file_content": content})
         try:
+            _refuse_unknown_names(content)  # pydantic takes names in capitals too
             settings = kind(**flags)
         except SettingsError as error:
             raise (error if error.setting[:1] and error.setting[0] in flags else placed(error, path)) from None
@@ -317,6 +319,15 @@ def _known_variables() -> set[str]:
             names |= {f"{PREFIX}{name}__{part}".upper() for part in inner.model_fields}
         names.add(f"{PREFIX}{name}".upper())
     return names
+
+
+def _refuse_unknown_names(content: Mapping[str, Any]) -> None:
+    for name in content:
+        if name not in Settings.model_fields:
+            known = {".".join(variable.removeprefix(PREFIX).lower().split("__")) for variable in _known_variables()}
+            error = SettingsError(f"unknown setting {name!r}", _nearest(name, known))
+            error.setting = (name,)
+            raise error
 
 
 def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:

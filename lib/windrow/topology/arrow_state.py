@@ -68,7 +68,7 @@ class ArrowState:
             wanted = wanted.append_column(value, pa.nulls(max(wanted.num_rows, keys is None), value.type))
         self._change(wanted, deleted=True, what="delete")
 
-    def combine(self, rows: pa.Table, **columns: Given) -> None:
+    def combine(self, rows: pa.Table, /, **columns: Given) -> None:
         """Aggregate rows by key, and join each aggregate with the value before; other values stay as they are.
 
         `total=("amount", "sum")` takes the column `amount` of the rows. The operations are `sum`, `min`, `max`, `count`

@@ -86,7 +86,7 @@ class FrameState:
         nothing = [F.lit(None).cast(types[name].dataType).alias(name) for name in self._state.values.names]
         self._change(gone.select("*", *nothing, F.lit(True).alias(DELETED)))
 
-    def combine(self, rows: DataFrame, **columns: Given) -> None:
+    def combine(self, rows: DataFrame, /, **columns: Given) -> None:
         """Aggregate rows by key, and join each aggregate with the value before; other values stay as they are.
 
         The operations are those of `ArrowState.combine`. Rows of a frame have no order, so `first` and `last` need a

@@ -96,11 +96,11 @@ def _with_spark(
     from windrow.engine.spark.session import find_session
 
     session = spark or find_session(location, location)
-    source = reference(location)
+    reader = session.read
     if at is not None:
-        rows = session.sql(f"DESCRIBE HISTORY {source}").select("version", "userMetadata").collect()
-        source += f" VERSION AS OF {_version([(row[0], row[1]) for row in rows], at)}"
-    frame = session.sql(f"SELECT * FROM {source}").where(F.col("state") == state.name)
+        rows = session.sql(f"DESCRIBE HISTORY {reference(location)}").select("version", "userMetadata").collect()
+        reader = reader.option("versionAsOf", _version([(row[0], row[1]) for row in rows], at))
+    frame = reader.table(reference(location)).where(F.col("state") == state.name)
     if ids is not None:
         frame = frame.where(F.col("id").isin(cast("list[str]", ids.to_pylist())))
     return plain(frame.select([name for name in state.columns.names if name in frame.columns]).toArrow())

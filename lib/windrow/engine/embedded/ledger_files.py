@@ -241,7 +241,10 @@ class LedgerFiles:
         committed. The result is a copy, because live rows are cached and a slice would keep the closed batches in
         memory too.
         """
-        rows = pa.concat_tables([part for part in parts if part.num_rows] or parts[:1], promote_options="default")
+        filled = [part for part in parts if part.num_rows]
+        if not filled:
+            return
+        rows = pa.concat_tables(filled, promote_options="default")
         rows = rows if state in tables.FINAL else rows.take(pc.sort_indices(rows["id"]))
         for piece in _cut(rows, FINAL_BYTES if state in tables.FINAL else OPEN_BYTES):
             yield self._write(state, piece)
