@@ -149,6 +149,29 @@ class MqttPart(Part):
         return self
 
 
+class KafkaPart(Part):
+    """`[kafka]`: the topics that `windrow bridge kafka` takes messages from."""
+
+    brokers: str = Field("127.0.0.1:9092", min_length=1, description="HOST:PORT of some brokers, with commas between")
+    topics: list[str] = Field(default_factory=list, description="topics; one that begins with ^ is a pattern")
+    group: str = Field("windrow-bridge", min_length=1, description="consumer group, whose workers share the partitions")
+    start: str = Field(
+        "earliest", description='for new partitions: earliest, latest, timestamp:ISO, or {"topic": {"0": 7}}'
+    )
+    columns: list[str] = Field(default_factory=list, description="column=field of the value, or =kafka.key, ...")
+    event_time: str = Field("timestamp", description="Kafka's timestamp, arrival, collectd, or json:FIELD of the value")
+    payload: Literal["string", "binary"] = Field("string", description="payloads of a depot that the bridge makes")
+    properties: dict[str, str] = Field(default_factory=dict, description="of librdkafka, e.g. security.protocol")
+    password: SecretStr = Field(SecretStr(""), description="for sasl.password; or WINDROW_KAFKA__PASSWORD, or:")
+    password_file: str = Field("", description="file that holds the password; empty: none")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.password.get_secret_value() and self.password_file:
+            raise ValueError("password and password_file exclude each other")
+        return self
+
+
 class LogPart(Part):
     """`[log]`: what a run writes on standard error."""
 
@@ -209,6 +232,7 @@ class Settings(BaseSettings):
     maintain: MaintainPart = MaintainPart()
     producer: ProducerPart = ProducerPart()
     mqtt: MqttPart = MqttPart()
+    kafka: KafkaPart = KafkaPart()
     log: LogPart = LogPart()
     metrics: MetricsPart = MetricsPart()
     file_content: ClassVar[Mapping[str, Any]] = {}

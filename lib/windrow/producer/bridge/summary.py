@@ -33,3 +33,29 @@ class Counts:
     invalid: int = 0
     acknowledged: int = 0
     depot_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSummary:
+    """The final figures of a worker: messages received and committed, and how many of them are invalid."""
+
+    broker: str
+    group: str
+    depot: str
+    partitions: int
+    received: int
+    committed: int
+    invalid: int
+    depot_version: int | None
+    seconds: float
+
+
+@dataclass(slots=True)
+class KafkaCounts:
+    """The figures so far; `partitions` is how many the worker has now."""
+
+    partitions: int = 0
+    received: int = 0
+    committed: int = 0
+    invalid: int = 0
+    depot_version: int | None = None
