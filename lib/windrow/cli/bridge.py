@@ -93,11 +93,13 @@ def _opened(
 
 def sentence(done: Summary | KafkaSummary) -> str:
     """Say in one line what a bridge did."""
+    from windrow.producer.bridge.summary import KafkaSummary
+
     counted = options.count
     invalid = f", {done.invalid:,} of them invalid" if done.invalid else ""
     said = f"{counted(done.committed, 'message')} from {done.broker} in {done.depot}{invalid}"
-    if hasattr(done, "partitions"):
-        return f"{said}; {counted(done.partitions, 'partition')} at the end."
+    if isinstance(done, KafkaSummary):
+        return f"{said}; {counted(done.partitions, 'partition')} at the end, lag {done.lag:,}."
     return f"{said}; {counted(done.acknowledged, 'acknowledgement')}, {counted(done.connections, 'connection')}."
 
 

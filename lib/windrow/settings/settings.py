@@ -155,20 +155,24 @@ class KafkaPart(Part):
     brokers: str = Field("127.0.0.1:9092", min_length=1, description="HOST:PORT of some brokers, with commas between")
     topics: list[str] = Field(default_factory=list, description="topics; one that begins with ^ is a pattern")
     group: str = Field("windrow-bridge", min_length=1, description="consumer group, whose workers share the partitions")
-    start: str = Field(
-        "earliest", description='for new partitions: earliest, latest, timestamp:ISO, or {"topic": {"0": 7}}'
+    start: str = Field("earliest", description="of a new partition: earliest, latest or timestamp:2026-01-31T12:00:00Z")
+    columns: list[str] = Field(
+        default_factory=list, description="what fills columns, e.g. key=device; see docs/howto/kafka.md"
     )
-    columns: list[str] = Field(default_factory=list, description="column=field of the value, or =kafka.key, ...")
-    event_time: str = Field("timestamp", description="Kafka's timestamp, arrival, collectd, or json:FIELD of the value")
-    payload: Literal["string", "binary"] = Field("string", description="payloads of a depot that the bridge makes")
-    properties: dict[str, str] = Field(default_factory=dict, description="of librdkafka, e.g. security.protocol")
-    password: SecretStr = Field(SecretStr(""), description="for sasl.password; or WINDROW_KAFKA__PASSWORD, or:")
+    event_time: str = Field(
+        "timestamp", description="timestamp (Kafka's), arrival, collectd, or json:FIELD of the value"
+    )
+    payload: Literal["string", "binary"] = Field(
+        "string", description="payload type of a depot that the bridge creates"
+    )
+    password: SecretStr = Field(SecretStr(""), description="better in WINDROW_KAFKA__PASSWORD or in password_file")
     password_file: str = Field("", description="file that holds the password; empty: none")
+    properties: dict[str, SecretStr] = Field(default_factory=dict, description="of librdkafka: security.protocol, ...")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.password.get_secret_value() and self.password_file:
-            raise ValueError("password and password_file exclude each other")
+            raise ValueError("only one of password and password_file can be set")
         return self
 
 
@@ -367,7 +371,11 @@ def _settings_error(error: ValidationError, among: Iterable[str] | None = None) 
     else:
         message = first["msg"].removeprefix("Value error, ")
         place = first["loc"] or ("",)
-        secret = place[0] == "storage" or place[-1] in {"password", "mqtt"}  # the message must not show one
+        secret = {"storage", "properties"} & set(place) or place[-1] in {
+            "password",
+            "mqtt",
+            "kafka",
+        }  # the message must not show one
         value = "" if secret or isinstance(first["input"], Mapping) else f" = {first['input']!r}"
         text = f"{name}{value}: {message}" if name else message
         found = SettingsError(text, "See `windrow init` for an example with all settings.")

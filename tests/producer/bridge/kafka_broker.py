@@ -19,14 +19,18 @@ from tests.producer.bridge.broker import PATIENCE_SECONDS, free_port, until
 
 VERSION = "4.1.1"
 JARS = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "windrow-tests" / f"kafka-{VERSION}"
+PASSWORD = "kestrel-40-lamp"
 SETTINGS = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners=PLAINTEXT://127.0.0.1:{port},SASL://127.0.0.1:{guarded},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL://127.0.0.1:{guarded}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+listener.name.sasl.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
+    user_windrow="{password}";
 log.dirs={folder}/log
 auto.create.topics.enable=false
 offsets.topic.replication.factor=1
@@ -63,10 +67,11 @@ class KafkaBroker:
     """A broker with topics that tests make and fill."""
 
     def __init__(self, folder: Path) -> None:
-        self.port = free_port()
+        self.port, self._guarded = free_port(), free_port()
         self._log = folder / "kafka.log"
         self._settings = folder / "server.properties"
-        self._settings.write_text(SETTINGS.format(port=self.port, controller=free_port(), folder=folder))
+        ports = {"port": self.port, "guarded": self._guarded, "controller": free_port()}
+        self._settings.write_text(SETTINGS.format(**ports, password=PASSWORD, folder=folder))
         format_ = ("kafka.tools.StorageTool", "format", "-t", "AAAAAAAAQACAAAAAAAAAAQ", "-c", str(self._settings))
         subprocess.run(self._java(*format_), check=True, capture_output=True)
         self._process: subprocess.Popen[bytes] | None = None
@@ -76,6 +81,11 @@ class KafkaBroker:
     def place(self) -> str:
         """Return where it listens."""
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def guarded(self) -> str:
+        """Return where it asks for the user `windrow` and the password."""
+        return f"127.0.0.1:{self._guarded}"
 
     def start(self) -> None:
         """Start it, and wait until it answers."""

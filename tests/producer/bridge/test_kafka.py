@@ -1,6 +1,7 @@
 """The Kafka bridge and a real broker: each message once, whatever is killed, taken away or made again."""
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -8,7 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,31 +21,16 @@ pytest.importorskip("confluent_kafka")
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka import Producer as Publisher
 
-from tests.producer.bridge.broker import PATIENCE_SECONDS, until
-from tests.producer.bridge.kafka_broker import KafkaBroker
+from tests.producer.bridge.broker import PATIENCE_SECONDS, free_port, until
+from tests.producer.bridge.kafka_broker import PASSWORD, KafkaBroker
 from tests.producer.conftest import messages
 from windrow.errors import BrokerRefused, OffsetsLost, ProducerFenced, SettingsError
-from windrow.producer.bridge.kafka import KafkaBridge, consumer_lag
+from windrow.producer.bridge.kafka import KafkaBridge
 from windrow.producer.bridge.partition import Partition
 from windrow.producer.bridge.summary import KafkaCounts, KafkaSummary
 from windrow.settings.settings import Settings
 
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    """One broker for all tests; each makes a topic of its own."""
-    found = KafkaBroker(tmp_path_factory.mktemp("kafka"))
-    try:
-        found.start()
-        yield found
-    finally:
-        found.stop()
-
-
-@pytest.fixture
-def depot(tmp_path: Path) -> str:
-    """A place for a depot."""
-    return str(tmp_path / "depot")
+pytestmark = pytest.mark.kafka
 
 
 def settings(kafka: KafkaBroker, depot: str, *topics: str, producer: Any = None, **chosen: Any) -> Settings:
@@ -104,7 +90,6 @@ class TestReading:
         [
             ("earliest", 6),
             ("latest", 2),
-            ('{"TOPIC": {"0": 3}}', 3),
             ("timestamp:1970-01-02T00:00:00Z", 6),
             ("timestamp:2999-01-01T00:00:00Z", 2),
         ],
@@ -115,7 +100,7 @@ class TestReading:
         """
         topic = kafka.topic()
         kafka.publish(topic, *numbers(4))
-        bridge(kafka, depot, topic, start=start.replace("TOPIC", topic))
+        bridge(kafka, depot, topic, start=start)
         kafka.publish(topic, *numbers(2, 4))
         bridge(kafka, depot, topic, start="latest")
         assert payloads(depot) == numbers(6)[-found:]
@@ -179,10 +164,8 @@ class TestReading:
         bridge(kafka, depot, topic)
         assert payloads(depot) == ["0"]
         publisher.commit_transaction()
-        bridge(kafka, depot, topic)
+        assert bridge(kafka, depot, topic).lag == 0
         assert payloads(depot) == ["0", "2"]
-        (lag,) = consumer_lag(settings(kafka, depot, topic))
-        assert (lag.offset, lag.end, lag.lag) == (5, 6, 0)
 
     def test_compaction(self, kafka, depot):
         """
@@ -205,14 +188,40 @@ class TestReading:
 
     def test_lag(self, kafka, depot):
         """
-        The lag counts what the depot lacks, also of a partition that it does not know.
+        The lag counts what the broker has and the depot does not, down to nothing.
         """
-        topic = kafka.topic(2)
+        topic, seen = kafka.topic(2), set()
         kafka.publish(topic, *numbers(3))
-        bridge(kafka, depot, topic)
-        kafka.publish(topic, *numbers(2))
         kafka.publish(topic, *numbers(4), partition=1)
-        assert [(one.partition, one.lag) for one in consumer_lag(settings(kafka, depot, topic))] == [(0, 2), (1, 4)]
+        with KafkaBridge(
+            settings(kafka, depot, topic, producer={"batch_rows": 1}),
+            lambda counts: seen.add((counts.committed, counts.lag)),
+            until_end=True,
+        ) as opened:
+            assert opened.run(PATIENCE_SECONDS).lag == 0
+        assert {committed + lag for committed, lag in seen if committed} == {7}
+
+    def test_to_closed_batches(self, kafka, windrow, tmp_path):
+        """
+        The whole way with commands: messages of a topic are in closed batches, what is no message is rejected, and the
+        books are right.
+        """
+        topic, now = kafka.topic(), int(time.time()) // 10 * 10
+        kafka.publish(topic, *(json.dumps({"at": now - ago}) for ago in (40, 39, 20, 19)), "?")
+        (tmp_path / "windrow.toml").write_text(
+            f'depot = "d"\nledger = "l"\nrules = {{ window = "10s" }}\n'
+            f'[kafka]\nbrokers = "{kafka.place}"\ntopics = ["{topic}"]\nevent_time = "json:at"\n'
+        )
+        said = windrow("bridge", "kafka", "--until-end")
+        assert f"5 messages from {kafka.place} in d, 1 of them invalid; 1 partition at the end, lag 0." in said.out
+        assert windrow("run", "--json").json()["messages"] == 5
+        windrow("flush")
+        closed = windrow("show", "--closed", "--json").json()
+        assert [(one["source"], one["messages"]) for one in closed] == [(f"{topic}/0", 2)] * 2
+        (rejected,) = windrow("show", "--rejected", "--json").json()
+        assert rejected["reason"] == "invalid"
+        assert "not JSON" in rejected["payload"]
+        assert windrow("verify").status == 0
 
 
 class TestRefusals:
@@ -243,9 +252,38 @@ class TestRefusals:
         with pytest.raises(OffsetsLost, match="only up to 3"):
             bridge(kafka, depot, topic)
         group = Consumer({"bootstrap.servers": kafka.place, "group.id": "windrow-bridge"})
-        group.commit(offsets=[TopicPartition(topic, 0, 5)], asynchronous=False)
+        group.commit(offsets=[TopicPartition(topic, 0, 6)], asynchronous=False)
         group.close()
         assert bridge(kafka, depot, topic).committed == 2
+        assert payloads(depot) == ["0", "1", "2", "5", "6"]
+
+    def test_removed_before_the_first(self, kafka, depot):
+        """
+        A partition is known from the first run on, also if it was empty: what is removed then is missed.
+        """
+        topic = kafka.topic()
+        assert bridge(kafka, depot, topic).committed == 0
+        kafka.publish(topic, *numbers(3))
+        kafka.admin.delete_records([TopicPartition(topic, 0, 2)])[TopicPartition(topic, 0)].result(10)
+        with pytest.raises(OffsetsLost, match="only up to 0"):
+            bridge(kafka, depot, topic)
+
+    def test_removed_while_it_reads(self, kafka, depot):
+        """
+        Messages that the broker removes while the bridge is behind are an error, too.
+        """
+        topic = kafka.topic()
+        for number in numbers(9):
+            kafka.publish(topic, number * 2_000)
+
+        def remove(counts: KafkaCounts) -> None:
+            if counts.committed == 2:
+                kafka.admin.delete_records([TopicPartition(topic, 0, 8)])[TopicPartition(topic, 0)].result(10)
+
+        small = {"queued.min.messages": "1", "max.partition.fetch.bytes": "1000"}
+        slow = settings(kafka, depot, topic, producer={"batch_rows": 1}, properties=small)
+        with KafkaBridge(slow, remove, until_end=True) as opened, pytest.raises(OffsetsLost, match="were not read"):
+            opened.run(PATIENCE_SECONDS)
 
     def test_no_topic(self, kafka, depot):
         """
@@ -254,12 +292,44 @@ class TestRefusals:
         with pytest.raises(BrokerRefused, match="Unknown topic"):
             bridge(kafka, depot, "nowhere")
 
+    def test_no_broker(self, kafka, depot):
+        """
+        An address where no broker is is an error, not a wait.
+        """
+        place = f"127.0.0.1:{free_port()}"
+        with pytest.raises(BrokerRefused, match=f"no broker answers at {place}.*refused"):
+            bridge(kafka, depot, "t", brokers=place)
+
+    def test_password(self, kafka, depot, windrow, tmp_path, monkeypatch):
+        """
+        A password is accepted from its file; a wrong one is an error that does not show it, and no command does.
+        """
+        topic = kafka.topic()
+        kafka.publish(topic, "1")
+        (tmp_path / "secret").write_text(f"{PASSWORD}\n")
+        (tmp_path / "windrow.toml").write_text(
+            f'[kafka]\nbrokers = "{kafka.guarded}"\ntopics = ["{topic}"]\n'
+            '[kafka.properties]\n"sasl.username" = "windrow"\n'
+            '"security.protocol" = "SASL_PLAINTEXT"\n"sasl.mechanism" = "PLAIN"\n"ssl.key.password" = "heron-12"\n'
+        )
+        monkeypatch.setenv("WINDROW_KAFKA__PASSWORD_FILE", "secret")
+        assert windrow("bridge", "kafka", "--until-end", "--json").json()["committed"] == 1
+        monkeypatch.delenv("WINDROW_KAFKA__PASSWORD_FILE")
+        monkeypatch.setenv("WINDROW_KAFKA__PASSWORD", "wrong-77")
+        refused = windrow("bridge", "kafka", "--log-level", "debug")
+        assert refused.status == 3
+        assert "WINDROW-BROKER-REFUSED: the broker" in refused.err
+        assert "Authentication failed" in refused.err
+        shown = windrow("settings")
+        assert shown.status == 0
+        for said in (refused, shown):
+            assert not any(secret in said.out + said.err for secret in ("wrong-77", "heron-12", PASSWORD))
+
     @pytest.mark.parametrize(
         "wrong",
         [
             {"start": "soon"},
-            {"start": "timestamp:2026-01-01T00:00:00"},
-            {"start": '{"t": {"0": "x"}}'},
+            {"start": "timestamp:soon"},
             {"columns": ["event_time=at"]},
             {"columns": ["key=kafka.kee"]},
             {"properties": {"isolation.level": "read_uncommitted"}},
@@ -368,16 +438,16 @@ def rows(depot: str) -> int:
     return messages(depot).num_rows if DeltaTable.is_deltatable(depot) else 0
 
 
-def chaos(kafka: KafkaBroker, depot: str, folder: Path, rounds: int) -> tuple[int, int]:
-    """Kill, stop, pause and start two workers at random moments; return how many messages are lost and twice."""
-    topic, chance = kafka.topic(4), random.Random(rounds)
+def rounds(kafka: KafkaBroker, depot: str, folder: Path, acts: Sequence[str]) -> tuple[int, int]:
+    """Kill, stop, pause and start two workers, one act after the other; return how many messages are lost and twice."""
+    topic, chance = kafka.topic(4), random.Random(len(acts))
     folder.mkdir(exist_ok=True)
     workers = [Worker(kafka, depot, topic, folder / f"{at}.log") for at in range(2)]
     stream = Stream(kafka, topic, 4)
     try:
         until(lambda: rows(depot), "the first messages")
-        for _ in range(rounds):
-            at, act = chance.randrange(2), chance.choice(("kill", "stop", "pause"))
+        for act in acts:
+            at = chance.randrange(2)
             time.sleep(chance.uniform(0.2, 2))
             if act == "pause":
                 workers[at].tell(signal.SIGSTOP)
@@ -396,16 +466,79 @@ def chaos(kafka: KafkaBroker, depot: str, folder: Path, rounds: int) -> tuple[in
     return lost_and_twice(depot, count)
 
 
+KILLED = """if True:
+    import os, signal, sys
+    from windrow.cli import main
+    from windrow.producer.writer import DepotWriter
+    really, when, attempts = DepotWriter._write, sys.argv.pop(1), []
+
+    def write(ours, rows, entry):
+        attempts.append(rows.num_rows)
+        dies = sum(attempts) > 12 and rows.num_rows
+        if dies and when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        version = really(ours, rows, entry)
+        if dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return version
+
+    DepotWriter._write = write
+    sys.exit(main(sys.argv[1:]))
+"""
+
+
 class TestFaults:
+    @pytest.mark.parametrize("when", ["before", "after"])
+    def test_killed(self, kafka, depot, when):
+        """
+        A bridge that is killed just before or after a commit loses nothing, and its successor reads nothing twice.
+        """
+        topic = kafka.topic(2)
+        kafka.publish(topic, *numbers(20))
+        kafka.publish(topic, *numbers(20, 20), partition=1)
+        given = ("--broker", kafka.place, "--topic", topic, "--depot", depot, "--until-end")
+        command = [sys.executable, "-c", KILLED, when, "bridge", "kafka", *given]
+        environment = os.environ | {
+            "WINDROW_PRODUCER__BATCH_ROWS": "5",
+            "WINDROW_KAFKA__PROPERTIES": '{"session.timeout.ms": "1500", "heartbeat.interval.ms": "300"}',
+        }
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        before = rows(depot)
+        assert 0 < before < 40
+        assert bridge(kafka, depot, topic).committed == 40 - before
+        assert payloads(depot) == numbers(40)
+
     def test_workers(self, kafka, depot, tmp_path):
         """
         Two workers of a group are killed and paused beyond their sessions: nothing is lost, nothing is twice.
         """
-        assert chaos(kafka, depot, tmp_path / "run", 2) == (0, 0)
+        assert rounds(kafka, depot, tmp_path / "run", ("kill", "pause")) == (0, 0)
+
+    def test_broker_started_again(self, kafka, depot):
+        """
+        A bridge that runs waits for a broker that is started again, and continues.
+        """
+        topic = kafka.topic()
+        kafka.publish(topic, "0")
+        opened = KafkaBridge(settings(kafka, depot, topic))
+        found: list[KafkaSummary] = []
+        thread = threading.Thread(target=lambda: found.append(opened.run(PATIENCE_SECONDS)))
+        with opened:
+            thread.start()
+            until(lambda: rows(depot) == 1, "the first message")
+            kafka.stop()
+            kafka.start()
+            kafka.publish(topic, "1")
+            until(lambda: rows(depot) == 2, "the second message")
+            opened.stop()
+            thread.join(PATIENCE_SECONDS)
+        assert found[0].committed == 2
 
     @pytest.mark.slow
     def test_many_rounds(self, kafka, depot, tmp_path):
         """
-        The same for longer.
+        The same with acts at random, for longer.
         """
-        assert chaos(kafka, depot, tmp_path / "run", 30) == (0, 0)
+        acts = random.Random(1).choices(("kill", "stop", "pause"), k=30)
+        assert rounds(kafka, depot, tmp_path / "run", acts) == (0, 0)

@@ -1,6 +1,6 @@
 """The Kafka bridge: a worker of a consumer group that copies its partitions to a depot.
 
-What the depot's log says about a partition decides where it goes on. Kafka's committed offsets follow the depot, for
+What the depot's log says about a partition decides where it continues. Kafka's committed offsets follow the depot, for
 tools that show the lag.
 """
 
@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Self
 
-from windrow.delta.locations import absolute
-from windrow.delta.table import open_table
-from windrow.errors import BrokerRefused, MissingExtra, OffsetsLost, ProducerFenced, SettingsError, TableMissing
+from windrow.errors import BrokerRefused, MissingExtra, OffsetsLost, ProducerFenced, SettingsError
+from windrow.model.timestamps import microseconds
 from windrow.producer.bridge.lines import Lines
-from windrow.producer.bridge.partition import Partition, Start, producer_id, producer_of, record
+from windrow.producer.bridge.partition import Partition, producer_of, record
 from windrow.producer.bridge.password import password
 from windrow.producer.bridge.records import require_valid
 from windrow.producer.bridge.summary import KafkaCounts, KafkaSummary
-from windrow.producer.writer import marks
 from windrow.settings.settings import KafkaPart, Settings
 
 try:
@@ -35,10 +33,12 @@ except ImportError as missing:
 LOG = logging.getLogger("windrow.kafka")
 TICK = 0.2  # seconds, the longest wait before the clock is checked
 ANSWER = 30.0  # seconds that a broker has to answer
-IDENTITY_EVERY = 60.0  # seconds
-MILLISECOND = 1_000
+MILLISECOND = 1_000  # in microseconds, and of a second
+AWAY = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - the client names its own errors so
+END = KafkaError._PARTITION_EOF  # noqa: SLF001
+GONE = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
 REFUSED = {
-    KafkaError._AUTHENTICATION,  # noqa: SLF001 - the client names its own errors so
+    KafkaError._AUTHENTICATION,  # noqa: SLF001
     KafkaError._SSL,  # noqa: SLF001
     KafkaError.SASL_AUTHENTICATION_FAILED,
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -47,7 +47,7 @@ REFUSED = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.TOPIC_EXCEPTION,
 }
-HINT = "Use another group, for which the depot knows no offsets and `start` counts; messages that it has come again."
+ANEW = "Use another group: it begins at `start`, and reads again what the depot has already."
 Progress = Callable[[KafkaCounts], None]
 
 
@@ -65,17 +65,20 @@ class KafkaBridge:
         if not self._kafka.topics:
             raise SettingsError("there are no topics to read", "Set topics in [kafka], or use --topic NAME.")
         require_valid(self._kafka)
-        self._start = Start(self._kafka.start)
+        self._start = _start(self._kafka.start)
         self._begun = time.monotonic()
         self._counts = KafkaCounts()
         self._lines = Lines(self._counts, self._begun)
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._failed: BaseException | None = None
         self._stopped = self._assigned = False
-        self._identified_at = self._begun
-        options = _options(settings) | {"error_cb": self._on_error}
-        self._consumer = Consumer(options, logger=LOG)
-        self._admin = AdminClient(_connection(self._kafka), logger=LOG)
+        self._trouble = ""
+        connection = _connection(self._kafka)
+        try:
+            self._consumer = Consumer(_options(settings) | connection | {"error_cb": self._on_error}, logger=LOG)
+            self._admin = AdminClient(connection, logger=LOG)
+        except KafkaException as error:
+            raise SettingsError(f"[kafka] {error.args[0].str()}", "Check kafka.properties.") from None
 
     def __enter__(self) -> Self:
         return self
@@ -83,6 +86,8 @@ class KafkaBridge:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         """Leave the group."""
         self._consumer.close()
+        for one in self._partitions.values():
+            one.close()
 
     def stop(self) -> None:
         """Ask for the end: what was received is committed first. Signal handlers may call it."""
@@ -103,6 +108,7 @@ class KafkaBridge:
                 self._turn()
             for one in list(self._partitions.values()):
                 self._settle(one)
+            self._measure()
         except BaseException as raised:
             error = raised
             raise
@@ -113,7 +119,10 @@ class KafkaBridge:
     # The loop.
 
     def _is_at_end(self) -> bool:
-        return self._until_end and self._assigned and all(one.is_at_end for one in self._partitions.values())
+        """Tell whether the depot has every partition up to where it ended when this worker came there."""
+        if not self._until_end or not self._assigned:
+            return False
+        return all(0 <= one.ends_at <= one.reached for one in self._partitions.values())
 
     def _turn(self) -> None:
         """Receive messages, send them, and note what is committed."""
@@ -121,13 +130,9 @@ class KafkaBridge:
         for one in list(self._partitions.values()):
             if one.held or one.is_settled:
                 self._send(one)
+        self._measure()
         self._progress(self._counts)
-        now = time.monotonic()
-        self._lines.tick(now)
-        if now - self._identified_at >= IDENTITY_EVERY:
-            self._identified_at = now
-            for topic in {topic for topic, _ in self._partitions}:
-                self._require_same(topic)
+        self._lines.tick(time.monotonic())
 
     def _take(self) -> None:
         """Hold messages until there are enough, or the first one has lingered. Raises BrokerRefused, OffsetsLost."""
@@ -144,7 +149,7 @@ class KafkaBridge:
             if message.error():
                 self._on_event(message)
                 continue
-            self._partitions[message.topic(), message.partition()].held.append(message)
+            self._partitions[message.topic(), message.partition()].hold(message)
             if not rows:
                 until = time.monotonic() + limits.linger_ms / MILLISECOND
             rows, size = rows + 1, size + len(message)
@@ -152,28 +157,34 @@ class KafkaBridge:
     def _send(self, one: Partition) -> None:
         """Send what a partition holds, and read it again from the depot's offset if another worker was faster."""
         try:
-            one.send(self._counts)
+            fault = one.send(self._counts)
         # guard: kafka-zombie
         except ProducerFenced:
-            self._lines.fenced(f"{one.topic}/{one.number}")
-            one.close()
-            again = self._open(one.topic, one.number)
-            self._consumer.seek(TopicPartition(one.topic, one.number, again.begun))
+            self._lines.fenced(one.name)
+            self._reopen(one)
             return
-        if one.fault:
-            self._lines.invalid(one.topic, one.fault, time.monotonic())
+        if fault:
+            self._lines.invalid(one.topic, fault, time.monotonic())
         self._store(one)
 
     def _settle(self, one: Partition) -> None:
+        """Wait for what is in flight, and forget what is held: the next worker reads it."""
         one.held.clear()
         with suppress(ProducerFenced):
             one.settle(self._counts)
             self._store(one)
 
     def _store(self, one: Partition) -> None:
-        """Tell Kafka the offset that the depot has; it is only for tools that show the lag."""
+        """Tell Kafka the offset that the depot has."""
         with suppress(KafkaException):
             self._consumer.store_offsets(offsets=[TopicPartition(one.topic, one.number, one.reached)])
+
+    def _measure(self) -> None:
+        """Note how far the depot is behind the broker."""
+        for one in self._partitions.values():
+            _, end = self._consumer.get_watermark_offsets(TopicPartition(one.topic, one.number), cached=True)
+            one.end = max(one.end, end)
+        self._counts.lag = sum(one.lag for one in self._partitions.values())
 
     # Partitions.
 
@@ -182,67 +193,74 @@ class KafkaBridge:
             for topic in {one.topic for one in assigned}:
                 self._require_same(topic)
             for one in assigned:
-                one.offset = self._open(one.topic, one.partition).begun
+                one.offset = self._open(one.topic, one.partition).next
             consumer.assign(assigned)
             self._assigned = True
             self._counts.partitions = len(self._partitions)
             self._lines.assigned(len(assigned))
         except BaseException as error:  # noqa: BLE001 - the loop raises it: the client would lose it
-            self._failed = _refused(self._kafka, error)
+            self._failed = self._failed or self._named(error)
 
     def _on_revoke(self, _: Consumer, revoked: list[TopicPartition]) -> None:
-        """Wait for what is in flight, and forget what is held: the next worker reads it."""
-        for one in revoked:
-            partition = self._partitions.pop((one.topic, one.partition), None)
-            if partition is None:
+        for place in revoked:
+            one = self._partitions.pop((place.topic, place.partition), None)
+            if one is None:
                 continue
             try:
-                self._settle(partition)
+                self._settle(one)
             except Exception as error:  # noqa: BLE001 - the loop raises it
-                self._failed = error
-            partition.close()
+                self._failed = self._failed or error
+            one.close()
         self._counts.partitions = len(self._partitions)
 
     def _open(self, topic: str, number: int) -> Partition:
         """Open a partition at the offset of the depot. Raises OffsetsLost."""
-        found = Partition(self._settings, topic, number)
-        self._partitions[topic, number] = found
+        one = self._partitions[topic, number] = Partition(self._settings, topic, number)
         place = TopicPartition(topic, number)
-        low, high = self._consumer.get_watermark_offsets(place, ANSWER)
-        if found.next is None:
-            found.begin(self._first(place, low, high), low)
+        low, one.end = self._consumer.get_watermark_offsets(place, ANSWER)
+        if not one.is_known:
+            one.begin(self._first(place, low, one.end))
         # guard: kafka-offsets-lost
-        elif not low <= found.next <= high:
-            found.next = found.done = self._beyond(place, found.next, low, high)
-        found.is_at_end = found.next == high
-        return found
+        elif not low <= one.next <= one.end:
+            self._require_read(one, low)
+            one.begin(low)
+        return one
+
+    def _reopen(self, one: Partition) -> None:
+        """Read a partition from the depot's offset again. Raises OffsetsLost."""
+        self._settle(one)
+        one.close()
+        again = self._open(one.topic, one.number)
+        self._consumer.seek(TopicPartition(one.topic, one.number, again.next))
 
     def _first(self, place: TopicPartition, low: int, high: int) -> int:
         """Return where a partition begins that the depot does not know."""
-        if self._start.milliseconds is None:
-            return self._start.offset(place.topic, place.partition, low, high)
-        asked = TopicPartition(place.topic, place.partition, self._start.milliseconds)
-        offset = self._consumer.offsets_for_times([asked], ANSWER)[0].offset
-        return high if offset < 0 else int(offset)
+        if isinstance(self._start, str):
+            return high if self._start == "latest" else low
+        place.offset = self._start
+        found: int = self._consumer.offsets_for_times([place], ANSWER)[0].offset
+        return high if found < 0 else found
 
-    def _beyond(self, place: TopicPartition, reached: int, low: int, high: int) -> int:
-        """Return the group's offset if what the broker has removed since was read or given up. Raises OffsetsLost."""
-        committed = self._consumer.committed([place], ANSWER)[0].offset
-        if reached < low <= committed <= high:
-            return int(committed)
-        name = f"{place.topic}/{place.partition}"
-        if reached > high:
+    def _require_read(self, one: Partition, low: int) -> None:
+        """Require that this group has read what the broker no longer has, or that somebody gave it up.
+
+        What was read may be no message: control records, and messages of aborted transactions. Raises OffsetsLost.
+        """
+        if one.next > one.end:
             raise OffsetsLost(
-                f"{name} ends at offset {high:,}, but the depot has it up to {reached:,}: the topic was made again, "
-                "or the broker lost messages",
-                HINT,
+                f"{one.name} ends at offset {one.end:,}, but the depot has it up to {one.next:,}: the topic was made "
+                "again, or the broker lost messages",
+                ANEW,
             )
-        raise OffsetsLost(
-            f"{name} begins at offset {low:,}, but the depot has it only up to {reached:,}: the broker has removed "
-            "messages that were not read",
-            f"To go on without them: kafka-consumer-groups --group {self._kafka.group} --topic {place.topic} "
-            "--reset-offsets --to-earliest --execute.",
-        )
+        committed = self._consumer.committed([TopicPartition(one.topic, one.number)], ANSWER)[0].offset
+        if committed < low:
+            raise OffsetsLost(
+                f"{one.name} begins at offset {low:,}, but the depot has it only up to {one.next:,}: the broker has "
+                "removed messages that were not read",
+                f"To go on without them: kafka-consumer-groups --group {self._kafka.group} --topic {one.topic} "
+                "--reset-offsets --to-earliest --execute.",
+            )
+        self._lines.skipped(one.name, one.next, low)
 
     def _require_same(self, topic: str) -> None:
         """Compare a topic's identity with the one in the depot, or record it. Raises OffsetsLost."""
@@ -252,7 +270,7 @@ class KafkaBridge:
             known = producer.position().mark
             # guard: kafka-topic-identity
             if known is not None and known != identity:
-                raise OffsetsLost(f"topic {topic!r} was deleted and made again since the depot read it", HINT)
+                raise OffsetsLost(f"topic {topic!r} was deleted and made again since the depot read it", ANEW)
             if known is None:
                 record(producer, identity)
 
@@ -261,70 +279,51 @@ class KafkaBridge:
     def _on_event(self, message: Any) -> None:
         """Note the end of a partition. Raises BrokerRefused, OffsetsLost."""
         error = message.error()
-        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
-            one = self._partitions[message.topic(), message.partition()]
-            one.is_at_end, one.end = True, message.offset()
-        elif error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001
-            raise OffsetsLost(f"{message.topic()}/{message.partition()}: {error.str()}", HINT)
+        if error.code() == END:
+            self._partitions[message.topic(), message.partition()].ends_at = message.offset()
+        elif error.code() == GONE:
+            self._reopen(self._partitions[message.topic(), message.partition()])
         else:
             self._on_error(error)
             if self._failed is not None:
                 raise self._failed
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.code() in REFUSED or error.fatal():
-            self._failed = self._failed or _refused(self._kafka, KafkaException(error))
+        """Note an error of the client. It connects again by itself, but at the start the address may be wrong."""
+        never = error.code() == AWAY and not self._assigned
+        if never or error.code() in REFUSED or error.fatal():
+            self._failed = self._failed or self._named(KafkaException(error))
         else:
+            self._trouble = error.str()
             self._lines.trouble(self._kafka.brokers, error.str(), time.monotonic())
+
+    def _named(self, error: BaseException) -> BaseException:
+        """Return an error of the client as one of ours."""
+        if not isinstance(error, KafkaException):
+            return error
+        known, brokers = error.args[0], self._kafka.brokers
+        if known.code() in REFUSED:
+            return BrokerRefused(
+                f"the broker {brokers} refuses group {self._kafka.group!r}: {known.str()}",
+                "Check brokers, topics, properties and password in [kafka], and the permissions of this user.",
+            )
+        return BrokerRefused(
+            f"no broker answers at {brokers}: {self._trouble or known.str()}",
+            "Check brokers in [kafka], the network, and security.protocol in [kafka.properties].",
+        )
 
     def _seconds(self) -> float:
         return round(time.monotonic() - self._begun, 3)
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionLag:
-    """How far the depot is behind a partition; `offset` is None if the depot does not know it."""
-
-    topic: str
-    partition: int
-    offset: int | None
-    end: int
-    lag: int
-
-
-def consumer_lag(settings: Settings) -> tuple[PartitionLag, ...]:
-    """Compare the depot with the ends of its partitions.
-
-    Raises BrokerRefused, MissingExtra, TableUnreadable.
-    """
-    kafka = settings.kafka
-    try:
-        log = open_table(absolute(settings.depot), "depot")
-    except TableMissing:
-        return ()
-    consumer = Consumer(_options(settings), logger=LOG)
-    try:
-        return tuple(_lag(kafka, log, consumer, place) for place in _places(kafka, consumer))
-    except KafkaException as error:
-        raise _refused(kafka, error) from error
-    finally:
-        consumer.close()
-
-
-def _lag(kafka: KafkaPart, log: Any, consumer: Consumer, place: TopicPartition) -> PartitionLag:
-    """Return the lag of a partition; the group's offset tells control records, which are no messages."""
-    low, end = consumer.get_watermark_offsets(place, ANSWER)
-    name = producer_id(kafka, f"{place.topic}/{place.partition}")
-    offset = log.transaction_version(marks(name))
-    committed = consumer.committed([place], ANSWER)[0].offset
-    reached = low if offset is None else max(offset, committed)
-    return PartitionLag(place.topic, place.partition, offset, end, max(end - reached, 0))
-
-
-def _places(kafka: KafkaPart, consumer: Consumer) -> Sequence[TopicPartition]:
-    known = consumer.list_topics(timeout=ANSWER).topics
-    topics = [known[topic] for topic in kafka.topics if topic in known]
-    return [TopicPartition(topic.topic, number) for topic in topics for number in sorted(topic.partitions)]
+def _start(text: str) -> str | int:
+    """Return `earliest`, `latest`, or a time in milliseconds. Raises SettingsError."""
+    if text in {"earliest", "latest"}:
+        return text
+    form, _, value = text.partition(":")
+    if form != "timestamp":
+        raise SettingsError(f"kafka.start = {text!r} is invalid", "Use earliest, latest or timestamp:ISO.")
+    return microseconds(value, "kafka.start = timestamp:") // MILLISECOND
 
 
 def _options(settings: Settings) -> dict[str, Any]:
@@ -334,7 +333,7 @@ def _options(settings: Settings) -> dict[str, Any]:
         "group.id": settings.kafka.group,
         "isolation.level": "read_committed",
         "auto.offset.reset": "error",
-        "enable.auto.commit": True,
+        "enable.auto.commit": True,  # of what `_store` stores, and of nothing else
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
         "partition.assignment.strategy": "range,roundrobin",
@@ -343,19 +342,11 @@ def _options(settings: Settings) -> dict[str, Any]:
     }
     if wrong := (ours.keys() | {"bootstrap.servers", "group.protocol"}) & settings.kafka.properties.keys():
         raise SettingsError(f"kafka.properties must not have {min(wrong)}", "The bridge sets it itself: leave it out.")
-    return ours | _connection(settings.kafka)
+    return ours
 
 
 def _connection(kafka: KafkaPart) -> dict[str, Any]:
     secret = password(kafka, "kafka")
-    return {"bootstrap.servers": kafka.brokers, **kafka.properties, **({"sasl.password": secret} if secret else {})}
-
-
-def _refused(kafka: KafkaPart, error: BaseException) -> BaseException:
-    """Return an error of the client as one of ours."""
-    if not isinstance(error, KafkaException):
-        return error
-    return BrokerRefused(
-        f"the brokers {kafka.brokers} refuse group {kafka.group!r}: {error.args[0].str()}",
-        "Check brokers, topics and properties in [kafka], and the permissions of this user.",
-    )
+    given = {name: value.get_secret_value() for name, value in kafka.properties.items()}
+    ours = {"bootstrap.servers": kafka.brokers, "log_level": 2}  # `_on_error` tells what is worse than a notice
+    return {**ours, **given, **({"sasl.password": secret} if secret else {})}

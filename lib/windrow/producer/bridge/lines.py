@@ -51,6 +51,10 @@ class Lines:
         """Warn that another worker has written a partition."""
         log.warning("another worker was faster", partition=partition)
 
+    def skipped(self, partition: str, reached: int, begins: int) -> None:
+        """Warn that the broker has removed offsets that this group had read, or that somebody gave up."""
+        log.warning("offsets removed", partition=partition, depot_has_up_to=reached, begins_at=begins)
+
     def trouble(self, broker: str, why: str, now: float) -> None:
         """Warn of an error after which the client goes on by itself: the first one, and then one a minute."""
         if self._warned_at is None or now - self._warned_at >= EVERY_SECONDS:

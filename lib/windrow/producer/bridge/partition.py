@@ -6,42 +6,33 @@ partition and does not know it yet is fenced like any second process with the sa
 
 from __future__ import annotations
 
-import json
 import time
 from concurrent.futures import Future
-from datetime import datetime
 
 import pyarrow as pa
 
 from windrow.delta.locations import absolute
-from windrow.errors import OffsetsLost, SettingsError
+from windrow.errors import require
 from windrow.model import messages
-from windrow.model.timestamps import microseconds_of
 from windrow.producer.bridge.records import Record, Records
 from windrow.producer.bridge.summary import KafkaCounts
 from windrow.producer.delivery import Ack
 from windrow.producer.lines import Portion
 from windrow.producer.producer import Producer
-from windrow.settings.settings import KafkaPart, Settings
-
-EARLIEST, LATEST = -2, -1  # as offsets, in Kafka and in Spark
+from windrow.settings.settings import Settings
 
 
 def producer_of(settings: Settings, name: str) -> Producer:
     """Open the producer of a topic, or of `topic/partition`."""
-    options = settings.producer.model_dump()
-    name = producer_id(settings.kafka, name)
-    return Producer(absolute(settings.depot), name, payload=settings.kafka.payload, keep=settings.keep, **options)
-
-
-def producer_id(kafka: KafkaPart, name: str) -> str:
-    """Return the id under which the depot knows a topic, or `topic/partition`."""
-    return f"kafka:{kafka.group}:{name}"
+    kafka, options = settings.kafka, settings.producer.model_dump()
+    return Producer(
+        absolute(settings.depot), f"kafka:{kafka.group}:{name}", payload=kafka.payload, keep=settings.keep, **options
+    )
 
 
 def record(producer: Producer, mark: int) -> None:
     """Commit a mark without messages."""
-    producer.send_many(messages.schema(pa.string()).empty_table(), mark).result()
+    producer.send_many(messages.schema().empty_table(), mark).result()
 
 
 class Partition:
@@ -52,12 +43,18 @@ class Partition:
         self.topic, self.number = topic, number
         self._producer = producer_of(settings, f"{topic}/{number}")
         payload = pa.binary() if self._producer.binary else pa.string()
-        limit = settings.producer.max_message_bytes
-        self._records = Records(settings.kafka, topic, number, limit, payload)
-        self.next = self._producer.position().mark
-        self.done, self.end, self.is_at_end = self.next, 0, False
+        self._records = Records(settings.kafka, topic, number, settings.producer.max_message_bytes, payload)
+        found = self._producer.position().mark
+        self.is_known = found is not None
+        self.next = self._done = found or 0
+        self.end, self.ends_at = 0, -1
         self.held: list[Record] = []
-        self._flying: tuple[Future[Ack], Portion, int] | None = None
+        self._flying: tuple[Future[Ack], Portion] | None = None
+
+    @property
+    def name(self) -> str:
+        """Return `topic/partition`."""
+        return f"{self.topic}/{self.number}"
 
     @property
     def is_settled(self) -> bool:
@@ -66,98 +63,54 @@ class Partition:
 
     @property
     def reached(self) -> int:
-        """Return the offset up to which the depot has it, with the control records before the end."""
-        done = self.done or 0
-        return done if self.held or self._flying else max(done, self.end)
+        """Return the offset up to which the depot has it.
+
+        Once everything was read it includes what is no message: control records, and messages of aborted transactions.
+        """
+        return self._done if self.held or self._flying else max(self._done, self.ends_at)
 
     @property
-    def begun(self) -> int:
-        """Return the next offset to read."""
-        return self.next or 0
+    def lag(self) -> int:
+        """Return how many offsets the broker has that the depot does not have."""
+        return max(self.end - self.reached, 0)
 
-    def begin(self, offset: int, low: int) -> None:
-        """Begin a partition that the depot does not know, and record where if messages are skipped on purpose."""
-        self.next = self.done = offset
-        if offset > low:
-            # guard: kafka-start-recorded
-            record(self._producer, offset)
+    def begin(self, offset: int) -> None:
+        """Go to an offset, and record that in the depot: a later run continues there, whatever is new until then."""
+        # guard: kafka-start-recorded
+        record(self._producer, offset)
+        self.next = self._done = offset
 
-    def send(self, counts: KafkaCounts) -> None:
-        """Send what is held, once what was sent before is committed. Raises as `settle`."""
+    def hold(self, message: Record) -> None:
+        """Take a message, to be sent with the next ones."""
+        after = self.held[-1].offset() + 1 if self.held else self.next
+        require(message.offset() >= after, f"the offsets of {self.name} grow")
+        self.held.append(message)
+
+    def send(self, counts: KafkaCounts) -> str:
+        """Send what is held, once what was sent before is committed; return why the first invalid message is none.
+
+        Raises as `settle`.
+        """
         self.settle(counts)
         if not self.held:
-            return
-        records, self.held = self.held, []
-        portion = self._records.read(records, 0, time.time_ns() // 1_000)
-        self.next = records[-1].offset() + 1
-        counts.received += len(records)
-        self._flying = self._producer.send_many(portion.table, self.next), portion, self.next
+            return ""
+        portion = self._records.read(self.held, 0, time.time_ns() // 1_000)
+        self.next = self.held[-1].offset() + 1
+        counts.received += len(self.held)
+        self.held = []
+        self._flying = self._producer.send_many(portion.table, self.next), portion
+        return portion.faults[0].reason if portion.faults else ""
 
     def settle(self, counts: KafkaCounts) -> None:
         """Wait until nothing is in flight. Raises the producer's errors."""
         if self._flying is None:
             return
-        (future, portion, after), self._flying = self._flying, None
+        (future, portion), self._flying = self._flying, None
         counts.depot_version = future.result().version
         counts.committed += portion.table.num_rows
         counts.invalid += len(portion.faults)
-        self.done = after
-
-    @property
-    def fault(self) -> str:
-        """Return why the first invalid message in flight is none, empty if there is none."""
-        return self._flying[1].faults[0].reason if self._flying and self._flying[1].faults else ""
+        self._done = self.next
 
     def close(self) -> None:
         """Close its producer."""
         self._producer.close(0)
-
-
-class Start:
-    """Where a partition begins that the depot does not know."""
-
-    def __init__(self, text: str) -> None:
-        """Read `earliest`, `latest`, `timestamp:ISO`, or offsets as Spark writes them. Raises SettingsError."""
-        self.milliseconds: int | None = None
-        self._offsets: dict[str, dict[str, int]] = {}
-        self._default = LATEST if text == "latest" else EARLIEST
-        if text in {"earliest", "latest"}:
-            return
-        try:
-            if text.startswith("timestamp:"):
-                self.milliseconds = microseconds_of(_aware(text.removeprefix("timestamp:"))) // 1_000
-                return
-            self._offsets = {
-                topic: {str(int(number)): _offset(offset) for number, offset in offsets.items()}
-                for topic, offsets in json.loads(text).items()
-            }
-        except (ValueError, TypeError, AttributeError) as error:
-            raise SettingsError(
-                f"start = {text!r} is not valid: {error}",
-                'Use earliest, latest, timestamp:2026-01-31T00:00:00Z, or offsets as {"topic": {"0": 7}}.',
-            ) from error
-
-    def offset(self, topic: str, number: int, low: int, high: int) -> int:
-        """Return where a partition begins that has the offsets from `low` to before `high`. Raises OffsetsLost."""
-        offset = self._offsets.get(topic, {}).get(str(number), self._default)
-        if offset in {EARLIEST, LATEST}:
-            return low if offset == EARLIEST else high
-        if not low <= offset <= high:
-            raise OffsetsLost(
-                f"{topic}/{number} has the offsets {low:,} to {high:,}, and is to start at {offset:,}",
-                "Correct start in [kafka].",
-            )
-        return offset
-
-
-def _aware(text: str) -> datetime:
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        raise ValueError("the time has no zone")
-    return moment
-
-
-def _offset(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < EARLIEST:
-        raise ValueError(f"{value!r} is not an offset")
-    return value

@@ -37,7 +37,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class KafkaSummary:
-    """The final figures of a worker: messages received and committed, and how many of them are invalid."""
+    """The final figures of a worker; `lag` is how many offsets of its partitions the depot does not have."""
 
     broker: str
     group: str
@@ -46,6 +46,7 @@ class KafkaSummary:
     received: int
     committed: int
     invalid: int
+    lag: int
     depot_version: int | None
     seconds: float
 
@@ -58,4 +59,5 @@ class KafkaCounts:
     received: int = 0
     committed: int = 0
     invalid: int = 0
+    lag: int = 0
     depot_version: int | None = None
