@@ -6,7 +6,7 @@ import pytest
 
 from windrow.errors import SettingsError
 from windrow.model.timestamps import microseconds
-from windrow.producer.lines import Fault, Fields, LineReader
+from windrow.producer.lines import Fault, Fields, Reader
 
 NOW = microseconds("2026-01-31T12:00:09Z", "now")
 GOOD = {"key": "k", "type": "t", "event_time": "2026-01-31T12:00:00Z"}
@@ -14,7 +14,7 @@ GOOD = {"key": "k", "type": "t", "event_time": "2026-01-31T12:00:00Z"}
 
 def read(*lines, columns=(), most_bytes=1_000):
     content = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
-    return LineReader(Fields.of(columns), "p", most_bytes).read(content, 1, NOW)
+    return Reader(Fields.of(columns), "p", most_bytes).read(content, 1, NOW)
 
 
 class TestMessages:

@@ -73,7 +73,7 @@ def produce(
     from windrow.cli.watching import stopping
     from windrow.operate.log import logging_to
     from windrow.producer.input import Input, Stop
-    from windrow.producer.lines import Fields, LineReader
+    from windrow.producer.lines import Fields, Reader
     from windrow.producer.produce import Production
 
     fields = Fields.of(column or ())
@@ -86,7 +86,7 @@ def produce(
         _producing(chosen, PathBook.beside(call.config).path(chosen.depot), id_) as producer,
         counter("produce", quiet=call.json) as progress,
     ):
-        reader = LineReader(fields, id_, part.max_message_bytes)
+        reader = Reader(fields, id_, part.max_message_bytes)
         lines = Input(descriptor, stop, part.max_message_bytes)
         production = Production(producer, lines, reader, part, lambda sent: progress("messages", sent))
         done = production.run(resume=not no_resume, strict=strict)

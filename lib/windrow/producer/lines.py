@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
@@ -27,7 +26,7 @@ REQUIRED = ("key", "type", "event_time")
 WHOLE = "*"
 TEXT = re.compile(r"'((?:[^']|'')*)'")
 TEXTS = ("source", "key", "type", "payload")
-Given = TypeVar("Given")
+TEXTUAL = pa.string()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,55 +103,56 @@ class Portion:
         return Portion(self.first, self.table.slice(0, line - self.first), faults)
 
 
-class Reader(ABC, Generic[Given]):
-    """Turns what was given, lines or records of a broker, into messages."""
+class Reader:
+    """Turns lines into messages."""
 
-    def __init__(self, fields: Fields, source: str, most_bytes: int, payload: pa.DataType) -> None:
-        """Map columns by `fields`; `source` is the default. More than `most_bytes` are not a message."""
-        self._fields, self._most_bytes, self._type = fields, most_bytes, payload
+    def __init__(self, fields: Fields, source: str, most_bytes: int, payload: pa.DataType = TEXTUAL) -> None:
+        """Map columns by `fields`; `source` is the default, and a line of more than `most_bytes` is not a message."""
+        self._fields, self._most_bytes, self._payload = fields, most_bytes, payload
         self._source = fields.texts.get("source", source)
         self._known = frozenset(fields.names.values())
 
-    def read(self, given: Sequence[Given], first: int, now: int) -> Portion:
-        """Return messages that arrived at `now` (microseconds); the first one has the number `first`."""
+    def read(self, lines: Sequence[Any], first: int, now: int) -> Portion:
+        """Return lines as messages that arrived at `now` (microseconds); the first one has the number `first`."""
         reasons: dict[int, str] = {}
-        objects = self._objects(given, reasons)
+        objects = self._objects(lines, reasons)
         instead = {"source": self._source, "received_at": now} | self._fields.texts
         columns = {name: self._column(name, instead.get(name), objects, reasons) for name in messages.COLUMNS}
         if self._fields.whole:
-            columns["payload"] = [self._whole(one) for one in given]
+            columns["payload"] = [self._whole(line) for line in lines]
         for at, reason in reasons.items():
-            self._reject(columns, at, self._refused(given[at], reason), now)
+            self._reject(columns, at, {"reason": reason} | self._kept(lines[at]), now)
         faults = [Fault(first + at, reasons[at]) for at in sorted(reasons)]
-        return Portion(first, table_of(columns.values(), messages.schema(self._type)), faults)
+        return Portion(first, table_of(columns.values(), messages.schema(self._payload)), faults)
 
-    @abstractmethod
-    def _object(self, given: Given) -> tuple[dict[str, Any], str]:
-        """Return the fields, and why it is not a message; empty if it is one."""
+    def _objects(self, lines: Sequence[Any], reasons: dict[int, str]) -> list[dict[str, Any]]:
+        """Return the object in each line, an empty one if there is none."""
+        objects: list[dict[str, Any]] = []
+        for at, line in enumerate(lines):
+            found, reason = self._object(line)
+            if reason:
+                reasons[at] = reason
+            objects.append(found)
+        return objects
 
-    @abstractmethod
-    def _whole(self, given: Given) -> str | bytes | None:
-        """Return the payload that keeps everything."""
-
-    @abstractmethod
-    def _refused(self, given: Given, reason: str) -> dict[str, Any]:
-        """Return the payload of what is not a message."""
-
-    def _fields_in(self, line: bytes) -> tuple[dict[str, Any], str]:
-        """Return the fields of a JSON object, and the fault if one would be lost silently. Raises Unfit."""
-        found = _decoded(line, self._most_bytes)
+    def _object(self, line: Any) -> tuple[dict[str, Any], str]:
+        """Return the object in a line, and why the line is not a message; empty if it is one."""
+        try:
+            found = _decoded(line, self._most_bytes)
+        except Unfit as unfit:
+            return {}, str(unfit)
         if not self._fields.whole and not found.keys() <= self._known:
             return found, f"no column is mapped to its field {min(found.keys() - self._known)!r}"
         return found, ""
 
-    def _objects(self, given: Sequence[Given], reasons: dict[int, str]) -> list[dict[str, Any]]:
-        objects: list[dict[str, Any]] = []
-        for at, one in enumerate(given):
-            found, fault = self._object(one)
-            if fault:
-                reasons[at] = fault
-            objects.append(found)
-        return objects
+    def _whole(self, line: Any) -> str | bytes | None:
+        """Return the payload that is the whole line."""
+        return str(line.decode(errors="replace").strip())
+
+    def _kept(self, line: Any) -> dict[str, Any]:
+        """Return what the row of a line that is not a message keeps of it."""
+        kept = line if len(line) <= self._most_bytes else line[:KEPT_BYTES]
+        return {"line": kept.decode(errors="backslashreplace")}
 
     def _column(self, name: str, instead: Any, objects: list[dict[str, Any]], reasons: dict[int, str]) -> list[Any]:
         """Return a column; most have values of one type, which need not be checked one by one."""
@@ -173,32 +173,12 @@ class Reader(ABC, Generic[Given]):
                 values[at] = None
         return values
 
-    def _reject(self, columns: dict[str, list[Any]], at: int, refused: dict[str, Any], now: int) -> None:
-        """Make a row that the batcher rejects: its event time is NULL, its payload says why."""
-        payload = json.dumps(refused, ensure_ascii=False)
+    def _reject(self, columns: dict[str, list[Any]], at: int, kept: dict[str, Any], now: int) -> None:
+        """Make a row that the batcher rejects: its event time is NULL, its payload has the reason and the line."""
+        payload = json.dumps(kept, ensure_ascii=False)
         row = {"source": self._source, "event_time": None, "received_at": now, "sequence": None, "payload": payload}
         for name, value in row.items():
             columns[name][at] = value
-
-
-class LineReader(Reader[bytes]):
-    """Turns lines into messages."""
-
-    def __init__(self, fields: Fields, source: str, most_bytes: int) -> None:
-        super().__init__(fields, source, most_bytes, pa.string())
-
-    def _object(self, given: bytes) -> tuple[dict[str, Any], str]:
-        try:
-            return self._fields_in(given)
-        except Unfit as unfit:
-            return {}, str(unfit)
-
-    def _whole(self, given: bytes) -> str:
-        return given.decode(errors="replace").strip()
-
-    def _refused(self, given: bytes, reason: str) -> dict[str, Any]:
-        kept = given if len(given) <= self._most_bytes else given[:KEPT_BYTES]
-        return {"reason": reason, "line": kept.decode(errors="backslashreplace")}
 
 
 def _decoded(line: bytes, most_bytes: int) -> dict[str, Any]:

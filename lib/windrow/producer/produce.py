@@ -16,7 +16,7 @@ from windrow.errors import MessageRefused, OtherInput, WindrowError
 from windrow.operate.log import log
 from windrow.producer.delivery import Ack, Position
 from windrow.producer.input import Fingerprint, Input
-from windrow.producer.lines import Fault, LineReader, Portion
+from windrow.producer.lines import Fault, Portion, Reader
 from windrow.producer.producer import Producer
 from windrow.settings.settings import ProducerPart
 
@@ -48,12 +48,7 @@ class Production:
     """Sends the lines of one input."""
 
     def __init__(
-        self,
-        producer: Producer,
-        lines: Input,
-        reader: LineReader,
-        chosen: ProducerPart,
-        committed: Callable[[int], None],
+        self, producer: Producer, lines: Input, reader: Reader, chosen: ProducerPart, committed: Callable[[int], None]
     ) -> None:
         """Send the messages that `reader` reads from `lines`, in portions of the producer's batch size.
 

@@ -159,9 +159,7 @@ class KafkaPart(Part):
     columns: list[str] = Field(
         default_factory=list, description="what fills columns, e.g. key=device; see docs/howto/kafka.md"
     )
-    event_time: str = Field(
-        "timestamp", description="timestamp (Kafka's), arrival, collectd, or json:FIELD of the value"
-    )
+    event_time: str = Field("arrival", description="arrival (Kafka's timestamp), collectd, or json:FIELD of the value")
     payload: Literal["string", "binary"] = Field(
         "string", description="payload type of a depot that the bridge creates"
     )

@@ -114,11 +114,18 @@ class KafkaBroker:
         until(lambda: topic not in self.admin.list_topics(timeout=5).topics, "the topic is gone")
         time.sleep(0.3)
 
-    def publish(self, topic: str, *values: str | bytes | None, partition: int = 0, key: str | None = "pump-1") -> None:
-        """Write messages to a partition, and wait until the broker has them."""
+    def publish(
+        self,
+        topic: str,
+        *values: str | bytes | None,
+        partition: int = 0,
+        key: str | None = "pump-1",
+        stamp: int = 0,
+    ) -> None:
+        """Write messages to a partition, stamped with milliseconds or now, and wait until the broker has them."""
         with_all = Producer({"bootstrap.servers": self.place, "linger.ms": 5})
         for value in values:
-            with_all.produce(topic, value, key, partition)
+            with_all.produce(topic, value, key, partition, timestamp=stamp)
         assert not with_all.flush(PATIENCE_SECONDS)
 
     def _java(self, *arguments: str) -> list[str]:

@@ -19,7 +19,7 @@ from windrow.model.timestamps import microseconds
 from windrow.producer.bridge.lines import Lines
 from windrow.producer.bridge.partition import Partition, producer_of, record
 from windrow.producer.bridge.password import password
-from windrow.producer.bridge.records import require_valid
+from windrow.producer.bridge.records import Records
 from windrow.producer.bridge.summary import KafkaCounts, KafkaSummary
 from windrow.settings.settings import KafkaPart, Settings
 
@@ -64,7 +64,7 @@ class KafkaBridge:
         self._settings, self._kafka, self._progress, self._until_end = settings, settings.kafka, progress, until_end
         if not self._kafka.topics:
             raise SettingsError("there are no topics to read", "Set topics in [kafka], or use --topic NAME.")
-        require_valid(self._kafka)
+        Records(self._kafka, "", 0)  # refuses wrong columns and times
         self._start = _start(self._kafka.start)
         self._begun = time.monotonic()
         self._counts = KafkaCounts()

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future
+from typing import Any
 
 import pyarrow as pa
 
 from windrow.delta.locations import absolute
 from windrow.errors import require
 from windrow.model import messages
-from windrow.producer.bridge.records import Record, Records
+from windrow.producer.bridge.records import Records
 from windrow.producer.bridge.summary import KafkaCounts
 from windrow.producer.delivery import Ack
 from windrow.producer.lines import Portion
@@ -43,12 +44,12 @@ class Partition:
         self.topic, self.number = topic, number
         self._producer = producer_of(settings, f"{topic}/{number}")
         payload = pa.binary() if self._producer.binary else pa.string()
-        self._records = Records(settings.kafka, topic, number, settings.producer.max_message_bytes, payload)
+        self._records = Records(settings.kafka, self.name, settings.producer.max_message_bytes, payload)
         found = self._producer.position().mark
         self.is_known = found is not None
         self.next = self._done = found or 0
         self.end, self.ends_at = 0, -1
-        self.held: list[Record] = []
+        self.held: list[Any] = []
         self._flying: tuple[Future[Ack], Portion] | None = None
 
     @property
@@ -80,7 +81,7 @@ class Partition:
         record(self._producer, offset)
         self.next = self._done = offset
 
-    def hold(self, message: Record) -> None:
+    def hold(self, message: Any) -> None:
         """Take a message, to be sent with the next ones."""
         after = self.held[-1].offset() + 1 if self.held else self.next
         require(message.offset() >= after, f"the offsets of {self.name} grow")

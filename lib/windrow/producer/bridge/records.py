@@ -3,125 +3,93 @@
 from __future__ import annotations
 
 import base64
-import time
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
 from windrow.errors import SettingsError
 from windrow.producer.bridge import times
+from windrow.producer.bridge.reader import BASE64
 from windrow.producer.bridge.times import TimeUnread
-from windrow.producer.lines import Fields, Reader, Unfit
+from windrow.producer.lines import TEXTS, TEXTUAL, Fields, Reader
 from windrow.settings.settings import KafkaPart
 
-BASE64 = "data:;base64,"
-DEFAULTS = ("source=kafka.source", "key=kafka.key", "type=kafka.topic", "payload=*")
-OWN = ("event_time=kafka.time", "sequence=kafka.sequence", "received_at=kafka.received_at")
-MAPPED = ("source", "key", "type", "payload")
+OURS = (
+    *("source=kafka.source", "key=kafka.key", "type=kafka.topic", "payload=*"),
+    *("event_time=kafka.time", "received_at=kafka.stamp", "sequence=kafka.sequence"),
+)
 METADATA, HEADER = "kafka.", "kafka.headers."
 NAMES = ("kafka.key", "kafka.topic", "kafka.partition", "kafka.offset", "kafka.timestamp")
 
 
-class Record(Protocol):
-    """A message of Kafka, as its client returns it."""
-
-    def topic(self) -> str: ...  # noqa: D102 - the names are Kafka's
-    def partition(self) -> int: ...  # noqa: D102
-    def offset(self) -> int: ...  # noqa: D102
-    def key(self) -> bytes | None: ...  # noqa: D102
-    def value(self) -> bytes | None: ...  # noqa: D102
-    def headers(self) -> list[tuple[str, bytes | None]] | None: ...  # noqa: D102
-    def timestamp(self) -> tuple[int, int]: ...  # noqa: D102
-
-
 def mapped(kafka: KafkaPart) -> Fields:
     """Return what fills the columns: fields of a JSON value, or `kafka.key` and the like. Raises SettingsError."""
-    fields = Fields.of([*DEFAULTS, *kafka.columns, *OWN])
     for column in kafka.columns:
         name, _, field = column.partition("=")
-        known = not field.startswith(METADATA) or field in NAMES or field.startswith(HEADER)
-        if name not in MAPPED or not known:
+        if name not in TEXTS or (field.startswith(METADATA) and field not in NAMES and not field.startswith(HEADER)):
             raise SettingsError(
                 f"column {column!r} of [kafka] is not valid",
-                f"The columns are {', '.join(MAPPED)}, and Kafka's names {', '.join(NAMES)} and {HEADER}NAME. "
+                f"The columns are {', '.join(TEXTS)}, and Kafka's names {', '.join(NAMES)} and {HEADER}NAME. "
                 "event_time has a setting of its own.",
             )
-    return fields
+    return Fields.of([*OURS, *kafka.columns])
 
 
-def require_valid(kafka: KafkaPart) -> None:
-    """Raise SettingsError if columns or event_time are not valid."""
-    mapped(kafka)
-    _time_reader(kafka.event_time)
-
-
-class Records(Reader[Record]):
+class Records(Reader):
     """Reads the messages of one partition, which is the source unless a column says otherwise."""
 
-    def __init__(self, kafka: KafkaPart, topic: str, partition: int, most_bytes: int, payload: pa.DataType) -> None:
-        """Raises SettingsError."""
-        super().__init__(mapped(kafka), f"{topic}/{partition}", most_bytes, payload)
+    def __init__(self, kafka: KafkaPart, source: str, most_bytes: int, payload: pa.DataType = TEXTUAL) -> None:
+        """Raises SettingsError if columns or event_time are not valid."""
+        super().__init__(mapped(kafka), source, most_bytes, payload)
         named = {field for field in self._known if field.startswith(METADATA)}
-        self._headers = [field.removeprefix(HEADER) for field in named if field.startswith(HEADER)]
+        self._headers = [field for field in named if field.startswith(HEADER)]
         self._reads_json = bool(self._known - named - {"*"})
-        self._is_text = payload == pa.string()
-        self._time = _time_reader(kafka.event_time)
+        self._is_text = payload == TEXTUAL
+        self._time = times.reader(kafka.event_time)
 
-    def _object(self, given: Record) -> tuple[dict[str, Any], str]:
-        value, fault = given.value() or b"", ""
-        found: dict[str, Any] = {
-            "kafka.topic": given.topic(),
-            "kafka.partition": str(given.partition()),
-            "kafka.offset": str(given.offset()),
-            "kafka.timestamp": str(given.timestamp()[1]),
-            "kafka.sequence": given.offset(),
+    def _object(self, line: Any) -> tuple[dict[str, Any], str]:
+        value, (kind, stamp) = line.value() or b"", line.timestamp()
+        found, fault = super()._object(value) if self._reads_json else ({}, "")
+        found |= {
+            "kafka.topic": line.topic(),
+            "kafka.partition": str(line.partition()),
+            "kafka.offset": str(line.offset()),
+            "kafka.timestamp": str(stamp),
+            "kafka.sequence": line.offset(),
+            "kafka.stamp": stamp * 1_000 if kind else None,
         }
+        texts = {"kafka.key": line.key()}
+        if self._headers:
+            headers = dict(line.headers() or ())
+            texts |= {name: headers.get(name.removeprefix(HEADER)) for name in self._headers}
+        if self._is_text:
+            texts["kafka.value"] = value
+        for name, content in texts.items():
+            try:
+                found[name] = None if content is None else content.decode()
+            except UnicodeDecodeError:
+                fault = f"{name} is not UTF-8 text"
         try:
-            found["kafka.key"] = _text("key", given.key())
-            headers = dict(given.headers() or ()) if self._headers else {}
-            for name in self._headers:
-                found[HEADER + name] = _text(f"header {name}", headers.get(name))
-            if self._is_text:
-                _text("value", value)
-            if self._reads_json:
-                fields, fault = self._fields_in(value)
-                found = fields | found
-            found["kafka.time"] = self._time(given)
-        except (Unfit, TimeUnread) as unfit:
-            return found, str(unfit)
+            time = self._time(value)
+        except TimeUnread as unread:
+            return found, fault or str(unread)
+        found["kafka.time"] = found["kafka.stamp"] if time is None else time
         too_large = len(value) > self._most_bytes
         return found, f"it has more than {self._most_bytes:,} bytes" if too_large else fault
 
-    def _whole(self, given: Record) -> str | bytes | None:
-        value = given.value()
+    def _whole(self, line: Any) -> str | bytes | None:
+        value = line.value()
         return value.decode(errors="replace") if self._is_text and value is not None else value
 
-    def _refused(self, given: Record, reason: str) -> dict[str, Any]:
-        headers = {name: _kept(content) for name, content in given.headers() or ()}
-        place = {"topic": given.topic(), "partition": given.partition(), "offset": given.offset()}
-        content = {"key": _kept(given.key()), "headers": headers, "value": _kept(given.value())}
-        return {"reason": reason, **place, "timestamp_ms": given.timestamp()[1], **content}
+    def _kept(self, line: Any) -> dict[str, Any]:
+        """Return everything, so that nothing of an invalid message is lost."""
+        place = {"topic": line.topic(), "partition": line.partition(), "offset": line.offset()}
+        headers = {name: _readable(content) for name, content in line.headers() or ()}
+        content = {"key": _readable(line.key()), "headers": headers, "value": _readable(line.value())}
+        return {**place, "timestamp_ms": line.timestamp()[1], **content}
 
 
-def _time_reader(text: str) -> Callable[[Record], int | None]:
-    """Return a function that reads the event time of a message in microseconds. Raises SettingsError."""
-    if text == "timestamp":
-        return lambda record: record.timestamp()[1] * 1_000 if record.timestamp()[0] else None
-    if text == "arrival":
-        return lambda record: time.time_ns() // 1_000
-    read = times.reader(text)
-    return lambda record: read(record.value() or b"")
-
-
-def _text(what: str, content: bytes | None) -> str | None:
-    try:
-        return None if content is None else content.decode()
-    except UnicodeDecodeError:
-        raise Unfit(f"its {what} is not UTF-8 text") from None
-
-
-def _kept(content: bytes | None) -> str | None:
+def _readable(content: bytes | None) -> str | None:
     """Return text, or base64 if it is not UTF-8."""
     try:
         return None if content is None else content.decode()
