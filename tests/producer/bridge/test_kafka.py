@@ -212,7 +212,8 @@ class TestReading:
         kafka.publish(topic, "?")
         (tmp_path / "windrow.toml").write_text(
             f'depot = "d"\nledger = "l"\nrules = {{ window = "10s" }}\n'
-            f'[kafka]\nbrokers = "{kafka.place}"\ntopics = ["{topic}"]\nevent_time = "json:at"\ncolumns = ["type=kind"]\n'
+            f'[kafka]\nbrokers = "{kafka.place}"\ntopics = ["{topic}"]\n'
+            'event_time = "json:at"\ncolumns = ["type=kind"]\n'
         )
         said = windrow("bridge", "kafka", "--until-end")
         assert f"5 messages from {kafka.place} in d, 1 of them invalid; 1 partition at the end, lag 0." in said.out

@@ -109,6 +109,9 @@ class KafkaBridge:
             for one in list(self._partitions.values()):
                 self._settle(one)
             self._measure()
+        except KafkaException as raised:
+            error = self._named(raised)
+            raise error from raised
         except BaseException as raised:
             error = raised
             raise
@@ -158,7 +161,6 @@ class KafkaBridge:
         """Send what a partition holds, and read it again from the depot's offset if another worker was faster."""
         try:
             fault = one.send(self._counts)
-        # guard: kafka-zombie
         except ProducerFenced:
             self._lines.fenced(one.name)
             self._reopen(one)
@@ -264,7 +266,7 @@ class KafkaBridge:
 
     def _require_same(self, topic: str) -> None:
         """Compare a topic's identity with the one in the depot, or record it. Raises OffsetsLost."""
-        described = self._admin.describe_topics(TopicCollection([topic]))[topic].result(ANSWER)
+        described = self._admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER)[topic].result()
         identity = described.topic_id.get_most_significant_bits() ^ described.topic_id.get_least_significant_bits()
         with producer_of(self._settings, topic) as producer:
             known = producer.position().mark
@@ -331,7 +333,9 @@ def _options(settings: Settings) -> dict[str, Any]:
     patience = 2 * settings.producer.delivery_timeout // MILLISECOND + 60 * MILLISECOND
     ours = {
         "group.id": settings.kafka.group,
+        # guard: kafka-read-committed
         "isolation.level": "read_committed",
+        # guard: kafka-offset-never-chosen
         "auto.offset.reset": "error",
         "enable.auto.commit": True,  # of what `_store` stores, and of nothing else
         "enable.auto.offset.store": False,
