@@ -328,6 +328,15 @@ class TestRefusals:
         for said in (refused, shown):
             assert not any(secret in said.out + said.err for secret in ("wrong-77", "heron-12", PASSWORD))
 
+    @pytest.mark.parametrize("given", [("kafka", "--client-id", "x"), ("mqtt", "--until-end"), ("kafka",), ("amqp",)])
+    def test_options(self, windrow, given):
+        """
+        An option of the other kind of broker is refused, and so are another kind and a bridge without topics.
+        """
+        said = windrow("bridge", *given)
+        assert said.status == 2
+        assert said.err.startswith("WINDROW-SETTINGS: ")
+
     @pytest.mark.parametrize(
         "wrong",
         [
