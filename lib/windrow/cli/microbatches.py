@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from windrow.cli import options
 from windrow.cli.options import Call, aside, say
+from windrow.delta.locations import local_path
 
 if TYPE_CHECKING:
     from windrow.runtime.runner import Runner, Summary
@@ -30,6 +31,19 @@ def run_and_print(
     say(sentence(summary, nothing))
     if dry_run:
         say("This was a dry run: nothing was written.")
+    elif summary.microbatches:
+        _warn(settings)
+
+
+def _warn(settings: Settings) -> None:
+    """Say what is off in a local ledger; what others hold would have to be read over a network."""
+    if local_path(settings.ledger) is None:
+        return
+    from windrow.reading.advice import advice
+    from windrow.reading.delta import open_ledger
+
+    for one in advice(open_ledger(settings.ledger), settings.warn):
+        aside.print(f"warning: {one}", markup=False, soft_wrap=True)
 
 
 def run(

@@ -147,7 +147,7 @@ def _look(chosen: Settings, alarms: Sequence[Condition]) -> Look:
     from windrow.runtime.wall_clock import WallClock
 
     now = WallClock().now()
-    found = reading.status(chosen.depot, chosen.ledger, now)
+    found = reading.status(chosen.depot, chosen.ledger, now, chosen.warn)
     holding = [said for alarm in alarms if (said := alarm.holds(found))]
     at = reading.time_text(now // 1_000_000 * 1_000_000)
     return Look(at, found, holding if alarms else None)
