@@ -31,19 +31,6 @@ def run_and_print(
     say(sentence(summary, nothing))
     if dry_run:
         say("This was a dry run: nothing was written.")
-    elif summary.microbatches:
-        _warn(settings)
-
-
-def _warn(settings: Settings) -> None:
-    """Say what is off in a local ledger; what others hold would have to be read over a network."""
-    if local_path(settings.ledger) is None:
-        return
-    from windrow.reading.advice import advice
-    from windrow.reading.delta import open_ledger
-
-    for one in advice(open_ledger(settings.ledger), settings.warn):
-        aside.print(f"warning: {one}", markup=False, soft_wrap=True)
 
 
 def run(
@@ -81,7 +68,21 @@ def run(
         with opened(engine, settings, clock, [bar], dry_run=dry_run) as runner:
             if not dry_run:
                 options.note_paths(config, settings, engine)
-            return work(runner)
+            summary = work(runner)
+        if not dry_run and any(committed.kind == "data" for committed in summary.microbatches):
+            _warn(settings)
+        return summary
+
+
+def _warn(settings: Settings) -> None:
+    """Log what is off in a local ledger; any other would be read over the network once more."""
+    from windrow.operate.log import log
+    from windrow.reading.advice import advice
+    from windrow.reading.delta import open_ledger
+
+    if local_path(settings.ledger) is not None:
+        for one in advice(open_ledger(settings.ledger), settings.warn):
+            log.warning(one.code, what=one.what, todo=one.todo)
 
 
 def sentence(summary: Summary, nothing: str = "Nothing new, nothing overdue.") -> str:
