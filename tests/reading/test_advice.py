@@ -14,9 +14,9 @@ from tests.engine.world import World
 from tests.messages import SECOND, message
 from windrow.expressions import Mapping
 from windrow.model.messages import COLUMNS
+from windrow.model.warn import WarnPart
 from windrow.reading.advice import Advice, advice
 from windrow.reading.delta import open_ledger
-from windrow.settings.settings import WarnPart
 
 LIMITS = WarnPart(least=10)
 HOUR = 3_600 * SECOND

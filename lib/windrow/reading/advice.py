@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import chain
 
 from windrow.model import durations
+from windrow.model.warn import WarnPart
 from windrow.reading.delta import Ledger, recorded_rules
-from windrow.settings.settings import WarnPart
 
 SECOND = 1_000_000
 # How far the event time of a message is from the time of its processing, in microseconds.

@@ -12,6 +12,7 @@ from windrow.delta.table import open_table
 from windrow.errors import TableMissing
 from windrow.model import durations
 from windrow.model.timestamps import time_text
+from windrow.model.warn import WarnPart
 from windrow.reading.advice import advice
 from windrow.reading.delta import Ledger, Progress, open_depot, open_ledger, recorded_rules
 from windrow.reading.figures import (
@@ -32,7 +33,6 @@ from windrow.reading.figures import (
 )
 from windrow.reading.log import earliest_readable, kept, waiting_versions
 from windrow.reading.values import records
-from windrow.settings.settings import WarnPart
 
 LAST_MICROBATCHES = 10
 

@@ -28,7 +28,8 @@ from windrow.delta.locations import local_path
 from windrow.errors import SettingsError, first_line
 from windrow.formats.part import FormatPart
 from windrow.model import durations
-from windrow.model.section import ByteSize, Count, Duration, OrNever, Part, Share
+from windrow.model.section import ByteSize, Count, Duration, OrNever, Part
+from windrow.model.warn import WarnPart
 from windrow.settings.file import PREFIX, placed, read_file, setting_in
 from windrow.settings.start_from import Start
 
@@ -81,15 +82,6 @@ class MaintainPart(Part):
     other_ledgers: tuple[str, ...] = Field(
         (), description="other ledgers on this depot; what they have not read is kept"
     )
-
-
-class WarnPart(Part):
-    """`[warn]`: from which share on `status`, `run` and `doctor` warn; 1: never."""
-
-    least: Count = Field(100, description="fewer batches or messages are no reason for a warning")
-    split_share: Share = Field(0.5, description="of all batches, those opened because a type came again")
-    rejected_share: Share = Field(0.9, description="of the messages of a source, those too old or too futuristic")
-    late_share: Share = Field(0.01, description="of all messages, those that were too old")
 
 
 class ProducerPart(Part):
