@@ -42,8 +42,9 @@ def show(
 ) -> None:
     """Show batches, rejected messages, or what became of a message.
 
-    With --key and --at it lists every arrival of the message in order: its batch, or why it was rejected and what would
-    have kept it, or that it is not read yet. For an open batch it says why it is open and when it closes.
+    With --key alone, text has closed batches and then rejected messages. With --key and --at it lists every arrival of
+    the message in order: its batch, or why it was rejected and what would have kept it, or that it is not read yet. For
+    an open batch it says why it is open and when it closes.
     """
     _refuse_contradictions([id is not None, open_, closed, rejected, at is not None], id, key, source)
     if type_ is not None and at is None:
@@ -56,9 +57,11 @@ def show(
             return
         state = "open" if open_ else "rejected" if rejected else "closed"
         rows = _find_rows(chosen, id, state, key, source, limit)
-    if call.json:
-        options.print_json(rows if id is None else rows[0])
-        return
+        if call.json:
+            options.print_json(rows if id is None else rows[0])
+            return
+        if key is not None and not (open_ or closed or rejected):
+            rows += _find_rows(chosen, None, "rejected", key, source, limit)
     if not rows:
         say("Nothing like this in the ledger.")
     for row in rows:

@@ -23,12 +23,13 @@ from pydantic import (
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings import SettingsError as SourceError
 
-from windrow.batching.rules import Rules, WindowStart
+from windrow.batching.rules import Repeats, Rules, SplitAt, WindowStart
 from windrow.delta.locations import local_path
 from windrow.errors import SettingsError, first_line
 from windrow.formats.part import FormatPart
 from windrow.model import durations
 from windrow.model.section import ByteSize, Count, Duration, OrNever, Part
+from windrow.model.warn import WarnPart
 from windrow.settings.file import PREFIX, placed, read_file, setting_in
 from windrow.settings.start_from import Start
 
@@ -48,6 +49,8 @@ class RulesPart(Part):
     max_leap: Duration = Field("1s", description="how far in the future it may claim to be")  # type: ignore[assignment]
     max_batch_bytes: ByteSize = Field(16_777_216, description="bytes of types and payloads in a batch; 0: no limit")
     window_start: WindowStart = Field("arrival", description="where a window begins: arrival or event_time")
+    repeats: Repeats = Field("split", description="what a second message of a type does to its window: split or keep")
+    split_at: SplitAt = Field("message", description="where it splits: at the later message, or at the midpoint")
 
     def build(self) -> Rules:
         """Return the rules. Raises RulesError."""
@@ -232,6 +235,7 @@ class Settings(BaseSettings):
     format: FormatPart = FormatPart()
     run: RunPart = RunPart()
     maintain: MaintainPart = MaintainPart()
+    warn: WarnPart = WarnPart()
     producer: ProducerPart = ProducerPart()
     mqtt: MqttPart = MqttPart()
     kafka: KafkaPart = KafkaPart()

@@ -163,10 +163,16 @@ def _inside(snapshot: Snapshot) -> Iterator[Difference]:
 
 
 def _once(snapshot: Snapshot) -> Iterator[Difference]:
-    """Check that a window holds one message of a type, and that a stream, type and event time occur once."""
-    messages, version = snapshot.messages, snapshot.version
-    start = snapshot.batches["window_start"].take(messages["row"])
-    by_window = repeated(messages.append_column("window_start", start), ["source", "key", "window_start", "type"])
+    """Check that a window holds one message of a type, and that a stream, type and event time occur once.
+
+    Once repeats are kept, a window may hold several, also later: it splits no further than it must.
+    """
+    batches, messages, version = snapshot.batches, snapshot.messages, snapshot.version
+    closed = pc.is_valid(batches["closed_in"]).to_numpy()
+    last = np.where(closed, numbers(batches["closed_in"]), snapshot.progress.microbatch)
+    inside = messages.append_column("window_start", batches["window_start"].take(messages["row"]))
+    split = kept(inside, (last < snapshot.repeats_kept_from)[numbers(messages["row"])], inside.column_names)
+    by_window = repeated(split, ["source", "key", "window_start", "type"])
     yield from differing("types", "one message of a type in a window", by_window, "types that occur again", version)
     emitted = repeated(messages, ["source", "key", "type", "event_time"])
     yield from differing("once", "a message of a type and time once in its stream", emitted, "messages", version)
