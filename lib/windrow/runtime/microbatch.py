@@ -236,7 +236,7 @@ class Microbatch:
             "format": self._engine.format,
             "engine": self._engine.name,
             "token": token,
-            "started_at": times(np.array([self.started_at])),
+            "started_at": times(np.array([plan.now])),
         }
         by_depot = [
             _of_depot(name, one, moved.get(name, Sources.none()), plan.flush) for name, one in plan.depots.items()

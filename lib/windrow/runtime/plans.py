@@ -44,8 +44,8 @@ class Plans:
         """Record a plan, and return the one that stands: that of an earlier attempt, if there was one."""
         if (planned := self.recorded(positions)) is None:
             self._notes.write(_name(positions), json.dumps(asdict(wanted), sort_keys=True))
-            # guard: first-plan-stands
             planned = self.recorded(positions)
+        # guard: first-plan-stands
         return wanted if planned is None else planned
 
     def forget(self, positions: Positions) -> None:

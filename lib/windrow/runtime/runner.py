@@ -130,6 +130,21 @@ class Runner:
         if not self.summary.paused:
             self.summary.maintained.extend(self._maintain())
 
+    def run_planned(self, planned: Planned) -> bool:
+        """Run the one microbatch that was planned; return False if it cannot be run.
+
+        It reads exactly the planned versions; without any it fires the events that are due.
+        """
+        self._persist(self._follow_rules)
+        if self._plans is None or self._plans.record(self._positions(), planned) != planned:
+            return False
+        before, self._in_step = len(self.summary.microbatches), True
+        if planned.upto:
+            self._persist(lambda: self._read(self._next()))
+        else:
+            self._persist(self._tick_idle)
+        return len(self.summary.microbatches) == before + 1
+
     def tick(self, to: int | None = None) -> Summary:
         """Close the batches that are overdue now (an idle tick), or raise all floors to `to` (microseconds)."""
         self._persist(self._tick_idle if to is None else partial(self._tick_to, to))

@@ -138,7 +138,6 @@ class Work:
         ledger = self.plan.engine.ledger()
         for number, (output, rows) in enumerate(self.appended):
             application = f"windrow:{ledger and ledger.id}:{output}:{number}"
-            # guard: output-once
             self.plan.engine.append_rows(
                 self.functions.topology.outputs[output], rows, (application, self.plan.planned_as)
             )

@@ -7,6 +7,7 @@ added later is read from the version at which it began according to the history,
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -44,7 +45,8 @@ def taken_back(
     control = _replaced(_restored(primed.fence.rows), _restored(_control(then, schema)))
     states = [_replaced(_now(primed, state), _then(then, state)) for state in topology.states.values()]
     counts = Counts.with_states(control, states)
-    result = MicrobatchResult(control, counts, Floors.empty(), states=states)
+    history = {"options_used": json.dumps({"to_microbatch": to})}
+    result = MicrobatchResult(control, counts, Floors.empty(), history=history, states=states)
     return result, positions
 
 

@@ -249,6 +249,7 @@ class EmbeddedEngine(DepotAndLedger):
                 DeltaTable.create(path, rows.schema, mode="ignore", configuration=properties)
             table = open_table(path, "depot")
             recorded = table.transaction_version(application)
+            # guard: output-once
             if recorded is None or recorded < version:
                 write_deltalake(
                     table, rows, mode="append", commit_properties=noted, post_commithook_properties=UNTRIMMED
