@@ -12,18 +12,16 @@ import pytest
 from tests.cli.conftest import Command
 
 MODULE = """
-import pyarrow as pa
-
 from windrow.topology import Microbatch, Topology
 
-topology = Topology("seen", depots={"messages": "data/depot"}, state="data/seen")
+topology = Topology("seen", depots={"messages": "data/depot"}, states="data/seen")
+topology.state("seen", value="count BIGINT", initial={"count": 0})
 topology.event("hour", every="1h")
 
 
-@topology.pstate("seen", key="name STRING", value="count BIGINT")
-def seen(microbatch: Microbatch) -> pa.Table:
-    before = dict(zip(*microbatch.state("seen").rows.select(["name", "count"]).to_pydict().values()))
-    return pa.table({"name": ["all"], "count": [before.get("all", 0) + microbatch.messages.num_rows]})
+@topology.function
+def count_messages(microbatch: Microbatch) -> None:
+    microbatch.state("seen").combine(microbatch.rows("messages"), count="count")
 
 
 something = 1

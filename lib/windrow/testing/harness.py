@@ -49,10 +49,9 @@ class Crashed(Exception):
 
 
 class Harness:
-    """A topology with its depots and states in a directory.
+    """A topology with its depots and states in a directory, which topologies that form a chain share.
 
-    The locations in the topology are not used: its depots and outputs are in the directory by their names, so the output
-    of one topology is the depot of another one in the same directory. `engine` is `embedded` or, with a `session`, `spark`; `settings` are
+    The locations in the topology are not used. `engine` is `embedded` or, with a `session`, `spark`; `settings` are
     those of `windrow.toml`. Failed microbatches are not retried unless `retries` is set.
     """
 
@@ -63,7 +62,7 @@ class Harness:
         self.directory, self.clock = Path(directory), ManualClock()
         self.topology = topology.placed(
             {name: replace(depot, location=str(self.directory / name)) for name, depot in topology.depots.items()},
-            str(self.directory / f"{topology.name}-states"),
+            str(self.directory / f"states-of-{topology.name}"),
             {name: str(self.directory / name) for name in topology.outputs},
         )
         self._settings = Settings(**({"engine": engine, "retries": 0} | settings))
