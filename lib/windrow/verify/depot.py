@@ -15,7 +15,7 @@ from windrow.model.messages import COLUMNS, DEFAULTS
 from windrow.reading.arrivals import UNREADABLE
 from windrow.reading.delta import DepotTable, changes_of
 from windrow.verify.columns import MESSAGE, as_messages, plain
-from windrow.verify.raw.held import Formatted
+from windrow.verify.raw.held import RawRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Depot:
     readable: int
     last: int
     why: str = "can no longer be read"
-    formatted: Formatted | None = None
+    formatted: RawRows | None = None
 
     @classmethod
     def unread(cls, first: int, last: int, why: str) -> Depot:

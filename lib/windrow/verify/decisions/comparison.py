@@ -59,8 +59,7 @@ def check_rejected(
         "decisions",
         "each message accepted or rejected as the log and the rules decide",
         f"{content.num_rows} messages that the ledger decided otherwise",
-        snapshot.version,
-        tuple(examples),
+        examples=tuple(examples),
     )
 
 
@@ -88,8 +87,7 @@ def check_windows(
         "windows by the rules",
         "the batches that the rules make from the accepted messages of each stream",
         f"{at.size} batches that differ",
-        snapshot.version,
-        tuple(_example(rules, ledger, int(left[one]), int(right[one])) for one in at[:EXAMPLES]),
+        examples=tuple(_example(rules, ledger, int(left[one]), int(right[one])) for one in at[:EXAMPLES]),
     )
 
 
@@ -122,8 +120,7 @@ def check_members(
         "messages by the rules",
         "each message in the window in which the rules put it",
         f"{at.size} messages in another one",
-        snapshot.version,
-        tuple(examples),
+        examples=tuple(examples),
     )
 
 

@@ -31,7 +31,7 @@ from windrow.reading.delta import DepotTable, Ledger
 from windrow.verify.columns import TIME, as_messages, plain
 from windrow.verify.depot import Depot, feed_of, way_of
 from windrow.verify.ids import identifier
-from windrow.verify.raw.held import PARTIAL, Formatted
+from windrow.verify.raw.held import PARTIAL, RawRows
 
 REJECTED = pa.schema(
     [
@@ -71,7 +71,7 @@ def read_raw_depot(table: DepotTable, first: int, last: int, ledger: Ledger) -> 
         messages.append(_messages(staged.fields, format_, way))
         rejected.append(_rejected(staged.rejects))
         byte_count.append(_bytes(own, decoded=format_.decode is not None))
-    formatted = Formatted(pa.concat_tables(rejected), partial.select(list(PARTIAL)), pa.concat_tables(byte_count))
+    formatted = RawRows(pa.concat_tables(rejected), partial.select(list(PARTIAL)), pa.concat_tables(byte_count))
     return Depot(pa.concat_tables(messages), first, first, last, formatted=formatted)
 
 
