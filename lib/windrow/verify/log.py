@@ -16,12 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from windrow.columnar.arrow import plain
 from windrow.delta.table import history, reading
 from windrow.errors import NotFound, TableUnreadable
 from windrow.model import tables
 from windrow.model.commits import WITHOUT_ROWS, fingerprint
 from windrow.reading.delta import open_ledger
-from windrow.verify.columns import fewer, plain
+from windrow.verify.columns import fewer
 from windrow.verify.report import Difference, differing
 from windrow.verify.snapshot import Snapshot
 

@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.columnar.arrow import plain
 from windrow.errors import NotFound, TableUnreadable, WindrowError, first_line
 from windrow.model.tables import RAW_REJECTED
 from windrow.reading.delta import Ledger, Progress, open_ledger, rule
-from windrow.verify.columns import MESSAGE, Ints, as_messages, exploded, numbers, plain
+from windrow.verify.columns import MESSAGE, Ints, as_messages, exploded, numbers
 from windrow.verify.raw.held import RawRows, of_messages, read_raw
 
 BATCH = (

@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.columnar.arrow import plain
 from windrow.model.timestamps import time_text
 from windrow.reading.values import records
-from windrow.verify.columns import MESSAGE, NONE, Bools, Ints, fewer, kept, numbers, paired, plain, times
+from windrow.verify.columns import MESSAGE, NONE, Bools, Ints, fewer, kept, numbers, paired, times
 from windrow.verify.decisions.arrived import Arrived, Held, Streams
 from windrow.verify.decisions.verdicts import ACCEPTED, REASONS, Verdicts
 from windrow.verify.decisions.windows import ChosenStreams, Derived

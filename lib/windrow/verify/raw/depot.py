@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.columnar.arrow import TIME, plain
 from windrow.errors import SettingsError, first_line
 from windrow.formats.format import Format
 from windrow.formats.part import FormatPart
@@ -28,7 +29,7 @@ from windrow.model.commits import CHANGE, VERSION
 from windrow.model.messages import COLUMNS, conform
 from windrow.reading.arrivals import UNREADABLE
 from windrow.reading.delta import DepotTable, Ledger
-from windrow.verify.columns import TIME, as_messages, plain
+from windrow.verify.columns import as_messages
 from windrow.verify.depot import Depot, feed_of, way_of
 from windrow.verify.ids import identifier
 from windrow.verify.raw.held import PARTIAL, RawRows
