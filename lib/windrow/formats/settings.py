@@ -85,16 +85,12 @@ def _format(
         framing,
         parser,
         section.recorded() or "",
+        section,
         text=text,
         header=header,
         decode=None
         if section.codec == "none"
         else partial(codecs.decode, codec=section.codec, most_bytes=section.max_decoded_bytes),
-        max_held_bytes=section.max_held_bytes,
-        remembered_chunks=section.remembered_chunks,
-        max_chunks=section.max_chunks,
-        max_read_bytes=section.max_read_bytes,
-        executor_chunks=section.executor_chunks,
     )
 
 
