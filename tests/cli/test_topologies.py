@@ -108,12 +108,25 @@ def test_status(counting: Command) -> None:
 
 def test_tick(counting: Command) -> None:
     """
-    A tick does what is due, and to a moment raises the clocks of the depots; it is recorded.
+    A tick does what is due; a topology has no clocks that a tick could raise to a moment.
     """
     counting("run", "seen:topology")
     assert "Nothing due." in counting("tick", "seen:topology").out
-    assert counting("tick", "seen:topology", "--to", "2100-01-01T00:00:00Z").status == 0
-    assert counting("history", "seen:topology", "--json").json()["microbatches"][-1]["kind"] == "tick"
+    refused = counting("tick", "seen:topology", "--to", "2100-01-01T00:00:00Z")
+    assert refused.status == 2
+    assert "a topology has no clocks to raise" in refused.err
+
+
+def test_show_and_replay(counting: Command) -> None:
+    """
+    A state is shown, all of it or a key, and a replay finds the same states.
+    """
+    counting("run", "seen:topology")
+    [row] = counting("show", "seen:topology", "--state", "seen", "--json").json()
+    assert counting("show", "seen:topology", "--state", "seen", "--key", row["name"], "--json").json() == [row]
+    assert "no such row" in counting("show", "seen:topology", "--state", "seen", "--key", "nobody").out
+    assert counting("show", "seen:topology", "--state", "none").status == 2
+    assert "the states are equal" in counting("replay", "seen:topology").out
 
 
 def test_offsets(counting: Command) -> None:

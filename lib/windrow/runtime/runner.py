@@ -23,6 +23,7 @@ from windrow.errors import (
     MicrobatchFailed,
     Paused,
     TableUnwritable,
+    UsageError,
     WindrowError,
     first_line,
 )
@@ -374,6 +375,8 @@ class Runner:
 
     def _tick_to(self, to: int) -> None:
         microbatch = self._unpaused("tick")
+        if None not in microbatch.primed.depots:
+            raise UsageError("a topology has no clocks to raise", "`windrow tick` without --to fires what is due.")
         floors = microbatch.primed.sources.floors
         if np.any(floors.floor < to):
             self._record(microbatch.run_tick(floors.at_least(to)))

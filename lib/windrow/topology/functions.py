@@ -137,6 +137,8 @@ class Work:
             return
         ledger = self.plan.engine.ledger()
         for number, (output, rows) in enumerate(self.appended):
+            if isinstance(rows, pa.Table) and not rows.num_rows:
+                continue
             application = f"windrow:{ledger and ledger.id}:{output}:{number}"
             self.plan.engine.append_rows(
                 self.functions.topology.outputs[output], rows, (application, self.plan.planned_as)
