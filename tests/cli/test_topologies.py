@@ -117,15 +117,31 @@ def test_tick(counting: Command) -> None:
     assert "a topology has no clocks to raise" in refused.err
 
 
-def test_show_and_replay(counting: Command) -> None:
+def test_show_and_replay(counting: Command, tmp_path: Path) -> None:
     """
-    A state is shown, all of it or a key, and a replay finds the same states.
+    A state is shown, as it is, after a microbatch, or of a key; a replay finds the same states.
     """
+    module = (tmp_path / "seen.py").read_text(encoding="utf-8")
+    of_types = """
+topology.state("types", key="type STRING", value="times BIGINT")
+@topology.function
+def count_types(microbatch: Microbatch) -> None:
+    microbatch.state("types").combine(microbatch.rows("messages"), times="count")
+"""
+    (tmp_path / "seen.py").write_text(module + of_types, encoding="utf-8")
     counting("run", "seen:topology")
-    [row] = counting("show", "seen:topology", "--state", "seen", "--json").json()
-    assert counting("show", "seen:topology", "--state", "seen", "--key", row["name"], "--json").json() == [row]
-    assert "no such row" in counting("show", "seen:topology", "--state", "seen", "--key", "nobody").out
+
+    def shown(*flags: str) -> list[dict[str, object]]:
+        found: list[dict[str, object]] = counting("show", "seen:topology", "--state", *flags, "--json").json()
+        return found
+
+    first, *_ = shown("types")
+    assert shown("types", "--key", str(first["type"])) == shown("types", "--key", json.dumps({"type": first["type"]}))
+    assert shown("types", "--key", str(first["type"])) == [first]
+    assert shown("types", "--at", "0") == []
+    assert "no such row" in counting("show", "seen:topology", "--state", "types", "--key", "nobody").out
     assert counting("show", "seen:topology", "--state", "none").status == 2
+    assert counting("show", "seen:topology", "--state", "seen", "--key", "x").status == 2
     assert "the states are equal" in counting("replay", "seen:topology").out
 
 
