@@ -204,7 +204,7 @@ class TestRunner:
         with pytest.raises(MicrobatchFailed, match="append-only"):
             runner.once()
 
-    @pytest.mark.parametrize("published", [1, 0], ids=["messages", "tick"])
+    @pytest.mark.parametrize("published", [1, 0], ids=["messages", "pause"])
     def test_moved_for_ever(self, world, embedded, published):
         """
         A commit that is refused as if the ledger had moved, though it stands as it was primed, is such a failure too:
@@ -222,7 +222,7 @@ class TestRunner:
 
         runner = world.probed(embedded, refuse, retries=1)
         with pytest.raises(MicrobatchFailed, match="as if it had changed"):
-            runner.once() if published else runner.tick(to=NOW + HOUR)
+            runner.once() if published else runner.pause()
         assert next(commits) == 2
 
 

@@ -46,7 +46,7 @@ def show(
     ] = None,
     limit: Limit = 10,
 ) -> None:
-    """Show batches, rejected messages, what became of a message, or a state of a topology.
+    """Show batches, rejections, what became of a message, a state.
 
     With --key alone, text has closed batches and then rejected messages. With --key and --at it lists every arrival of
     the message in order: its batch, or why it was rejected and what would have kept it, or that it is not read yet. For

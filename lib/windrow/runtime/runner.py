@@ -85,6 +85,7 @@ class Runner:
         self._report, self._retrying, self._maintain = report, retrying, maintain
         self._attempt, self._in_step, self._plans = 1, in_step, algorithm.plans
         self._primed_at = self._refused_at = NOWHERE
+        self._handled = 0  # reads that found something
         self.summary = Summary(readers[0].engine.name)
         primed = open_ledger(readers, algorithm, clock.now())
         self._cursors = [DepotCursor(reader, primed.depots[reader.name].reached) for reader in readers]
@@ -272,13 +273,8 @@ class Runner:
                 self._process(found)
             return
         cursor, *others = cursors
-        upto, handled = cursor.latest, False
-
-        def handle(arrivals: Arrivals) -> None:
-            nonlocal handled
-            handled = True
-            self._read(others, [*found, (cursor, arrivals)])
-
+        upto, before = cursor.latest, self._handled
+        handle = partial(self._handle, cursor, others, found)
         if upto > cursor.known.depot_version:
             try:
                 elsewhere = cursor.reader.engine.read(cursor.known.depot_version, upto, handle)
@@ -288,11 +284,18 @@ class Runner:
                 raise
             if elsewhere is not None:
                 self._record_elsewhere(elsewhere)
-        if not handled and (others or found):
+        if self._handled == before and (others or found):
             self._read(others, found)
         # guard: cut-short-is-read-again
         if not (self._stopped() or self._in_step):
             cursor.covered = upto
+
+    def _handle(
+        self, cursor: DepotCursor, others: Sequence[DepotCursor], found: Sequence[Found], arrivals: Arrivals
+    ) -> None:
+        """Read the other depots beside what arrived in one of them."""
+        self._handled += 1
+        self._read(others, [*found, (cursor, arrivals)])
 
     def _record_elsewhere(self, elsewhere: pa.Table) -> None:
         """Record the commits of another process, and check whether the ledger was paused meanwhile."""

@@ -61,8 +61,14 @@ def pairwise(values: Ints, compare: Callable[[Ints, Ints], Bools], first: bool) 
 def as_messages(table: pa.Table) -> pa.Table:
     """Return the columns of a message in plain types; payloads as bytes, so that text and bytes compare."""
     simple = plain(table)
-    columns = {name: simple[name].cast(type_) for name, type_ in MESSAGE.items()}
+    columns = {name: _cast(simple[name], type_) for name, type_ in MESSAGE.items()}
     return pa.table(columns | {name: simple[name] for name in table.column_names if name not in MESSAGE})
+
+
+def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    """Return a column in a type; a number becomes bytes as its text."""
+    number = pa.types.is_binary(type_) and not pa.types.is_binary(column.type)
+    return (column.cast(pa.string()) if number else column).cast(type_)
 
 
 def exploded(table: pa.Table, name: str) -> pa.Table:

@@ -16,7 +16,6 @@ from windrow.model.messages import COLUMNS, DEFAULTS
 from windrow.reading.arrivals import UNREADABLE
 from windrow.reading.delta import DepotTable, changes_of
 from windrow.reading.feed import apply
-from windrow.reading.log import earliest_readable
 from windrow.verify.columns import MESSAGE, as_messages
 from windrow.verify.raw.held import RawRows
 
@@ -81,7 +80,7 @@ def read_depot(
     try:
         feed = feed_of(table, first, last, present)
     except UNREADABLE:
-        readable = min(max(first, earliest_readable(table, depot=True)), last + 1)
+        readable = _readable_from(table, first, last)
         feed = feed_of(table, readable, last, present)
     feed = plain(feed)
     added = feed.filter(pc.equal(feed[CHANGE], "insert"))
@@ -91,6 +90,20 @@ def read_depot(
         alike.setdefault(recorded.get(version, recorded_text(columns)), []).append(version)
     parts = [_part(added, alike[text], ways[text] if text in ways else way_of(names, text)) for text in alike]
     return Depot(pa.concat_tables(parts), first, readable, last)
+
+
+def _readable_from(table: DepotTable, first: int, last: int) -> int:
+    """Return the first version from which on all can be read, or `last` + 1: a bisection, since the oldest go first."""
+    low, high = first + 1, last + 1
+    while low < high:
+        middle = (low + high) // 2
+        try:
+            feed_of(table, middle, last, [])
+        except UNREADABLE:
+            low = middle + 1
+        else:
+            high = middle
+    return high
 
 
 def way_of(names: list[str], text: str | None) -> Mapping | None:
