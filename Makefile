@@ -43,6 +43,10 @@ test: require-java $(INSTALLED) ## run the tests
 test-fast: $(INSTALLED) ## run the tests of what is pure, without Spark and tables: within a minute
 	@.venv/bin/python -m pytest $(IN_PARALLEL) -m "not slow and not spark" $(PURE)
 
+.PHONY: test-kafka
+test-kafka: require-java $(INSTALLED) ## run the tests with a Kafka broker, which the first one downloads
+	@.venv/bin/python -m pytest -m "kafka and not slow" tests/producer/bridge
+
 .PHONY: test-all
 test-all: require-java $(INSTALLED) ## run the tests, the slow ones too, with 300 histories and examples each
 	@HYPOTHESIS_PROFILE=all .venv/bin/python -m pytest $(IN_PARALLEL) -m "slow or not slow"

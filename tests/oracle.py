@@ -14,13 +14,15 @@ Stream = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class OracleRules:
-    """The five rules; durations in microseconds, `max_batch_bytes` None for no limit."""
+    """The rules; durations in microseconds, `max_batch_bytes` None for no limit."""
 
     window: int
     max_delay: int
     max_leap: int
     max_batch_bytes: int | None = None
     window_start: str = "arrival"
+    repeats: str = "split"
+    split_at: str = "message"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +174,12 @@ class Oracle:
         if not any(window.start <= time < window.end for window in windows):
             self._open_window(windows, time, now)
         window = _holding(windows, time)
-        twin = next((other for other in window.messages if other.type == message.type), None)
-        if twin is not None and twin.event_time == time:
+        twins = [other.event_time for other in window.messages if other.type == message.type]
+        if time in twins:
             self._reject(message, "duplicate", 0)
             return
-        if twin is not None:
-            self._split(windows, window, max(time, twin.event_time), "conflict")
+        if twins and self.rules.repeats == "split":
+            self._split(windows, window, self._conflict(time, twins, now), "conflict")
             window = _holding(windows, time)
         window.messages.append(message)
         if self._too_large(window):
@@ -192,6 +194,15 @@ class Oracle:
             start = time
         end = min([start + self.rules.window, *(window.start for window in windows if window.start > time)])
         _insert(windows, _Window(start, end, "message"))
+
+    def _conflict(self, time: int, twins: list[int], now: int) -> int:
+        """Tell where a window splits that already has messages of the type; it has several if they were kept before."""
+        twin = max((twin for twin in twins if twin < time), default=min(twins))
+        low, high = sorted((time, twin))
+        if self.rules.split_at == "message":
+            return high
+        half = -(-(high - low) // 2)
+        return min(high, max(low + half, now - self.rules.max_delay))
 
     def _split(self, windows: list[_Window], window: _Window, time: int, opened_by: str) -> _Window:
         """Divide a window at a time and return the fresh one, which begins there."""

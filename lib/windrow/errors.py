@@ -39,6 +39,7 @@
         ├── ProducerFull           WINDROW-PRODUCER-FULL
         ├── DeliveryTimeout        WINDROW-DELIVERY-TIMEOUT
         ├── BrokerRefused          WINDROW-BROKER-REFUSED
+        ├── OffsetsLost            WINDROW-OFFSETS-LOST
         ├── FileUnreadable         WINDROW-FILE-UNREADABLE
         ├── ExpectationBroken      WINDROW-EXPECTATION-BROKEN
         └── BrokenPromise          WINDROW-BROKEN-PROMISE
@@ -255,6 +256,10 @@ class DeliveryTimeout(OutsideError):
 
 class BrokerRefused(OutsideError):
     """The broker rejected the bridge, or the bridge the broker: credentials, certificates, permissions, client id."""
+
+
+class OffsetsLost(OutsideError):
+    """A Kafka partition no longer has what the depot has yet to read, or is another one than before."""
 
 
 class FileUnreadable(OutsideError):

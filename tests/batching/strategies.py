@@ -118,8 +118,8 @@ class Move(NamedTuple):
 def any_rules() -> st.SearchStrategy[OracleRules]:
     """Rules of every proportion, also windows shorter than `max_delay` + `max_leap`."""
 
-    def build(unit: int, window: int, delay: int, leap: int, limit: int | None, start: str) -> OracleRules:
-        return OracleRules(unit * window, unit * delay, unit * leap, limit, start)
+    def build(unit: int, window: int, delay: int, leap: int, *others: Any) -> OracleRules:
+        return OracleRules(unit * window, unit * delay, unit * leap, *others)
 
     return st.builds(
         build,
@@ -129,6 +129,8 @@ def any_rules() -> st.SearchStrategy[OracleRules]:
         st.integers(0, 6),
         st.sampled_from(BYTE_LIMITS),
         st.sampled_from(("arrival", "event_time")),
+        st.sampled_from(("split", "split", "keep")),
+        st.sampled_from(("message", "midpoint")),
     )
 
 
@@ -178,7 +180,8 @@ def long_log(random: Random, size: int) -> Log:
     """Return a log too long to be drawn step by step, mostly in order, of few streams and many types."""
     window, delay, leap = random.choice(((50, 20, 10), (30, 40, 10), (400, 300, 50)))
     limit, start = random.choice((None, 40)), random.choice(("arrival", "event_time"))
-    rules = OracleRules(window, delay, leap, limit, start)
+    conflicts = random.choice(("split", "split", "keep")), random.choice(("message", "midpoint"))
+    rules = OracleRules(window, delay, leap, limit, start, *conflicts)
     clock, version, messages = 0, 0, []
     for index in range(size):
         clock += random.choice((0, 0, 1, 2, 9)) if random.random() < 0.99 else 2 * window + delay
@@ -280,6 +283,8 @@ def windrow_rules(rules: OracleRules) -> windrow.Rules:
             max_leap=rules.max_leap,
             max_batch_bytes=rules.max_batch_bytes,
             window_start=rules.window_start,
+            repeats=rules.repeats,
+            split_at=rules.split_at,
         )
 
 

@@ -273,6 +273,82 @@ class TestWindows:
         return any(other["window_start"] < start < other["window_end"] for other in before)
 
 
+class TestRepeats:
+    @FEWER
+    @given(programs(), cuts())
+    def test_split(self, log, cuts):
+        """
+        With `split` a window holds at most one message of a type.
+        """
+        log = replace(log, rules=replace(log.rules, repeats="split"))
+        for parts in by_window(Books().play(log, cuts).batches):
+            assert set(counted(emitted(parts), ("type",)).values()) == {1}
+
+    @FEWER
+    @given(programs(), cuts())
+    def test_keep(self, log, cuts):
+        """
+        With `keep` a type decides only what is a duplicate: batches are as if no type came back at another time.
+        """
+
+        def unrepeated(step):
+            if not isinstance(step, tuple):
+                return step
+            return tuple(replace(message, type=f"{message.type}@{message.event_time}") for message in step)
+
+        log = replace(log, rules=replace(log.rules, repeats="keep", max_batch_bytes=None))
+        rules = replace(log.rules, repeats="split")
+        apart = replace(log, rules=rules, steps=tuple(map(unrepeated, log.steps)))
+        names = (*STREAM, "part", "window_start", "window_end", "timeout", "opened_by", "closed_at", "message_count")
+        kept, separate = (Books().play(given, cuts) for given in (log, apart))
+        assert [picked(row, names) for row in kept.batches] == [picked(row, names) for row in separate.batches]
+        assert [row["reason"] for row in kept.rejected] == [row["reason"] for row in separate.rejected]
+
+    def test_order_in_a_batch(self):
+        """
+        Repeated messages of a batch are listed by event time and type, whatever their order of arrival.
+        """
+        given = (("b", 3), ("a", 7), ("b", 1), ("a", 3), ("b", 7), ("a", 1))
+        messages = tuple(Message(at, "", "k", kind, time, 9, None, None, at) for at, (kind, time) in enumerate(given))
+        rules = OracleRules(window=100, max_delay=20, max_leap=1, repeats="keep")
+        (batch,) = Books().play(Log(rules, (messages,), versioned=True)).batches
+        listed = [(inside["event_time"], inside["type"]) for inside in batch["messages"]]
+        assert listed == [(1, "a"), (1, "b"), (3, "a"), (3, "b"), (7, "a"), (7, "b")]
+
+    @pytest.mark.parametrize(
+        ("times", "now", "start"),
+        [((0, 10), 10, 5), ((10, 0), 12, 5), ((0, 9), 9, 5), ((0, 1), 1, 1), ((0, 20), 38, 18), ((0, 20), 40, 20)],
+        ids=["even", "reversed", "odd", "one apart", "never expired", "at the later one"],
+    )
+    def test_midpoint(self, times, now, start):
+        """
+        A window splits halfway between two messages of a type, after the earlier one, and never where it is too late.
+        """
+        first, second = (Message(at, "", "k", "a", time, 0, None, None, at) for at, time in enumerate(times))
+        steps = ((replace(first, received_at=times[0]),), (replace(second, received_at=now),))
+        rules = OracleRules(window=100, max_delay=20, max_leap=20, split_at="midpoint")
+        books = Books().play(Log(rules, steps, versioned=True))
+        assert [batch["window_start"] for batch in books.batches] == [times[0] - 20, start]
+        assert books.rejected == []
+
+    @pytest.mark.parametrize(("split_at", "fewest", "most"), [("message", 0, 10), ("midpoint", 241, 300)])
+    def test_rounds_stay_whole(self, split_at, fewest, most):
+        """
+        Of 300 rounds of ten types, every two seconds and up to 20 ms out of order, only the midpoint keeps most whole.
+        """
+        random, whole = Random(1), 0
+        sent = [(2_000_000 * at + 1_000 * kind, f"t{kind}") for at in range(1, 301) for kind in range(10)]
+        arriving = sorted((time + random.randrange(20_000), time, kind) for time, kind in sent)
+        rules = OracleRules(10_000_000, 5_000_000, 1_000_000, split_at=split_at)
+        log = Log(rules, (), versioned=True).with_messages(
+            Message(at, "", "k", kind, time, now, None, None, at) for at, (now, time, kind) in enumerate(arriving)
+        )
+        for batch in Books().play(log).batches:
+            rounds = {message["event_time"] // 2_000_000 for message in batch["messages"]}
+            whole += len(rounds) == 1 and batch["message_count"] == 10
+        assert fewest <= whole <= most
+
+
 class TestMessages:
     @FEWER
     @given(programs(), cuts())
@@ -583,8 +659,10 @@ class TestWishes:
     def test_grouping_does_not_depend_on_the_delay(self, log, extra):
         """
         With windows that start at the event time, a longer delay moves no message that was in time.
+
+        A midpoint may be too old to split at, and then the split depends on the delay.
         """
-        log = stamped(replace(log, rules=replace(log.rules, window_start="event_time")))
+        log = stamped(replace(log, rules=replace(log.rules, window_start="event_time", split_at="message")))
         late = {rejected.index for rejected in judged(log).rejected if rejected.reason == "too_old"}
         log = log.with_messages(message for message in log.messages if message.index not in late)
         patient = replace(log, rules=replace(log.rules, max_delay=log.rules.max_delay + extra))
@@ -623,7 +701,7 @@ class TestWishes:
         """
         Two messages of a type one microsecond apart are both accepted, in two batches that touch.
         """
-        rules = replace(rules, max_delay=max(rules.max_delay, 1), window=max(rules.window, 2))
+        rules = replace(rules, max_delay=max(rules.max_delay, 1), window=max(rules.window, 2), repeats="split")
         messages = tuple(Message(0, "", "k", "a", now - apart, now, None, None, 0) for apart in (0, 1))
         books = Books().play(Log(rules, (messages,), versioned=True))
         earlier, later = books.batches
@@ -649,6 +727,7 @@ class TestWishes:
         durations = (rules.window, rules.max_delay, rules.max_leap)
         assert durations == (10_000_000, 5_000_000, 1_000_000)
         assert (rules.max_batch_bytes, rules.window_start) == (16_777_216, "arrival")
+        assert (rules.repeats, rules.split_at) == ("split", "message")
 
     def test_short_window_warns(self):
         """

@@ -16,7 +16,15 @@ class TestRules:
 
     @pytest.mark.parametrize(
         "wrong",
-        [{"window": 0}, {"max_batch_bytes": -1}, {"max_batch_bytes": 1.5}, {"window_start": "no"}, {"max_delay": "x"}],
+        [
+            {"window": 0},
+            {"max_batch_bytes": -1},
+            {"max_batch_bytes": 1.5},
+            {"window_start": "no"},
+            {"repeats": "no"},
+            {"split_at": "no"},
+            {"max_delay": "x"},
+        ],
     )
     def test_refuses_what_makes_no_sense(self, wrong: dict[str, object]) -> None:
         """
@@ -56,7 +64,8 @@ class TestRules:
         """
         The form that the ledger records reads back as the same rules.
         """
-        rules = Rules(window="1m", max_delay="7s", max_leap=0, max_batch_bytes=10, window_start="event_time")
+        others = {"window_start": "event_time", "repeats": "keep", "split_at": "midpoint"}
+        rules = Rules(window="1m", max_delay="7s", max_leap=0, max_batch_bytes=10, **others)  # type: ignore[arg-type]
         assert Rules.from_json(rules.to_json()) == rules
 
     def test_cannot_change(self) -> None:

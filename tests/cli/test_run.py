@@ -29,6 +29,19 @@ class TestRun:
         assert (ended["event"], ended["rejected"]) == ("run ended", 1)
         assert "Nothing new" in windrow("run").out
 
+    def test_warns(self, windrow: Command, tmp_path: Path) -> None:
+        """
+        When repeated types split most windows, the log of a run warns, status gives a hint and the doctor a warning.
+        """
+        publish(tmp_path, *(message("a", at * SECOND, at * SECOND) for at in range(150)))
+        windrow("ingest", "messages.parquet")
+        warnings = [line for line in map(json.loads, windrow("run").err.splitlines()) if line["level"] == "warning"]
+        assert [line["event"] for line in warnings] == ["ledger-splits"]
+        [hint] = windrow("status", "--json").json()["hints"]
+        findings = windrow("doctor", "--json").json()["findings"]
+        [found] = [one for one in findings if one["code"] == "ledger-splits"]
+        assert hint == f"{warnings[0]['what']}. {warnings[0]['todo']}" == f"{found['what']}. {found['todo']}"
+
     def test_json(self, filled: Command, tmp_path: Path) -> None:
         """
         With --json standard output holds one document with totals and microbatches, and nothing else.

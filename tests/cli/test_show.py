@@ -33,6 +33,13 @@ class TestShow:
         said = filled("show", "--key", "nobody")
         assert (said.status, "Nothing like this" in said.out) == (0, True)
 
+    def test_key_has_rejected_messages_too(self, filled: Command) -> None:
+        """
+        A key alone shows its closed batches and its rejected messages; asked for closed ones, only those.
+        """
+        assert "too_old by 6.000 s" in filled("show", "--key", "k").out
+        assert "too_old" not in filled("show", "--key", "k", "--closed").out
+
     def test_unknown_id(self, filled: Command) -> None:
         """
         An id that is not there is an error that says where to look.

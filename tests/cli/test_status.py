@@ -65,6 +65,23 @@ class TestFailIf:
         assert filled("status", "--fail-if", "oldest_open>1h").status == 0
         assert filled("status", "--fail-if", "oldest_open>4s").status == 1
 
+    def test_many_sources(self, windrow: Command, tmp_path: Path) -> None:
+        """
+        Of many sources the status shows the ten that are worst and what most of them need, with --sources all.
+        """
+        late = [(100 + at, f"device-{at:02}") for at in range(21)]
+        given = [message("a", at * SECOND, 200 * SECOND + at, source=source) for at, source in late]
+        publish(tmp_path, *given)
+        windrow("ingest", "messages.parquet")
+        windrow("run")
+        said, whole = windrow("status").out, windrow("status", "--sources").out
+        assert "the 10 sources of 21 that are furthest behind; --sources shows all" in said
+        assert "half of 21 sources need at most 90.0 s, nine tenths 98.0 s; device-00 100.0 s, device-01 99.0 s" in said
+        assert "device-09 " in said
+        assert "device-10" not in said
+        assert all(source in whole for _, source in late)
+        assert "--sources" not in whole
+
     def test_paused(self, filled: Command) -> None:
         """
         A paused ledger is an alarm, a line of the status and a finding of the doctor, until it is resumed.

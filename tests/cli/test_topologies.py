@@ -12,18 +12,16 @@ import pytest
 from tests.cli.conftest import Command
 
 MODULE = """
-import pyarrow as pa
-
 from windrow.topology import Microbatch, Topology
 
-topology = Topology("seen", depots={"messages": "data/depot"}, state="data/seen")
+topology = Topology("seen", depots={"messages": "data/depot"}, states="data/seen")
+topology.state("seen", value="count BIGINT", initial={"count": 0})
 topology.event("hour", every="1h")
 
 
-@topology.pstate("seen", key="name STRING", value="count BIGINT")
-def seen(microbatch: Microbatch) -> pa.Table:
-    before = dict(zip(*microbatch.state("seen").rows.select(["name", "count"]).to_pydict().values()))
-    return pa.table({"name": ["all"], "count": [before.get("all", 0) + microbatch.messages.num_rows]})
+@topology.function
+def count_messages(microbatch: Microbatch) -> None:
+    microbatch.state("seen").combine(microbatch.rows("messages"), count="count")
 
 
 something = 1
@@ -110,12 +108,41 @@ def test_status(counting: Command) -> None:
 
 def test_tick(counting: Command) -> None:
     """
-    A tick does what is due, and to a moment raises the clocks of the depots; it is recorded.
+    A tick does what is due; a topology has no clocks that a tick could raise to a moment.
     """
     counting("run", "seen:topology")
     assert "Nothing due." in counting("tick", "seen:topology").out
-    assert counting("tick", "seen:topology", "--to", "2100-01-01T00:00:00Z").status == 0
-    assert counting("history", "seen:topology", "--json").json()["microbatches"][-1]["kind"] == "tick"
+    refused = counting("tick", "seen:topology", "--to", "2100-01-01T00:00:00Z")
+    assert refused.status == 2
+    assert "a topology has no clocks to raise" in refused.err
+
+
+def test_show_and_replay(counting: Command, tmp_path: Path) -> None:
+    """
+    A state is shown, as it is, after a microbatch, or of a key; a replay finds the same states.
+    """
+    module = (tmp_path / "seen.py").read_text(encoding="utf-8")
+    of_types = """
+topology.state("types", key="type STRING", value="times BIGINT")
+@topology.function
+def count_types(microbatch: Microbatch) -> None:
+    microbatch.state("types").combine(microbatch.rows("messages"), times="count")
+"""
+    (tmp_path / "seen.py").write_text(module + of_types, encoding="utf-8")
+    counting("run", "seen:topology")
+
+    def shown(*flags: str) -> list[dict[str, object]]:
+        found: list[dict[str, object]] = counting("show", "seen:topology", "--state", *flags, "--json").json()
+        return found
+
+    first, *_ = shown("types")
+    assert shown("types", "--key", str(first["type"])) == shown("types", "--key", json.dumps({"type": first["type"]}))
+    assert shown("types", "--key", str(first["type"])) == [first]
+    assert shown("types", "--at", "0") == []
+    assert "no such row" in counting("show", "seen:topology", "--state", "types", "--key", "nobody").out
+    assert counting("show", "seen:topology", "--state", "none").status == 2
+    assert counting("show", "seen:topology", "--state", "seen", "--key", "x").status == 2
+    assert "the states are equal" in counting("replay", "seen:topology").out
 
 
 def test_offsets(counting: Command) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -82,3 +83,12 @@ def batched(folder: Path, home: str, **more: str) -> list[str]:
     ended = subprocess.run(command, env=alone, cwd=folder, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr[-2000:]
     return ended.stdout.splitlines()
+
+
+def test_documented() -> None:
+    """
+    Nothing is imported from inside numba, whose modules may change with any version.
+    """
+    library = Path(windrow.__file__).parent
+    inside = re.compile(r"^\s*(from|import) numba\.", re.MULTILINE)
+    assert [source for source in library.rglob("*.py") if inside.search(source.read_text("utf-8"))] == []

@@ -1,12 +1,14 @@
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.conftest import windrow  # noqa: F401 - a fixture
 from tests.docs import worlds
 from tests.producer.bridge.broker import Broker
+from tests.producer.bridge.conftest import kafka  # noqa: F401 - a fixture
 
 
 @pytest.fixture(scope="session")
@@ -30,3 +32,11 @@ def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
     monkeypatch.setenv("WINDROW_MQTT__PORT", str(found.port))
     yield found
     found.stop()
+
+
+@pytest.fixture
+def kafka_topic(kafka: Any, monkeypatch: pytest.MonkeyPatch) -> str:  # noqa: F811 - the fixture
+    """A topic with a message, of a broker that a bridge without settings finds."""
+    monkeypatch.setenv("WINDROW_KAFKA__BROKERS", kafka.place)
+    kafka.publish(kafka.topic(name="readings"), "1")
+    return "readings"

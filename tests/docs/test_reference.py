@@ -22,6 +22,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     "null": (type(None),),
 }
 SPARK = "--engine spark"
+KAFKA = "bridge kafka"
 KNOWN = generate.documents()
 
 
@@ -47,8 +48,12 @@ def test_every_json_has_a_document() -> None:
 
 def with_marks() -> list[Any]:
     """Return the documents; those that only Spark makes are marked so, and slow."""
-    marks = {True: [pytest.mark.spark, pytest.mark.slow], False: []}
-    return [pytest.param(one, id=one.title, marks=marks[SPARK in " ".join(one.runs)]) for one in KNOWN]
+    spark, kafka = [pytest.mark.spark, pytest.mark.slow], [pytest.mark.kafka]
+    return [
+        pytest.param(one, id=one.title, marks=spark if SPARK in runs else kafka if KAFKA in runs else [])
+        for one in KNOWN
+        for runs in [" ".join(one.runs)]
+    ]
 
 
 @pytest.mark.parametrize("document", with_marks())
@@ -62,7 +67,7 @@ def test_fields_are_printed(
     if SPARK in " ".join(document.runs):
         request.getfixturevalue("spark")
     if "bridge" in document.commands:
-        request.getfixturevalue("broker")
+        request.getfixturevalue("kafka_topic" if KAFKA in " ".join(document.runs) else "broker")
     types = {field.name: field.type for field in document.fields}
     seen: dict[str, Any] = {}
     for run in document.runs:

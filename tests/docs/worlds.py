@@ -76,18 +76,17 @@ def _count(directory: Path) -> None:
 
 
 COUNTING = """
-import pyarrow as pa
+from windrow.topology import Microbatch, Topology
 
-from windrow.topology import Topology
-
-topology = Topology("counting", depots=["data/depot"], state="data/counting")
+topology = Topology("counting", depots=["data/depot"], states="data/counting")
+topology.state("counts", key="kind STRING", value="count BIGINT")
 topology.event("hour", every="1h")
 
 
-@topology.pstate("counts", key="kind STRING", value="count BIGINT")
-def counts(microbatch) -> pa.Table:
-    found = microbatch.messages.group_by("type").aggregate([([], "count_all")])
-    return found.rename_columns(["kind", "count"])
+@topology.function
+def count_kinds(microbatch: Microbatch) -> None:
+    kinds = microbatch.rows("depot").rename_columns({"type": "kind"})
+    microbatch.state("counts").combine(kinds, count="count")
 """
 
 

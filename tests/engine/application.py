@@ -39,7 +39,7 @@ def run(session: Any, settings: Settings, hold: tuple[str, Any] | None, wait: st
     engine = HeldMerge(settings, session, held) if phase == "commit" else SparkEngine(settings, session)
     runner = probed_runner(Probed(engine, waiting(wait)), settings, ManualClock(NOW))
     if phase == "process":
-        runner._algorithm = HeldBatcher(runner._algorithm.rules, hold=held)
+        runner.algorithm = HeldBatcher(runner.algorithm.rules, hold=held)
     runner.once()
 
 

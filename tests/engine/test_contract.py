@@ -115,7 +115,7 @@ class TestNote:
         rows = world.history()
         names = ("microbatch", "kind", "depot_version", "closed", "rejected", "token")
         expected = [
-            {"windrow": windrow.__version__, "depot": None, "messages": row["messages_read"]}
+            {"windrow": windrow.__version__, "depots": {}, "messages": row["messages_read"]}
             | {name: row[name] for name in names}
             for row in rows
         ]

@@ -123,7 +123,7 @@ class TestRunner:
         rival = world.runner(drivers.second)
         world.probed(drivers.first, once(Point.BEFORE_COMMIT, rival.once), max_messages=60).once()
         assert world.canonical() == world.expected()
-        assert [row["attempt"] for row in world.history()] == [1]
+        assert {row["attempt"] for row in world.history()} == {1}
         assert world.clock.waits == []
         world.assert_balanced()
 
@@ -151,7 +151,7 @@ class TestRunner:
             world.made(world.engine(embedded), settings, clock=clock, report=lambda _: clock.stop()).once()
 
         world.probed(engine, once(Point.BEFORE_COMMIT, overtake), max_messages=60).once()
-        assert [[part["version"] for part in row["versions"]] for row in world.history()] == [[1], [2, 3]]
+        assert [[part["version"] for part in row["versions"]] for row in world.history()] == world.read_by_rivals
         assert world.canonical() == world.expected()
         world.assert_balanced()
 
@@ -204,7 +204,7 @@ class TestRunner:
         with pytest.raises(MicrobatchFailed, match="append-only"):
             runner.once()
 
-    @pytest.mark.parametrize("published", [1, 0], ids=["messages", "tick"])
+    @pytest.mark.parametrize("published", [1, 0], ids=["messages", "pause"])
     def test_moved_for_ever(self, world, embedded, published):
         """
         A commit that is refused as if the ledger had moved, though it stands as it was primed, is such a failure too:
@@ -222,7 +222,7 @@ class TestRunner:
 
         runner = world.probed(embedded, refuse, retries=1)
         with pytest.raises(MicrobatchFailed, match="as if it had changed"):
-            runner.once() if published else runner.tick(to=NOW + HOUR)
+            runner.once() if published else runner.pause()
         assert next(commits) == 2
 
 

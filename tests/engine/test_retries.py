@@ -195,7 +195,7 @@ class TestRequirements:
         """
         have_spark("merging", monkeypatch)
         runner = full.runner(engine)
-        runner._algorithm = Wrong(Rules(), kind=Inverted)
+        runner.algorithm = Wrong(Rules(), kind=Inverted)
         with pytest.raises(BrokenPromise, match="the commit replaced"):
             runner.once()
 
@@ -204,7 +204,7 @@ class TestRequirements:
         Rows with the same id are refused before anything is written.
         """
         runner = full.runner(embedded)
-        runner._algorithm = Wrong(Rules(), kind=Doubled)
+        runner.algorithm = Wrong(Rules(), kind=Doubled)
         with pytest.raises(BrokenPromise, match="an id stands twice"):
             runner.once()
         assert full.version() == 0
@@ -215,7 +215,7 @@ class TestRequirements:
         More rejections than messages are refused before anything is written.
         """
         runner = full.runner(embedded)
-        runner._algorithm = Wrong(Rules(), kind=Inventing)
+        runner.algorithm = Wrong(Rules(), kind=Inventing)
         with pytest.raises(BrokenPromise, match="of 90 messages were rejected"):
             runner.once()
         assert full.version() == 0

@@ -48,6 +48,7 @@ class World:
     order: ClassVar[Mapping[str, Any]] = {}  # to drivers in processes of their own
     live: ClassVar[Sequence[str]] = ("open",)
     final: ClassVar[Sequence[str]] = ("closed", "rejected", "microbatch")
+    read_by_rivals: ClassVar[list[list[int]]] = [[1], [2, 3]]  # the first of them may read 30 messages, the second 60
     rules: ClassVar[Sequence[Mapping[str, Any]]] = (  # what drivers are set to: the first as a rule
         {"rules": {}},
         {"rules": {"max_delay": "8s"}},

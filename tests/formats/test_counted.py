@@ -8,13 +8,19 @@ from hypothesis import strategies as st
 
 from tests.formats.test_automaton import buffer, pieces
 from tests.formats.test_framing import Spans
-from windrow.formats.counted import FixedFraming, LengthFraming
+from windrow.formats.counted import LONGEST, FixedFraming, LengthFraming
 from windrow.formats.framing import GAP, LOST, OPEN, OVERSIZE, RECORD
-from windrow.formats.prefixed import PrefixFraming
 
-LENGTHS = LengthFraming(PrefixFraming(2, "big", most_bytes=10))
-OWN = LengthFraming(PrefixFraming(1, "little", counts_itself=True, most_bytes=6))
+LENGTHS = LengthFraming(2, "big", counts_itself=False, max_record_bytes=10)
+OWN = LengthFraming(1, "little", counts_itself=True, max_record_bytes=6)
 WIDTH = FixedFraming(4, 10)
+FRAMINGS = st.builds(
+    LengthFraming,
+    st.sampled_from([1, 2, 4, 8]),
+    st.sampled_from(["little", "big"]),
+    st.booleans(),
+    st.integers(1, 40),
+)
 
 
 def framed(framing: FixedFraming | LengthFraming, parts: list[bytes], state: int = 0) -> Spans:
@@ -70,3 +76,65 @@ def test_width():
     assert [(span, what) for span, what, _ in framed(WIDTH, [b"abcdefghij"])] == [
         (b"abcd", RECORD), (b"efgh", RECORD), (b"ij", RECORD),
     ]  # fmt: skip
+
+
+def written(framing: LengthFraming, bodies: list[bytes]) -> bytes:
+    """Put records one behind the other, each after its length."""
+    own = framing.width if framing.counts_itself else 0
+    return b"".join((len(body) + own).to_bytes(framing.width, framing.order) + body for body in bodies)
+
+
+def cut(framing: LengthFraming, data: bytes) -> tuple[list[bytes], set[int]]:
+    """Return the content of the records of a source, and where what is cut off begins."""
+    spans = framing.frame(buffer(data), 0, 0, last=True)
+    begin, end = framing.content(buffer(data), spans.begin, spans.end)
+    whole = spans.what == RECORD
+    bounds = zip(begin[whole].tolist(), end[whole].tolist(), strict=True)
+    return [data[one:other] for one, other in bounds], set(spans.begin[~whole].tolist())
+
+
+def oracle(framing: LengthFraming, data: bytes) -> tuple[list[bytes], set[int]]:
+    """Cut bytes the slow way: the content of whole records, and where those begin that are too long."""
+    whole, refused, at = [], set(), 0
+    while len(data) - at >= framing.width:
+        length = int.from_bytes(data[at : at + framing.width], framing.order)
+        length = min(length, LONGEST) - (framing.width if framing.counts_itself else 0)
+        body = at + framing.width
+        if not 0 <= length <= framing.max_record_bytes:
+            refused.add(at)
+        elif body + length > len(data):
+            break
+        else:
+            whole.append(data[body : body + length])
+        at = body + max(length, 0)
+    return whole, refused
+
+
+@given(FRAMINGS, st.lists(st.binary(max_size=50), max_size=12))
+def test_written(framing, bodies):
+    """
+    What was written with a length before it is what is cut, and what is too long is passed over to the byte.
+    """
+    bodies = [body for body in bodies if len(body) + framing.width < 256]
+    whole, cut_off = cut(framing, written(framing, bodies))
+    assert whole == [body for body in bodies if len(body) <= framing.max_record_bytes]
+    assert bool(cut_off) == (len(whole) < len(bodies))
+
+
+@given(FRAMINGS, st.binary(max_size=80) | st.lists(st.sampled_from([0, 1, 4, 255]), max_size=80).map(bytes))
+def test_oracle(framing, data):
+    """
+    Any bytes are cut as one hop after the other says.
+    """
+    whole, refused = oracle(framing, data)
+    records, cut_off = cut(framing, data)
+    assert records == whole
+    assert refused <= cut_off
+
+
+def test_most_records():
+    """
+    A run may be nothing but empty records, however many.
+    """
+    spans = LengthFraming(1, "big", counts_itself=False, max_record_bytes=1).frame(buffer(bytes(100_000)), 0, 0, False)
+    assert (spans.end.size, spans.rest) == (100_000, 100_000)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants import zeros
 from tests.mutants.__main__ import ROOMS
 from tests.mutants.mutant import mutants
 from tests.mutants.tree import ROOT, in_tree, plant
@@ -44,14 +43,6 @@ def test_tree_runs_without_a_compiler(module: str, tmp_path: Path) -> None:
     assert functions
     assert not any(COMPILING & decorators(function) for function in functions)
     assert source.count("\n") == (ROOT / module).read_text(encoding="utf-8").count("\n")
-
-
-@pytest.mark.parametrize(("word", "leading", "trailing"), [(0, 64, 64), (1, 63, 0), (1 << 63, 0, 63), (96, 57, 5)])
-def test_zeros(word: int, leading: int, trailing: int) -> None:
-    """
-    Zeros are counted at both ends of a word of 64 bits.
-    """
-    assert (zeros.leading_zeros(word), zeros.trailing_zeros(word)) == (leading, trailing)
 
 
 def test_mutants_are_told_by_what_was_changed(tmp_path: Path) -> None:

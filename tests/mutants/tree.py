@@ -1,9 +1,8 @@
 """The tree in which mutmut works: a copy of sources and tests that it can change.
 
-Three things differ from the original, and none of them changes what the code does. The sources lie in `src`, because
-mutmut takes the package's name from there. Functions that numba compiles have no decorator, because mutmut leaves
-decorated functions alone; without its compiler the decorator does nothing. And what only compiled code can call,
-counting zeros at the ends of a word, is written in Python.
+Two things differ from the original, and neither changes what the code does. The sources lie in `src`, because mutmut
+takes the package's name from there. Functions that numba compiles have no decorator, because mutmut leaves decorated
+functions alone; without its compiler the decorator does nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 COMPILED = re.compile(r"^@(compiled|compiled_in_place|inlined|njit)\b.*$", re.MULTILINE)
-COMPILED_ONLY = "from numba.cpython.unsafe.numbers import"
 WORDED = [r"\braise \w+\(", r"\brefuse\(", r"\bwarnings\.warn\("]  # what a message says is no rule
 
 
@@ -39,7 +37,7 @@ def in_tree(module: str) -> Path:
 
 def _interpreted(source: str) -> str:
     """Return a source that runs without a compiler, with the same lines."""
-    return COMPILED.sub("#", source).replace(COMPILED_ONLY, "from tests.mutants.zeros import")
+    return COMPILED.sub("#", source)
 
 
 def _settings(module: str, tests: Sequence[str]) -> str:

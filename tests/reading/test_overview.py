@@ -215,6 +215,8 @@ class TestStatus:
             "max_leap": "1s",
             "max_batch_bytes": 16_777_216,
             "window_start": "arrival",
+            "repeats": "split",
+            "split_at": "message",
         }
         assert (shown["ledger"]["start_from"], shown["ledger"]["paused"]) == ("beginning", False)
 

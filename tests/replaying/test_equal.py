@@ -29,6 +29,8 @@ RULES: list[dict[str, Any]] = [
     {},
     {"rules": {"max_delay": "9s", "window": "20s"}},
     {"rules": {"window_start": "event_time"}},
+    {"rules": {"split_at": "midpoint"}},
+    {"rules": {"repeats": "keep"}},
     {"rules": {"max_batch_bytes": 12}},
 ]
 DEEDS = st.lists(

@@ -11,13 +11,11 @@ versions of both follow each other.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from windrow.topology import Depot, Microbatch, Topology
 
@@ -26,60 +24,36 @@ HERE, OF_BRANCH = ACCOUNTS[:6], ACCOUNTS[6:]
 BEGIN = 100
 
 
-def bank(depot: str = "transfers", state: str = "bank", branch: str | None = None) -> Topology:
+def bank(depot: str = "transfers", states: str = "bank", branch: str | None = None) -> Topology:
     """Return the topology, with the depot of the branch if there is one."""
     depots = {"transfers": Depot(depot)} | ({"branch": Depot(branch, start_from="beginning")} if branch else {})
-    topology = Topology("bank", depots=depots, state=state)
+    topology = Topology("bank", depots=depots, states=states)
+    topology.state("funds", key="account STRING", value="amount BIGINT", initial={"amount": BEGIN})
+    topology.state("moved", key="holder STRING", value="sent BIGINT, received BIGINT")
 
-    @topology.pstate("funds", key="account STRING", value="amount BIGINT")
-    def funds(microbatch: Microbatch) -> pa.Table:
-        """Take from one account what the other gets."""
-        before = held(microbatch)
-        now = dict(before)
-        for transfer in covered(microbatch):
-            now[transfer["from"]] -= transfer["amount"]
-            now[transfer["to"]] += transfer["amount"]
-        known = set(microbatch.state("funds").rows["account"].to_pylist())
-        changed = [account for account in now if now[account] != before[account] or account not in known]
-        return pa.table({"account": changed, "amount": [now[account] for account in changed]}, FUNDS)
-
-    @topology.pstate("moved", key="holder STRING", value="sent BIGINT, received BIGINT")
-    def moved(microbatch: Microbatch) -> pa.Table:
-        """Count what each account sent and received."""
-        sent: Counter[str] = Counter()
-        received: Counter[str] = Counter()
-        for transfer in covered(microbatch):
-            sent[transfer["from"]] += transfer["amount"]
-            received[transfer["to"]] += transfer["amount"]
-        holders = sorted(set(sent) | set(received))
-        columns = [holders, [sent[one] for one in holders], [received[one] for one in holders]]
-        added = {name: added_to(name) for name in ("sent", "received")}
-        return microbatch.state("moved").upsert(pa.table(dict(zip(MOVED.names, columns, strict=True)), MOVED), **added)
+    @topology.function
+    def transfer_money(microbatch: Microbatch) -> None:
+        """Take from one account what the other gets, if the funds cover it."""
+        funds, accounts = microbatch.state("funds"), pa.table({"account": ACCOUNTS})
+        left = dict(zip(ACCOUNTS, funds.get(accounts)["amount"].to_pylist(), strict=True))
+        covered = [one for depot in depots for one in taken(microbatch.rows(depot), left)]
+        funds.put(pa.table({"account": ACCOUNTS, "amount": [left[account] for account in ACCOUNTS]}))
+        moved = [(one["from"], one["amount"], 0) for one in covered]
+        moved += [(one["to"], 0, one["amount"]) for one in covered]
+        columns = zip(*moved, strict=True) if moved else ([], [], [])
+        rows = pa.table(dict(zip(MOVED.names, map(list, columns), strict=True)), MOVED)
+        microbatch.state("moved").combine(rows, sent=("sent", "sum"), received=("received", "sum"))
 
     return topology
 
 
-FUNDS = pa.schema([("account", pa.string()), ("amount", pa.int64())])
 MOVED = pa.schema([("holder", pa.string()), ("sent", pa.int64()), ("received", pa.int64())])
 
 
-def added_to(name: str) -> Any:
-    """Return what adds a new value to the old one."""
-    return lambda old, new: pc.add(pc.fill_null(old[name], 0), new[name])
-
-
-def held(microbatch: Microbatch) -> dict[str, int]:
-    """Return what each account holds before the microbatch; a new one begins with the same sum as all."""
-    rows = microbatch.state("funds").rows
-    known = zip(rows["account"].to_pylist(), rows["amount"].to_pylist(), strict=True)
-    return dict.fromkeys(ACCOUNTS, BEGIN) | dict(known)
-
-
-def covered(microbatch: Microbatch) -> list[dict[str, Any]]:
-    """Return the transfers that the funds cover, in the order of the log."""
-    left, found = held(microbatch), []
-    messages = microbatch.messages.sort_by([("version", "ascending"), ("sequence", "ascending")])
-    for payload in messages["payload"].to_pylist():
+def taken(messages: pa.Table, left: dict[str, int]) -> list[dict[str, Any]]:
+    """Return the transfers that the funds cover, in the order of the log, and take them from what is left."""
+    found = []
+    for payload in messages.sort_by([("version", "ascending"), ("sequence", "ascending")])["payload"].to_pylist():
         transfer = json.loads(payload)
         if left[transfer["from"]] >= transfer["amount"]:
             left[transfer["from"]] -= transfer["amount"]

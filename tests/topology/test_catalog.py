@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 from tests.clocks import ManualClock
@@ -24,16 +23,20 @@ SETTINGS = Settings(engine="spark")
 
 def kinds(home: str) -> Topology:
     """Return a topology that counts the types of messages, over tables of a schema."""
-    topology = Topology("all-kinds", depots=[f"{home}.depot"], state=f"{home}.states")
+    topology = Topology("all-kinds", depots=[f"{home}.depot"], states=f"{home}.states")
+    topology.state("counts", key="kind STRING", value="count BIGINT")
 
-    @topology.pstate("counts", key="kind STRING", value="count BIGINT")
-    def counts(microbatch: Microbatch) -> pa.Table:
-        new = microbatch.messages.group_by("type").aggregate([([], "count_all")]).rename_columns(["kind", "count"])
-        return microbatch.state("counts").upsert(
-            new, count=lambda old, new: pc.add(pc.fill_null(old["count"], 0), new["count"])
-        )
+    @topology.function
+    def count(microbatch: Microbatch) -> None:
+        microbatch.state("counts").combine(kinds_in(microbatch), count="count")
 
     return topology
+
+
+def kinds_in(microbatch: Microbatch) -> pa.Table:
+    """Return the types of the new messages, and the number of the microbatch."""
+    types = microbatch.rows("depot")["type"]
+    return pa.table({"kind": types, "seen_in": pa.repeat(microbatch.id, len(types))})
 
 
 def seen(spark: Any, view: str) -> list[dict[str, Any]]:
@@ -56,10 +59,11 @@ def test_views(spark: Any, schema: str, clock: ManualClock) -> None:
 
     later = kinds(schema)
 
-    @later.pstate("latest", key="kind STRING", value="seen_in BIGINT")
-    def latest(microbatch: Microbatch) -> pa.Table:
-        new = microbatch.messages.group_by("type").aggregate([]).rename_columns(["kind"])
-        return new.append_column("seen_in", pa.repeat(microbatch.id, new.num_rows))
+    later.state("latest", key="kind STRING", value="seen_in BIGINT")
+
+    @later.function
+    def note(microbatch: Microbatch) -> None:
+        microbatch.state("latest").combine(kinds_in(microbatch), seen_in=("seen_in", "last"))
 
     publish(spark, f"{schema}.depot", [message("b"), message("c")])
     run_topology(later, SETTINGS, spark=spark, clock=clock)
@@ -72,10 +76,15 @@ def test_views(spark: Any, schema: str, clock: ManualClock) -> None:
     ]
     assert seen(spark, f"{schema}.all_kinds_latest") == [{"kind": kind, "seen_in": number} for kind in ("b", "c")]
 
-    @later.pstate("last_counts", key="kind STRING", value="count BIGINT")
-    def last_counts(microbatch: Microbatch) -> pa.Table:
-        return microbatch.messages.group_by("type").aggregate([([], "count_all")]).rename_columns(["kind", "count"])
+    later.state("last_counts", key="kind STRING", value="count BIGINT")
+
+    @later.function
+    def count_last(microbatch: Microbatch) -> None:
+        counted = kinds_in(microbatch).group_by("kind").aggregate([([], "count_all")])
+        microbatch.state("last_counts").put(counted.rename_columns(["kind", "count"]))
 
     publish(spark, f"{schema}.depot", [message("a")])
     run_topology(later, SETTINGS, spark=spark, clock=clock)
     assert seen(spark, f"{schema}.all_kinds_last_counts") == [{"kind": "a", "count": 1}]
+    assert later.read("latest", keys=[{"kind": "c"}], spark=spark)["seen_in"].to_pylist() == [number]
+    assert later.read("counts", at=1, spark=spark)["count"].to_pylist() == [2, 1]

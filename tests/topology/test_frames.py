@@ -1,4 +1,4 @@
-"""Functions of frames, and depots that hold no messages."""
+"""Functions that work with DataFrames, and depots that hold no messages."""
 
 from __future__ import annotations
 
@@ -16,32 +16,70 @@ from tests.engine.forms import FORMS, Form, have_spark
 from tests.engine.world import World
 from tests.messages import log
 from windrow.errors import TopologyRefused
-from windrow.testing import Harness
-from windrow.topology import Depot, Microbatch, Topology, run_topology
+from windrow.testing import Crashed, Harness, Point
+from windrow.topology import Depot, Microbatch, SparkMicrobatch, Topology, run_topology
+
+
+def sales() -> Topology:
+    """Return a topology of sales on frames, with an Arrow function in between."""
+    from pyspark.sql import functions as F
+
+    topology = Topology("sales", depots=["sales"], states="sales", outputs={"large": "large"})
+    topology.state("shops", key="shop STRING", value="total BIGINT, last_amount BIGINT, tags ARRAY<STRING>")
+    topology.state("all", value="rows BIGINT", initial={"rows": 100})
+
+    @topology.function
+    def add(microbatch: SparkMicrobatch) -> None:
+        rows, shops = microbatch.rows("sales"), microbatch.state("shops")
+        shops.combine(rows, total=("amount", "sum"), last_amount=("amount", "last", "at"))
+        microbatch.append("large", rows.where("amount > 100").select("shop", "amount"))
+        shops.delete(rows.where("amount < 0").select("shop"))
+
+    @topology.function
+    def tag(microbatch: Microbatch) -> None:
+        shops = microbatch.state("shops")
+        rows = shops.all()
+        tags = pa.array([[f"{total > 10}"] for total in rows["total"].to_pylist()], pa.list_(pa.string()))
+        shops.put(rows.set_column(rows.schema.get_field_index("tags"), "tags", tags))
+        microbatch.state("all").combine(microbatch.rows("sales"), rows="count")
+
+    @topology.function
+    def double(microbatch: SparkMicrobatch) -> None:
+        shops = microbatch.state("shops")
+        north = shops.get(microbatch.rows("sales").sparkSession.createDataFrame([("north",)], "shop STRING"))
+        shops.put(north.where("total IS NOT NULL").withColumn("total", F.col("total") * 2))
+
+    return topology
 
 
 def test_frames(spark: Any, tmp_path: Path) -> None:
     """
-    A function of frames does on Spark what one of Arrow tables does.
+    Functions on frames and on Arrow tables see each other's changes, and all of it is in one commit, once, also after a
+    crash; outputs too.
     """
-    from pyspark.sql import DataFrame
-    from pyspark.sql import functions as F
-
-    topology = Topology("frames", depots=["sentences"], state="frames")
-
-    @topology.pstate("counts", key="word STRING", value="count BIGINT")
-    def counts(microbatch: Microbatch) -> DataFrame:
-        words = microbatch.messages.select(F.explode(F.split("payload", " ")).alias("word"))
-        new = words.groupBy("word").count()
-        return microbatch.state("counts").upsert(new, count=F.coalesce("old.count", F.lit(0)) + F.col("new.count"))
-
-    harness = Harness(topology, tmp_path, engine="spark", session=spark)
-    harness.append([{"payload": "to be or not to be"}])
+    harness = Harness(sales(), tmp_path, engine="spark", session=spark)
+    harness.create(pa.schema([("shop", pa.string()), ("amount", pa.int64()), ("at", pa.int64())]))
+    harness.append(
+        [{"shop": "north", "amount": 3, "at": 2}, {"shop": "north", "amount": 200, "at": 1},
+         {"shop": "south", "amount": 4, "at": 3}, {"shop": "west", "amount": -1, "at": 4}]
+    )  # fmt: skip
+    harness.crash_at(Point.BEFORE_COMMIT)
+    with pytest.raises(Crashed):
+        harness.run()
+    harness.restart()
     harness.run()
-    harness.append([{"payload": "to sleep"}])
+    assert harness.state("shops") == [
+        {"shop": "north", "total": 406, "last_amount": 3, "tags": ["True"]},
+        {"shop": "south", "total": 4, "last_amount": 4, "tags": ["False"]},
+    ]
+    harness.append([{"shop": "south", "amount": 10, "at": 9}])
     harness.run()
-    found = {row["word"]: row["count"] for row in harness.state("counts")}
-    assert found == {"to": 3, "be": 2, "or": 1, "not": 1, "sleep": 1}
+    assert harness.state("shops") == [
+        {"shop": "north", "total": 812, "last_amount": 3, "tags": ["True"]},
+        {"shop": "south", "total": 14, "last_amount": 10, "tags": ["True"]},
+    ]
+    assert harness.state("all") == [{"rows": 105}]
+    assert DeltaTable(tmp_path / "large").to_pyarrow_table().to_pylist() == [{"shop": "north", "amount": 200}]
 
 
 @pytest.mark.parametrize(
@@ -53,13 +91,12 @@ def test_refused_keys(spark: Any, tmp_path: Path, rows: str, said: str) -> None:
     """
     A key that is NULL, or stands twice, is refused, and nothing of the microbatch is written.
     """
-    from pyspark.sql import DataFrame
+    topology = Topology("users", depots=["events"], states="users")
+    topology.state("seen", key="user BIGINT", value="times BIGINT")
 
-    topology = Topology("users", depots=["events"], state="users")
-
-    @topology.pstate("seen", key="user BIGINT", value="times BIGINT")
-    def seen(microbatch: Microbatch) -> DataFrame:
-        return spark.sql(rows).selectExpr("user", "1L AS times")
+    @topology.function
+    def see(microbatch: SparkMicrobatch) -> None:
+        microbatch.state("seen").put(spark.sql(rows).selectExpr("user", "1L AS times"))
 
     harness = Harness(topology, tmp_path, engine="spark", session=spark)
     harness.append([{"payload": "one"}])
@@ -68,41 +105,58 @@ def test_refused_keys(spark: Any, tmp_path: Path, rows: str, said: str) -> None:
     assert list(harness.state("seen")) == []
 
 
+def test_without_spark(tmp_path: Path) -> None:
+    """
+    Without Spark a function on frames is refused by its name, as is one whose parameter says nothing.
+    """
+    topology = Topology("users", depots=["events"], states="users")
+
+    @topology.function
+    def see(microbatch: SparkMicrobatch) -> None:
+        raise AssertionError(microbatch)
+
+    harness = Harness(topology, tmp_path)
+    harness.append([{"payload": "one"}])
+    with pytest.raises(TopologyRefused, match="the function see needs Spark DataFrames"):
+        harness.run()
+    with pytest.raises(TopologyRefused, match="has no annotation"):
+        topology.function(lambda _: None)
+
+
 @pytest.mark.slow_on_spark
 @pytest.mark.parametrize("name", ["version", "Version"])
 def test_column_version(tmp_path: Path, engine: EngineFactory, name: str) -> None:
     """
     Rows with a column `version` of their own keep it; the depot's version has the name that Delta's feed gives it.
     """
-    topology = Topology("rows", depots={"programs": Depot(str(tmp_path / "programs"))}, state=str(tmp_path / "states"))
+    topology = Topology("rows", depots={"programs": Depot(str(tmp_path / "programs"))}, states=str(tmp_path / "states"))
+    topology.state("seen", key="program STRING", value="version BIGINT, depot_version BIGINT")
 
-    @topology.pstate("seen", key="program STRING", value="version BIGINT, depot_version BIGINT")
-    def seen(microbatch: Microbatch) -> pa.Table:
-        rows = microbatch.messages
+    @topology.function
+    def see(microbatch: Microbatch) -> None:
+        rows = microbatch.rows("programs")
         new = {"program": rows["program"], "version": rows[name], "depot_version": rows["_commit_version"]}
-        return microbatch.state("seen").upsert(pa.table(new))
+        microbatch.state("seen").put(pa.table(new))
 
     feed = {"delta.enableChangeDataFeed": "true"}
     for at in range(2):
         programs = pa.table({"program": [f"p{at}"], name: [70 + at]})
         write_deltalake(tmp_path / "programs", programs, mode="append", configuration=None if at else feed)
-    settings = engine.settings(str(tmp_path / "programs"), topology.state, max_messages=1)
+    settings = engine.settings(str(tmp_path / "programs"), topology.location, max_messages=1)
     assert run_topology(topology, settings, spark=engine.session).total("messages") == 2
-    found = DeltaTable(topology.state).to_pyarrow_table(filters=[("state", "=", "seen")]).sort_by("program")
+    found = topology.read("seen")
     assert found.select(["version", "depot_version"]).to_pydict() == {"version": [70, 71], "depot_version": [0, 1]}
 
 
-def closing(ledger: str, state: str) -> Topology:
+def closing(ledger: str, states: str) -> Topology:
     """Return a topology that notes each closed batch."""
-    topology = Topology("closing", depots={"closed": Depot(ledger)}, state=state)
+    topology = Topology("closing", depots={"closed": Depot(ledger)}, states=states)
+    topology.state("closed_once", key="batch STRING", value="times BIGINT, held BIGINT")
 
-    @topology.pstate("closed_once", key="batch STRING", value="times BIGINT, held BIGINT")
-    def closed_once(microbatch: Microbatch) -> pa.Table:
-        batches = microbatch.messages
-        new = pa.table({"batch": batches["id"], "held": batches["message_count"]})
-        return microbatch.state("closed_once").upsert(
-            new, times=lambda old, _: pc.add(pc.fill_null(old["times"], 0), 1)
-        )
+    @topology.function
+    def note(microbatch: Microbatch) -> None:
+        batches = microbatch.rows("closed").select(["id", "message_count"]).rename_columns(["batch", "held"])
+        microbatch.state("closed_once").combine(batches, times="count", held=("held", "last"))
 
     return topology
 
@@ -125,8 +179,30 @@ def test_closed_batches(
         run_topology(topology, settings, spark=engine.session, clock=clock)
     world.runner(engine).flush()
     run_topology(topology, settings, spark=engine.session, clock=clock)
-    found = DeltaTable(topology.state).to_pyarrow_table(filters=[("state", "=", "closed_once")])
+    found = topology.read("closed_once")
     closed = world.rows("closed")
     assert sorted(found["batch"].to_pylist()) == [row["id"] for row in closed]
     assert set(found["times"].to_pylist()) == {1}
     assert pc.sum(found["held"]).as_py() == sum(row["message_count"] for row in closed)
+
+
+def test_rows_stay_on_the_executors(spark: Any, tmp_path: Path) -> None:
+    """
+    Rows of a depot without messages, too many for the driver, give the same states from a frame.
+    """
+    topology = Topology("many", depots=["numbers"], states="many")
+    topology.state("sums", key="remainder BIGINT", value="total BIGINT")
+
+    @topology.function
+    def add(microbatch: SparkMicrobatch) -> None:
+        rows = microbatch.rows("numbers").selectExpr("number % 10 AS remainder", "number")
+        microbatch.state("sums").combine(rows, total=("number", "sum"))
+
+    harness = Harness(topology, tmp_path, engine="spark", session=spark, max_driver_messages=100)
+    harness.create(pa.schema([("number", pa.int64())]))
+    for begin in (0, 5_000):
+        harness.append(pa.table({"number": range(begin, begin + 5_000)}))
+        harness.run()
+    totals = {row["remainder"]: row["total"] for row in harness.state("sums")}
+    assert totals == {one: sum(range(one, 10_000, 10)) for one in range(10)}
+    assert {row["path"] for row in harness.history()} == {"executors"}

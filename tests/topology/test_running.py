@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import threading
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -17,30 +19,24 @@ from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.errors import DepotChanged, MicrobatchFailed, NotFound, SettingsError, TableRefused, TopologyRefused
 from windrow.model.results import Committed
 from windrow.settings.settings import Settings
-from windrow.testing import Harness, ManualClock
-from windrow.topology import Depot, Microbatch, Topology, opened
+from windrow.testing import Crashed, Harness, ManualClock, Point
+from windrow.topology import ArrowState, Depot, Microbatch, Topology, opened
 
 
 def counter(*depots: str, in_step: bool = False, **declared: Depot) -> Topology:
-    """Return a topology that counts messages by depot, and notes the order in which it saw depots."""
+    """Return a topology that counts messages by depot, and notes the microbatch in which it first saw the depot."""
     named = {name: Depot(name) for name in depots} | declared
-    topology = Topology("counter", depots=named, state="counted", in_step=in_step)
+    topology = Topology("counter", depots=named, states="counted", in_step=in_step)
+    topology.state("counts", key="name STRING", value="count BIGINT, first BIGINT")
 
-    @topology.pstate("counts", key="name STRING", value="count BIGINT, first BIGINT")
-    def counts(microbatch: Microbatch) -> pa.Table:
-        if microbatch.depot is None:
-            return pa.table({"name": [], "count": [], "first": []}, COUNTS)
-        new = pa.table({"name": [microbatch.depot], "count": [microbatch.messages.num_rows], "first": [microbatch.id]})
-        return microbatch.state("counts").upsert(
-            new,
-            count=lambda old, new: pc.add(pc.fill_null(old["count"], 0), new["count"]),
-            first=lambda old, new: pc.coalesce(old["first"], new["first"]),
-        )
+    @topology.function
+    def count(microbatch: Microbatch) -> None:
+        for depot in microbatch.depots:
+            rows = microbatch.rows(depot)
+            named = pa.table({"name": [depot] * rows.num_rows, "id": [microbatch.id] * rows.num_rows})
+            microbatch.state("counts").combine(named, count="count", first=("id", "first"))
 
     return topology
-
-
-COUNTS = pa.schema([("name", pa.string()), ("count", pa.int64()), ("first", pa.int64())])
 
 
 def counted(harness: Harness) -> dict[str, int]:
@@ -89,36 +85,17 @@ class TestDepots:
         harness.run()
         assert counted(harness) == {"a": 1, "b": 1}
 
-    def test_priority(self, tmp_path: Path) -> None:
+    def test_all_in_one_microbatch(self, tmp_path: Path) -> None:
         """
-        The depot of the smaller priority is read first.
+        A microbatch reads what is new in all depots, and of each no more than its share of the limit.
         """
-        harness = Harness(counter(a=Depot("a", priority=2), b=Depot("b", priority=1)), tmp_path)
-        harness.append([message()], "a")
-        harness.append([message()], "b")
+        harness = Harness(counter("a", "b", "c"), tmp_path, max_messages=4)
+        for depot in ("a", "a", "a", "b"):
+            harness.append([message()] * 2, depot)
         harness.run()
-        assert [row["depot"] for row in harness.history() if row["kind"] == "data"] == ["b", "a"]
-
-    def test_none_starves(self, tmp_path: Path) -> None:
-        """
-        A depot that gets something new before it is read to its end keeps no other one waiting, whatever their
-        priorities: once the second read nothing as long as the first went on.
-        """
-        harness = Harness(counter(a=Depot("a"), b=Depot("b", priority=9)), tmp_path)
-        harness.append([message()], "a")
-        harness.append([message()], "b")
-        runner, left = harness.runner(), 6
-
-        def more(done: Committed) -> None:
-            nonlocal left
-            if left and done.kind == "data":
-                left -= 1
-                harness.append([message()], "a")
-
-        runner._report = more
-        runner.once()
-        assert [row["depot"] for row in harness.history() if row["kind"] == "data"][:2] == ["a", "b"]
-        assert counted(harness) == {"a": 7, "b": 1}
+        read = [(row["microbatch"], row["depot"], row["messages_read"]) for row in harness.history()]
+        assert read == [(1, "a", 2), (1, "b", 2), (2, "a", 2), (3, "a", 2)]
+        assert counted(harness) == {"a": 6, "b": 2}
 
     def test_exchanged_while_it_catches_up(self, tmp_path: Path) -> None:
         """
@@ -135,7 +112,7 @@ class TestDepots:
         runner = harness.runner()
 
         def exchange(done: Committed) -> None:
-            if done.depot_version == 2:
+            if done.depots == {"a": 2}:
                 (tmp_path / "a").rename(tmp_path / "away")
                 (tmp_path / "copy").rename(tmp_path / "a")
 
@@ -165,6 +142,16 @@ class TestInStep:
         harness.advance_clock(10)  # by which the idle clock of a has passed the last of b
         harness.run()
         assert [row["depot"] for row in harness.history() if row["kind"] == "data"] == ["a", "b"] * 3
+
+    def test_priority(self, tmp_path: Path) -> None:
+        """
+        Of depots that have reached the same time, the one with the smaller priority is read first.
+        """
+        harness = Harness(counter(a=Depot("a", priority=2), b=Depot("b", priority=1), in_step=True), tmp_path)
+        for depot in ("a", "b"):
+            harness.append([message()], depot)
+        harness.run()
+        assert [row["depot"] for row in harness.history() if row["kind"] == "data"] == ["b", "a"]
 
     def test_waits_for_the_other(self, tmp_path: Path) -> None:
         """
@@ -235,14 +222,15 @@ class TestOptions:
         """
         An attempt of which a phase took too long commits nothing.
         """
-        topology = Topology("slow", depots=["a"], state="slow")
+        topology = Topology("slow", depots=["a"], states="slow")
+        topology.state("seen", value="count BIGINT")
         slow = [True]
 
-        @topology.pstate("seen", key="name STRING", value="count BIGINT")
-        def seen(microbatch: Microbatch) -> pa.Table:
+        @topology.function
+        def see(microbatch: Microbatch) -> None:
             if slow[0]:
                 harness.advance_clock(5)
-            return pa.table({"name": ["all"], "count": [microbatch.messages.num_rows]})
+            microbatch.state("seen").combine(microbatch.rows("a"), count="count")
 
         harness = Harness(topology, tmp_path)
         harness.set_option("phase_timeout", "2s")
@@ -252,7 +240,36 @@ class TestOptions:
         assert harness.state("seen") == []
         slow[0] = False
         harness.run()
-        assert harness.state("seen") == [{"name": "all", "count": 1}]
+        assert harness.state("seen") == [{"count": 1}]
+
+    @pytest.mark.parametrize("beside", [False, True], ids=["main", "thread"])
+    def test_hanging_function(self, tmp_path: Path, beside: bool) -> None:
+        """
+        A function that hangs is cut off and the attempt made again, also in a thread that is not the main one.
+        """
+        topology = Topology("hanging", depots=["a"], states="hanging")
+        topology.state("seen", value="count BIGINT")
+        cut = []
+
+        @topology.function
+        def see(microbatch: Microbatch) -> None:
+            microbatch.state("seen").combine(microbatch.rows("a"), count="count")
+            begun = time.monotonic()
+            while microbatch.attempt == 1 and time.monotonic() < begun + 60:
+                time.sleep(0.01 if beside else 60)
+            cut.append(microbatch.attempt)
+
+        harness = Harness(topology, tmp_path, retries=1)
+        harness.append([message()])
+        harness.set_option("phase_timeout", "500ms")
+        if beside:
+            thread = threading.Thread(target=harness.run)
+            thread.start()
+            thread.join()
+        else:
+            harness.run()
+        assert cut == [2]
+        assert harness.state("seen") == [{"count": 1}]
 
 
 class TestEvents:
@@ -261,15 +278,14 @@ class TestEvents:
         """
         An event fires when its time has come, without messages; of those that were missed one fires, or none.
         """
-        topology = Topology("hours", depots=["a"], state="hours")
+        topology = Topology("hours", depots=["a"], states="hours")
+        topology.state("hours", key="name STRING", value="fired BIGINT")
         topology.event("hour", every="1h", overdue=overdue)  # type: ignore[arg-type]
 
-        @topology.pstate("hours", key="name STRING", value="fired BIGINT")
-        def hours(microbatch: Microbatch) -> pa.Table:
-            new = pa.table({"name": list(microbatch.events), "fired": [1] * len(microbatch.events)}, FIRED)
-            return microbatch.state("hours").upsert(
-                new, fired=lambda old, new: pc.add(pc.fill_null(old["fired"], 0), new["fired"])
-            )
+        @topology.function
+        def count(microbatch: Microbatch) -> None:
+            fired = pa.table({"name": pa.array(microbatch.events, pa.string())})
+            microbatch.state("hours").combine(fired, fired="count")
 
         harness = Harness(topology, tmp_path)
         harness.append([message()])
@@ -279,9 +295,6 @@ class TestEvents:
             harness.run()
         assert harness.state("hours") == [{"name": "hour", "fired": fired}]
         assert sum(row["events_fired"] == ["hour"] for row in harness.history()) == fired
-
-
-FIRED = pa.schema([("name", pa.string()), ("fired", pa.int64())])
 
 
 def test_pause(tmp_path: Path) -> None:
@@ -418,35 +431,47 @@ class TestRollback:
 
 def test_function_that_fails(tmp_path: Path) -> None:
     """
-    A function that raises, or returns what its state cannot take, changes nothing.
+    A function that raises, or does what its state cannot take, changes nothing.
     """
-    topology = Topology("failing", depots=["a"], state="failing")
-    returned: list[object] = [pa.table({"name": ["x", "x"], "count": [1, 2]})]
+    topology = Topology("failing", depots=["a"], states="failing")
+    topology.state("good", value="seen BIGINT")
+    topology.state("bad", key="name STRING", value="count BIGINT")
+    acts: list[Callable[[ArrowState], object]] = [lambda state: state]
 
-    @topology.pstate("good", key="good STRING", value="seen BIGINT")
-    def good(microbatch: Microbatch) -> pa.Table:
-        return pa.table({"good": ["all"], "seen": [microbatch.messages.num_rows]})
+    @topology.function
+    def good(microbatch: Microbatch) -> None:
+        microbatch.state("good").combine(microbatch.rows("a"), seen="count")
 
-    @topology.pstate("bad", key="name STRING", value="count BIGINT")
-    def bad(_: Microbatch) -> pa.Table:
-        return returned[0]
+    @topology.function
+    def bad(microbatch: Microbatch) -> None:
+        acts[0](microbatch.state("bad"))
 
     harness = Harness(topology, tmp_path)
     harness.append([message()])
-    for wrong, said in (
-        (returned[0], "a key twice"),
-        (pa.table({"name": [None], "count": [1]}), "is NULL"),
-        (pa.table({"name": ["x"], "counts": [1]}), "returned the columns name, counts"),
-        (pa.table({"name": ["x"], "count": ["many"]}), "other types"),
-        ([1, 2], "returned list"),
+    one = pa.table({"name": ["x"], "amount": [1]})
+    for act, said in (
+        (
+            lambda state: state.put(pa.table({"name": ["x", "x"], "count": [1, 2]})),
+            "put of the state bad has a key twi",
+        ),
+        (lambda state: state.put(pa.table({"name": [None], "count": [1]})), "a row whose key 'name' is NULL"),
+        (lambda state: state.put(pa.table({"name": ["x"], "counts": [1]})), "lacks the column 'count'"),
+        (lambda state: state.put(pa.table({"name": ["x"], "count": ["many"]})), "has values of other types"),
+        (lambda state: state.get(), "get of the state bad needs keys"),
+        (lambda state: state.delete(pa.table({"key": ["x"]})), "lacks the column 'name'"),
+        (lambda state: state.combine(one, counts="count"), "has no value 'counts'"),
+        (lambda state: state.combine(one, count=("amounts", "sum")), "a column 'amounts' that is not there"),
+        (lambda state: state.combine(one, count=("amount", "median")), "cannot read count="),
+        (lambda state: state.combine(one), "combines nothing"),
     ):
-        returned[0] = wrong
+        acts[0] = act
         with pytest.raises(TopologyRefused, match=said):
             harness.run()
     assert harness.state("good") == []
-    returned[0] = pa.table({"name": ["x"], "count": [1]})
+    acts[0] = lambda state: state.put(pa.table({"name": ["x"], "count": [1]}))
     harness.run()
     assert harness.state("bad") == [{"name": "x", "count": 1}]
+    assert harness.state("good") == [{"seen": 1}]
 
 
 class TestNames:
@@ -456,7 +481,7 @@ class TestNames:
         A state has no name that Windrow needs itself, or that is none.
         """
         with pytest.raises(TopologyRefused):
-            Topology("names", depots=["a"], state="names").pstate(name, key="k STRING", value="v BIGINT")
+            Topology("names", depots=["a"], states="names").state(name, key="k STRING", value="v BIGINT")
 
     def test_of_topologies_and_depots(self) -> None:
         """
@@ -464,9 +489,9 @@ class TestNames:
         """
         for depots in ([], "data/a", ["x/a", "y/a"], {"a b": "data/a"}):
             with pytest.raises(TopologyRefused):
-                Topology("names", depots=depots, state="names")
+                Topology("names", depots=depots, states="names")
         with pytest.raises(TopologyRefused):
-            Topology("no name", depots=["a"], state="names")
+            Topology("no name", depots=["a"], states="names")
 
     @pytest.mark.parametrize(("every", "overdue"), [("0s", "once"), ("1h", "never")])
     def test_of_events(self, every: str, overdue: str) -> None:
@@ -474,7 +499,7 @@ class TestNames:
         An event needs an interval, and a word for what was missed.
         """
         with pytest.raises(TopologyRefused, match="event hour"):
-            Topology("names", depots=["a"], state="names").event("hour", every=every, overdue=overdue)  # type: ignore[arg-type]
+            Topology("names", depots=["a"], states="names").event("hour", every=every, overdue=overdue)  # type: ignore[arg-type]
 
 
 class TestDeclaredLater:
@@ -487,16 +512,18 @@ class TestDeclaredLater:
         before.run()
         topology = counter("a")
 
-        @topology.pstate("latest", key="name STRING", value="payload STRING, seen_in BIGINT")
-        def latest(microbatch: Microbatch) -> pa.Table:
-            last = microbatch.messages.slice(microbatch.messages.num_rows - 1)
-            return pa.table({"name": ["last"], "payload": last["payload"], "seen_in": [microbatch.id]})
+        topology.state("latest", value="payload STRING, seen_in BIGINT")
+
+        @topology.function
+        def see(microbatch: Microbatch) -> None:
+            last = microbatch.rows("a")["payload"].to_pylist()[-1]
+            microbatch.state("latest").put(pa.table({"payload": [last], "seen_in": [microbatch.id]}))
 
         after = Harness(topology, tmp_path)
         after.append([message(7)])
         after.run()
         assert counted(after) == {"a": 2}
-        assert [(row["name"], row["payload"]) for row in after.state("latest")] == [("last", "7")]
+        assert [row["payload"] for row in after.state("latest")] == ["7"]
         assert [row["kind"] for row in after.history()] == ["data", "rules", "data"]
 
     def test_other_type(self, tmp_path: Path) -> None:
@@ -506,10 +533,11 @@ class TestDeclaredLater:
         before = Harness(counter("a"), tmp_path)
         before.append([message()])
         before.run()
-        topology = Topology("counter", depots=["a"], state="counted")
+        topology = Topology("counter", depots=["a"], states="counted")
+        topology.state("counts", key="name STRING", value="count STRING")
 
-        @topology.pstate("counts", key="name STRING", value="count STRING")
-        def counts(microbatch: Microbatch) -> pa.Table:
+        @topology.function
+        def count(microbatch: Microbatch) -> None:
             raise AssertionError(microbatch)
 
         with pytest.raises(TableRefused, match="'count' of the table of states is int64"):
@@ -529,20 +557,15 @@ class TestDeclaredLater:
         ("name STRING", "State BIGINT", "cannot be called 'State'"),
         ("name STRING", "deleted BOOLEAN", "cannot be called 'deleted'"),
         ("Token STRING", "count BIGINT", "'Token' is string here"),
-        ("name STRING", "count MAP<STRING, INT>", "not a type of a state"),
+        ("name STRING", "count INTERVAL", "not a type of a state"),
     ],
 )
 def test_refused_columns(key: str, value: str, said: str) -> None:
     """
     Columns that no table of states can have are refused where they are declared.
     """
-    topology = Topology("refused", depots=["a"], state="refused")
-
-    def function(_: Microbatch) -> pa.Table:
-        return pa.table({})
-
     with pytest.raises(TopologyRefused, match=said):
-        topology.pstate("state", key=key, value=value)(function)
+        Topology("refused", depots=["a"], states="refused").state("state", key=key, value=value)
 
 
 def test_kept_for_the_slowest_depot(tmp_path: Path) -> None:
@@ -555,7 +578,7 @@ def test_kept_for_the_slowest_depot(tmp_path: Path) -> None:
     harness.append([message()], "a")
     harness.run()
     harness.append([message()], "a")
-    table = DeltaTable(harness.topology.state)
+    table = DeltaTable(harness.topology.location)
     upkeep = DeltaRsMaintenance(table.table_uri, "ledger")
     later = harness.clock.now() + 1
     ids = {name: str(DeltaTable(depot.location).metadata().id) for name, depot in harness.topology.depots.items()}
@@ -568,16 +591,17 @@ def test_attempts_have_the_same_messages(tmp_path: Path) -> None:
     """
     What comes while a microbatch fails is read by the next one: each attempt has the same id and messages.
     """
-    topology = Topology("attempts", depots=["a"], state="attempts")
+    topology = Topology("attempts", depots=["a"], states="attempts")
+    topology.state("last", value="number BIGINT")
     seen: list[tuple[int, int, int]] = []
 
-    @topology.pstate("last", key="name STRING", value="number BIGINT")
-    def last(microbatch: Microbatch) -> pa.Table:
-        seen.append((microbatch.id, microbatch.attempt, microbatch.messages.num_rows))
+    @topology.function
+    def note(microbatch: Microbatch) -> None:
+        seen.append((microbatch.id, microbatch.attempt, microbatch.rows("a").num_rows))
         if microbatch.attempt < 3 and microbatch.id == 1:
             harness.append([message()])
             raise OSError("the other system does not answer")
-        return pa.table({"name": ["id"], "number": [microbatch.id]})
+        microbatch.state("last").put(pa.table({"number": [microbatch.id]}))
 
     harness = Harness(topology, tmp_path, retries=5)
     harness.append([message()] * 2)
@@ -585,17 +609,93 @@ def test_attempts_have_the_same_messages(tmp_path: Path) -> None:
     assert seen == [(1, 1, 2), (1, 2, 2), (1, 3, 2), (2, 1, 2)]
 
 
+def test_same_rows_after_the_driver_was_killed(tmp_path: Path) -> None:
+    """
+    An attempt of another process has the id, the time and the rows of the first one in each depot, whatever came
+    meanwhile, and although a pause was recorded in between.
+    """
+    topology = Topology("attempts", depots=["a", "b"], states="attempts")
+    topology.state("last", value="number BIGINT")
+    seen: list[tuple[object, ...]] = []
+
+    @topology.function
+    def note(microbatch: Microbatch) -> None:
+        rows = [microbatch.rows(depot).num_rows for depot in ("a", "b")]
+        seen.append((microbatch.id, microbatch.clock, *rows))
+        microbatch.state("last").put(pa.table({"number": [microbatch.id]}))
+
+    harness = Harness(topology, tmp_path)
+    harness.append([message()] * 2, "a")
+    harness.append([message()], "b")
+    for _ in range(2):
+        harness.crash_at(Point.BEFORE_COMMIT)
+        with pytest.raises(Crashed):
+            harness.run()
+        harness.restart()
+        harness.append([message()] * 5, "b")
+        harness.advance_clock(100)
+        harness.pause()
+        harness.resume()
+    harness.run()
+    assert len(seen) == 4
+    assert len(set(seen[:3])) == 1
+    assert seen[0][2:] == (2, 1)
+    assert seen[3][2:] == (0, 10)
+
+
+def chain(output: str = "doubled") -> Topology:
+    """Return a topology that appends each message twice to an output."""
+    topology = Topology("doubling", depots=["a"], states="doubling", outputs={output: output})
+
+    @topology.function
+    def double(microbatch: Microbatch) -> None:
+        rows = microbatch.rows("a").select(["payload"])
+        microbatch.append("doubled", rows)
+        microbatch.append("doubled", rows)
+
+    return topology
+
+
+class TestOutputs:
+    @pytest.mark.parametrize("point", Point)
+    def test_once(self, tmp_path: Path, point: Point) -> None:
+        """
+        What is appended to an output is there once, wherever the driver fails, and whatever was recorded meanwhile.
+        """
+        harness = Harness(chain(), tmp_path)
+        for number in range(4):
+            harness.append([message(number)])
+            harness.crash_at(point)
+            with pytest.raises(Crashed):
+                harness.run()
+            harness.restart()
+            harness.append([message(number + 100)])
+            harness.set_option("max_messages", str(number + 1))
+        harness.run()
+        found = DeltaTable(tmp_path / "doubled").to_pyarrow_table()["payload"].to_pylist()
+        assert sorted(found) == sorted([str(number + more) for number in range(4) for more in (0, 100)] * 2)
+
+    def test_unknown(self, tmp_path: Path) -> None:
+        """
+        An output that was not declared is refused.
+        """
+        harness = Harness(chain("other"), tmp_path)
+        harness.append([message()])
+        with pytest.raises(TopologyRefused, match="there is no output 'doubled'"):
+            harness.run()
+
+
 def noting(**depots: Depot) -> Topology:
     """Return a topology that keeps each payload, by depot."""
-    topology = Topology("noting", depots=depots, state="noting")
+    topology = Topology("noting", depots=depots, states="noting")
+    topology.state("notes", key="name STRING, note STRING", value="times BIGINT")
 
-    @topology.pstate("notes", key="name STRING, note STRING", value="times BIGINT")
-    def notes(microbatch: Microbatch) -> pa.Table:
-        new = microbatch.messages.group_by("payload").aggregate([([], "count_all")]).rename_columns(["note", "times"])
-        new = new.append_column("name", pa.repeat(microbatch.depot or "", new.num_rows))
-        return microbatch.state("notes").upsert(
-            new, times=lambda old, new: pc.add(pc.fill_null(old["times"], 0), new["times"])
-        )
+    @topology.function
+    def note(microbatch: Microbatch) -> None:
+        for depot in microbatch.depots:
+            rows = microbatch.rows(depot)
+            named = pa.table({"name": [depot] * rows.num_rows, "note": rows["payload"]})
+            microbatch.state("notes").combine(named, times="count")
 
     return topology
 

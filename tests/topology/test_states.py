@@ -1,4 +1,4 @@
-"""What a function does with states, and what the harness gives it to read."""
+"""What functions do with states, and what the harness gives to read."""
 
 from __future__ import annotations
 
@@ -8,34 +8,40 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from deltalake import DeltaTable
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.conftest import EngineFactory
+from windrow.columnar.arrow import no_rows
 from windrow.errors import NotFound, TopologyRefused
 from windrow.testing import Harness
-from windrow.topology import Microbatch, Topology
+from windrow.topology import ArrowState, Microbatch, Topology
+from windrow.topology.state import State
 
 
 def presence() -> Topology:
     """Return a topology of who is there: people come and go, and are asked for."""
-    topology = Topology("presence", depots=["doors"], state="presence")
+    topology = Topology("presence", depots=["doors"], states="presence")
+    topology.state("there", key="name STRING", value="since BIGINT")
+    topology.state("answers", key="number BIGINT, asked STRING", value="is_there BOOLEAN, came_in BIGINT")
 
     def people(microbatch: Microbatch, what: str) -> pa.Table:
-        rows = microbatch.messages.filter(pc.equal(microbatch.messages["type"], what))
-        return pa.table({"name": rows["payload"]})
+        rows = microbatch.rows("doors")
+        found = rows.filter(pc.equal(rows["type"], what))
+        return pa.table({"name": found["payload"], "since": pa.repeat(microbatch.id, found.num_rows)})
 
-    @topology.pstate("there", key="name STRING", value="since BIGINT")
-    def there(microbatch: Microbatch) -> pa.Table:
-        state, came = microbatch.state("there"), people(microbatch, "come")
-        came = came.append_column("since", pa.repeat(microbatch.id, came.num_rows))
-        written = state.upsert(came, since=lambda old, new: pc.coalesce(old["since"], new["since"]))
-        return pa.concat_tables([written, state.delete(people(microbatch, "go"))], promote_options="default")
-
-    @topology.pstate("answers", key="number BIGINT, asked STRING", value="is_there BOOLEAN, since BIGINT")
-    def answers(microbatch: Microbatch) -> pa.Table:
+    @topology.function
+    def answer(microbatch: Microbatch) -> None:
         state, asked = microbatch.state("there"), people(microbatch, "ask")
-        number = pa.repeat(microbatch.id, asked.num_rows)
-        found = {"is_there": state.has(asked), "since": state.lookup(asked)["since"]}
-        return pa.table({"number": number, "asked": asked["name"]} | found)
+        found = {"is_there": state.has(asked), "came_in": state.get(asked)["since"]}
+        microbatch.state("answers").put(pa.table({"number": asked["since"], "asked": asked["name"]} | found))
+
+    @topology.function
+    def come_and_go(microbatch: Microbatch) -> None:
+        state = microbatch.state("there")
+        state.combine(people(microbatch, "come"), since=("since", "first"))
+        state.delete(people(microbatch, "go"))
 
     return topology
 
@@ -43,8 +49,8 @@ def presence() -> Topology:
 @pytest.mark.slow_on_spark
 def test_keys_come_and_go(tmp_path: Path, engine: EngineFactory) -> None:
     """
-    Keys that are deleted are gone from the next microbatch on, and come back as new ones; `has` and `lookup` tell of
-    the states before the microbatch. To delete a key that is not there is nothing.
+    Keys that are deleted are gone from the next function on, and come back as new ones; `has` and `get` tell of the
+    states as the functions before have left them. To delete a key that is not there is nothing.
     """
     harness = Harness(presence(), tmp_path, engine=engine.name, session=engine.session)
     for said in ("come ada, come bob, ask ada", "come bob, go ada, ask ada, ask bob", "go ada, ask ada", "come ada"):
@@ -58,66 +64,123 @@ def test_keys_come_and_go(tmp_path: Path, engine: EngineFactory) -> None:
         (2, "bob", True, 1),
         (3, "ada", False, None),
     ]
+    read = harness.topology.read
+    assert read("there", keys=[{"name": "bob"}, {"name": "eve"}]).to_pylist() == [{"name": "bob", "since": 1}]
+    assert read("there", at=1).to_pylist() == [{"name": "ada", "since": 1}, {"name": "bob", "since": 1}]
+    with pytest.raises(NotFound, match="no commit of microbatch 9"):
+        read("there", at=9)
+    with pytest.raises(TopologyRefused, match="has no key 'who'"):
+        read("there", keys=[{"who": "bob"}])
 
 
-class TestUpsert:
-    @pytest.mark.parametrize(
-        ("given", "computed", "said"),
-        [
-            (["name", "count"], "counts", r"upsert: the state counted has no value 'counts'\n.*It has count, last\."),
-            (["name", "count", "last"], "name", "upsert: the state counted has no value 'name'"),
-            (["name", "count"], "count", r"the value 'last' of the state counted is missing\n.*last=lambda"),
-        ],
-        ids=["unknown", "key", "missing"],
-    )
-    def test_refused(self, tmp_path: Path, given: list[str], computed: str, said: str) -> None:
+def example() -> Topology:
+    """Return a topology of two depots: counts of pairs, and the sum of all numbers."""
+    topology = Topology("example", depots=["pairs", "numbers"], states="example")
+    topology.state("pair_counts", key="first STRING, second STRING", value="count BIGINT")
+    topology.state("global_sum", value="total BIGINT, seen MAP<STRING, BIGINT>", initial={"total": 1_000})
+
+    @topology.function
+    def count_pairs(microbatch: Microbatch) -> None:
+        microbatch.state("pair_counts").combine(microbatch.rows("pairs"), count="count")
+
+    @topology.function
+    def add_numbers(microbatch: Microbatch) -> None:
+        state, numbers = microbatch.state("global_sum"), microbatch.rows("numbers")
+        state.combine(numbers, total=("number", "sum"))
+        counted = microbatch.state("pair_counts").all()
+        seen = [(first, count) for first, _, count in zip(*counted.to_pydict().values(), strict=True)]
+        state.put(state.get().set_column(1, "seen", pa.array([seen[:1]], pa.map_(pa.string(), pa.int64()))))
+
+    return topology
+
+
+@pytest.mark.slow_on_spark
+def test_two_depots(tmp_path: Path, engine: EngineFactory) -> None:
+    """
+    A microbatch has the rows of both depots, and each function sees what the one before it changed. A state without a
+    key is one row, which begins with the initial values; a map is a value like others.
+    """
+    harness = Harness(example(), tmp_path, engine=engine.name, session=engine.session)
+    harness.create(pa.schema([("first", pa.string()), ("second", pa.string())]), "pairs")
+    harness.create(pa.schema([("number", pa.int64())]), "numbers")
+    harness.append([{"first": "a", "second": "b"}, {"first": "a", "second": "b"}], "pairs")
+    harness.append([{"number": 5}, {"number": 7}], "numbers")
+    harness.run()
+    assert harness.state("global_sum") == [{"total": 1_012, "seen": [("a", 2)]}]
+    harness.append([{"number": 1}], "numbers")
+    harness.run()
+    assert harness.state("global_sum") == [{"total": 1_013, "seen": [("a", 2)]}]
+    assert harness.state("pair_counts") == [{"first": "a", "second": "b", "count": 2}]
+    assert [row["microbatch"] for row in harness.history()] == [1, 1, 2]
+
+
+def wide(rows: int) -> Topology:
+    """Return a topology that puts many keys in its first microbatch, and then adds to those that it is told."""
+    topology = Topology("wide", depots=["keys"], states="wide")
+    topology.state("counts", key="name STRING", value="count BIGINT")
+
+    @topology.function
+    def count(microbatch: Microbatch) -> None:
+        told = microbatch.rows("keys").select(["payload"]).rename_columns(["name"])
+        if microbatch.id == 1:
+            told = pa.table({"name": [f"key-{number:07}" for number in range(rows)]})
+        microbatch.state("counts").combine(told, count="count")
+
+    return topology
+
+
+class TestFiles:
+    def test_few_are_read_and_written(self, tmp_path: Path) -> None:
         """
-        A name that is no value, or a value of which nothing is said, is refused in words of the state; nothing is
-        written.
+        Of a state of many files only the one that holds a key is written again; a key with the same values writes none.
         """
-        topology = Topology("refused", depots=["a"], state="refused")
+        harness = Harness(wide(300_000), tmp_path)
+        harness.append([{"payload": "x"}])
+        harness.run()
+        before = files_of(harness)
+        assert len(before) > 3
+        harness.append([{"payload": "key-0150000"}])
+        harness.restart()
+        harness.run()
+        assert len(before - files_of(harness)) == 1
+        found = harness.topology.read("counts", keys=[{"name": "key-0150000"}, {"name": "key-0150001"}])
+        assert found["count"].to_pylist() == [2, 1]
 
-        @topology.pstate("counted", key="name STRING", value="count BIGINT, last BIGINT")
-        def counted(microbatch: Microbatch) -> pa.Table:
-            new = pa.table({"name": ["x"], "count": [1], "last": [1]}).select(given)
-            return microbatch.state("counted").upsert(new, **{computed: lambda _, new: new["count"]})
-
-        harness = Harness(topology, tmp_path)
-        harness.append([{"payload": "1"}])
-        with pytest.raises(TopologyRefused, match=said):
+    def test_keys_that_come_later(self, tmp_path: Path) -> None:
+        """
+        A state that grows by keys of all ranges keeps files whose ranges hardly overlap, and loses nothing.
+        """
+        harness = Harness(wide(1), tmp_path)
+        expected = {"key-0000000"}
+        for number in range(40):
+            names = [f"{step}-{number}-{'x' * 200}" for step in range(400)]
+            expected |= set(names) if number else set()
+            harness.append([{"payload": name} for name in names])
             harness.run()
-        assert harness.state("counted") == harness.history() == []
-
-    def test_refused_of_frames(self, spark: Any) -> None:
-        """
-        So is a name that is no value where a function works with frames.
-        """
-        from pyspark.sql import functions as F
-
-        from windrow.engine.spark.frames import frame_of
-        from windrow.topology.frames import FrameState
-
-        state = presence().states["there"]
-        rows = pa.table({"name": ["ada"], "since": [1]}, state.columns)
-        frames = FrameState(state, frame_of(spark, rows))
-        with pytest.raises(TopologyRefused, match=r"upsert: the state there has no value 'sinse'\n.*It has since\."):
-            frames.upsert(frames.rows, sinse=F.lit(1))
+        found = harness.topology.read("counts")
+        assert set(found["name"].to_pylist()) == expected
+        assert pc.sum(found["count"]).as_py() == len(expected)
+        assert len(files_of(harness)) < 40
 
 
-class TestHarness:
-    def test_depot_of_other_rows(self, tmp_path: Path) -> None:
+def files_of(harness: Harness) -> set[str]:
+    """Return the live files of the state `counts`."""
+    added = pa.table(DeltaTable(harness.topology.location).get_add_actions(flatten=True))
+    return set(added.filter(pc.equal(added["partition.state"], "counts"))["path"].to_pylist())
+
+
+class TestDepots:
+    def test_of_other_rows(self, tmp_path: Path) -> None:
         """
         A depot that was made with columns of its own is read as its rows are, each version once.
         """
-        topology = Topology("sums", depots=["sales"], state="sums")
+        topology = Topology("sums", depots=["sales"], states="sums")
+        topology.state("sums", key="shop STRING", value="total BIGINT")
 
-        @topology.pstate("sums", key="shop STRING", value="total BIGINT")
-        def sums(microbatch: Microbatch) -> pa.Table:
-            assert microbatch.messages.column_names == ["shop", "amount", "version"]
-            new = microbatch.messages.group_by("shop").aggregate([("amount", "sum")]).rename_columns(["shop", "total"])
-            return microbatch.state("sums").upsert(
-                new, total=lambda old, new: pc.add(pc.fill_null(old["total"], 0), new["total"])
-            )
+        @topology.function
+        def add(microbatch: Microbatch) -> None:
+            assert microbatch.rows("sales").column_names == ["shop", "amount", "version"]
+            microbatch.state("sums").combine(microbatch.rows("sales"), total=("amount", "sum"))
 
         harness = Harness(topology, tmp_path)
         harness.create(pa.schema([("shop", pa.string()), ("amount", pa.int64())]), "sales")
@@ -138,6 +201,52 @@ class TestHarness:
         harness.wait_processed(3)
         assert len(harness.state("there")) == 3
         harness.append([{"type": "go", "payload": "eve"}])
-        with pytest.raises(NotFound, match="4 messages were processed instead of 5"):
-            harness.wait_processed(5)
+        with pytest.raises(NotFound, match=r"4 of 5 messages were processed in 0\.2 seconds"):
+            harness.wait_processed(5, timeout=0.2)
         assert len(harness.state("there")) == 2
+
+
+STATE = State(
+    "s",
+    pa.schema([("k", pa.int64())]),
+    pa.schema([("sums", pa.int64()), ("least", pa.int64()), ("greatest", pa.int64()), ("rows", pa.int64()),
+               ("given", pa.int64()), ("newest", pa.int64()), ("oldest", pa.int64())]),
+)  # fmt: skip
+ROWS = st.lists(st.tuples(st.integers(0, 3), st.none() | st.integers(-9, 9)), max_size=8)
+
+
+@settings(max_examples=100)
+@given(st.lists(ROWS, max_size=4))
+def test_combine(batches: list[list[tuple[int, int | None]]]) -> None:
+    """
+    However rows are spread over calls, `combine` has for each key what one pass over all of them has.
+    """
+    stored = no_rows(pa.schema([("id", pa.string()), *STATE.columns]))
+    state = ArrowState(STATE, lambda _: stored)
+    for batch in batches:
+        rows = pa.table(
+            {
+                "k": pa.array([key for key, _ in batch], pa.int64()),
+                "v": pa.array([value for _, value in batch], pa.int64()),
+            }
+        )
+        state.combine(
+            rows, sums=("v", "sum"), least=("v", "min"), greatest=("v", "max"), rows="count", given=("v", "count"),
+            oldest=("v", "first"), newest=("v", "last"),
+        )  # fmt: skip
+    flat = [row for batch in batches for row in batch]
+    expected: dict[int, dict[str, Any]] = {}
+    for key in sorted({key for key, _ in flat}):
+        values = [value for one, value in flat if one == key and value is not None]
+        expected[key] = {
+            "k": key,
+            "sums": sum(values) if values else None,
+            "least": min(values, default=None),
+            "greatest": max(values, default=None),
+            "rows": sum(one == key for one, _ in flat),
+            "given": len(values),
+            "newest": values[-1] if values else None,
+            "oldest": values[0] if values else None,
+        }
+    found = {row["k"]: row for row in state.all().to_pylist()}
+    assert found == expected

@@ -22,7 +22,7 @@ from windrow.settings.settings import Settings
 from windrow.testing.points import Probed, ProbedAlgorithm
 from windrow.topology import Depot
 from windrow.topology.functions import Functions
-from windrow.topology.running import engine_of, inlets_of
+from windrow.topology.running import engine_of, runner_of
 
 NAME = "transfers"
 
@@ -39,6 +39,7 @@ class BankWorld(World):
     order: ClassVar[Mapping[str, Any]] = {"topology": "bank"}
     live: ClassVar[Sequence[str]] = ("funds", "moved")
     final: ClassVar[Sequence[str]] = ("microbatch",)
+    read_by_rivals: ClassVar[list[list[int]]] = [[1, 2], [3]]  # the plan of the first one stands
     rules: ClassVar[Sequence[Mapping[str, Any]]] = ({"branch": False}, {"branch": True})
 
     def __init__(self, *given: Any, **named: Any) -> None:
@@ -74,7 +75,8 @@ class BankWorld(World):
 
     def microbatch(self, factory: EngineFactory) -> Microbatch:
         """Return a primed microbatch."""
-        return Microbatch(self.engine(factory), Functions(bank(self.depot, self.ledger)), self.clock, depot=NAME)
+        engine = self.engine(factory)
+        return Microbatch(engine, Functions(bank(self.depot, self.ledger), {NAME: engine}), self.clock, depots=[NAME])
 
     def canonical(self, version: int | None = None) -> list[Row]:
         """Return the states."""
@@ -132,7 +134,6 @@ def bank_runner(engine: Engine, settings: Settings, clock: Clock, branch: str | 
     if branch:
         of_branch = engine_of(topology, topology.depots["branch"], settings, engine.session_at_work)
         engines["branch"] = Probed(of_branch, engine.at) if isinstance(engine, Probed) else of_branch
-    functions = Functions(topology)
+    functions = Functions(topology, engines)
     algorithm = ProbedAlgorithm(functions, engine.at) if isinstance(engine, Probed) else functions
-    inlets = inlets_of(topology, engines, settings)
-    return Runner(inlets, algorithm, inlets[0].settings, clock, **called)
+    return runner_of(topology, engines, settings, clock, algorithm, **called)

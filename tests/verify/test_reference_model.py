@@ -68,6 +68,8 @@ def in_force(rules: dict[str, Any]) -> Rules:
         max_leap=rules["max_leap"],
         max_batch_bytes=rules.get("max_batch_bytes") or 0,
         at_arrival=rules.get("window_start", "arrival") == "arrival",
+        keeps=rules.get("repeats") == "keep",
+        at_midpoint=rules.get("split_at") == "midpoint",
     )
 
 
@@ -97,6 +99,8 @@ def test_oracle(seed: int) -> None:
         "max_leap": random.choice([0, 2, 8]),
         "max_batch_bytes": random.choice([None, 3, 6, 20]),
         "window_start": random.choice(["arrival", "event_time"]),
+        "repeats": random.choice(["split", "split", "keep"]),
+        "split_at": random.choice(["message", "midpoint"]),
     }
     oracle, sent = Oracle(OracleRules(**rules)), {}
     now = 0

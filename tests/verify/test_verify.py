@@ -334,6 +334,19 @@ class TestBatches:
         )
         assert {"types", "lost", "unexpected"} <= found(report)
 
+    def test_type_twice_before_repeats_were_kept(self, world, embedded):
+        """
+        A batch with two messages of one type is found also in a ledger that keeps repeats, if it closed before.
+        """
+        world.runner(embedded, rules={"max_delay": "6s", **RULES, "repeats": "keep"}).tick(NOW + 60 * SECOND)
+        report = update(
+            world,
+            "closed",
+            lambda row: row["messages"][1].update(type=row["messages"][0]["type"]),
+            lambda row: row["message_count"] > 1 and row["closed_in"] < 5,
+        )
+        assert "types" in found(report)
+
     def test_closed_late(self, world):
         """
         A batch that timed out at another time than its timeout is found.

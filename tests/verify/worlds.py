@@ -19,6 +19,8 @@ RULES: dict[str, list[Any]] = {
     "max_leap": ["0s", "1s", "3s"],
     "max_batch_bytes": [0, 12, 40, 16_777_216],
     "window_start": ["arrival", "event_time"],
+    "repeats": ["split", "split", "keep"],
+    "split_at": ["message", "midpoint"],
 }
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 from numba import njit
-from numba.cpython.unsafe.numbers import leading_zeros, trailing_zeros
 from numpy import uint64
 
 LEVELS = 5  # 64^5 positions: more than any table has rows
@@ -18,12 +17,39 @@ LEVELS = 5  # 64^5 positions: more than any table has rows
 _ONE = uint64(1)
 _LOW = uint64(63)
 _ALL = uint64(0xFFFFFFFFFFFFFFFF)
+# Every second bit, the lower two of every four, and the lower half of each byte.
+_TWOS, _FOURS, _BYTES = uint64(0x5555555555555555), uint64(0x3333333333333333), uint64(0x0F0F0F0F0F0F0F0F)
 
 
 def levels_of(positions: int) -> npt.NDArray[np.int64]:
     """Return where the levels of a set begin in an array, and where the last level ends."""
     lengths = [(positions >> (6 * level + 6)) + 1 for level in range(LEVELS)]
     return np.cumsum([0, *lengths])
+
+
+@njit(inline="always")
+def _count(word):  # type: ignore[no-untyped-def]
+    """Return how many bits are set: count those of pairs of bits, of fours, of bytes, and add up the bytes."""
+    word -= (word >> uint64(1)) & _TWOS
+    word = (word & _FOURS) + ((word >> uint64(2)) & _FOURS)
+    word = (word + (word >> uint64(4))) & _BYTES
+    for shift in (8, 16, 32):
+        word += word >> uint64(shift)
+    return int(word & uint64(0x7F))
+
+
+@njit(inline="always")
+def _lowest(word):  # type: ignore[no-untyped-def]
+    """Return the number of the lowest bit that is set: as many bits are below it."""
+    return _count(~word & (word - _ONE))
+
+
+@njit(inline="always")
+def _highest(word):  # type: ignore[no-untyped-def]
+    """Return the number of the highest bit that is set: set all bits below it, and count them."""
+    for shift in (1, 2, 4, 8, 16, 32):
+        word |= word >> uint64(shift)
+    return _count(word) - 1
 
 
 @njit(inline="always")
@@ -66,13 +92,13 @@ def predecessor(words, begins, position):  # type: ignore[no-untyped-def]
     while level < LEVELS and rest >= 0:
         word = words[begins[level] + (rest >> 6)] & (_ALL >> (_LOW - (uint64(rest) & _LOW)))
         if word != 0:
-            found = ((rest >> 6) << 6) + 63 - int(leading_zeros(word))
+            found = ((rest >> 6) << 6) + _highest(word)
             break
         rest = (rest >> 6) - 1
         level += 1
     while found >= 0 and level > 0:
         level -= 1
-        found = (found << 6) + 63 - int(leading_zeros(words[begins[level] + found]))
+        found = (found << 6) + _highest(words[begins[level] + found])
     return found
 
 
@@ -86,12 +112,12 @@ def successor(words, begins, position, size):  # type: ignore[no-untyped-def]
     while level < LEVELS and rest < length:
         word = words[begins[level] + (rest >> 6)] & (_ALL << (uint64(rest) & _LOW))
         if word != 0:
-            found = ((rest >> 6) << 6) + int(trailing_zeros(word))
+            found = ((rest >> 6) << 6) + _lowest(word)
             break
         rest = (rest >> 6) + 1
         length = (length + 63) >> 6
         level += 1
     while found >= 0 and level > 0:
         level -= 1
-        found = (found << 6) + int(trailing_zeros(words[begins[level] + found]))
+        found = (found << 6) + _lowest(words[begins[level] + found])
     return found

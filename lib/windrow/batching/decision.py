@@ -132,14 +132,21 @@ def decided(rows: Rows, first: int, columns: Columns, rules: Rules, sweep: Ints,
     windows = kernel.Windows.room(batches.num_rows + positions, positions)
     fate = np.full(slots, kernel.ACCEPTED, np.int8)
     weighed = 0 < rules.max_batch_bytes < columns.byte_count.sum()
-    at_arrival = rules.window_start == "arrival"
     given = kernel.Given(
         rows.open_sizes[opened[0] : opened[-1]],
         microseconds(batches["window_start"]),
         microseconds(batches["window_end"]),
         pc.index_in(whole(batches["opened_by"]), OPENED_BY).cast(pa.int64()).to_numpy(),
     )
-    limits = kernel.Limits(rules.window, rules.max_delay, rules.max_leap, rules.max_batch_bytes, at_arrival)
+    limits = kernel.Limits(
+        rules.window,
+        rules.max_delay,
+        rules.max_leap,
+        rules.max_batch_bytes,
+        start_at_arrival=rules.window_start == "arrival",
+        keep_repeats=rules.repeats == "keep",
+        split_at_midpoint=rules.split_at == "midpoint",
+    )
     sets = kernel.Sets.empty(columns.numbers, weighed)
     count = kernel.decide(columns, given, limits, sweep, sets, windows, fate)
     stream = np.searchsorted(columns.numbers.position_begin, windows.first[:count], side="right") - 1

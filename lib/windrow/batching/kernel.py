@@ -8,8 +8,8 @@ number its (type, event time) pairs. Four structures over these numbers answer e
   two windows can hold a time: the last one whose first message is not later, and the next one, because a window may
   start before its first message.
 - `held`, a set of places: the accepted messages. If the place of a message is in the set, the message is a duplicate.
-  If a neighbour of the same type is inside the window, there is a conflict. The kernel looks this up only for messages
-  that are not later than the `newest` of their type.
+  If a neighbour of the same type is inside the window, there is a conflict, unless repeats are kept. The kernel looks
+  this up only for messages that are not later than the `newest` of their type.
 - `occupied`, a set of positions: the event times of accepted messages. It tells the last message before a split.
 - `heavy`, bytes by position. The weight of a window is the sum from its first position to its last. It is not needed if
   one batch can hold all messages of a stream.
@@ -60,6 +60,8 @@ class Limits(NamedTuple):
     max_leap: int
     max_bytes: int
     start_at_arrival: bool
+    keep_repeats: bool
+    split_at_midpoint: bool
 
 
 class Windows(NamedTuple):
@@ -174,7 +176,9 @@ def decide(columns, given, limits, sweep, sets, windows, fate):  # type: ignore[
                     head = b
                 due = windows.end[head] + limits.max_delay
             else:
-                duplicate, split_at = _compared(sets, numbers, t, p, q, one, windows.start[b], windows.end[b])
+                duplicate = t <= sets.newest[one] and contains(sets.held, sets.held_levels, q)
+                if not duplicate and not limits.keep_repeats:
+                    split_at = _conflict(sets, numbers, t, p, q, one, windows.start[b], windows.end[b])
                 if duplicate:
                     begins, ends = windows.start[b], windows.end[b]
                     fate[slot] = DUPLICATE
@@ -183,8 +187,13 @@ def decide(columns, given, limits, sweep, sets, windows, fate):  # type: ignore[
             if weigh:
                 sets.heavy[p] += columns.byte_count[slot]
                 windows.weight[b] += columns.byte_count[slot]
+            lead = 0
+            if limits.split_at_midpoint and split_at != NONE:
+                start = _midpoint(sets, numbers, limits, now, t, p, q, split_at)
+                split_at = _first_from(sets, numbers.time_at, start, windows.first[b], split_at, high)
+                lead = numbers.time_at[split_at] - start
             if weigh or split_at != NONE:
-                b, count = _split(windows, sets, numbers.time_at, limits, b, count, p, split_at, weigh, high)
+                b, count = _split(windows, sets, numbers.time_at, limits, b, count, p, split_at, lead, weigh, high)
                 due = windows.end[head] + limits.max_delay
             begins, ends = windows.start[b], windows.end[b]
 
@@ -275,26 +284,45 @@ def _open(windows, sets, limits, b, now, t, p, left, right):  # type: ignore[no-
 
 
 @njit(inline="always")
-def _compared(sets, numbers, t, p, q, one, begins, ends):  # type: ignore[no-untyped-def]
-    """Compare a message with those of its type in a window.
+def _conflict(sets, numbers, t, p, q, one, begins, ends):  # type: ignore[no-untyped-def]
+    """Return the position of the later of two messages of a type that a window would hold, NONE without a conflict.
 
-    Return whether it is a duplicate, and the position at which a conflict splits the window, NONE without a conflict.
+    A message conflicts with the last one before it, otherwise with the first one after it.
     """
-    duplicate, split_at = False, NONE
+    later = NONE
     if t > sets.newest[one]:
         if sets.newest[one] >= begins:
-            split_at = p
-    elif contains(sets.held, sets.held_levels, q):
-        duplicate = True
+            later = p
     else:
         other = predecessor(sets.held, sets.held_levels, q)
         if other >= numbers.place_begin[one] and numbers.time_at[numbers.position_at[other]] >= begins:
-            split_at = p
+            later = p
         else:
             other = successor(sets.held, sets.held_levels, q + 1, numbers.place_begin[one + 1])
             if other >= 0 and numbers.time_at[numbers.position_at[other]] < ends:
-                split_at = numbers.position_at[other]
-    return duplicate, split_at
+                later = numbers.position_at[other]
+    return later
+
+
+@njit(inline="always")
+def _midpoint(sets, numbers, limits, now, t, p, q, later):  # type: ignore[no-untyped-def]
+    """Return the time halfway between a message and the one of its type it conflicts with, but none that is too old."""
+    earliest, latest = t, numbers.time_at[later]
+    if later == p:
+        earliest = numbers.time_at[numbers.position_at[predecessor(sets.held, sets.held_levels, q - 1)]]
+    return max(latest - (latest - earliest) // 2, now - limits.max_delay)
+
+
+@njit(inline="always")
+def _first_from(sets, time_at, start, low, last, high):  # type: ignore[no-untyped-def]
+    """Return the position of the first accepted message at `start` or later, between positions low and last."""
+    while low < last:
+        middle = (low + last) >> 1
+        if time_at[middle] < start:
+            low = middle + 1
+        else:
+            last = middle
+    return successor(sets.occupied, sets.levels, low, high)
 
 
 @njit(inline="always")
@@ -313,16 +341,17 @@ def _accept(windows, sets, b, t, p, q, one):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _split(windows, sets, time_at, limits, b, count, p, split_at, weigh, high):  # type: ignore[no-untyped-def]
-    """Split window b after it got a message at p: at `split_at` for a conflict, then as often as its size demands.
+def _split(windows, sets, time_at, limits, b, count, p, split_at, lead, weigh, high):  # type: ignore[no-untyped-def]
+    """Split window b after it got a message at p: for a conflict, then as often as its size demands.
 
-    For its size, a window is split before the message first, and then after it. Return the window that holds the
-    message, and how many windows there are.
+    A conflict moves the messages from position `split_at` on to a window that begins `lead` microseconds before it. For
+    its size, a window is split before the message first, and then after it. Return the window that holds the message,
+    and how many windows there are.
     """
     cause = BY_CONFLICT
     for attempt in range(3):
         if attempt > 0:
-            cause, split_at = BY_SIZE, NONE
+            cause, split_at, lead = BY_SIZE, NONE, 0
             if not weigh or windows.weight[b] <= limits.max_bytes:
                 break
             if not windows.weighed[b]:
@@ -339,7 +368,7 @@ def _split(windows, sets, time_at, limits, b, count, p, split_at, weigh, high): 
                 split_at = successor(sets.occupied, sets.levels, p + 1, high)
         if split_at == NONE:
             continue
-        _halve(windows, sets, time_at, limits, b, count, split_at, cause, high)
+        _halve(windows, sets, limits, b, count, split_at, time_at[split_at] - lead, cause, high)
         if p >= split_at:
             b = count
         count += 1
@@ -347,10 +376,9 @@ def _split(windows, sets, time_at, limits, b, count, p, split_at, weigh, high): 
 
 
 @njit(inline="always")
-def _halve(windows, sets, time_at, limits, b, half, split_at, cause, high):  # type: ignore[no-untyped-def]
+def _halve(windows, sets, limits, b, half, split_at, start, cause, high):  # type: ignore[no-untyped-def]
     """Move the end of window b, from a position on, to a new window. Both keep the weight of the whole as a bound."""
     after = successor(sets.windows, sets.levels, windows.first[b] + 1, high)
-    start = time_at[split_at]
     end = max(start + limits.window, windows.end[b])
     if after >= 0:
         end = min(end, windows.start[windows.at[after]])

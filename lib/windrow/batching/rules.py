@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Literal, get_args
 
@@ -12,6 +12,9 @@ from windrow.errors import RulesError
 from windrow.model.durations import microseconds, text
 
 WindowStart = Literal["arrival", "event_time"]
+Repeats = Literal["split", "keep"]
+SplitAt = Literal["message", "midpoint"]
+CHOICES = {"window_start": get_args(WindowStart), "repeats": get_args(Repeats), "split_at": get_args(SplitAt)}
 
 
 class ShortWindowWarning(UserWarning):
@@ -25,7 +28,8 @@ class Rules:
     `window` is the longest span of a batch, `max_delay` how old a message may be when it arrives, `max_leap` how
     far in the future it may claim to be, `max_batch_bytes` the most bytes of types and payloads in a batch
     (0: no limit), and `window_start` where a new window begins: `arrival` at processing time - `max_delay`,
-    `event_time` at the message's own time.
+    `event_time` at the message's own time. `repeats` says what a second message of a type does: `split` the window, or
+    `keep` both. `split_at` says where it splits: at the later `message`, or at the `midpoint` between the two.
     """
 
     window: int
@@ -33,6 +37,8 @@ class Rules:
     max_leap: int
     max_batch_bytes: int
     window_start: WindowStart
+    repeats: Repeats
+    split_at: SplitAt
 
     def __init__(
         self,
@@ -41,6 +47,8 @@ class Rules:
         max_leap: str | int | timedelta = "1s",
         max_batch_bytes: int | None = 16_777_216,
         window_start: WindowStart = "arrival",
+        repeats: Repeats = "split",
+        split_at: SplitAt = "message",
     ) -> None:
         """Take durations as text (`10s`), `timedelta` or whole microseconds. Raises RulesError or SettingsError."""
         put = object.__setattr__
@@ -49,6 +57,8 @@ class Rules:
         put(self, "max_leap", microseconds(max_leap, "max_leap"))
         put(self, "max_batch_bytes", max_batch_bytes or 0)
         put(self, "window_start", window_start)
+        put(self, "repeats", repeats)
+        put(self, "split_at", split_at)
         self._check()
 
     def _check(self) -> None:
@@ -58,9 +68,9 @@ class Rules:
             raise RulesError("max_batch_bytes is not a whole number", "Give bytes, or 0 for no limit.")
         if self.max_batch_bytes < 0:
             raise RulesError("max_batch_bytes is negative", "Give bytes, or 0 for no limit.")
-        if self.window_start not in get_args(WindowStart):
-            choices = " or ".join(get_args(WindowStart))
-            raise RulesError(f"window_start is {self.window_start!r}", f"Choose {choices}.")
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise RulesError(f"{name} is {getattr(self, name)!r}", f"Choose {' or '.join(choices)}.")
         if self.window_start == "arrival" and self.window <= self.max_delay + self.max_leap:
             warnings.warn(
                 f"window ({text(self.window)}) is not longer than max_delay + max_leap "
@@ -71,8 +81,7 @@ class Rules:
 
     def to_json(self) -> str:
         """Return the rules as the ledger records them: JSON with durations in microseconds."""
-        fields = ("window", "max_delay", "max_leap", "max_batch_bytes", "window_start")
-        return json.dumps({name: getattr(self, name) for name in fields})
+        return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, recorded: str) -> Rules:

@@ -14,9 +14,12 @@ from windrow.cli.options import Call, aside, command, say
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
-    from windrow.producer.bridge.summary import Counts, Summary
+    from windrow.producer.bridge.bridge import Bridge
+    from windrow.producer.bridge.kafka import KafkaBridge
+    from windrow.producer.bridge.summary import Counts, KafkaCounts, KafkaSummary, Summary
+    from windrow.settings.settings import Settings
 
-KINDS = ("mqtt",)
+KINDS = ("mqtt", "kafka")
 PLACE = re.compile(r"(?:\[([^\]]+)\]|([^:\[\]]+))(?::(\d+))?")
 
 
@@ -25,36 +28,47 @@ PLACE = re.compile(r"(?:\[([^\]]+)\]|([^:\[\]]+))(?::(\d+))?")
 )
 def bridge(
     call: Call,
-    kind: Annotated[str, typer.Argument(help="What is bridged: mqtt.")],
-    broker: Annotated[str | None, typer.Option("--broker", help="HOST or HOST:PORT.")] = None,
+    kind: Annotated[str, typer.Argument(help="What is bridged: mqtt or kafka.")],
+    broker: Annotated[
+        str | None, typer.Option("--broker", help="HOST or HOST:PORT; for kafka several, with commas.")
+    ] = None,
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", help="Topic pattern, e.g. plant/{key}/{type...}; may be repeated.")
+        list[str] | None,
+        typer.Option("--topic", help="Topic, for mqtt a pattern, e.g. plant/{key}/{type...}; may be repeated."),
     ] = None,
     client_id: Annotated[
-        str | None, typer.Option("--client-id", help="Name of the session that the broker keeps for this bridge.")
+        str | None, typer.Option("--client-id", help="mqtt: name of the session that the broker keeps for this bridge.")
     ] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", help="Consumer group, or shared subscription; its members share the work.")
+    ] = None,
+    until_end: Annotated[bool, typer.Option("--until-end", help="kafka: end when everything was read.")] = False,
     for_: Annotated[str | None, typer.Option("--for", help="End after so long, e.g. 10m.")] = None,
 ) -> None:
-    """Send the messages of an MQTT broker into the depot.
+    """Send the messages of an MQTT or Kafka broker into the depot.
 
-    It runs until SIGINT or SIGTERM. It acknowledges a message to the broker when the depot has it, so that no message
-    is lost when a process is killed. `[mqtt]` in the settings holds everything else, and is the only place for
-    passwords.
+    It runs until SIGINT or SIGTERM. It acknowledges a message to an MQTT broker when the depot has it, so that no
+    message is lost when a process is killed. The offsets of Kafka are in the same commit as the messages, so that each
+    message is in the depot once. `[mqtt]` and `[kafka]` in the settings hold everything else, and are the only places
+    for passwords.
     """
     if kind not in KINDS:
         raise SettingsError(f"{kind!r} cannot be bridged", f"Say {', '.join(KINDS)}.")
     seconds = None if for_ is None else _seconds(for_)
-    given: dict[str, Any] = {"topics": topic or None, "client_id": client_id, **_split_address(broker)}
-    mqtt = {name: value for name, value in given.items() if value is not None} or None
-    chosen = call.path_settings(mqtt=mqtt)
+    given: dict[str, Any] = {"topics": topic or None, "group": group}
+    given |= {"brokers": broker} if kind == "kafka" else {"client_id": client_id, **_split_address(broker)}
+    part = {name: value for name, value in given.items() if value is not None} or None
+    if client_id if kind == "kafka" else until_end:
+        name = "--client-id is for mqtt" if kind == "kafka" else "--until-end is for kafka"
+        raise SettingsError(f"{name}, not for {kind}", "Leave it out.")
+    chosen = call.path_settings(**{kind: part})
     from windrow.cli.watching import stopping
     from windrow.operate.log import logging_to
-    from windrow.producer.bridge.bridge import Bridge
 
     with (
         logging_to(aside, chosen.log.format, chosen.log.level),
         _counting(call.json) as progress,
-        Bridge(chosen, progress) as opened,
+        _opened(kind, chosen, progress, until_end) as opened,
         stopping(opened, "stopping when what came is in the depot"),
     ):
         done = opened.run(seconds)
@@ -64,18 +78,33 @@ def bridge(
         say(sentence(done), markup=False)
 
 
-def sentence(done: Summary) -> str:
+def _opened(
+    kind: str, chosen: Settings, progress: Callable[[Counts | KafkaCounts], None], until_end: bool
+) -> Bridge | KafkaBridge:
+    """Return a bridge from one kind of broker; each needs an extra of its own."""
+    if kind == "kafka":
+        from windrow.producer.bridge.kafka import KafkaBridge
+
+        return KafkaBridge(chosen, progress, until_end=until_end)
+    from windrow.producer.bridge.bridge import Bridge
+
+    return Bridge(chosen, progress)
+
+
+def sentence(done: Summary | KafkaSummary) -> str:
     """Say in one line what a bridge did."""
+    from windrow.producer.bridge.summary import KafkaSummary
+
     counted = options.count
     invalid = f", {done.invalid:,} of them invalid" if done.invalid else ""
-    return (
-        f"{counted(done.committed, 'message')} from {done.broker} in {done.depot}{invalid}; "
-        f"{counted(done.acknowledged, 'acknowledgement')}, {counted(done.connections, 'connection')}."
-    )
+    said = f"{counted(done.committed, 'message')} from {done.broker} in {done.depot}{invalid}"
+    if isinstance(done, KafkaSummary):
+        return f"{said}; {counted(done.partitions, 'partition')} at the end, lag {done.lag:,}."
+    return f"{said}; {counted(done.acknowledged, 'acknowledgement')}, {counted(done.connections, 'connection')}."
 
 
 @contextmanager
-def _counting(quiet: bool) -> Iterator[Callable[[Counts], None]]:
+def _counting(quiet: bool) -> Iterator[Callable[[Counts | KafkaCounts], None]]:
     """Show on a terminal how many messages are in the depot, unless `quiet`."""
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from windrow.cli import options
 from windrow.cli.options import Call, aside, say
+from windrow.delta.locations import local_path
 
 if TYPE_CHECKING:
     from windrow.runtime.runner import Runner, Summary
@@ -67,7 +68,21 @@ def run(
         with opened(engine, settings, clock, [bar], dry_run=dry_run) as runner:
             if not dry_run:
                 options.note_paths(config, settings, engine)
-            return work(runner)
+            summary = work(runner)
+        if not dry_run and any(committed.kind == "data" for committed in summary.microbatches):
+            _warn(settings)
+        return summary
+
+
+def _warn(settings: Settings) -> None:
+    """Log what is off in a local ledger; any other would be read over the network once more."""
+    from windrow.operate.log import log
+    from windrow.reading.advice import advice
+    from windrow.reading.delta import open_ledger
+
+    if local_path(settings.ledger) is not None:
+        for one in advice(open_ledger(settings.ledger), settings.warn):
+            log.warning(one.code, what=one.what, todo=one.todo)
 
 
 def sentence(summary: Summary, nothing: str = "Nothing new, nothing overdue.") -> str:

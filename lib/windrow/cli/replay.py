@@ -11,6 +11,7 @@ from rich.markup import escape
 from windrow.cli import options
 from windrow.cli.options import Call, command, count, say
 from windrow.cli.progress import steps
+from windrow.cli.topologies import Named, light
 from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -22,9 +23,13 @@ COLOURS = {"changed": "yellow", "other window": "cyan", "disappears": "red", "ap
 Ticks = Literal["reuse", "fresh"]
 
 
-@command("config depot ledger engine", example="windrow replay   or   windrow replay --max-delay 1m --into data/other")
+@command(
+    "config depot ledger engine",
+    example="windrow replay --max-delay 1m --into data/other   or   windrow replay words:topology",
+)
 def replay(
     call: Call,
+    topology: Named = None,
     into: Annotated[
         str | None, typer.Option("--into", help="Path of the new ledger, which stays. Default: it is dropped.")
     ] = None,
@@ -50,8 +55,11 @@ def replay(
 
     It only reads the ledger itself. Under the same rules the two must be equal; exit status 1 if they differ. With
     other rules, or without the recorded ticks, the comparison shows which batches would appear, disappear or change,
-    and where their messages would go.
+    and where their messages would go. The functions of a topology see the recorded rows, times and events again.
     """
+    if topology is not None:
+        call.refuse_tables()
+        return _replay_topology(topology, call.settings(), into, call.json)
     from windrow.replaying import Portion
     from windrow.replaying import replay as play
 
@@ -64,6 +72,26 @@ def replay(
         options.print_json(found.to_dict())
     else:
         _tell(found)
+    return 0 if found.ok else 1
+
+
+def _replay_topology(place: str, chosen: Settings, into: str | None, json: bool) -> int:
+    from windrow.topology.finding import find
+    from windrow.topology.replay import replay_topology
+
+    topology = find(place)
+    with steps("microbatches", quiet=json) as progress:
+        found = replay_topology(topology, light(topology, chosen), into, progress=progress)
+    if json:
+        options.print_json({"ok": found.ok} | options.plain(found))
+        return 0 if found.ok else 1
+    for one in found.differences:
+        say(f"[yellow]{escape(one.state)}[/yellow]  {count(one.keys, 'key')} with other rows")
+        for example in one.examples:
+            say(f"   recorded {example['recorded']}\n   replayed {example['replayed']}", markup=False)
+    states = ", ".join(f"{name} {count(rows, 'row')}" for name, rows in found.rows.items())
+    outcome = "the states differ" if found.differences else "the states are equal"
+    say(f"{count(found.microbatches, 'microbatch')} of {found.topology} again: {outcome} ({states}).", markup=False)
     return 0 if found.ok else 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json as json_text
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +18,7 @@ from windrow.model import timestamps as moments
 if TYPE_CHECKING:
     from windrow.reading import Arrival
     from windrow.settings.settings import Settings
+    from windrow.topology.topology import Topology
 
 WIDEST_PAYLOAD = 60
 Limit = Annotated[int, typer.Option("--limit", min=1, help="How many to show at most.")]
@@ -38,13 +40,21 @@ def show(
     ] = None,
     type_: Annotated[str | None, typer.Option("--type", help="With --at: only this type.")] = None,
     source: Annotated[str | None, typer.Option("--source", help="Only this source.")] = None,
+    state: Annotated[
+        str | None,
+        typer.Option("--state", help="With MODULE:NAME: rows of this state; --key is the key, or all of it as JSON."),
+    ] = None,
     limit: Limit = 10,
 ) -> None:
-    """Show batches, rejected messages, or what became of a message.
+    """Show batches, rejections, what became of a message, a state.
 
-    With --key and --at it lists every arrival of the message in order: its batch, or why it was rejected and what would
-    have kept it, or that it is not read yet. For an open batch it says why it is open and when it closes.
+    With --key alone, text has closed batches and then rejected messages. With --key and --at it lists every arrival of
+    the message in order: its batch, or why it was rejected and what would have kept it, or that it is not read yet. For
+    an open batch it says why it is open and when it closes.
     """
+    if state is not None:
+        _show_state(call, id, state, key, at, limit)
+        return
     _refuse_contradictions([id is not None, open_, closed, rejected, at is not None], id, key, source)
     if type_ is not None and at is None:
         raise SettingsError("--type goes with --at", "Give the event time too: --key K --type T --at TIME.")
@@ -56,14 +66,50 @@ def show(
             return
         state = "open" if open_ else "rejected" if rejected else "closed"
         rows = _find_rows(chosen, id, state, key, source, limit)
-    if call.json:
-        options.print_json(rows if id is None else rows[0])
-        return
+        if call.json:
+            options.print_json(rows if id is None else rows[0])
+            return
+        if key is not None and not (open_ or closed or rejected):
+            rows += _find_rows(chosen, None, "rejected", key, source, limit)
     if not rows:
         say("Nothing like this in the ledger.")
     for row in rows:
         show_one = _print_rejected if "reason" in row else _print_batch
         show_one(row, whole=id is not None)
+
+
+def _show_state(call: Call, place: str | None, state: str, key: str | None, at: str | None, limit: int) -> None:
+    """Show rows of a state, of a key or of all, after the microbatch `at` or as they are."""
+    from windrow.topology.finding import find
+
+    if place is None or (at is not None and not at.isdecimal()):
+        raise SettingsError(
+            "--state needs a topology, and --at the number of a microbatch",
+            "Write for example: windrow show words:topology --state counts --key be --at 12.",
+        )
+    topology = find(place)
+    keys = None if key is None else [_key(topology, state, key)]
+    rows = topology.read(state, keys, None if at is None else int(at)).slice(0, limit).to_pylist()
+    if call.json:
+        options.print_json([options.plain(row) for row in rows])
+        return
+    if not rows:
+        say("The state has no such row.")
+    for row in rows:
+        say("  ".join(f"{name}={value}" for name, value in row.items()), markup=False)
+
+
+def _key(topology: Topology, state: str, given: str) -> dict[str, Any]:
+    """Return a key by column: a JSON object, or the value of the only key column."""
+    if given.startswith("{"):
+        found: dict[str, Any] = json_text.loads(given)
+        return found
+    names = topology.states[state].keys.names if state in topology.states else [""]
+    if len(names) != 1:
+        raise SettingsError(
+            f"the keys of the state {state} are: {', '.join(names) or 'none'}", 'Write --key \'{"name": "value"}\'.'
+        )
+    return {names[0]: given}
 
 
 def _refuse_contradictions(ways: list[bool], id_: str | None, key: str | None, source: str | None) -> None:

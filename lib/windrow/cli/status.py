@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from windrow.settings.settings import Settings
 
 EVERY = "2s"
+WORST = 10  # sources, unless all are asked for
 FailIf = Annotated[
     list[str] | None,
     typer.Option(
@@ -49,10 +50,11 @@ def status(
         str | None, typer.Option("--every", help=f"With --watch: time between two looks. Default: {EVERY}.")
     ] = None,
     fail_if: FailIf = None,
+    sources: Annotated[bool, typer.Option("--sources", help=f"Show all sources, not just the worst {WORST}.")] = False,
 ) -> int:
     """Show what waits, clocks, batches, rejections and microbatches.
 
-    With --watch a terminal shows it live; a pipe or file gets a line each time.
+    Of many sources it shows the worst. With --watch a terminal shows it live; a pipe or file gets a line each time.
     """
     from windrow.reading import conditions
 
@@ -69,8 +71,8 @@ def status(
     alarms = [conditions.parse(text) for text in fail_if or ()]
     chosen = call.path_settings()
     if watch:
-        return _watch(chosen, alarms, _pause(every or EVERY), call.json)
-    look = _look(chosen, alarms)
+        return _watch(chosen, alarms, _pause(every or EVERY), call.json, sources)
+    look = _look(chosen, alarms, sources)
     if call.json:
         options.print_json(look.document())
     else:
@@ -90,6 +92,7 @@ class Look:
     at: str
     status: Status
     holding: list[str] | None
+    most: int | None
 
     def document(self) -> dict[str, Any]:
         """Return what --json prints."""
@@ -112,14 +115,17 @@ class Look:
 
     def tables(self) -> list[Table]:
         """Return the tables that have rows."""
-        return [table for table in _tables(self.status) if table.row_count]
+        return [table for table in _tables(self.status, self.most) if table.row_count]
 
     def remarks(self) -> list[str]:
         """Return what stands below the tables."""
         reach = self.status.reach
         reaches = f"verify and replay reach back to ledger version {reach.ledger_version}"
-        too_old = _too_old(self.status.needed_delay)
+        too_old = _too_old(self.status.needed_delay, self.most)
+        sources = len(self.status.clocks)
+        behind = f"clocks: the {self.most} sources of {sources:,} that are furthest behind; --sources shows all"
         return [
+            *([behind] if self.most is not None and sources > self.most else []),
             *([too_old] if too_old else []),
             f"{reaches}, depot version {reach.depot_version}",
             *(f"hint: {hint}" for hint in self.status.hints),
@@ -142,18 +148,18 @@ class Look:
         return Group(*lines, *self.tables(), *map(Text, self.remarks()), Text(f"{self.at}; Ctrl-C ends", style="dim"))
 
 
-def _look(chosen: Settings, alarms: Sequence[Condition]) -> Look:
+def _look(chosen: Settings, alarms: Sequence[Condition], sources: bool) -> Look:
     from windrow import reading
     from windrow.runtime.wall_clock import WallClock
 
     now = WallClock().now()
-    found = reading.status(chosen.depot, chosen.ledger, now)
+    found = reading.status(chosen.depot, chosen.ledger, now, chosen.warn)
     holding = [said for alarm in alarms if (said := alarm.holds(found))]
     at = reading.time_text(now // 1_000_000 * 1_000_000)
-    return Look(at, found, holding if alarms else None)
+    return Look(at, found, holding if alarms else None, None if sources else WORST)
 
 
-def _watch(chosen: Settings, alarms: Sequence[Condition], pause: int, json: bool) -> int:
+def _watch(chosen: Settings, alarms: Sequence[Condition], pause: int, json: bool, sources: bool) -> int:
     """Look until Ctrl-C, which is no failure, or until a condition holds."""
     from windrow.runtime.wall_clock import WallClock
 
@@ -161,7 +167,7 @@ def _watch(chosen: Settings, alarms: Sequence[Condition], pause: int, json: bool
     try:
         with _shown(json) as show:
             while True:
-                look = _look(chosen, alarms)
+                look = _look(chosen, alarms, sources)
                 show(look)
                 if look.holding or clock.wait(pause):
                     break
@@ -235,8 +241,11 @@ def _open(found: Status) -> str:
     return f"{holds}; the oldest, {oldest.id}, is due at {oldest.timeout}"
 
 
-def _tables(found: Status) -> list[Table]:
-    clocks = [(row.source or "''", *map(_short, (row.clock, row.floor, row.seen_at))) for row in found.clocks]
+def _tables(found: Status, most: int | None) -> list[Table]:
+    shown = found.clocks
+    if most is not None and len(shown) > most:
+        shown = tuple(sorted(shown, key=lambda row: row.clock)[:most])
+    clocks = [(row.source or "''", *map(_short, (row.clock, row.floor, row.seen_at))) for row in shown]
     refused = [(row.reason, f"{row.messages:,}", f"{row.missed_by_us / 1_000_000:.3f} s") for row in found.rejected]
     names = ("microbatch", "kind", "messages", "rejected", "opened", "closed", "prime_ms", "plan_ms", "process_ms")
     heads = ("no", "kind", "read", "rejected", "opened", "closed", "prime", "plan", "process")
@@ -267,10 +276,18 @@ def _figure(value: object) -> str:
     return f"{value:,.0f}" if isinstance(value, float | int) else str(value)
 
 
-def _too_old(needed: NeededDelay) -> str:
-    """Say which max_delay would have kept what was too old."""
+def _too_old(needed: NeededDelay, most: int | None) -> str:
+    """Say which max_delay would have kept what was too old, and, of many sources, what most of them need."""
     if needed.needed_us is None:
         return ""
-    by_source = ", ".join(f"{source or repr(source)} {us / 1_000_000:.1f} s" for source, us in needed.by_source.items())
+    each = needed.by_source
+    shown = each if most is None or len(each) <= most else dict(sorted(each.items(), key=lambda one: -one[1])[:most])
+    by_source = ", ".join(f"{source or repr(source)} {us / 1_000_000:.1f} s" for source, us in shown.items())
+    if len(shown) < len(each):
+        half, nine_tenths = (sorted(each.values())[round(share * (len(each) - 1))] for share in (0.5, 0.9))
+        by_source = (
+            f"half of {len(each):,} sources need at most {half / 1_000_000:.1f} s, nine tenths "
+            f"{nine_tenths / 1_000_000:.1f} s; {by_source}; --sources shows all"
+        )
     allowed, enough = needed.max_delay_us / 1_000_000, needed.needed_us / 1_000_000
     return f"max_delay is {allowed:g} s; {enough:.1f} s would have kept every message that was too old ({by_source})"

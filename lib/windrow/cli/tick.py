@@ -22,8 +22,8 @@ def tick(
 ) -> None:
     """Close what is overdue now, or at a time that you choose.
 
-    The ledger records the tick, and a replay repeats it. For a topology it fires the events that are due, and --to
-    raises the clocks of its depots.
+    The ledger records the tick, and a replay repeats it. For a topology it fires the events that are due; a
+    topology has no clocks for --to.
     """
     moment = None if to is None else moments.microseconds(to, "--to")
     if topology is not None:

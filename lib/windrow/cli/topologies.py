@@ -103,7 +103,7 @@ def light(found: Topology, settings: Settings) -> Settings:
     """Return the settings of what runs no function: tables on this disk need no Spark for it."""
     from windrow.delta.locations import local_path
 
-    places = [found.state, *(depot.location for depot in found.depots.values())]
+    places = [found.location, *(depot.location for depot in found.depots.values())]
     here = settings.engine == "auto" and all(map(local_path, places))
     return settings.model_copy(update={"engine": "embedded"}) if here else settings
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from windrow.columnar.arrow import plain
 from windrow.delta.log import Log, Table, payload_type
 from windrow.engine.arrivals import Arrived, next_versions
-from windrow.engine.depot_rows import RowsSlice, is_ledger, rows_of
+from windrow.engine.depot_rows import RowsSlice, is_ledger, no_rows_of, rows_of
 from windrow.engine.slices import ArrowSlice, mapping_of, messages_of
 from windrow.errors import SettingsError, TableRefused, require
 from windrow.expressions import Mapping as ColumnMapping
@@ -139,20 +139,24 @@ class Conversion:
 
     def needs_executors(self, rows: int, max_driver_messages: int) -> bool:
         """Tell whether this many rows of the depot are for Spark's executors."""
-        if self.verbatim:
-            return False
         if self.format is None:
             return rows > max_driver_messages
         from windrow.formats.raw.two_passes import can_spread
 
-        return rows >= self.format.executor_chunks and can_spread(self.format)
+        return rows >= self.format.limits.executor_chunks and can_spread(self.format)
+
+    def no_rows(self) -> pa.Table:
+        """Return an empty table with the columns of what is read from the depot, and `version`."""
+        if self.verbatim:
+            return no_rows_of(self.columns)
+        return self._none().append_column(pa.field("version", pa.int64()), pa.array([], pa.int64()))
 
     def _none(self) -> pa.Table:
         return messages.schema(self.payload).empty_table()
 
     def most_rows(self, max_messages: int) -> int:
         """Return the most rows of the depot in a microbatch of several versions."""
-        return max_messages if self.format is None else min(max_messages, self.format.max_chunks)
+        return max_messages if self.format is None else min(max_messages, self.format.limits.max_chunks)
 
     def next_versions(self, counts: Counted, byte_count: Mapping[int, int], after: int, max_messages: int) -> list[int]:
         """Choose the versions of the next slice after one: by their rows, and in a raw depot also by their bytes."""
@@ -161,12 +165,14 @@ class Conversion:
             return chosen
         sums = accumulate(byte_count.get(version, 0) for version in chosen)
         return [
-            at for at, read in zip(chosen, sums, strict=True) if at == chosen[0] or read <= self.format.max_read_bytes
+            at
+            for at, read in zip(chosen, sums, strict=True)
+            if at == chosen[0] or read <= self.format.limits.max_read_bytes
         ]
 
     def fits(self, byte_count: Mapping[int, int]) -> bool:
         """Tell whether versions with these byte counts may be read into memory at once."""
-        return self.format is None or sum(byte_count.values()) <= self.format.max_read_bytes
+        return self.format is None or sum(byte_count.values()) <= self.format.limits.max_read_bytes
 
     def byte_count(self, log: Log, after: int, upto: int) -> dict[int, int]:
         """Return how many bytes the versions of a raw depot have, as far as its log says; empty for others."""

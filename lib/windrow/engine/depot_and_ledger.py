@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from windrow.delta.lock import keep_read
 from windrow.delta.log import Log, Table
 from windrow.delta.mending import follow, mend
@@ -46,6 +48,13 @@ class DepotAndLedger:
         if table is None:
             raise missing(self._settings.depot, "depot")
         return Conversion.of(self._settings, table, self._as_rows).table(table)
+
+    def no_rows(self) -> pa.Table:
+        """Return an empty table with the columns of what is read from the depot."""
+        table = self._log(self._depot).table()
+        if table is None:
+            raise missing(self._settings.depot, "depot")
+        return Conversion.of(self._settings, table, self._as_rows).no_rows()
 
     def depot_commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
         """Return the commits in the depot's log, all or from version `since` on, up to `upto` or later."""

@@ -15,6 +15,7 @@ from windrow.columnar.arrow import from_numpy, text, texts
 from windrow.delta.log import Table
 from windrow.delta.maintenance import Compacted
 from windrow.engine.arrivals import Arrivals
+from windrow.engine.notes import Notes
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model import messages as message_columns
 from windrow.model import tables
@@ -44,8 +45,8 @@ class OpenRows(Protocol):
     def ended(self, passed: Floors) -> Floors:
         """Return, by source, the last end of an open window that the source's clock has passed."""
 
-    def of_state(self, state: str) -> pa.Table:
-        """Return the rows of one state."""
+    def of_state(self, state: str, columns: pa.Schema, ids: pa.Array | None = None) -> pa.Table:
+        """Return the `id` and the columns of the rows of a topology's state, all or those with the given ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +59,10 @@ class Held:
         """Return all of them."""
         return self.rows
 
-    def of_state(self, state: str) -> pa.Table:
-        """Return the rows of one state."""
-        return self.rows.filter(pc.equal(self.rows["state"], text(state)))
+    def of_state(self, state: str, columns: pa.Schema, ids: pa.Array | None = None) -> pa.Table:
+        """Return the rows of a topology's state, all or those with the given ids."""
+        rows = self.rows.filter(pc.equal(self.rows["state"], text(state))).select(["id", *columns.names])
+        return rows if ids is None else rows.filter(pc.is_in(rows["id"], ids))
 
     def ended(self, passed: Floors) -> Floors:
         """Return, by source, the last end of an open window that the source's clock has passed."""
@@ -193,6 +195,16 @@ class Engine(Protocol):
 
     def process(self, step: Step, arrived: Slice | None, live: Live) -> MicrobatchResult:
         """Run a step over the messages that arrived (None: a tick) and the open batches that it needs."""
+
+    def no_rows(self) -> pa.Table:
+        """Return an empty table with the columns of what is read from the depot."""
+
+    @property
+    def notes(self) -> Notes:
+        """Return the small texts beside the ledger."""
+
+    def append_rows(self, location: str, rows: pa.Table | DataFrame, transaction: tuple[str, int]) -> None:
+        """Append rows to a table in one commit, unless its log has this transaction; create it if it is missing."""
 
     def commit_form(self, processed: MicrobatchResult) -> str:
         """Return how `merge` will commit the result, as the history records it."""

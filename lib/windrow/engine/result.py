@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, Union
 
@@ -43,6 +43,13 @@ class Counts:
         return cls.combine(rows.group_by(["state", "known", "reason"]).aggregate([([], "count_all")]))
 
     @classmethod
+    def with_states(cls, rows: pa.Table, states: Iterable[pa.Table]) -> Counts:
+        """Count the rows of a topology, and those of its states."""
+        columns = ["state", "known"]
+        parts = [rows.select([*columns, "reason"]), *(one.select(columns) for one in states)]
+        return cls.of(pa.concat_tables(parts, promote_options="default"))
+
+    @classmethod
     def combine(cls, groups: pa.Table) -> Counts:
         """Count from a table of `state, known, reason, count_all`."""
 
@@ -68,6 +75,7 @@ class Counts:
 class MicrobatchResult:
     """The ledger rows of a microbatch and their counts.
 
+    `states` are further rows, those of a topology's states: `id`, `state`, `known`, and only the columns of the state.
     `open` has the totals of the sources whose open batches changed, `path` says where it was processed. `whole` means
     that all open batches were read, so the commit knows all live rows. `history` has columns that the algorithm adds to
     the history row.
@@ -80,6 +88,7 @@ class MicrobatchResult:
     path: str = "driver"
     whole: bool = False
     history: Mapping[str, object] = field(default_factory=dict)
+    states: Sequence[pa.Table] = ()
 
     @classmethod
     def nothing(cls, schema: pa.Schema) -> MicrobatchResult:

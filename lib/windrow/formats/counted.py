@@ -7,12 +7,17 @@ off in pieces, to the end of the source.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
+from windrow.columnar.compiled import compiled
 from windrow.formats.framing import GAP, LOST, OPEN, OVERSIZE, Framed, Spans
-from windrow.formats.prefixed import PrefixFraming
 from windrow.formats.records import ByteArray, Ints
+
+ByteOrder = Literal["little", "big"]
+LONGEST = 2**62  # stands for any length above it
+WHOLE = 0  # no length is impossible
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,36 +47,37 @@ class FixedFraming:
 
 @dataclass(frozen=True, slots=True)
 class LengthFraming:
-    """Records that follow their length.
+    """Records that follow their length, a number of `width` bytes, which may count its own bytes.
 
-    A record that claims to be longer than allowed is cut off, as many bytes as it claims. The state counts the bytes
-    that are still to come.
+    A record that claims to be longer than allowed is cut off, exactly as many bytes as it claims: if the length is
+    wrong, so is everything after it, and nothing can detect that. Of a record that claims a negative length, only the
+    length is cut off. The state counts the bytes that are still to come.
     """
 
-    prefix: PrefixFraming
-
-    @property
-    def max_record_bytes(self) -> int:
-        """Return the largest number of bytes in a record."""
-        return self.prefix.most_bytes
+    width: int
+    order: ByteOrder
+    counts_itself: bool
+    max_record_bytes: int
 
     def frame(self, buffer: ByteArray, seen: int, state: int, last: bool) -> Framed:  # noqa: ARG002
         """Frame bytes; see `Framing`."""
         if state == LOST:
             return _lost(buffer, self.max_record_bytes, last)
         spans = Spans()
+        form = (self.width, self.order == "big", self.width * self.counts_itself, self.max_record_bytes)
+        room = np.empty(16 + len(buffer) // (self.width + 16), np.int64)
         begin, left = self._pass_over(spans, buffer, 0, state, last)
-        while not left and begin < len(buffer):
-            cut = self.prefix.cut(buffer[begin:])
-            refused = int(cut.refused[0]) if cut.refused.size else cut.unfinished
-            whole = cut.records.end[cut.records.end <= refused]
-            spans.add(whole + begin, begin)
-            begin += refused
-            if not cut.refused.size:
-                break
-            spans.known = max(spans.known, begin + self.prefix.width)
-            spans.add(np.array([begin + self.prefix.width]), begin, OVERSIZE)
-            begin, left = self._pass_over(spans, buffer, begin + self.prefix.width, max(0, int(cut.lengths[0])), last)
+        while not left:
+            count, end, refused = _hop(buffer, begin, *form, room)
+            spans.add(room[:count].copy(), begin)
+            begin = int(end)
+            if refused == WHOLE:
+                if count < len(room):
+                    break
+                continue
+            spans.known = max(spans.known, begin + self.width)
+            spans.add(np.array([begin + self.width]), begin, OVERSIZE)
+            begin, left = self._pass_over(spans, buffer, begin + self.width, max(0, int(refused)), last)
         if last and begin < len(buffer):
             spans.known = len(buffer) + 1
             spans.add(np.array([len(buffer)]), begin, OPEN)
@@ -80,7 +86,7 @@ class LengthFraming:
 
     def content(self, buffer: ByteArray, begin: Ints, end: Ints) -> tuple[Ints, Ints]:  # noqa: ARG002
         """Return each record without its length."""
-        return begin + self.prefix.width, end
+        return begin + self.width, end
 
     def _pass_over(self, spans: Spans, buffer: ByteArray, begin: int, left: int, last: bool) -> tuple[int, int]:
         """Cut off `left` bytes in pieces of the largest size; return where to continue and how many are left."""
@@ -108,3 +114,26 @@ def _lost(buffer: ByteArray, size: int, last: bool) -> Framed:
         spans.add(np.array([len(buffer)]), whole, GAP)
         whole = len(buffer)
     return spans.framed(whole, LOST)
+
+
+@compiled
+def _hop(buffer: ByteArray, at: int, width: int, big: bool, own: int, most: int, ends: Ints) -> tuple[int, int, int]:
+    """Go from length to length, up to a record that is unfinished or too long, or until there is no room for its end.
+
+    Return how many records are whole, where the next one begins, and the length it claims if that is impossible.
+    """
+    count = 0
+    while at + width <= len(buffer) and count < len(ends):
+        length = 0
+        for place in range(width):
+            byte = buffer[at + place] if big else buffer[at + width - 1 - place]
+            length = length * 256 + np.int64(byte) if length < LONGEST // 256 else LONGEST  # type: ignore[assignment]
+        length -= own
+        if not 0 <= length <= most:
+            return count, at, length
+        if at + width + length > len(buffer):
+            break
+        at += width + length
+        ends[count] = at
+        count += 1
+    return count, at, WHOLE

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from windrow.formats.framing import DelimitedFraming, Framing
+from windrow.formats.part import FormatPart
 from windrow.formats.records import Parser
 
 Header = Callable[[bytes], Parser]
@@ -17,20 +18,16 @@ class Format:
 
     `header` turns the first record, which names the columns, into the parser of the others; it raises HeaderRefused.
     If `text`, a source may begin with a byte-order mark. `fingerprint` changes with the settings. `decode` decompresses
-    a chunk.
+    a chunk. The settings have the `limits`.
     """
 
     framing: Framing
     parser: Parser
     fingerprint: str
+    limits: FormatPart
     text: bool = True
     header: Header | None = None
     decode: Callable[[bytes], bytes] | None = None
-    max_held_bytes: int = 67_108_864
-    remembered_chunks: int = 1_024
-    max_chunks: int = 256
-    max_read_bytes: int = 268_435_456
-    executor_chunks: int = 4_096
 
     def parser_of(self, header: bytes | None) -> Parser:
         """Return the parser of a source with this header. Raises HeaderRefused."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import date
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from windrow.errors import SettingsError
 from windrow.formats import columns
+from windrow.formats.counted import ByteOrder
 from windrow.formats.fields import Field, type_text
 from windrow.formats.records import CAST, ENCODING, SYNTAX, Bad, ByteArray, Ints, Parsed, Records, misencoded, rejects
 
-ByteOrder = Literal["little", "big"]
 ASCII = 0x7F
 FIRST_DAY, LAST_DAY = ((day - date(1970, 1, 1)).days for day in (date.min, date.max))
 DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}

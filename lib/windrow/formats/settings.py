@@ -15,7 +15,6 @@ from windrow.formats.framing import DelimitedFraming, Framing
 from windrow.formats.lines import Lines
 from windrow.formats.native import Native
 from windrow.formats.part import FormatPart
-from windrow.formats.prefixed import PrefixFraming
 from windrow.formats.records import Parser
 
 Fields = tuple[fields.Field, ...]
@@ -71,12 +70,12 @@ def _native(section: FormatPart, parsed: Fields) -> Format:
 
 
 def _length_prefixed(section: FormatPart, parsed: Fields) -> Format:
-    prefix = PrefixFraming(
+    framing = LengthFraming(
         section.length_bytes, section.byte_order, section.length_includes_itself, section.max_record_bytes
     )
     kind = _with_msgspec("json").Json if section.values == "json" else _with_msgspec("msgpack").MessagePack
     parser: Parser = kind(parsed)
-    return _format(section, LengthFraming(prefix), parser, text=False)
+    return _format(section, framing, parser, text=False)
 
 
 def _format(
@@ -86,16 +85,12 @@ def _format(
         framing,
         parser,
         section.recorded() or "",
+        section,
         text=text,
         header=header,
         decode=None
         if section.codec == "none"
         else partial(codecs.decode, codec=section.codec, most_bytes=section.max_decoded_bytes),
-        max_held_bytes=section.max_held_bytes,
-        remembered_chunks=section.remembered_chunks,
-        max_chunks=section.max_chunks,
-        max_read_bytes=section.max_read_bytes,
-        executor_chunks=section.executor_chunks,
     )
 
 

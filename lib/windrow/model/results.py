@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -18,16 +18,16 @@ ROLES: tuple[Role, ...] = ("ledger", "depot")
 class Committed:
     """A committed microbatch; phases in milliseconds.
 
-    `reasons` counts the rejected messages by reason, `open_batches` the batches that are open afterwards. `lag_ms` is
-    the time from the arrival of the newest message to the commit (None without a valid stamp). These and `commit_ms`
-    are None if another process committed, because the history does not have them.
+    `depot_version` is how far the depot was read (None in a topology, where `depots` says it by name). `reasons` counts
+    the rejected messages by reason, `open_batches` the batches that are open afterwards. `lag_ms` is the time from the
+    arrival of the newest message to the commit (None without a valid stamp). `lag_ms` and `commit_ms` are None if
+    another process committed, because the history does not have them.
     """
 
     microbatch: int
     kind: Kind
     attempt: int
-    depot: str | None
-    depot_version: int
+    depot_version: int | None
     messages: int
     accepted: int
     rejected: int
@@ -42,6 +42,7 @@ class Committed:
     process_ms: float
     lag_ms: float | None = None
     commit_ms: float | None = None
+    depots: Mapping[str, int] = field(default_factory=dict)
 
     def phases(self) -> dict[str, float]:
         """Return the duration of each known phase in milliseconds, in order."""
@@ -56,7 +57,7 @@ class Committed:
 RECORDED = {
     name: "messages_read" if name == "messages" else name
     for name in Committed.__dataclass_fields__
-    if name not in ("reasons", "open_batches", "lag_ms", "commit_ms")
+    if name not in ("reasons", "open_batches", "lag_ms", "commit_ms", "depots")
 }
 
 

@@ -83,6 +83,8 @@ class Lines(Observer):
             max_leap=text(rules.max_leap),
             max_batch_bytes=rules.max_batch_bytes,
             window_start=rules.window_start,
+            repeats=rules.repeats,
+            split_at=rules.split_at,
         )
 
 

@@ -74,7 +74,8 @@ class Metrics(Observer):
         reasons = {"unknown": committed.rejected} if committed.reasons is None else committed.reasons
         for reason, messages in reasons.items():
             self._rejected.labels(ledger, reason).inc(messages)
-        self._version.labels(ledger).set(committed.depot_version)
+        if committed.depot_version is not None:
+            self._version.labels(ledger).set(committed.depot_version)
         self._committed_at.labels(ledger).set(self._clock.now() / 1_000_000)
         self._measured(committed)
 

@@ -26,6 +26,7 @@ REQUIRED = ("key", "type", "event_time")
 WHOLE = "*"
 TEXT = re.compile(r"'((?:[^']|'')*)'")
 TEXTS = ("source", "key", "type", "payload")
+TEXTUAL = pa.string()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Fields:
 
 def _refuse(given: str) -> NoReturn:
     raise SettingsError(
-        f"--column {given!r} is not valid",
+        f"column {given!r} is not valid",
         f"Use column=field, or column='text' for source, key, type and payload, or payload=* for the whole line. "
         f"The columns are {', '.join(messages.COLUMNS)}.",
     )
@@ -105,37 +106,53 @@ class Portion:
 class Reader:
     """Turns lines into messages."""
 
-    def __init__(self, fields: Fields, source: str, most_bytes: int) -> None:
+    def __init__(self, fields: Fields, source: str, most_bytes: int, payload: pa.DataType = TEXTUAL) -> None:
         """Map columns by `fields`; `source` is the default, and a line of more than `most_bytes` is not a message."""
-        self._fields, self._most_bytes = fields, most_bytes
+        self._fields, self._most_bytes, self._payload = fields, most_bytes, payload
         self._source = fields.texts.get("source", source)
         self._known = frozenset(fields.names.values())
 
-    def read(self, lines: Sequence[bytes], first: int, now: int) -> Portion:
+    def read(self, lines: Sequence[Any], first: int, now: int) -> Portion:
         """Return lines as messages that arrived at `now` (microseconds); the first one has the number `first`."""
         reasons: dict[int, str] = {}
         objects = self._objects(lines, reasons)
         instead = {"source": self._source, "received_at": now} | self._fields.texts
         columns = {name: self._column(name, instead.get(name), objects, reasons) for name in messages.COLUMNS}
         if self._fields.whole:
-            columns["payload"] = [line.decode(errors="replace").strip() for line in lines]
+            columns["payload"] = [self._whole(line) for line in lines]
         for at, reason in reasons.items():
-            self._reject(columns, at, lines[at], reason, now)
+            self._reject(columns, at, {"reason": reason} | self._kept(lines[at]), now)
         faults = [Fault(first + at, reasons[at]) for at in sorted(reasons)]
-        return Portion(first, table_of(columns.values(), messages.schema(pa.string())), faults)
+        return Portion(first, table_of(columns.values(), messages.schema(self._payload)), faults)
 
-    def _objects(self, lines: Sequence[bytes], reasons: dict[int, str]) -> list[dict[str, Any]]:
+    def _objects(self, lines: Sequence[Any], reasons: dict[int, str]) -> list[dict[str, Any]]:
         """Return the object in each line, an empty one if there is none."""
         objects: list[dict[str, Any]] = []
         for at, line in enumerate(lines):
-            try:
-                found = _decoded(line, self._most_bytes)
-            except Unfit as unfit:
-                found, reasons[at] = {}, str(unfit)
-            if not self._fields.whole and not found.keys() <= self._known:
-                reasons[at] = f"no column is mapped to its field {min(found.keys() - self._known)!r}"
+            found, reason = self._object(line)
+            if reason:
+                reasons[at] = reason
             objects.append(found)
         return objects
+
+    def _object(self, line: Any) -> tuple[dict[str, Any], str]:
+        """Return the object in a line, and why the line is not a message; empty if it is one."""
+        try:
+            found = _decoded(line, self._most_bytes)
+        except Unfit as unfit:
+            return {}, str(unfit)
+        if not self._fields.whole and not found.keys() <= self._known:
+            return found, f"no column is mapped to its field {min(found.keys() - self._known)!r}"
+        return found, ""
+
+    def _whole(self, line: Any) -> str | bytes | None:
+        """Return the payload that is the whole line."""
+        return str(line.decode(errors="replace").strip())
+
+    def _kept(self, line: Any) -> dict[str, Any]:
+        """Return what the row of a line that is not a message keeps of it."""
+        kept = line if len(line) <= self._most_bytes else line[:KEPT_BYTES]
+        return {"line": kept.decode(errors="backslashreplace")}
 
     def _column(self, name: str, instead: Any, objects: list[dict[str, Any]], reasons: dict[int, str]) -> list[Any]:
         """Return a column; most have values of one type, which need not be checked one by one."""
@@ -156,10 +173,9 @@ class Reader:
                 values[at] = None
         return values
 
-    def _reject(self, columns: dict[str, list[Any]], at: int, line: bytes, reason: str, now: int) -> None:
+    def _reject(self, columns: dict[str, list[Any]], at: int, kept: dict[str, Any], now: int) -> None:
         """Make a row that the batcher rejects: its event time is NULL, its payload has the reason and the line."""
-        kept = line if len(line) <= self._most_bytes else line[:KEPT_BYTES]
-        payload = json.dumps({"reason": reason, "line": kept.decode(errors="backslashreplace")}, ensure_ascii=False)
+        payload = json.dumps(kept, ensure_ascii=False)
         row = {"source": self._source, "event_time": None, "received_at": now, "sequence": None, "payload": payload}
         for name, value in row.items():
             columns[name][at] = value

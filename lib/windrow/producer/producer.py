@@ -96,11 +96,12 @@ class Producer(Sender):
         The columns are those of `send`; `key` and `type` are required. A row in which one of them is NULL goes into the
         depot unchanged, and the batcher records it as rejected. The acknowledgement is that of the last row. `mark` is
         a 64-bit number that the log keeps with the commit, for example your position in your own input; `position()`
-        returns it. Raises MessagesError, MessageRefused for an invalid mark, and the errors of `send`.
+        returns it; a table without rows only records it. Raises MessagesError, MessageRefused for an invalid mark, and
+        the errors of `send`.
         """
         self._require_usable()
         table = pa.table(messages) if isinstance(messages, pa.RecordBatch) else messages
-        if not isinstance(table, pa.Table) or not table.num_rows:
+        if not isinstance(table, pa.Table) or (not table.num_rows and mark is None):
             raise MessagesError("there are no messages to send", "Pass an Arrow table with rows.")
         whole = conformed(table, self.producer_id, time.time_ns() // 1_000, self._payload)
         number = None if mark is None else required_number("mark", mark)

@@ -164,7 +164,9 @@ class ProducerQueue:
         now, messages = time.monotonic(), batch.messages
         self.sequence += messages
         queued = [began - sent for sent in batch.times] if batch.given is None else [began - batch.begun] * messages
-        self.counters.committed(Request(now, messages, batch.reserved, sum(queued), max(queued), now - began))
+        self.counters.committed(
+            Request(now, messages, batch.reserved, sum(queued), max(queued, default=0.0), now - began)
+        )
         self._release(batch)
 
     def failed(self, batch: Batch) -> None:

@@ -28,18 +28,17 @@ def messages(log: DepotTable, first: int, columns: dict[str, str]) -> Iterator[p
     if not isinstance(log, DeltaTable):
         return _plain(log, first)
     mapping = Mapping.of_depot(columns, names(log))
-    return _plain(log, first) if mapping is None else mapped(log, first, mapping)
+    if mapping is None:
+        return _plain(log, first)
+    # All columns are read, because delta-rs cannot select a column whose name has a dot.
+    return (apply(mapping, added) for added in _added(log, first, None))
 
 
-def mapped(log: DepotTable, first: int, mapping: Mapping) -> Iterator[pa.Table]:
-    """Yield added rows, mapped to messages.
-
-    All columns are read, because delta-rs cannot select a column whose name has a dot.
-    """
-    for added in _added(log, first, None):
-        rows = added.drop_columns([name for name in FEED_COLUMNS if name in added.column_names])
-        found = mapping.apply(rows, mapping.payload_type(rows.schema)).read_all()
-        yield found.append_column("version", added[VERSION])
+def apply(mapping: Mapping, added: pa.Table) -> pa.Table:
+    """Return rows of the feed as the mapping makes messages of them, with `version`."""
+    rows = added.drop_columns([name for name in FEED_COLUMNS if name in added.column_names])
+    messages = mapping.apply(rows, mapping.payload_type(rows.schema)).read_all()
+    return messages.append_column("version", added[VERSION].cast(pa.int64()))
 
 
 def names(log: DepotTable) -> list[str]:

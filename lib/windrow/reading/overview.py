@@ -12,6 +12,8 @@ from windrow.delta.table import open_table
 from windrow.errors import TableMissing
 from windrow.model import durations
 from windrow.model.timestamps import time_text
+from windrow.model.warn import WarnPart
+from windrow.reading.advice import advice
 from windrow.reading.delta import Ledger, Progress, open_depot, open_ledger, recorded_rules
 from windrow.reading.figures import (
     ClosedBatches,
@@ -35,8 +37,8 @@ from windrow.reading.values import records
 LAST_MICROBATCHES = 10
 
 
-def status(depot: str, ledger: str, now: int) -> Status:
-    """Read the status of a ledger at wall time `now` (microseconds).
+def status(depot: str, ledger: str, now: int, limits: WarnPart | None = None) -> Status:
+    """Read the status of a ledger at wall time `now` (microseconds), with hints by the `limits` of `[warn]`.
 
     Raises TableMissing, TableRefused for a table that is not a ledger, OtherDepot for a depot that is not its own.
     """
@@ -47,6 +49,8 @@ def status(depot: str, ledger: str, now: int) -> Status:
     refused = _refused(book)
     too_old = _too_old(refused)
     clocks = _clocks(book)
+    shared = _hints(clocks, too_old)
+    said = advice(book, limits or WarnPart())
     return Status(
         depot=state,
         ledger=LedgerFigures(ledger, book.version, progress.start_from, progress.paused),
@@ -60,7 +64,7 @@ def status(depot: str, ledger: str, now: int) -> Status:
         totals=Totals(**_one(book, "microbatch", TOTALS)),
         microbatches=_last(book, progress.microbatch),
         reach=Reach(earliest_readable(log, depot=True), earliest_readable(book.table), kept(log), kept(book.table)),
-        hints=_hints(clocks, too_old),
+        hints=(*shared, *(str(one) for one in said if not (shared and one.code == "ledger-delay"))),
         needed_delay=_needed(progress.max_delay_us, too_old),
     )
 

@@ -20,7 +20,7 @@ from windrow.reading.digests import Streams
 from windrow.replaying.legs import Leg
 from windrow.replaying.ticks import Ticks
 from windrow.runtime.batcher import Batcher, recorded_rules
-from windrow.runtime.microbatch import Microbatch
+from windrow.runtime.microbatch import Microbatch, Read
 from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Player:
                 if before_tick is None:
                     raise BrokenPromise(f"depot versions {reached + 1} to {stop} have messages, and none arrived")
                 messages = before_tick.parse(microbatch.primed.partial)
-            done = microbatch.run_messages(messages, leg.latest, arrivals.listed.fingerprints)
+            done = microbatch.run_messages({None: Read(messages, arrivals.listed.fingerprints)}, leg.latest)
             self._committed(done.messages)
 
     def _tick(self, engine: Engine, rules: str, upto: int | None = None) -> None:

@@ -6,7 +6,7 @@ batcher is one algorithm (`windrow.runtime.batcher`), the functions of a topolog
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,16 +23,36 @@ if TYPE_CHECKING:
     from windrow.engine.arrivals import Slice
     from windrow.engine.protocol import Engine
     from windrow.engine.result import MicrobatchResult
+    from windrow.runtime.plans import Plans
     from windrow.runtime.progress import LedgerState, Reached
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What a microbatch will do: the primed state, the messages that arrived, and the clocks that follow from them.
+class DepotPlan:
+    """What a microbatch takes from a depot: the messages that arrived, and the clocks that follow from them.
 
-    `now` is the wall time at which the attempt began, and `latest` the greatest stamp that is not ahead of the clock,
-    both in microseconds. `reached` is the position in the depot after the microbatch. `summary` counts the messages by
-    version and source (`messages.summarise`); `arrived` is None if nothing was read.
+    `reached` is the position in the depot after the microbatch. `summary` counts the messages by version and source
+    (`messages.summarise`); `arrived` is None if nothing was read.
+    """
+
+    reached: Reached
+    floors: FloorsByVersion
+    arrived: Slice | None = None
+    summary: pa.Table = field(default_factory=SUMMARY.empty_table)
+
+    @property
+    def messages(self) -> int:
+        """Return how many messages are read."""
+        return int(pc.sum(self.summary["messages"]).as_py() or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a microbatch will do: the primed state, and what it takes from each depot.
+
+    `now` is the wall time at which the first attempt began, and `latest` the greatest stamp that is not ahead of the
+    clock, both in microseconds. `planned_as` is the number of the microbatch in its first attempt. `depots` has the
+    depots that are read; the one of a batcher is named None and always there.
     """
 
     kind: Kind
@@ -40,21 +60,24 @@ class Plan:
     engine: Engine
     attempt: int
     now: int
-    reached: Reached
-    floors: FloorsByVersion
-    arrived: Slice | None = None
+    depots: Mapping[str | None, DepotPlan]
     latest: int = UNKNOWN
-    summary: pa.Table = field(default_factory=SUMMARY.empty_table)
+    planned_as: int = 0
+
+    @property
+    def only(self) -> DepotPlan:
+        """Return what a batcher takes from its depot."""
+        return self.depots[None]
 
     @property
     def microbatch(self) -> int:
-        """Return the number of the microbatch, the same in every attempt."""
+        """Return the number of the microbatch."""
         return self.primed.microbatch + 1
 
     @property
     def messages(self) -> int:
-        """Return how many messages it reads."""
-        return int(pc.sum(self.summary["messages"]).as_py() or 0)
+        """Return how many messages it reads from all depots."""
+        return sum(depot.messages for depot in self.depots.values())
 
     @property
     def flush(self) -> bool:
@@ -84,6 +107,10 @@ class Algorithm(Protocol):
     def settings(self) -> str:
         """Return the settings of the algorithm, as the history records them."""
 
+    @property
+    def plans(self) -> Plans | None:
+        """Return where plans are kept, so that all attempts read the same; None if that does not matter."""
+
     def schema(self, depots: Sequence[Table]) -> pa.Schema:
         """Return the columns of a new ledger that reads these depots."""
 
@@ -100,4 +127,4 @@ class Algorithm(Protocol):
         """Return the floors for a tick that is due at wall time `now` (microseconds); None if no tick is due."""
 
     def follow(self, primed: LedgerState) -> Floors:
-        """Return the floors to set when the settings change from the recorded ones to these."""
+        """Return the floors to set when the settings change from the recorded ones to these; a topology has none."""

@@ -31,6 +31,10 @@ class Batcher:
     only: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
+    def plans(self) -> None:
+        """Return None: the batches are the same, however messages are spread over microbatches."""
+
+    @property
     def settings(self) -> str:
         """Return the rules as the history records them."""
         return self.rules.to_json()
@@ -55,11 +59,11 @@ class Batcher:
 
     def process(self, plan: Plan) -> MicrobatchResult:
         """Batch the messages that arrived, together with the open batches that they can change."""
-        return plan.engine.process(self.step(plan), plan.arrived, plan.primed.fence)
+        return plan.engine.process(self.step(plan), plan.only.arrived, plan.primed.fence)
 
     def step(self, plan: Plan) -> Step:
         """Return the step that the engine runs, on the driver or on executors."""
-        return Step(self.rules, plan.floors, plan.latest, plan.microbatch, plan.flush, only=self.only)
+        return Step(self.rules, plan.only.floors, plan.latest, plan.microbatch, plan.flush, only=self.only)
 
     def due(self, primed: LedgerState, now: int) -> Floors | None:
         """Return for each source the greatest timeout of an open batch that its idle clock has passed, or None."""

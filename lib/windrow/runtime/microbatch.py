@@ -1,7 +1,8 @@
 """Run one microbatch: prime, plan, process and commit, in this order.
 
-A microbatch knows a depot, a ledger and an *algorithm*, but not what the algorithm does with the messages. An `Engine`
-reads and writes; everything decided here is decided over Arrow tables.
+A microbatch knows depots, a ledger and an *algorithm*, but not what the algorithm does with the messages. A batcher
+has one depot, a topology may have several, and one commit moves all of them. An `Engine` reads and writes; everything
+decided here is decided over Arrow tables.
 
 1. `prime` reads the state of the ledger, all of one table version.
 2. `plan` counts the messages, checks the count against the depot's own log, and computes the floors.
@@ -14,9 +15,8 @@ A failure before the commit leaves nothing behind; the next `prime` finds a comm
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
 import numpy as np
@@ -29,58 +29,98 @@ from windrow.engine.protocol import Engine, Merged
 from windrow.engine.result import Counts, MicrobatchResult
 from windrow.errors import PhaseTimeout, ShortRead, require
 from windrow.model import tables
-from windrow.model.clock import Clock
+from windrow.model.clock import UNKNOWN, Clock
 from windrow.model.floors import Floors, FloorsByVersion
 from windrow.model.messages import times
 from windrow.model.results import Committed, Kind
-from windrow.runtime.algorithm import Algorithm, Plan
+from windrow.runtime.algorithm import Algorithm, DepotPlan, Plan
+from windrow.runtime.phase_timeout import limited
+from windrow.runtime.plans import Planned
 from windrow.runtime.progress import LedgerState, Reached, Sources, control_rows, prime
 from windrow.version import VERSION
 
 KEEPS_RULES = ("pause", "resume", "rollback", "option")
+COUNTED = ("accepted", "rejected", "opened", "closed")  # of the whole microbatch
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What a microbatch reads of a depot: the next versions, and the fingerprints of their commits."""
+
+    arrived: Arrived
+    fingerprints: Mapping[int, str]
 
 
 class Microbatch:
     """One attempt at one microbatch. The constructor primes it: it reads the live rows that the attempt works on."""
 
     def __init__(
-        self, engine: Engine, algorithm: Algorithm, clock: Clock, attempt: int = 1, depot: str | None = None
+        self,
+        engine: Engine,
+        algorithm: Algorithm,
+        clock: Clock,
+        attempt: int = 1,
+        depots: Sequence[str | None] = (None,),
     ) -> None:
-        """Read the live rows; in a ledger of several depots, `depot` is the name of the one that `engine` reads."""
+        """Read the live rows with `engine`; `depots` are the names of a topology's depots."""
         self._engine, self._algorithm, self._clock, self.attempt = engine, algorithm, clock, attempt
         self._begun = clock.elapsed()
         self._phases: dict[str, float] = {}
         self.started_at = clock.now()
-        self.primed: LedgerState = prime(engine, depot)
+        self.primed: LedgerState = prime(engine, depots)
         self._timeout = algorithm.options(self.primed).phase_timeout
         self._phase("prime_ms")
 
-    def run_messages(self, read: Arrived, latest: int, fingerprints: Mapping[int, str]) -> Committed:
-        """Process the messages of the next depot versions; those stamped after `latest` are ahead of the clock.
+    def run_messages(self, read: Mapping[str | None, Read], latest: int, planned: Planned | None = None) -> Committed:
+        """Process what was read of the depots; messages that are stamped after `latest` are ahead of the clock.
+
+        `planned` is what all attempts of a topology have in common.
+        """
+        self._begun = self._clock.elapsed()
+        depots = {name: self._taken(name, one, latest) for name, one in read.items()}
+        plan = self._plan("data", depots, latest, planned)
+        processed = self._process(plan)
+        now = self._clock.now()
+        moved = {name: self.primed.depots[name].sources.seen(_moved(one), now) for name, one in depots.items()}
+        return self._commit(plan, processed, moved)
+
+    def _taken(self, name: str | None, read: Read, latest: int) -> DepotPlan:
+        """Return what the microbatch takes from a depot, after counting it.
 
         The ledger records the fingerprint of the last version's commit.
         """
-        self._begun = self._clock.elapsed()
-        arrived = read.parse(self.primed.partial)
+        known = self.primed.depots[name]
+        arrived = read.arrived.parse(known.partial)
         summary = _whole_summary(arrived, latest)
         version = max(arrived.expected)
         # guard: commit-fingerprint
-        reached = replace(self.primed.reached, depot_version=version, commit_fingerprint=fingerprints.get(version))
-        floors = FloorsByVersion.plan(summary, self.primed.sources.floors)
-        plan = self._plan("data", reached, floors, arrived=arrived, latest=latest, summary=summary)
-        processed = self._process(plan)
-        moved = whole(summary.filter(pc.is_valid(summary["stamp"]))["source"]).unique()
-        after = Floors(moved, floors.after.of(moved))
-        return self._commit(plan, processed, self.primed.sources.seen(after, self._clock.now()))
+        reached = replace(known.reached, depot_version=version, commit_fingerprint=read.fingerprints.get(version))
+        return DepotPlan(reached, FloorsByVersion.plan(summary, known.sources.floors), arrived, summary)
 
-    def run_tick(self, floors: Floors, kind: Kind = "tick") -> Committed:
-        """Raise floors without messages, which closes overdue batches; a `flush` closes all open batches."""
+    def run_tick(self, floors: Floors, kind: Kind = "tick", planned: Planned | None = None) -> Committed:
+        """Raise floors without messages, which closes overdue batches; a `flush` closes all open batches.
+
+        In a topology, which has no floors to raise, a tick fires events.
+        """
         self._begun = self._clock.elapsed()
-        after = self.primed.sources.floors.raised(floors.source, floors.floor)
-        plan = self._plan(kind, self.primed.reached, FloorsByVersion.none(after))
+        after = self._raised(floors)
+        plan = self._plan(kind, after, planned=planned)
         processed = self._process(plan)
-        ticked = self.primed.sources.ticked(after.raised(processed.cuts.source, processed.cuts.floor))
+        ticked = {
+            name: self.primed.depots[name].sources.ticked(
+                one.floors.after.raised(processed.cuts.source, processed.cuts.floor)
+            )
+            for name, one in after.items()
+        }
         return self._commit(plan, processed, ticked)
+
+    def _raised(self, floors: Floors) -> dict[str | None, DepotPlan]:
+        """Return the depot of a batcher with raised floors; nothing in a topology."""
+        known = self.primed.depots.get(None)
+        if known is None:
+            return {}
+        after = known.sources.floors.raised(floors.source, floors.floor)
+        return {None: DepotPlan(known.reached, FloorsByVersion.none(after))}
 
     def run_switch(self, paused: bool) -> Committed:
         """Pause or resume the ledger in a commit that changes nothing else but fences a microbatch in progress.
@@ -89,26 +129,36 @@ class Microbatch:
         """
         return self.run_alone("pause" if paused else "resume", MicrobatchResult.nothing(self.primed.progress.schema))
 
-    def run_alone(self, kind: Kind, processed: MicrobatchResult, reached: Reached | None = None) -> Committed:
-        """Commit rows that do not come from messages; `reached` moves the position in the depot."""
+    def run_alone(
+        self, kind: Kind, processed: MicrobatchResult, reached: Mapping[str, Reached] | None = None
+    ) -> Committed:
+        """Commit rows that do not come from messages; `reached` moves the positions in depots."""
         self._begun = self._clock.elapsed()
-        sources = self.primed.sources
-        plan = self._plan(kind, reached or self.primed.reached, FloorsByVersion.none(sources.floors))
+        depots = self._raised(Floors.empty())
+        depots |= {name: DepotPlan(at, FloorsByVersion.none(Floors.empty())) for name, at in (reached or {}).items()}
+        plan = self._plan(kind, depots)
         self._phase("process_ms")
-        return self._commit(plan, processed, sources.ticked(sources.floors))
+        return self._commit(plan, processed, {})
 
-    def _plan(self, kind: Kind, reached: Reached, floors: FloorsByVersion, **read: Any) -> Plan:
-        """Return the plan; `read` is what it has of messages."""
-        plan = Plan(kind, self.primed, self._engine, self.attempt, self.started_at, reached, floors, **read)
+    def _plan(
+        self,
+        kind: Kind,
+        depots: Mapping[str | None, DepotPlan],
+        latest: int = UNKNOWN,
+        planned: Planned | None = None,
+    ) -> Plan:
+        common = planned or Planned(self.primed.microbatch + 1, self.started_at, {})
+        plan = Plan(kind, self.primed, self._engine, self.attempt, common.now, depots, latest, common.microbatch)
         self._phase("plan_ms")
         return plan
 
     def _process(self, plan: Plan) -> MicrobatchResult:
-        processed = self._algorithm.process(plan)
+        with limited(self._timeout, self._engine.session_at_work):
+            processed = self._algorithm.process(plan)
         self._phase("process_ms")
         return processed
 
-    def _commit(self, plan: Plan, processed: MicrobatchResult, moved: Sources) -> Committed:
+    def _commit(self, plan: Plan, processed: MicrobatchResult, moved: Mapping[str | None, Sources]) -> Committed:
         """Write the microbatch in one commit.
 
         The fence makes the commit fail if another driver has committed since prime, because counting the same messages
@@ -126,24 +176,28 @@ class Microbatch:
             "paused": plan.kind == "pause" or (self.primed.paused and plan.kind != "resume"),
             "rules": self._rules(plan),
         }
-        control = control_rows(self.primed, moved, processed.open, advanced, plan.reached)
-        rows = pa.concat_tables([control, self._history(plan, processed, done, moved, token)])
+        reached = {name: one.reached for name, one in plan.depots.items()}
+        control = control_rows(self.primed, moved, processed.open, advanced, reached)
+        history = self._history(plan, processed, done, moved, token)
+        rows = pa.concat_tables([control, history])
         merged = self._engine.merge(processed, rows, self.primed.fence, self.primed.token, _commit_note(done, token))
         if merged is not None:
             # guard: expected-counts
-            _require_expected(merged, processed.counts, control, self.primed)
+            _require_expected(merged, processed.counts, rows, self.primed)
         self._phase("commit_ms")
         return replace(done, lag_ms=_lag(plan, self._clock.now()), commit_ms=self._phases["commit_ms"])
 
     def _done(self, plan: Plan, processed: MicrobatchResult) -> Committed:
         """Return what the commit will have done, without what is known only afterwards."""
         messages, counts = plan.messages, processed.counts
+        versions = {name: one.reached.depot_version for name, one in plan.depots.items()}
+        depot_version = versions.pop(None, None)
         return Committed(
             microbatch=plan.microbatch,
             kind=plan.kind,
             attempt=self.attempt,
-            depot=self.primed.depot,
-            depot_version=plan.reached.depot_version,
+            depot_version=depot_version,
+            depots={str(name): version for name, version in versions.items()},
             messages=messages,
             accepted=messages - counts.rejected,
             rejected=counts.rejected,
@@ -162,28 +216,37 @@ class Microbatch:
         return self.primed.rules if plan.kind in KEEPS_RULES else self._algorithm.settings
 
     def _history(
-        self, plan: Plan, processed: MicrobatchResult, done: Committed, moved: Sources, token: str
+        self,
+        plan: Plan,
+        processed: MicrobatchResult,
+        done: Committed,
+        moved: Mapping[str | None, Sources],
+        token: str,
     ) -> pa.Table:
-        """Return the history row: what was read, decided and moved, under which rules, and how long it took.
+        """Return the history: what was read, decided and moved, under which rules, and how long it took.
 
-        The token tells this microbatch from one that gets the same number after a RESTORE.
+        There is a row for each depot that was read. The counts of the whole microbatch are in the first one. The token
+        tells this microbatch from one that gets the same number after a RESTORE.
         """
-        columns: dict[str, object] = {
+        common: dict[str, object] = {
             **done.history(),
-            "id": f"microbatch/{plan.microbatch}",
             "state": "microbatch",
-            "versions": _one_list(_per_version(plan.summary), tables.VERSIONS),
-            "clocks": _one_list(_clocks(moved, plan.floors.after if plan.flush else None), tables.CLOCKS),
             "rules": self._rules(plan),
             "columns": self._engine.columns,
             "format": self._engine.format,
             "engine": self._engine.name,
             "token": token,
-            "started_at": times(np.array([self.started_at])),
-            **_byte_columns(plan.arrived),
-            **processed.history,
+            "started_at": times(np.array([plan.now])),
         }
-        return tables.rows(self.primed.progress.schema, columns, 1)
+        by_depot = [
+            _of_depot(name, one, moved.get(name, Sources.none()), plan.flush) for name, one in plan.depots.items()
+        ]
+        schema, rows = self.primed.progress.schema, []
+        for number, own in enumerate(by_depot or [{}]):
+            id_ = f"microbatch/{plan.microbatch}" + (f"/{own['depot']}" if number else "")
+            counted = dict.fromkeys(COUNTED, 0) if number else processed.history
+            rows.append(tables.rows(schema, {**common, **own, **counted, "id": id_}, 1))
+        return pa.concat_tables(rows)
 
     def _phase(self, name: str) -> None:
         """Record how long the phase that ends here took. Raises PhaseTimeout unless the commit was made."""
@@ -218,26 +281,45 @@ def _byte_columns(arrived: Slice | None) -> dict[str, object]:
 
 def _commit_note(done: Committed, token: str) -> str:
     """Return the user metadata of the commit, which identifies the microbatch in Delta's own history."""
-    noted = ("microbatch", "kind", "depot", "depot_version", "messages", "closed", "rejected")
+    noted = ("microbatch", "kind", "depot_version", "depots", "messages", "closed", "rejected")
     return json.dumps({"windrow": VERSION} | {name: getattr(done, name) for name in noted} | {"token": token})
 
 
 def _lag(plan: Plan, now: int) -> float | None:
     """Return how long before `now` the newest message arrived, in milliseconds."""
-    stamp = pc.max(plan.summary["stamp"]).cast(pa.int64()).as_py()
-    return None if stamp is None else max(0, now - stamp) / 1_000
+    stamps = [pc.max(one.summary["stamp"]).cast(pa.int64()).as_py() for one in plan.depots.values()]
+    newest = max((stamp for stamp in stamps if stamp is not None), default=None)
+    return None if newest is None else max(0, now - newest) / 1_000
 
 
-def _require_expected(merged: Merged, counts: Counts, control: pa.Table, primed: LedgerState) -> None:
-    """Compare the row counts that the commit reports with the expected ones."""
-    moved_before = pc.is_in(control["source"], primed.sources.source)
-    known = counts.known + (1 if primed.depot is None else 2) + int(pc.sum(moved_before).as_py() or 0)
-    new = counts.rows + control.num_rows + 1 - known
+def _require_expected(merged: Merged, counts: Counts, rows: pa.Table, primed: LedgerState) -> None:
+    """Compare the row counts that the commit reports with the expected ones; `rows` are control rows and history."""
+    replaced = pc.is_in(rows["id"], primed.fence.rows["id"].combine_chunks())
+    known = counts.known + int(pc.sum(replaced).as_py() or 0)
+    new = counts.rows + rows.num_rows - known
     require(
         (merged.updated + merged.deleted, merged.inserted) == (known, new),
         f"the commit replaced {merged.updated + merged.deleted} rows and added {merged.inserted}, "
         f"expected were {known} and {new}",
     )
+
+
+def _of_depot(name: str | None, plan: DepotPlan, moved: Sources, flush: bool) -> dict[str, object]:
+    """Return what the history records of a depot."""
+    return {
+        "depot": name,
+        "depot_version": plan.reached.depot_version,
+        "messages_read": plan.messages,
+        "versions": _one_list(_per_version(plan.summary), tables.VERSIONS),
+        "clocks": _one_list(_clocks(moved, plan.floors.after if flush else None), tables.CLOCKS),
+        **_byte_columns(plan.arrived),
+    }
+
+
+def _moved(plan: DepotPlan) -> Floors:
+    """Return the clocks of the sources whose messages have a stamp."""
+    sources = whole(plan.summary.filter(pc.is_valid(plan.summary["stamp"]))["source"]).unique()
+    return Floors(sources, plan.floors.after.of(sources))
 
 
 def _per_version(summary: pa.Table) -> pa.Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from uuid import uuid4
@@ -34,8 +34,8 @@ class DepotReader:
     priority: int = 0
 
 
-def open_ledger(readers: Sequence[DepotReader], algorithm: Algorithm, now: int) -> list[LedgerState]:
-    """Return the ledger's state for each reader, creating it on first use; `now` is the wall clock, in microseconds.
+def open_ledger(readers: Sequence[DepotReader], algorithm: Algorithm, now: int) -> LedgerState:
+    """Return the state of the ledger, creating it on first use; `now` is the wall clock, in microseconds.
 
     The `start_from` of a depot may change until something was read of it. Raises TableMissing without a depot,
     OtherDepot if the ledger belongs to another depot, StartFromChanged if the ledger began elsewhere, DepotUnreadable
@@ -50,27 +50,29 @@ def open_ledger(readers: Sequence[DepotReader], algorithm: Algorithm, now: int) 
             algorithm.schema([reader.engine.depot() for reader in readers]), positions, algorithm.settings
         )
         engine.create_ledger(first, settings.keep)
-    return [_opened(reader, algorithm, now) for reader in readers]
+    while True:
+        primed = prime(engine, [reader.name for reader in readers])
+        moved = [reader for reader in readers if _begins_elsewhere(reader, primed, algorithm)]
+        if not moved:
+            return primed
+        _move_starts(engine, primed, {reader.name: _begin(reader, now) for reader in moved})
 
 
-def _opened(reader: DepotReader, algorithm: Algorithm, now: int) -> LedgerState:
-    """Return the ledger's state for a reader, with a position in its depot."""
-    settings = reader.settings
-    primed = prime(reader.engine, reader.name)
-    if not primed.reached.depot_id:
-        _move_start(reader, primed, now)
-        return _opened(reader, algorithm, now)
-    algorithm.require(primed, require_depot(reader.engine, primed.reached, settings))
-    if "start_from" not in settings.model_fields_set or settings.start_from == primed.reached.start_from:
-        return primed
+def _begins_elsewhere(reader: DepotReader, primed: LedgerState, algorithm: Algorithm) -> bool:
+    """Tell whether a depot is new, or begins elsewhere than the ledger, which has read nothing yet, says."""
+    settings, reached = reader.settings, primed.depots[reader.name].reached
+    if not reached.depot_id:
+        return True
+    algorithm.require(primed, require_depot(reader.engine, reached, settings))
+    if "start_from" not in settings.model_fields_set or settings.start_from == reached.start_from:
+        return False
     # guard: start-kept
     if primed.microbatch:
         raise StartFromChanged(
-            f"start_from is {settings.start_from!r}, but the ledger began from {primed.reached.start_from!r}",
-            f"Set start_from = {primed.reached.start_from!r}, or begin a new ledger (--ledger).",
+            f"start_from is {settings.start_from!r}, but the ledger began from {reached.start_from!r}",
+            f"Set start_from = {reached.start_from!r}, or begin a new ledger (--ledger).",
         )
-    _move_start(reader, primed, now)
-    return _opened(reader, algorithm, now)
+    return True
 
 
 def _begin(reader: DepotReader, now: int) -> Reached:
@@ -80,18 +82,17 @@ def _begin(reader: DepotReader, now: int) -> Reached:
     return Reached(depot.id, start_from, before)
 
 
-def _move_start(reader: DepotReader, primed: LedgerState, now: int) -> None:
-    """Move the start of a ledger that has read nothing yet.
+def _move_starts(engine: Engine, primed: LedgerState, starts: Mapping[str | None, Reached]) -> None:
+    """Set the positions of depots of which nothing was read yet.
 
     Does nothing if another driver committed first: the caller primes again.
     """
-    reached = _begin(reader, now)
-    control = control_rows(primed, primed.sources, OpenBatches.none(), {"token": uuid4().hex}, reached)
+    control = control_rows(primed, {}, OpenBatches.none(), {"token": uuid4().hex}, starts)
     nothing = MicrobatchResult.nothing(control.schema)
-    note = {"depot": reader.name, "start_from": reached.start_from}
+    note = {"start_from": {name or "depot": at.start_from for name, at in starts.items()}}
     # guard: depot-added-again
     with suppress(LedgerMoved):
-        reader.engine.merge(nothing, control, primed.fence, primed.token, json.dumps(note))
+        engine.merge(nothing, control, primed.fence, primed.token, json.dumps(note))
 
 
 def require_depot(engine: Engine, reached: Reached, settings: Settings) -> Table:
@@ -137,8 +138,7 @@ class DepotCursor:
     """How far a run has read a depot, its version at the last look (`latest`), and what that look found.
 
     No more was found up to the version `covered`. `ahead` is the version after which the run looked, and the time of
-    the messages that follow (microseconds). `turn` counts when the depot was read last: the one that waited longest is
-    next, so a depot that never ends blocks no other.
+    the messages that follow (microseconds).
     """
 
     reader: DepotReader
@@ -146,7 +146,6 @@ class DepotCursor:
     latest: int = -1
     covered: int = -1
     ahead: tuple[int, int] | None = None
-    turn: int = 0
 
     def behind(self) -> bool:
         """Tell whether the depot has versions that were not read yet. Raises the errors of `require_depot`."""

@@ -6,7 +6,7 @@ In a ledger of one depot the `progress` row records how far the depot is read. A
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import uuid4
@@ -36,6 +36,12 @@ class Sources:
     clock: Ints
     floor: Ints
     seen_at: Ints
+
+    @classmethod
+    def none(cls) -> Sources:
+        """Return no source."""
+        nothing = np.empty(0, np.int64)
+        return cls(pa.array([], pa.string()), nothing, nothing, nothing)
 
     @property
     def floors(self) -> Floors:
@@ -89,18 +95,24 @@ POSITION = tuple(Reached.__dataclass_fields__)
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerState:
-    """The state that a microbatch starts from; in a ledger of several depots, for the one that it reads."""
+class DepotState:
+    """What a ledger knows of a depot: how far it was read, the clocks of its sources, and unfinished raw records."""
 
-    progress: pa.Table  # the one `progress` row
-    depot: str | None  # its name, None for a ledger of one depot
+    reached: Reached
     sources: Sources
     partial: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerState:
+    """The state that a microbatch starts from. `depots` has the depots by name; the one of a batcher is named None."""
+
+    progress: pa.Table  # the one `progress` row
+    depots: Mapping[str | None, DepotState]
     open: OpenBatches
     fence: Live
     token: str
     microbatch: int
-    reached: Reached
     paused: bool
     rules: str
 
@@ -109,42 +121,63 @@ class LedgerState:
         """Return the type of payloads in the ledger."""
         return self.progress.schema.field("payload").type
 
-    def of_state(self, state: str) -> pa.Table:
-        """Read the rows of one state of a topology. Raises TableRefused."""
-        rows = self.fence.open.of_state(state)
-        require_sound(rows, ())
-        return rows
+    @property
+    def reached(self) -> Reached:
+        """Return how far a batcher has read its depot."""
+        return self.depots[None].reached
+
+    @property
+    def sources(self) -> Sources:
+        """Return the clocks of a batcher's sources."""
+        return self.depots[None].sources
+
+    @property
+    def partial(self) -> pa.Table:
+        """Return the unfinished raw records of a batcher."""
+        return self.depots[None].partial
 
 
-def prime(engine: Engine, depot: str | None = None) -> LedgerState:
-    """Read the state of the ledger; the open batches are read later, on demand.
+def prime(engine: Engine, depots: Sequence[str | None] = (None,)) -> LedgerState:
+    """Read the state of the ledger; the open batches, or the states of a topology, are read later, on demand.
 
-    In a ledger of several depots, `depot` is the name of the one to read. Raises TableMissing, or TableRefused for a
-    ledger that was damaged from outside.
+    `depots` are the names of a topology's depots. Raises TableMissing, or TableRefused for a ledger that was damaged
+    from outside.
     """
     fence = engine.live()
     rows = fence.rows
     control = where(rows, pc.equal(rows["state"], text("progress")))
+    partial = where(rows, pc.equal(rows["state"], text("partial")))
     whole = progress_row(control)
-    position, by_source = _placed(control, whole, depot)
-    filled = tuple(name for name in POSITION if name != "commit_fingerprint")
-    require_sound(rows, ((whole, WHOLE), (position, filled), (by_source, BY_SOURCE)))
-    [reached] = [Reached.of(row) for row in position.to_pylist()] or [Reached()]
+    require_sound(rows, ((whole, WHOLE),))
     return LedgerState(
         progress=whole,
-        depot=depot,
-        sources=Sources(
-            by_source["source"].combine_chunks(),
-            microseconds(by_source["clock"]),
-            microseconds(by_source["floor"]),
-            microseconds(by_source["seen_at"]),
-        ),
+        depots={name: _depot_state(control, partial, whole, name) for name in depots},
         open=fence.totals,
-        partial=where(rows, pc.equal(rows["state"], text("partial"))),
         fence=fence,
-        reached=reached,
         **whole.select(list(WHOLE)).to_pylist()[0],
     )
+
+
+def _depot_state(control: pa.Table, partial: pa.Table, whole: pa.Table, depot: str | None) -> DepotState:
+    """Return what the control rows and the `partial` rows of a ledger say of a depot. Raises TableRefused."""
+    position, by_source = _placed(control, whole, depot)
+    filled = tuple(name for name in POSITION if name != "commit_fingerprint")
+    require_sound(position, ((position, filled), (by_source, BY_SOURCE)))
+    [reached] = [Reached.of(row) for row in position.to_pylist()] or [Reached()]
+    sources = Sources(
+        by_source["source"].combine_chunks(),
+        microseconds(by_source["clock"]),
+        microseconds(by_source["floor"]),
+        microseconds(by_source["seen_at"]),
+    )
+    return DepotState(reached, sources, partial if depot is None else _without_prefix(partial, depot))
+
+
+def _without_prefix(partial: pa.Table, depot: str) -> pa.Table:
+    """Return the partial rows that a depot gave, with the ids that they have in the ledger of a batcher."""
+    own = where(partial, pc.equal(partial["depot"], text(depot)))
+    ids = pc.utf8_slice_codeunits(own["id"], len(tables.identifier("of", pa.array([depot]))[0].as_py()) + 1)
+    return own.set_column(own.schema.get_field_index("id"), own.schema.field("id"), ids)
 
 
 def progress_row(rows: pa.Table) -> pa.Table:
@@ -179,32 +212,42 @@ def _placed(control: pa.Table, whole: pa.Table, depot: str | None) -> tuple[pa.T
 
 
 def control_rows(
-    primed: LedgerState, moved: Sources, opened: OpenBatches, advanced: dict[str, object], reached: Reached
+    primed: LedgerState,
+    moved: Mapping[str | None, Sources],
+    opened: OpenBatches,
+    advanced: dict[str, object],
+    reached: Mapping[str | None, Reached],
 ) -> pa.Table:
-    """Return the progress row with the `advanced` columns, the position in the depot, and the sources that changed.
+    """Return the progress row with the `advanced` columns, the positions in depots, and the sources that changed.
 
-    A source has changed if its clock `moved` or if its open batches did (`opened`).
+    A source has changed if its clock `moved` or if its open batches did (`opened`). Positions that are not in `reached`
+    stay as they are.
     """
-    schema, sources = primed.progress.schema, primed.sources.changed(moved, opened.source)
+    schema = primed.progress.schema
     kept: dict[str, object] = {name: primed.progress[name] for name in schema.names} | advanced
-    if primed.depot is None:
-        rows = [tables.rows(schema, kept | asdict(reached), 1)]
-        id_ = tables.identifier("source", sources.source)
-    else:
-        rows = [tables.rows(schema, kept, 1), position_row(schema, primed.depot, reached)]
-        id_ = tables.identifier("source", pa.repeat(primed.depot, len(sources.source)), sources.source)
-    changed: dict[str, object] = {
-        "id": id_,
+    kept |= asdict(reached[None]) if None in reached else {}
+    rows = [tables.rows(schema, kept, 1)]
+    rows += [position_row(schema, name, at) for name, at in reached.items() if name is not None]
+    if None in primed.depots:
+        sources = primed.sources.changed(moved.get(None, Sources.none()), opened.source)
+        totals = primed.open.updated(opened).on(sources.source).columns()
+        return pa.concat_tables([*rows, _source_rows(schema, None, sources, totals)])
+    return pa.concat_tables([*rows, *(_source_rows(schema, name, sources, {}) for name, sources in moved.items())])
+
+
+def _source_rows(schema: pa.Schema, depot: str | None, sources: Sources, totals: Mapping[str, object]) -> pa.Table:
+    """Return the rows of the sources of a depot, with the `totals` of their open batches."""
+    named = [] if depot is None else [pa.repeat(depot, len(sources.source))]
+    columns: dict[str, object] = {
+        "id": tables.identifier("source", *named, sources.source),
         "state": "progress",
-        "depot": primed.depot,
+        "depot": depot,
         "source": sources.source,
         "clock": times(sources.clock),
         "floor": times(sources.floor),
         "seen_at": times(sources.seen_at),
     }
-    if primed.depot is None:
-        changed |= primed.open.updated(opened).on(sources.source).columns()
-    return pa.concat_tables([*rows, tables.rows(schema, changed, len(sources.source))])
+    return tables.rows(schema, columns | dict(totals), len(sources.source))
 
 
 def position_row(schema: pa.Schema, depot: str, reached: Reached) -> pa.Table:

@@ -6,10 +6,11 @@ the number of failed attempts; everything else is read from the ledger, so the r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ from windrow.errors import (
     MicrobatchFailed,
     Paused,
     TableUnwritable,
+    UsageError,
     WindrowError,
     first_line,
 )
@@ -30,15 +32,18 @@ from windrow.model.clock import Clock
 from windrow.model.floors import FloorsByVersion
 from windrow.model.results import Committed, Kind, Maintained, committed_in
 from windrow.runtime.algorithm import Algorithm
-from windrow.runtime.microbatch import Microbatch
+from windrow.runtime.microbatch import Microbatch, Read
 from windrow.runtime.opening import DepotCursor, DepotReader, open_ledger, require_listed
-from windrow.runtime.progress import LedgerState, Reached
+from windrow.runtime.plans import Planned
+from windrow.runtime.progress import DepotState, LedgerState, Reached
 from windrow.settings.settings import Settings
 
 FIRST_BACKOFF = 500_000
 LONGEST_BACKOFF = 30_000_000
 FAR = np.iinfo(np.int64).max
 NOWHERE = "", -1  # no token and version of a ledger
+Found: TypeAlias = tuple[DepotCursor, Arrivals]
+Alone: TypeAlias = tuple[MicrobatchResult, Mapping[str, Reached]]
 
 
 @dataclass(slots=True)
@@ -76,14 +81,15 @@ class Runner:
 
         With `in_step`, no depot is read beyond the time that all others have reached.
         """
-        self._algorithm, self._settings, self._clock = algorithm, settings, clock
+        self.algorithm, self._settings, self._clock = algorithm, settings, clock
         self._report, self._retrying, self._maintain = report, retrying, maintain
-        self._attempt, self._planned, self._in_step = 1, (0, 0), in_step
+        self._attempt, self._in_step, self._plans = 1, in_step, algorithm.plans
         self._primed_at = self._refused_at = NOWHERE
+        self._handled = 0  # reads that found something
         self.summary = Summary(readers[0].engine.name)
         primed = open_ledger(readers, algorithm, clock.now())
-        self._cursors = [DepotCursor(reader, state.reached) for reader, state in zip(readers, primed, strict=True)]
-        self._number, self._options = primed[-1].microbatch, algorithm.options(primed[-1])
+        self._cursors = [DepotCursor(reader, primed.depots[reader.name].reached) for reader in readers]
+        self._number, self._options = primed.microbatch, algorithm.options(primed)
 
     def once(self) -> Summary:
         """Read the depots to their ends, then close overdue batches; stop between microbatches if the clock says so.
@@ -112,12 +118,12 @@ class Runner:
         self._persist(self._follow_rules)
         if self.summary.paused:
             return self.summary
-        while not self._stopped() and (cursor := self._next()):
-            self._persist(partial(self._read, cursor))
+        while not self._stopped() and (cursors := self._next()):
+            self._persist(partial(self._read, cursors))
             between()
         if not self._stopped() and self._settings.idle_timeout is not None:
             with suppress(Paused):
-                self._persist_each(self._tick_idle)
+                self._persist(self._tick_idle)
         between()
         return self.summary
 
@@ -126,14 +132,29 @@ class Runner:
         if not self.summary.paused:
             self.summary.maintained.extend(self._maintain())
 
+    def run_planned(self, planned: Planned) -> bool:
+        """Run the one microbatch that was planned; return False if it cannot be run.
+
+        It reads exactly the planned versions; without any it fires the events that are due.
+        """
+        self._persist(self._follow_rules)
+        if self._plans is None or self._plans.record(self._positions(), planned) != planned:
+            return False
+        before, self._in_step = len(self.summary.microbatches), True
+        if planned.upto:
+            self._persist(lambda: self._read(self._next()))
+        else:
+            self._persist(self._tick_idle)
+        return len(self.summary.microbatches) == before + 1
+
     def tick(self, to: int | None = None) -> Summary:
         """Close the batches that are overdue now (an idle tick), or raise all floors to `to` (microseconds)."""
-        self._persist_each(self._tick_idle if to is None else partial(self._tick_to, to))
+        self._persist(self._tick_idle if to is None else partial(self._tick_to, to))
         return self.summary
 
     def flush(self) -> Summary:
         """Close all open batches, each source at the later of its floor and its idle clock."""
-        self._persist_each(self._flush)
+        self._persist(self._flush)
         return self.summary
 
     def pause(self) -> Summary:
@@ -146,37 +167,36 @@ class Runner:
         self._persist(lambda: self._set_paused(False))
         return self.summary
 
-    def alone(
-        self, kind: Kind, work: Callable[[LedgerState, list[DepotReader]], tuple[MicrobatchResult, Reached | None]]
-    ) -> Summary:
-        """Commit the result of `work` as a separate microbatch, whether the ledger is paused or not."""
+    def alone(self, kind: Kind, work: Callable[[LedgerState, list[DepotReader]], Alone]) -> Summary:
+        """Commit the result of `work` as a separate microbatch, whether the ledger is paused or not.
+
+        `work` also returns the positions to which it moves in depots.
+        """
         self._persist(partial(self._alone, kind, work))
         return self.summary
 
-    def _alone(
-        self, kind: Kind, work: Callable[[LedgerState, list[DepotReader]], tuple[MicrobatchResult, Reached | None]]
-    ) -> None:
-        microbatch = self._microbatch(self._cursors[0])
+    def _alone(self, kind: Kind, work: Callable[[LedgerState, list[DepotReader]], Alone]) -> None:
+        microbatch = self._microbatch()
         processed, reached = work(microbatch.primed, [cursor.reader for cursor in self._cursors])
-        self._record(self._cursors[0], microbatch.run_alone(kind, processed, reached))
+        self._record(microbatch.run_alone(kind, processed, reached))
+        self._microbatch()
         for cursor in self._cursors:
-            self._microbatch(cursor)
             cursor.covered = -1
 
     def _set_paused(self, paused: bool) -> None:
-        microbatch = self._microbatch(self._cursors[0])
+        microbatch = self._microbatch()
         if microbatch.primed.paused != paused:
-            self._record(self._cursors[0], microbatch.run_switch(paused))
+            self._record(microbatch.run_switch(paused))
         self.summary.paused = paused
 
-    def _unpaused(self, cursor: DepotCursor, wanted: str) -> Microbatch:
+    def _unpaused(self, wanted: str) -> Microbatch:
         """Prime a microbatch, after recording changed settings of the algorithm. Raises Paused."""
-        microbatch = self._microbatch(cursor)
+        microbatch = self._microbatch()
         # guard: paused-takes-no-tick
         if microbatch.primed.paused:
             raise Paused(f"the ledger is paused, so there can be no {wanted}", "Run `windrow resume` first.")
         # guard: tick-follows-rules
-        return self._unpaused(cursor, wanted) if self._followed(cursor, microbatch) else microbatch
+        return self._unpaused(wanted) if self._followed(microbatch) else microbatch
 
     def __getstate__(self) -> dict[str, object]:
         """Drop what belongs to this process: on Spark Connect a copy in another process handles the arrivals."""
@@ -186,18 +206,34 @@ class Runner:
     def _stopped(self) -> bool:
         return self.summary.paused or self._clock.wait(0)
 
-    def _next(self) -> DepotCursor | None:
-        """Return the depot to read next, None if all are read to their ends."""
+    def _next(self) -> list[DepotCursor]:
+        """Return the depots to read next, none if all are read to their ends."""
         behind = [cursor for cursor in self._cursors if cursor.behind()]
-        if not self._in_step:
-            return min(behind, key=lambda cursor: (cursor.turn, cursor.reader.priority), default=None)
+        if planned := self._planned():
+            return [cursor for cursor in self._cursors if cursor.reader.name in planned.upto]
+        behind.sort(key=lambda cursor: cursor.reader.priority)
+        if not (self._in_step and behind):
+            return behind
         ahead = {id(cursor): self._time_ahead(cursor) for cursor in behind}
         behind = [cursor for cursor in behind if cursor.behind()]  # without depots whose new versions have no rows
         if not behind:
-            return None
-        first = min(behind, key=lambda cursor: (ahead[id(cursor)], cursor.reader.priority))
+            return []
+        first = min(behind, key=lambda cursor: ahead[id(cursor)])
         idle = [self._idle_time(cursor) for cursor in self._cursors if cursor not in behind]
-        return first if ahead[id(first)] <= min(idle, default=FAR) else None
+        return [first] if ahead[id(first)] <= min(idle, default=FAR) else []
+
+    def _positions(self) -> dict[str, int]:
+        return {str(cursor.reader.name): cursor.known.depot_version for cursor in self._cursors}
+
+    def _planned(self) -> Planned | None:
+        """Return what an earlier attempt at the next microbatch planned, None if there was none."""
+        return None if self._plans is None else self._plans.recorded(self._positions())
+
+    def _plan(self, microbatch: Microbatch, upto: Mapping[str, int]) -> Planned | None:
+        """Return the plan that stands for a microbatch, None in a batcher, whose attempts may differ."""
+        if self._plans is None:
+            return None
+        return self._plans.record(self._positions(), Planned(self._number + 1, microbatch.started_at, upto))
 
     def _time_ahead(self, cursor: DepotCursor) -> int:
         """Return the greatest clock after a depot's next version (microseconds), UNKNOWN if it moves no clock."""
@@ -213,139 +249,184 @@ class Runner:
         if arrived is None:
             return
         cursor.covered = -1
-        microbatch = self._microbatch(cursor)
-        latest = microbatch.started_at + self._settings.max_clock_skew
-        summary = arrived.parse(microbatch.primed.partial).summarise(latest)
-        after = FloorsByVersion.plan(summary, microbatch.primed.sources.floors).after
+        microbatch = self._microbatch()
+        latest, state = microbatch.started_at + self._settings.max_clock_skew, self._state(microbatch, cursor)
+        summary = arrived.parse(state.partial).summarise(latest)
+        after = FloorsByVersion.plan(summary, state.sources.floors).after
         moved = summary["source"].drop_null().combine_chunks().unique()
         cursor.ahead = (known, int(np.max(after.of(moved), initial=clock.UNKNOWN)))
 
     def _idle_time(self, cursor: DepotCursor) -> int:
         """Return the least idle clock of a depot that is read to its end (microseconds), FAR if it has none."""
-        microbatch = self._microbatch(cursor)
-        return int(np.min(microbatch.primed.sources.idle(microbatch.started_at).floor, initial=FAR))
+        microbatch = self._microbatch()
+        idle = self._state(microbatch, cursor).sources.idle(microbatch.started_at)
+        return int(np.min(idle.floor, initial=FAR))
 
-    def _read(self, cursor: DepotCursor) -> None:
-        cursor.turn = 1 + max(other.turn for other in self._cursors)
-        engine = cursor.reader.engine
-        upto = cursor.latest
+    @staticmethod
+    def _state(microbatch: Microbatch, cursor: DepotCursor) -> DepotState:
+        return microbatch.primed.depots[cursor.reader.name]
+
+    def _read(self, cursors: Sequence[DepotCursor], found: Sequence[Found] = ()) -> None:
+        """Read what the depots added, one inside the other, and process what was `found` in all of them together."""
+        if not cursors:
+            if found:
+                self._process(found)
+            return
+        cursor, *others = cursors
+        upto, before = cursor.latest, self._handled
+        handle = partial(self._handle, cursor, others, found)
         if upto > cursor.known.depot_version:
             try:
-                elsewhere = engine.read(cursor.known.depot_version, upto, partial(self._process, cursor))
+                elsewhere = cursor.reader.engine.read(cursor.known.depot_version, upto, handle)
             except LedgerBehind:
                 # guard: back-seen-elsewhere
-                self._microbatch(cursor)  # where another process found it, this one has yet to learn where it stands
+                self._microbatch()  # where another process found it, this one has yet to learn where it stands
                 raise
             if elsewhere is not None:
-                self._record_elsewhere(cursor, elsewhere)
+                self._record_elsewhere(elsewhere)
+        if self._handled == before and (others or found):
+            self._read(others, found)
         # guard: cut-short-is-read-again
         if not (self._stopped() or self._in_step):
             cursor.covered = upto
 
-    def _record_elsewhere(self, cursor: DepotCursor, elsewhere: pa.Table) -> None:
+    def _handle(
+        self, cursor: DepotCursor, others: Sequence[DepotCursor], found: Sequence[Found], arrivals: Arrivals
+    ) -> None:
+        """Read the other depots beside what arrived in one of them."""
+        self._handled += 1
+        self._read(others, [*found, (cursor, arrivals)])
+
+    def _record_elsewhere(self, elsewhere: pa.Table) -> None:
         """Record the commits of another process, and check whether the ledger was paused meanwhile."""
         for committed in committed_in(elsewhere):
-            self._record(cursor, committed)
-        self._microbatch(cursor)
+            self._record(committed)
+        self._microbatch()
 
-    def _process(self, cursor: DepotCursor, arrivals: Arrivals) -> None:
+    def _process(self, found: Sequence[Found]) -> None:
         """Run one microbatch for each slice of the arrivals, each from the state in the ledger."""
         # guard: stop-between-microbatches
         while not self._clock.wait(0):
-            known = cursor.known.depot_version
-            arrived = arrivals.after(known, self._most_messages(), self._failed_upto())
-            if arrived is None:
+            known = [cursor.known.depot_version for cursor, _ in found]
+            slices = self._slices(found)
+            if not slices:
                 return
-            microbatch = self._microbatch(cursor)
+            microbatch = self._microbatch()
             # guard: paused-takes-no-microbatch
             if microbatch.primed.paused:
                 return
-            # guard: stream-begins-in-time
-            if cursor.known.depot_version + 1 < arrivals.listed.begin:
-                raise LedgerBehind(
-                    f"the stream begins at depot version {arrivals.listed.begin}, but the ledger has read up to "
-                    f"{cursor.known.depot_version}",
-                    "The ledger was restored during the run; the stream starts again.",
-                )
+            _require_joined(found)
             # guard: filtered-by-version
-            if cursor.known.depot_version != known:
+            if [cursor.known.depot_version for cursor, _ in found] != known:
                 continue
             try:
                 # guard: microbatch-follows-rules
-                if self._followed(cursor, microbatch):
+                if self._followed(microbatch):
                     continue
-                # guard: listed-of-known-depot
-                require_listed(arrivals.listed, microbatch.primed.reached, cursor.reader.settings)
-                latest = microbatch.started_at + self._settings.max_clock_skew
-                self._planned = microbatch.primed.microbatch + 1, max(arrived.expected)
-                self._record(cursor, microbatch.run_messages(arrived, latest, arrivals.listed.fingerprints))
-                if self._in_step:
+                for cursor, arrivals in found:
+                    # guard: listed-of-known-depot
+                    require_listed(arrivals.listed, cursor.known, cursor.reader.settings)
+                if not self._run(microbatch, slices, found) or self._in_step:
                     return
             except LedgerMoved:
                 self._refused_at = self._primed_at
 
-    def _failed_upto(self) -> int | None:
-        """Return the version up to which a failed microbatch read, so that each attempt reads the same; else None."""
-        number, upto = self._planned
-        return upto if number == self._number + 1 and self._attempt > 1 else None
+    def _run(self, microbatch: Microbatch, slices: Mapping[str | None, Read], found: Sequence[Found]) -> bool:
+        """Run a microbatch over slices; its plan is durable before a function sees them.
+
+        Returns False if an earlier attempt planned to read depots in which nothing was found here.
+        """
+        latest, positions = microbatch.started_at + self._settings.max_clock_skew, self._positions()
+        upto = {str(name): max(read.arrived.expected) for name, read in slices.items()}
+        planned = self._plan(microbatch, upto)
+        if planned is not None and planned.upto != upto:
+            slices = self._slices(found, planned)
+            if planned.upto.keys() != slices.keys():
+                return False
+        self._record(microbatch.run_messages(slices, latest, planned))
+        if self._plans is not None:
+            self._plans.forget(positions)
+        return True
+
+    def _slices(self, found: Sequence[Found], planned: Planned | None = None) -> dict[str | None, Read]:
+        """Return the next slice of each depot: what an earlier attempt planned, or a fair share of the limit."""
+        planned = planned or self._planned()
+        most = max(1, self._most_messages() // len(found)) if planned is None else FAR
+        slices: dict[str | None, Read] = {}
+        for cursor, arrivals in found:
+            name, known = cursor.reader.name, cursor.known.depot_version
+            upto = None if planned is None else planned.upto.get(str(name), known)
+            arrived = arrivals.after(known, most, upto)
+            if arrived is not None:
+                slices[name] = Read(arrived, arrivals.listed.fingerprints)
+        return slices
 
     def _most_messages(self) -> int:
         """Return the most messages of a microbatch; in step it takes one version."""
         return 1 if self._in_step else self._options.max_messages or self._settings.max_messages
 
-    def _tick_idle(self, cursor: DepotCursor) -> None:
-        microbatch = self._unpaused(cursor, "tick")
-        due = self._algorithm.due(microbatch.primed, microbatch.started_at)
-        if due is not None:
-            self._record(cursor, microbatch.run_tick(due))
+    def _tick_idle(self) -> None:
+        microbatch = self._unpaused("tick")
+        due = self.algorithm.due(microbatch.primed, microbatch.started_at)
+        if due is None:
+            return
+        positions, planned = self._positions(), self._plan(microbatch, {})
+        if planned is None or not planned.upto:  # else an earlier attempt read messages, and so will the next round
+            self._record(microbatch.run_tick(due, planned=planned))
+            if self._plans is not None:
+                self._plans.forget(positions)
 
-    def _tick_to(self, to: int, cursor: DepotCursor) -> None:
-        microbatch = self._unpaused(cursor, "tick")
+    def _tick_to(self, to: int) -> None:
+        microbatch = self._unpaused("tick")
+        if None not in microbatch.primed.depots:
+            raise UsageError("a topology has no clocks to raise", "`windrow tick` without --to fires what is due.")
         floors = microbatch.primed.sources.floors
         if np.any(floors.floor < to):
-            self._record(cursor, microbatch.run_tick(floors.at_least(to)))
+            self._record(microbatch.run_tick(floors.at_least(to)))
 
-    def _flush(self, cursor: DepotCursor) -> None:
-        microbatch = self._unpaused(cursor, "flush")
+    def _flush(self) -> None:
+        microbatch = self._unpaused("flush")
         primed = microbatch.primed
         idle = primed.sources.idle(microbatch.started_at)
         now = primed.sources.floors.raised(idle.source, idle.floor)
         if primed.open.total[0]:
-            self._record(cursor, microbatch.run_tick(now, "flush"))
+            self._record(microbatch.run_tick(now, "flush"))
 
     def _follow_rules(self) -> None:
         """Record changed settings of the algorithm, unless the ledger is paused."""
-        for cursor in self._cursors:
-            microbatch = self._microbatch(cursor)
-            # guard: paused-follows-no-rules
-            if not microbatch.primed.paused:
-                self._followed(cursor, microbatch)
+        microbatch = self._microbatch()
+        # guard: paused-follows-no-rules
+        if not microbatch.primed.paused:
+            self._followed(microbatch)
 
-    def _followed(self, cursor: DepotCursor, microbatch: Microbatch) -> bool:
+    def _followed(self, microbatch: Microbatch) -> bool:
         """Record a change of the algorithm's settings, with the floors that belong to it.
 
         Returns False if they are unchanged. Every microbatch checks this: another driver may have other settings.
         """
         primed = microbatch.primed
-        if primed.rules == self._algorithm.settings:
+        if primed.rules == self.algorithm.settings:
             return False
-        self._record(cursor, microbatch.run_tick(self._algorithm.follow(primed), "rules"))
+        self._record(microbatch.run_tick(self.algorithm.follow(primed), "rules"))
         return True
 
-    def _microbatch(self, cursor: DepotCursor) -> Microbatch:
+    def _microbatch(self) -> Microbatch:
         """Prime a microbatch, and note what another driver, or a commit whose reply was lost, did meanwhile."""
-        reader = cursor.reader
-        microbatch = Microbatch(reader.engine, self._algorithm, self._clock, self._attempt, reader.name)
+        names = [cursor.reader.name for cursor in self._cursors]
+        microbatch = Microbatch(self._cursors[0].reader.engine, self.algorithm, self._clock, self._attempt, names)
         primed = microbatch.primed
         self._require_moved(primed)
-        # guard: back-is-read-again
-        if primed.reached.depot_version < cursor.known.depot_version:
-            cursor.covered = -1
+        for cursor in self._cursors:
+            reached = primed.depots[cursor.reader.name].reached
+            # guard: back-is-read-again
+            if reached.depot_version < cursor.known.depot_version:
+                cursor.covered = -1
+            cursor.known = reached
         if primed.microbatch != self._number:
             # guard: attempts-anew
             self._attempt = microbatch.attempt = 1
-        cursor.known, self._number = primed.reached, primed.microbatch
-        self._options = self._algorithm.options(primed)
+        self._number = primed.microbatch
+        self._options = self.algorithm.options(primed)
         self.summary.paused = primed.paused
         return microbatch
 
@@ -360,16 +441,16 @@ class Runner:
                 "Nothing was written. Check whether Spark sees another state of the table than the driver does.",
             )
 
-    def _record(self, cursor: DepotCursor, committed: Committed) -> None:
+    def _record(self, committed: Committed) -> None:
         self._attempt = 1
-        cursor.known = replace(cursor.known, depot_version=committed.depot_version, commit_fingerprint=None)
+        for cursor in self._cursors:
+            name = cursor.reader.name
+            version = committed.depot_version if name is None else committed.depots.get(name)
+            if version is not None:
+                cursor.known = replace(cursor.known, depot_version=version, commit_fingerprint=None)
         self._number = committed.microbatch
         self.summary.microbatches.append(committed)
         self._report(committed)
-
-    def _persist_each(self, work: Callable[[DepotCursor], None]) -> None:
-        for cursor in self._cursors:
-            self._persist(partial(work, cursor))
 
     def _persist(self, work: Callable[[], None]) -> None:
         """Do `work`; after a failure that may pass, retry with backoff, up to the limit.
@@ -402,6 +483,18 @@ class Runner:
         self._attempt += 1
         if self._clock.wait(pause):
             raise error
+
+
+def _require_joined(found: Sequence[Found]) -> None:
+    """Raise LedgerBehind if a stream begins after the version that a ledger reads next."""
+    for cursor, arrivals in found:
+        # guard: stream-begins-in-time
+        if cursor.known.depot_version + 1 < arrivals.listed.begin:
+            raise LedgerBehind(
+                f"the stream begins at depot version {arrivals.listed.begin}, but the ledger has read up to "
+                f"{cursor.known.depot_version}",
+                "The ledger was restored during the run; the stream starts again.",
+            )
 
 
 def _silent(*_: object) -> None:

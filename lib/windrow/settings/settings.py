@@ -23,12 +23,13 @@ from pydantic import (
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings import SettingsError as SourceError
 
-from windrow.batching.rules import Rules, WindowStart
+from windrow.batching.rules import Repeats, Rules, SplitAt, WindowStart
 from windrow.delta.locations import local_path
 from windrow.errors import SettingsError, first_line
 from windrow.formats.part import FormatPart
 from windrow.model import durations
 from windrow.model.section import ByteSize, Count, Duration, OrNever, Part
+from windrow.model.warn import WarnPart
 from windrow.settings.file import PREFIX, placed, read_file, setting_in
 from windrow.settings.start_from import Start
 
@@ -48,6 +49,8 @@ class RulesPart(Part):
     max_leap: Duration = Field("1s", description="how far in the future it may claim to be")  # type: ignore[assignment]
     max_batch_bytes: ByteSize = Field(16_777_216, description="bytes of types and payloads in a batch; 0: no limit")
     window_start: WindowStart = Field("arrival", description="where a window begins: arrival or event_time")
+    repeats: Repeats = Field("split", description="what a second message of a type does to its window: split or keep")
+    split_at: SplitAt = Field("message", description="where it splits: at the later message, or at the midpoint")
 
     def build(self) -> Rules:
         """Return the rules. Raises RulesError."""
@@ -149,6 +152,31 @@ class MqttPart(Part):
         return self
 
 
+class KafkaPart(Part):
+    """`[kafka]`: the topics that `windrow bridge kafka` takes messages from."""
+
+    brokers: str = Field("127.0.0.1:9092", min_length=1, description="HOST:PORT of some brokers, with commas between")
+    topics: list[str] = Field(default_factory=list, description="topics; one that begins with ^ is a pattern")
+    group: str = Field("windrow-bridge", min_length=1, description="consumer group, whose workers share the partitions")
+    start: str = Field("earliest", description="of a new partition: earliest, latest or timestamp:2026-01-31T12:00:00Z")
+    columns: list[str] = Field(
+        default_factory=list, description="what fills columns, e.g. key=device; see docs/howto/kafka.md"
+    )
+    event_time: str = Field("arrival", description="arrival (Kafka's timestamp), collectd, or json:FIELD of the value")
+    payload: Literal["string", "binary"] = Field(
+        "string", description="payload type of a depot that the bridge creates"
+    )
+    password: SecretStr = Field(SecretStr(""), description="better in WINDROW_KAFKA__PASSWORD or in password_file")
+    password_file: str = Field("", description="file that holds the password; empty: none")
+    properties: dict[str, SecretStr] = Field(default_factory=dict, description="of librdkafka: security.protocol, ...")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.password.get_secret_value() and self.password_file:
+            raise ValueError("only one of password and password_file can be set")
+        return self
+
+
 class LogPart(Part):
     """`[log]`: what a run writes on standard error."""
 
@@ -207,8 +235,10 @@ class Settings(BaseSettings):
     format: FormatPart = FormatPart()
     run: RunPart = RunPart()
     maintain: MaintainPart = MaintainPart()
+    warn: WarnPart = WarnPart()
     producer: ProducerPart = ProducerPart()
     mqtt: MqttPart = MqttPart()
+    kafka: KafkaPart = KafkaPart()
     log: LogPart = LogPart()
     metrics: MetricsPart = MetricsPart()
     file_content: ClassVar[Mapping[str, Any]] = {}
@@ -354,7 +384,11 @@ def _settings_error(error: ValidationError, among: Iterable[str] | None = None) 
     else:
         message = first["msg"].removeprefix("Value error, ")
         place = first["loc"] or ("",)
-        secret = place[0] == "storage" or place[-1] in {"password", "mqtt"}  # the message must not show one
+        secret = {"storage", "properties"} & set(place) or place[-1] in {
+            "password",
+            "mqtt",
+            "kafka",
+        }  # the message must not show one
         value = "" if secret or isinstance(first["input"], Mapping) else f" = {first['input']!r}"
         text = f"{name}{value}: {message}" if name else message
         found = SettingsError(text, "See `windrow init` for an example with all settings.")

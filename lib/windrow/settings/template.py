@@ -40,6 +40,14 @@ STORAGE = """\
 # AWS_REGION = "eu-central-1"
 """
 
+PROPERTIES = """\
+# Kafka: properties of librdkafka, for TLS and passwords; see docs/howto/kafka.md.
+# [kafka.properties]
+# "security.protocol" = "SASL_SSL"
+# "sasl.mechanism" = "SCRAM-SHA-512"
+# "sasl.username" = "windrow"
+"""
+
 FIELDS = {"ts": "timestamp[us]", "device": "string", "value": "float64"}
 
 
@@ -55,6 +63,10 @@ def settings_file(settings: Settings) -> str:
             tables.append(_columns("ingest.columns", value.columns) or COLUMNS)
         elif name == "storage":
             tables.append(_columns("storage", dict.fromkeys(value, "***")) or STORAGE)
+        elif name == "kafka":
+            plain = [inner for inner in type(value).model_fields if inner != "properties"]
+            tables.append("\n".join(["[kafka]", *(_line(value, inner) for inner in plain)]) + "\n")
+            tables.append(_columns("kafka.properties", dict.fromkeys(value.properties, "***")) or PROPERTIES)
         elif name == "format":
             tables.append(_format(value))
         elif name == "depot" and settings.depot_columns:

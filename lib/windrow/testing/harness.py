@@ -18,6 +18,7 @@ in-process cluster of Rama.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -37,7 +38,7 @@ from windrow.testing.clock import ManualClock
 from windrow.testing.points import Point, Probed, ProbedAlgorithm
 from windrow.topology import Depot, Topology
 from windrow.topology.functions import Functions
-from windrow.topology.running import engine_of, extend, inlets_of, rollback, set_option
+from windrow.topology.running import engine_of, rollback, runner_of, set_option
 
 SECOND = 1_000_000
 Row = Mapping[str, Any]
@@ -48,7 +49,7 @@ class Crashed(Exception):
 
 
 class Harness:
-    """A topology with its depots and states in a directory.
+    """A topology with its depots and states in a directory, which topologies that form a chain share.
 
     The locations in the topology are not used. `engine` is `embedded` or, with a `session`, `spark`; `settings` are
     those of `windrow.toml`. Failed microbatches are not retried unless `retries` is set.
@@ -61,7 +62,8 @@ class Harness:
         self.directory, self.clock = Path(directory), ManualClock()
         self.topology = topology.placed(
             {name: replace(depot, location=str(self.directory / name)) for name, depot in topology.depots.items()},
-            str(self.directory / "states"),
+            str(self.directory / f"states-of-{topology.name}"),
+            {name: str(self.directory / name) for name in topology.outputs},
         )
         self._settings = Settings(**({"engine": engine, "retries": 0} | settings))
         self._session = session
@@ -107,19 +109,23 @@ class Harness:
                 name: Probed(engine_of(self.topology, depot, self._settings, self._session), self._at)
                 for name, depot in self.topology.depots.items()
             }
-            inlets = inlets_of(self.topology, engines, self._settings)
-            extend(self.topology, inlets[0].engine)
-            algorithm = ProbedAlgorithm(Functions(self.topology), self._at)
-            in_step = self.topology.in_step
-            self._runner = Runner(inlets, algorithm, inlets[0].settings, self.clock, in_step=in_step)
+            algorithm = ProbedAlgorithm(Functions(self.topology, engines), self._at)
+            self._runner = runner_of(self.topology, engines, self._settings, self.clock, algorithm)
         return self._runner
 
-    def wait_processed(self, messages: int) -> None:
-        """Run, and check that so many messages were processed in all. Raises NotFound if there are fewer."""
-        self.run()
-        processed = sum(row["messages_read"] for row in self.history())
-        if processed < messages:
-            raise NotFound(f"{processed} messages were processed instead of {messages}", "Append more.")
+    def wait_processed(self, messages: int, timeout: float = 60) -> None:
+        """Run until so many messages were processed in all. Raises NotFound after `timeout` seconds."""
+        until = time.monotonic() + timeout
+        while True:
+            self.run()
+            processed = sum(row["messages_read"] or 0 for row in self.history())
+            if processed >= messages:
+                return
+            if time.monotonic() > until:
+                raise NotFound(
+                    f"{processed} of {messages} messages were processed in {timeout:g} seconds", "Append more, or wait."
+                )
+            time.sleep(0.05)
 
     def pause(self) -> None:
         """Pause the topology, as `windrow pause` does."""
@@ -151,21 +157,20 @@ class Harness:
 
     def state(self, name: str) -> list[dict[str, Any]]:
         """Return the rows of a state, in the order of their keys."""
-        state = self.topology.states[name]
-        rows = self._rows(name)
-        ordered = rows.sort_by([(column, "ascending") for column in state.keys.names]) if rows.num_rows else rows
-        return [dict(row) for row in ordered.select(state.columns.names).to_pylist()]
+        self._require_run()
+        return [dict(row) for row in self.topology.read(name).to_pylist()]
 
     def history(self) -> list[dict[str, Any]]:
         """Return the history rows in order."""
         columns = [name for name, _ in (*tables.HISTORY, *tables.TOPOLOGY_FIELDS)]
-        return [dict(row) for row in self._rows("microbatch").sort_by("microbatch").select(columns).to_pylist()]
+        self._require_run()
+        rows = plain(DeltaTable(self.topology.location).to_pyarrow_table(filters=[("state", "=", "microbatch")]))
+        ordered = rows.sort_by([("microbatch", "ascending"), ("depot", "ascending")])
+        return [dict(row) for row in ordered.select(columns).to_pylist()]
 
-    def _rows(self, state: str) -> pa.Table:
-        location = self.topology.state
-        if not DeltaTable.is_deltatable(location):
+    def _require_run(self) -> None:
+        if not DeltaTable.is_deltatable(self.topology.location):
             raise NotFound("there are no states, because nothing has run yet", "Call `run` first.")
-        return plain(DeltaTable(location).to_pyarrow_table(filters=[("state", "=", state)]))
 
     def _at(self, point: Point) -> None:
         if point is self._crash:

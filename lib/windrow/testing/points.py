@@ -119,6 +119,6 @@ class ProbedAlgorithm:
     def process(self, plan: Plan) -> MicrobatchResult:
         """Process, then call the probe."""
         processed = self._algorithm.process(plan)
-        if plan.arrived is not None:
+        if plan.kind == "data":
             self._at(Point.AFTER_PROCESS)
         return processed

@@ -1,14 +1,18 @@
-"""Topologies: run your own functions in exactly-once microbatches.
+"""Topologies: run functions of your own in exactly-once microbatches.
 
-A topology reads depots and keeps *states* (Rama's partitioned states): tables with keys, each changed by one function
-that gets a microbatch of messages and returns the changed rows. All states are in one Delta table. One commit changes
-them together with the position in the depot, so each message counts exactly once in all states, whatever fails.
+A topology reads depots and keeps *states* (Rama's partitioned states): tables with keys, which its functions read and
+change. Each function gets a microbatch with the new rows of all depots. All states are in one Delta table. One commit
+changes them together with the positions in the depots, so each row counts exactly once in all states, whatever fails.
+
+`topology.py` is what a user declares, `microbatch.py` what a function gets; `arrow_state.py` and `frame_state.py` are
+the states as functions see them, on Arrow tables and on Spark DataFrames. `functions.py` is the algorithm that the
+runtime calls between plan and commit; prime, plan, commit, fence and history are those of the batcher.
 """
 
+from windrow.topology.arrow_state import ArrowState
 from windrow.topology.depot import Depot
-from windrow.topology.microbatch import Microbatch
+from windrow.topology.microbatch import Microbatch, SparkMicrobatch
 from windrow.topology.running import opened, run_topology
-from windrow.topology.state import State
 from windrow.topology.topology import Topology
 
-__all__ = ["Depot", "Microbatch", "State", "Topology", "opened", "run_topology"]
+__all__ = ["ArrowState", "Depot", "Microbatch", "SparkMicrobatch", "Topology", "opened", "run_topology"]

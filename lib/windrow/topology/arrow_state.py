@@ -1,67 +1,194 @@
-"""A state as a function that works with Arrow tables sees it."""
+"""A state as a function that works with Arrow tables reads and changes it.
+
+What is read is read once and by key, what changes is kept until the microbatch is committed, and each read sees it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.errors import TopologyRefused
+from windrow.columnar.arrow import no_rows
+from windrow.model import tables
+from windrow.topology.combining import Combined, Given, parsed
 from windrow.topology.state import DELETED, State
 
-Combine = Callable[[pa.Table, pa.Table], pa.Array]
+Read: TypeAlias = Callable[[pa.Array | None], pa.Table]
+ID = pa.field("id", pa.string())
 
 
 class ArrowState:
-    """The rows of a state before the microbatch, and helpers for what a function returns."""
+    """The rows of a state, as functions so far have left them. Tables have key and value columns."""
 
-    def __init__(self, state: State, rows: pa.Table) -> None:
-        """Wrap the rows, in the columns of the state."""
-        self._state, self.rows = state, rows
+    def __init__(self, declared: State, read: Read) -> None:
+        """Read nothing yet: `read` returns the `id` and the columns of the rows with some ids, or of all (None)."""
+        self._state, self._read = declared, read
+        self._stored = no_rows(pa.schema([ID, *declared.columns]))
+        self._looked_up: pa.Array | None = pa.array([], pa.string())  # None: all
+        self._changed = no_rows(pa.schema([ID, *declared.columns, pa.field(DELETED, pa.bool_())]))
+
+    def get(self, keys: pa.Table | None = None) -> pa.Table:
+        """Return for each row of `keys` the row of the state, in the same order; a state without a key needs none.
+
+        A key that has no row gets the initial values, which are NULL unless declared.
+        """
+        wanted = self._keys(keys, "get")
+        ids = self._state.ids(wanted)
+        rows = self._rows(ids)
+        at = pc.index_in(ids, rows["id"].combine_chunks())
+        found = rows.select(self._state.values.names).take(at)
+        columns = {name: wanted[name] for name in wanted.column_names if name in self._state.keys.names}
+        for one in self._state.values:
+            column = found[one.name].combine_chunks()
+            if one.name in self._state.initial:
+                column = pc.if_else(pc.is_null(at), pa.scalar(self._state.initial[one.name], one.type), column)
+            columns[one.name] = column
+        return pa.table(columns, self._state.columns)
 
     def has(self, keys: pa.Table) -> pa.Array:
-        """Tell for each row of `keys` (the key columns) whether the state has it."""
-        cast = keys.select(self._state.keys.names).cast(self._state.keys)
-        return pc.is_in(self._state.ids(cast), self._state.ids(self.rows))
+        """Tell for each row of `keys` whether the state has a row for it."""
+        ids = self._state.ids(self._keys(keys, "has"))
+        return pc.is_in(ids, self._rows(ids)["id"].combine_chunks())
 
-    def lookup(self, keys: pa.Table) -> pa.Table:
-        """Return for each row of `keys` (the key columns) the row of the state; the values of missing keys are NULL."""
-        return self._joined(keys.select(self._state.keys.names))
+    def all(self) -> pa.Table:
+        """Return all rows of the state."""
+        return self._rows(None).select(self._state.columns.names)
 
-    def upsert(self, new: pa.Table, **columns: Combine) -> pa.Table:
-        """Return the rows to write for the keys and values in `new`.
+    def put(self, rows: pa.Table) -> None:
+        """Write rows, each key once, in place of the rows with the same keys. Raises TopologyRefused."""
+        self._change(self._state.conformed(rows, self._state.columns, "put"), deleted=False, what="put")
 
-        A value given as `name=lambda old, new: ...` is computed from two tables of equal length: the rows before (NULL
-        for new keys) and the new rows. Raises TopologyRefused for a name that is not a value of the state.
-        """
-        self._state.require_values(columns)
-        keys = self._state.keys.names
-        old = self._joined(new.select(keys)) if columns else new
-        written = {name: new[name] for name in keys}
-        for name in self._state.values.names:
-            if name in columns:
-                written[name] = columns[name](old, new)
-            elif name in new.column_names:
-                written[name] = new[name]
-            else:
-                raise TopologyRefused(
-                    f"upsert: the value {name!r} of the state {self._state.name} is missing",
-                    f"Add it as a column, or as {name}=lambda old, new: ...",
-                )
-        return pa.table(written)
-
-    def delete(self, keys: pa.Table) -> pa.Table:
-        """Return the rows that delete keys."""
-        rows = keys.select(self._state.keys.names)
+    def delete(self, keys: pa.Table | None = None) -> None:
+        """Delete keys; a key without a row has no effect."""
+        wanted = self._keys(keys, "delete").select(self._state.keys.names)
         for value in self._state.values:
-            rows = rows.append_column(value, pa.nulls(rows.num_rows, value.type))
-        return rows.append_column(DELETED, pa.repeat(True, rows.num_rows))
+            wanted = wanted.append_column(value, pa.nulls(max(wanted.num_rows, keys is None), value.type))
+        self._change(wanted, deleted=True, what="delete")
 
-    def _joined(self, keys: pa.Table) -> pa.Table:
-        """Return the rows of keys, in the order of the keys."""
-        cast = keys.cast(self._state.keys)
-        wanted, known = self._state.ids(cast), self._state.ids(self.rows)
-        at = pc.index_in(wanted, known)
-        found = self.rows.select(self._state.values.names).take(at)
-        return pa.table(dict(zip(cast.column_names + found.column_names, cast.columns + found.columns, strict=True)))
+    def combine(self, rows: pa.Table, /, **columns: Given) -> None:
+        """Aggregate rows by key, and join each aggregate with the value before; other values stay as they are.
+
+        `total=("amount", "sum")` takes the column `amount` of the rows. The operations are `sum`, `min`, `max`, `count`
+        of what is not NULL, `first` and `last`, in the order of the rows or of a third name, a column. `"count"` alone
+        counts rows. Raises TopologyRefused.
+        """
+        asked = parsed(self._state, columns, rows.column_names)
+        if not rows.num_rows:
+            return
+        keys = self._state.keys.names
+        self._state.require_columns(rows.column_names, self._state.keys, "combine")
+        new = _aggregated(rows, keys, asked)
+        before = self.get(new if keys else None)
+        joined = {name: before[name] for name in before.column_names}
+        for number, one in enumerate(asked):
+            value = self._state.values.field(one.value)
+            try:
+                joined[one.value] = _joined(one.operation, before[one.value], new[f"value {number}"].cast(value.type))
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise self._state.refused(
+                    "combine", f"cannot compute {one.value}: {error}", "Check its type."
+                ) from error
+        self.put(pa.table(joined))
+
+    def changes(self) -> pa.Table | None:
+        """Return the rows that the ledger must write: `id`, `state`, `known` and the columns; None without any.
+
+        Rows that are as they were, and deleted keys that had no row, are left out.
+        """
+        changed = self._changed
+        if not changed.num_rows:
+            return None
+        ids, gone = changed["id"].combine_chunks(), changed[DELETED].combine_chunks()
+        stored = self._load(ids)
+        at = pc.index_in(ids, stored["id"].combine_chunks())
+        known = pc.is_valid(at)
+        before = stored.take(at)
+        same = pc.and_not(known, gone)
+        for name in self._state.values.names:
+            same = pc.and_(same, _equal(before[name].combine_chunks(), changed[name].combine_chunks()))
+        written = pc.and_not(pc.or_(known, pc.invert(gone)), same)
+        state = pc.if_else(gone, tables.GONE, self._state.name)
+        rows = changed.drop_columns([DELETED]).append_column("state", state).append_column("known", known)
+        rows = rows.filter(written)
+        return rows if rows.num_rows else None
+
+    def take_over(self, changed: pa.Table) -> None:
+        """Begin with what functions that work with DataFrames have changed."""
+        self._changed = changed.select(self._changed.column_names).cast(self._changed.schema)
+
+    @property
+    def changed(self) -> pa.Table:
+        """Return what has changed so far: `id`, the columns, and `deleted`."""
+        return self._changed
+
+    def _keys(self, keys: pa.Table | None, what: str) -> pa.Table:
+        """Return key columns in their types; for a state without a key one row without columns."""
+        if self._state.keys.names:
+            if keys is None:
+                raise self._state.refused(what, "needs keys", f"Give it {', '.join(self._state.keys.names)}.")
+            return self._state.conformed(keys, self._state.keys, what)
+        return pa.table({"": pa.nulls(1)})
+
+    def _change(self, rows: pa.Table, deleted: bool, what: str) -> None:
+        ids = self._state.ids(rows)
+        if len(ids.unique()) != len(ids) and not deleted:
+            raise self._state.refused(what, "has a key twice", "Give one row per key: group by the key first.")
+        new = rows.add_column(0, ID, ids).append_column(DELETED, pa.repeat(deleted, len(ids)))
+        if deleted:
+            new = new.take(pc.index_in(ids.unique(), ids))
+        stays = self._changed.filter(pc.invert(pc.is_in(self._changed["id"], ids)))
+        self._changed = pa.concat_tables([stays, new.select(stays.column_names).cast(stays.schema)]).combine_chunks()
+
+    def _rows(self, ids: pa.Array | None) -> pa.Table:
+        """Return the rows with some ids, or all, as they are now."""
+        stored = self._load(ids)
+        stays = stored.filter(pc.invert(pc.is_in(stored["id"], self._changed["id"].combine_chunks())))
+        new = self._changed.filter(pc.invert(self._changed[DELETED])).drop_columns([DELETED])
+        return pa.concat_tables([stays, new])
+
+    def _load(self, ids: pa.Array | None) -> pa.Table:
+        """Return the stored rows with some ids, or all, and perhaps others; each is read once."""
+        if self._looked_up is None:
+            return self._stored
+        if ids is None:
+            self._stored, self._looked_up = self._read(None), None
+            return self._stored
+        unknown = ids.filter(pc.invert(pc.is_in(ids, self._looked_up))).unique()
+        if len(unknown):
+            self._stored = pa.concat_tables([self._stored, self._read(unknown)]).combine_chunks()
+            self._looked_up = pa.concat_arrays([self._looked_up, unknown])
+        return self._stored
+
+
+def _aggregated(rows: pa.Table, keys: list[str], asked: list[Combined]) -> pa.Table:
+    """Return one row for each key, with the aggregates as `value 0`, `value 1`, ..."""
+    by = next((one.by for one in asked if one.by is not None), None)
+    ordered = rows if by is None else rows.sort_by(by)
+    targets = [([], "count_all") if one.input is None else (one.input, one.operation) for one in asked]
+    found = ordered.group_by(keys, use_threads=False).aggregate(targets)  # one thread, so sums of floats are repeated
+    return found.rename_columns([*keys, *(f"value {number}" for number in range(len(asked)))])
+
+
+def _joined(operation: str, before: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.Array:
+    """Return the value before joined with the aggregate of the new rows; NULL is no value."""
+    match operation:
+        case "sum" | "count":
+            return pc.coalesce(pc.add_checked(before, new), before, new)
+        case "min":
+            return pc.min_element_wise(before, new)
+        case "max":
+            return pc.max_element_wise(before, new)
+        case "first":
+            return pc.coalesce(before, new)
+    return pc.coalesce(new, before)
+
+
+def _equal(one: pa.Array, other: pa.Array) -> pa.Array:
+    """Return where two columns have the same value; NULL is the same as NULL."""
+    if pa.types.is_nested(one.type):
+        return pa.array([left == right for left, right in zip(one, other, strict=True)], pa.bool_())
+    both_null = pc.and_(pc.is_null(one), pc.is_null(other))
+    return pc.or_(both_null, pc.fill_null(pc.equal(one, other), False))

@@ -68,10 +68,12 @@ def _type(kind: exp.DataType | None, declared: str) -> pa.DataType:
             return pa.decimal128(*digits)
         if kind.this == _KINDS.ARRAY and kind.expressions:
             return pa.list_(_type(kind.expressions[0], declared))
+        if kind.this == _KINDS.MAP and kind.expressions:
+            return pa.map_(*(_type(one, declared) for one in kind.expressions))
         if kind.this == _KINDS.STRUCT:
             return pa.struct([pa.field(one.name, _type(one.kind, declared)) for one in kind.expressions])
     raise TopologyRefused(
         f"{declared!r}: {kind.sql('spark') if kind else 'a missing type'} is not a type of a state",
         "The types are STRING, BIGINT, INT, SMALLINT, TINYINT, BOOLEAN, FLOAT, DOUBLE, DECIMAL(p, s), BINARY, DATE, "
-        "TIMESTAMP, ARRAY<...> and STRUCT<...>.",
+        "TIMESTAMP, ARRAY<...>, MAP<..., ...> and STRUCT<...>.",
     )

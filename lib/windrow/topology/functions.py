@@ -1,36 +1,46 @@
-"""The algorithm of a topology's microbatches: call the functions of its states."""
+"""The algorithm of a topology's microbatches: call its functions, and gather what they changed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.delta.log import Table
-from windrow.engine.protocol import no_messages
+from windrow.engine.protocol import Engine
 from windrow.engine.result import Counts, MicrobatchResult
 from windrow.errors import TableRefused, TopologyRefused
+from windrow.model import tables
 from windrow.model.floors import Floors
-from windrow.runtime.algorithm import Options, Plan
+from windrow.runtime.algorithm import DepotPlan, Options, Plan
+from windrow.runtime.plans import Plans
 from windrow.runtime.progress import LedgerState
+from windrow.topology.arrow_state import ArrowState
 from windrow.topology.event import event_rows, scheduled
-from windrow.topology.microbatch import Microbatch
+from windrow.topology.microbatch import Microbatch, SparkMicrobatch
 from windrow.topology.options import options_of, recorded_options
 from windrow.topology.state import State
-from windrow.topology.topology import Topology
+from windrow.topology.topology import Function, Topology
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from windrow.topology.frame_state import FrameState
 
 
 @dataclass(frozen=True, slots=True)
 class Functions:
-    """Runs the function of each state over the messages of a microbatch."""
+    """Runs the functions of a topology over the rows of a microbatch; `engines` read its depots, by name."""
 
     topology: Topology
+    engines: Mapping[str, Engine]
+
+    @property
+    def plans(self) -> Plans:
+        """Return the plans, which are kept beside the table of states."""
+        return Plans(next(iter(self.engines.values())).notes)
 
     @property
     def settings(self) -> str:
@@ -38,11 +48,8 @@ class Functions:
         return self.topology.settings
 
     def schema(self, depots: Sequence[Table]) -> pa.Schema:
-        """Return the columns of the table of states. Raises TopologyRefused for several raw depots."""
-        raw = sum(depot.raw for depot in depots)
-        if raw > 1:
-            raise TopologyRefused(f"{raw} of the depots are raw", "Use at most one raw depot in a topology.")
-        return self.topology.schema(raw=bool(raw))
+        """Return the columns of the table of states."""
+        return self.topology.schema(raw=any(depot.raw for depot in depots))
 
     def require(self, primed: LedgerState, depot: Table) -> None:
         """Raise TableRefused if the table lacks a column of a state, or has it with another type."""
@@ -50,122 +57,170 @@ class Functions:
         for wanted in self.topology.schema(raw=depot.raw):
             if wanted.name not in held.names:
                 raise TableRefused(
-                    f"the table of states has no column {wanted.name!r}", "It belongs to another topology: check state."
+                    f"the table of states has no column {wanted.name!r}",
+                    "It belongs to another topology: check states.",
                 )
             if held.field(wanted.name).type != wanted.type:
                 raise TableRefused(
                     f"the column {wanted.name!r} of the table of states is {held.field(wanted.name).type}, the "
                     f"topology declares {wanted.type}",
-                    "Declare the old type, use another name, or begin a new table (state=...).",
+                    "Declare the old type, use another name, or begin a new table (states=...).",
                 )
 
     def options(self, primed: LedgerState) -> Options:
         """Return the options in force."""
         return options_of(primed)
 
+    def due(self, primed: LedgerState, now: int) -> Floors | None:
+        """Return no floors if an event is due or not scheduled yet, else None."""
+        due = scheduled(primed.fence.rows)
+        return Floors.empty() if any(due.get(name, now) <= now for name in self.topology.events) else None
+
+    def follow(self, primed: LedgerState) -> Floors:  # noqa: ARG002 - the same in every state
+        """Return no floors: a topology has none."""
+        return Floors.empty()
+
     def process(self, plan: Plan) -> MicrobatchResult:
         """Return the rows that the functions change, the events that fired, and what the format rejected."""
-        primed = plan.primed
-        schema = primed.progress.schema
-        due = scheduled(primed.fence.rows)
-        events = self.topology.events.values()
+        schema, events = plan.primed.progress.schema, self.topology.events.values()
+        due = scheduled(plan.primed.fence.rows)
         fired = tuple(event.name for event in events if event.name in due and event.fires(due[event.name], plan.now))
-        changes = self._changed(plan, fired) if plan.arrived is not None or fired else Changes([], [])
+        work = Work(self, plan, fired)
+        if plan.depots or fired:
+            for function in self.topology.functions:
+                work.call(function)
+        work.append()
         moved = {event.name: event.next(due.get(event.name, plan.now), plan.now) for event in events}
         moved = {name: at for name, at in moved.items() if due.get(name) != at}
-        here = [MicrobatchResult.nothing(schema).rows, *changes.tables, event_rows(schema, moved, due)]
-        history: dict[str, object] = {"options_used": recorded_options(primed)}
+        here = pa.concat_tables([MicrobatchResult.nothing(schema).rows, event_rows(schema, moved, due)])
+        history: dict[str, object] = {"options_used": recorded_options(plan.primed)}
         if fired:
             history["events_fired"] = pa.array([list(fired)], pa.list_(pa.string()))
-        if changes.frames:
-            from windrow.topology.frames import processed
+        return work.result(here, history)
 
-            return processed(changes, pa.concat_tables(here), plan, history)
-        if plan.arrived is not None:
-            here += plan.arrived.extra_rows(plan.microbatch, schema)
-        joined = pa.concat_tables(here)
-        return MicrobatchResult(joined, Counts.of(joined), Floors.empty(), history=history)
 
-    def due(self, primed: LedgerState, now: int) -> Floors | None:
-        """Return the unchanged floors if an event is due or not scheduled yet, else None."""
-        due = scheduled(primed.fence.rows)
-        return primed.sources.floors if any(due.get(name, now) <= now for name in self.topology.events) else None
+@dataclass(slots=True)
+class Work:
+    """One attempt at a microbatch: the rows and states that its functions ask for, and what they change."""
 
-    def follow(self, primed: LedgerState) -> Floors:
-        """Return the unchanged floors."""
-        return primed.sources.floors
+    functions: Functions
+    plan: Plan
+    fired: tuple[str, ...]
+    states: dict[str, ArrowState | FrameState] = field(default_factory=dict)
+    appended: list[tuple[str, Any]] = field(default_factory=list)
 
-    def _changed(self, plan: Plan, fired: tuple[str, ...]) -> Changes:
-        """Call the functions, and return the changed ledger rows with `known`."""
-        primed, topology = plan.primed, self.topology
-        reads, changes = Reads(primed, topology), Changes([], [])
-        depot = primed.depot if plan.arrived is not None else None
-        for state in topology.states.values():
-            if state.depot is not None and state.depot != depot:
-                continue
-            microbatch = Microbatch(
-                id=plan.microbatch,
-                attempt=plan.attempt,
-                depot=depot,
-                messages=None,
-                events=fired,
-                clock=datetime.fromtimestamp(plan.now / 1_000_000, UTC),
-                states=topology.states,
-                read=reads.columns,
+    def call(self, function: Function) -> None:
+        """Call a function with Arrow tables, or with DataFrames. Raises TopologyRefused."""
+        plan, frames = self.plan, function.form == "spark"
+        if frames and plan.engine.session_at_work is None:
+            raise TopologyRefused(
+                f"the function {function.name} needs Spark DataFrames, which the embedded engine does not have",
+                "Use --engine spark, or let the function work with Arrow tables (microbatch: Microbatch).",
             )
-            if state.form == "spark":
-                changes.frames.append(_called_with_frames(state, microbatch, plan))
-            else:
-                messages = no_messages(primed.progress.schema) if plan.arrived is None else plan.arrived.table()
-                returned = _called(state, replace(microbatch, messages=messages))
-                changes.tables.append(state.changes(returned, reads.rows(state.name), primed.progress.schema))
-        return changes
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """The changed ledger rows, with `known`: Arrow tables, and DataFrames of functions that work with those."""
-
-    tables: list[pa.Table]
-    frames: list[DataFrame]
-
-
-def _called(state: State, microbatch: Microbatch) -> pa.Table:
-    """Call the function of a state with Arrow tables."""
-    returned = state.function(microbatch)
-    if not isinstance(returned, pa.Table):
-        raise TopologyRefused(
-            f"the function of the state {state.name} returned {type(returned).__name__}", "Return a pa.Table."
+        made: type[Any] = SparkMicrobatch if frames else Microbatch
+        function.call(
+            made(
+                plan.planned_as,
+                plan.attempt,
+                datetime.fromtimestamp(plan.now / 1_000_000, UTC),
+                self.fired,
+                tuple(str(name) for name in plan.depots),
+                self._frame if frames else self._table,
+                self._frame_state if frames else self._arrow_state,
+                self._append,
+            )
         )
-    return returned
+
+    def append(self) -> None:
+        """Append to the outputs, each in a commit that a later attempt at the same microbatch finds."""
+        if not self.appended:
+            return
+        ledger = self.plan.engine.ledger()
+        for number, (output, rows) in enumerate(self.appended):
+            if isinstance(rows, pa.Table) and not rows.num_rows:
+                continue
+            application = f"windrow:{ledger and ledger.id}:{output}:{number}"
+            self.plan.engine.append_rows(
+                self.functions.topology.outputs[output], rows, (application, self.plan.planned_as)
+            )
+
+    def result(self, here: pa.Table, history: Mapping[str, object]) -> MicrobatchResult:
+        """Return the rows to commit: those of the states, those that are `here`, and what formats gave besides."""
+        frames = [state for state in self.states.values() if not isinstance(state, ArrowState)]
+        changed = [state.changes() for state in self.states.values() if isinstance(state, ArrowState)]
+        tables_of = [rows for rows in changed if rows is not None]
+        spread = any(one.arrived is not None and one.arrived.path == "executors" for one in self.plan.depots.values())
+        if frames or spread:
+            from windrow.topology.frame_state import joined
+
+            return joined(self.plan, frames, [here, *tables_of], history)
+        extra = [of_depot(rows, name) for name, one in self.plan.depots.items() for rows in self._extra(one)]
+        rows = pa.concat_tables([here, *extra])
+        counts = Counts.with_states(rows, tables_of)
+        return MicrobatchResult(rows, counts, Floors.empty(), history=history, states=tables_of)
+
+    def _extra(self, depot: DepotPlan) -> list[pa.Table]:
+        """Return the rejected and the unfinished records of a raw depot."""
+        schema = self.plan.primed.progress.schema
+        return [] if depot.arrived is None else depot.arrived.extra_rows(self.plan.microbatch, schema)
+
+    def _table(self, depot: str) -> pa.Table:
+        """Return the new rows of a depot."""
+        arrived = self._arrived(depot)
+        return self.functions.engines[depot].no_rows() if arrived is None else arrived.table()
+
+    def _frame(self, depot: str) -> Any:
+        """Return the new rows of a depot as a DataFrame."""
+        from windrow.topology.frame_state import frame_of_depot
+
+        return frame_of_depot(self.plan, self._arrived(depot), self.functions.engines[depot])
+
+    def _arrived(self, depot: str) -> Any:
+        if depot not in self.functions.topology.depots:
+            known = ", ".join(self.functions.topology.depots)
+            raise TopologyRefused(f"there is no depot {depot!r}", f"The depots are {known}.")
+        found = self.plan.depots.get(depot)
+        return None if found is None else found.arrived
+
+    def _append(self, output: str, rows: Any) -> None:
+        if output not in self.functions.topology.outputs:
+            known = ", ".join(self.functions.topology.outputs) or "none"
+            raise TopologyRefused(f"there is no output {output!r}", f"The outputs are {known}: declare it, outputs=...")
+        self.appended.append((output, rows))
+
+    def _arrow_state(self, name: str) -> ArrowState:
+        declared, held = self._declared(name), self.states.get(name)
+        if not isinstance(held, ArrowState):
+            opened = self.plan.primed.fence.open
+            new = ArrowState(declared, lambda ids: opened.of_state(name, declared.columns, ids))
+            if held is not None:
+                new.take_over(held.collected())
+            self.states[name] = held = new
+        return held
+
+    def _frame_state(self, name: str) -> FrameState:
+        from windrow.topology.frame_state import FrameState
+
+        declared, held = self._declared(name), self.states.get(name)
+        if not isinstance(held, FrameState):
+            new = FrameState.of(declared, self.plan)
+            if held is not None:
+                new.take_over(held.changed)
+            self.states[name] = held = new
+        return held
+
+    def _declared(self, name: str) -> State:
+        states = self.functions.topology.states
+        if name not in states:
+            raise TopologyRefused(f"there is no state {name!r}", f"The states are {', '.join(states)}.")
+        return states[name]
 
 
-def _called_with_frames(state: State, microbatch: Microbatch, plan: Plan) -> DataFrame:
-    """Call the function of a state with Spark DataFrames."""
-    if plan.engine.session_at_work is None:
-        raise TopologyRefused(
-            f"the function of the state {state.name} needs Spark DataFrames, which the embedded engine does not have",
-            "Use --engine spark, or let the function work with Arrow tables (-> pa.Table).",
-        )
-    from windrow.topology.frames import changed
-
-    return changed(state, microbatch, plan)
-
-
-class Reads:
-    """The states that a microbatch reads, each once."""
-
-    def __init__(self, primed: LedgerState, topology: Topology) -> None:
-        """Start without reading anything."""
-        self._primed, self._topology = primed, topology
-        self._held: dict[str, pa.Table] = {}
-
-    def rows(self, name: str) -> pa.Table:
-        """Return the ledger rows of a state, which are read once. Raises TableRefused."""
-        if name not in self._held:
-            self._held[name] = self._primed.of_state(name)
-        return self._held[name]
-
-    def columns(self, name: str) -> pa.Table:
-        """Return the rows of a state with only its own columns."""
-        return self.rows(name).select(self._topology.states[name].columns.names)
+def of_depot(rows: pa.Table, depot: str | None) -> pa.Table:
+    """Return ledger rows that a depot gave, named after it: several depots may have the same sources."""
+    for name, column in (
+        ("id", pc.binary_join_element_wise(tables.identifier("of", pa.array([depot]))[0], rows["id"], "/")),
+        ("depot", pa.repeat(pa.scalar(depot, pa.string()), rows.num_rows)),
+    ):
+        rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), column)
+    return rows

@@ -1,41 +1,64 @@
-"""The microbatch that a function of a topology gets: its messages, and the states before it."""
+"""The microbatch that the functions of a topology get: the new rows of its depots, and the states to change."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar
 
-from windrow.errors import TopologyRefused
+import pyarrow as pa
+
 from windrow.topology.arrow_state import ArrowState
 
-if TYPE_CHECKING:
-    from windrow.topology.state import State
+Rows = TypeVar("Rows")
+StateOf = TypeVar("StateOf")
 
 
-@dataclass(slots=True)
-class Microbatch:
-    """One microbatch; only `attempt` and `clock` differ between attempts.
+@dataclass(frozen=True, slots=True)
+class _Microbatch(Generic[Rows, StateOf]):
+    """One microbatch. Each attempt at it has the same `id`, `clock`, events and rows; only `attempt` differs.
 
-    `id` is its number. Use it when a function writes to another system: a retry writes again under the same id. `depot`
-    is the name of the depot it reads, None if only events caused it. `messages` are the rows the depot added, as an
-    Arrow table or a DataFrame, as the function wants: the columns of `windrow.model.messages` or the depot's own, and
-    `version`. `events` are the names of the events that fire. `clock` is the wall time (UTC) at the attempt's start.
+    `id` is its number. Use it when a function writes to another system: a later attempt writes again under the same id.
+    `clock` is the wall time (UTC) at the start of the first attempt. `events` are the names of the events that fire,
+    `depots` those of the depots that have new rows.
     """
 
     id: int
     attempt: int
-    depot: str | None
-    messages: Any
-    events: tuple[str, ...]
     clock: datetime
-    states: Mapping[str, State] = field(repr=False)
-    read: Callable[[str], Any] = field(repr=False)
-    wrap: Callable[[State, Any], Any] = field(default=ArrowState, repr=False)
+    events: tuple[str, ...]
+    depots: tuple[str, ...]
+    _rows: Callable[[str], Rows] = field(repr=False)
+    _state: Callable[[str], StateOf] = field(repr=False)
+    _append: Callable[[str, Rows], None] = field(repr=False)
 
-    def state(self, name: str) -> Any:
-        """Return a state as it was before the microbatch: an `ArrowState` or a `FrameState`."""
-        if name not in self.states:
-            raise TopologyRefused(f"there is no state {name!r}", f"The states are {', '.join(self.states)}.")
-        return self.wrap(self.states[name], self.read(name))
+    def rows(self, depot: str) -> Rows:
+        """Return the new rows of a depot, none if it has none: its columns, and `version`. Raises TopologyRefused."""
+        return self._rows(depot)
+
+    def state(self, name: str) -> StateOf:
+        """Return a state, as the functions before this one have left it. Raises TopologyRefused."""
+        return self._state(name)
+
+    def append(self, output: str, rows: Rows) -> None:
+        """Append rows to an output of the topology, once, however often the microbatch is attempted.
+
+        The commit follows when all functions have returned, before that of the states. Raises TopologyRefused.
+        """
+        self._append(output, rows)
+
+
+class Microbatch(_Microbatch[pa.Table, ArrowState]):
+    """A microbatch for functions that work with Arrow tables, on both engines."""
+
+    __slots__ = ()
+
+
+class SparkMicrobatch(_Microbatch[Any, Any]):
+    """A microbatch for functions that work with Spark DataFrames, whose rows stay on the executors.
+
+    Its states are those of `windrow.topology.frame_state`.
+    """
+
+    __slots__ = ()

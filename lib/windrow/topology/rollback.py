@@ -8,78 +8,77 @@ added later is read from the version at which it began according to the history,
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from windrow.columnar.arrow import plain, text
-from windrow.delta.table import history, open_table, reading
+from windrow.delta.table import open_table, reading
 from windrow.engine.result import Counts, MicrobatchResult
-from windrow.errors import DepotUnreadable, NotFound
+from windrow.errors import DepotUnreadable
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.runtime.opening import DepotReader
-from windrow.runtime.progress import POSITION, LedgerState, Reached, position_row
+from windrow.runtime.progress import POSITION, LedgerState, Reached
+from windrow.topology.reading import in_columns, version_after
+from windrow.topology.state import State
+from windrow.topology.topology import Topology
 
 
-def taken_back(primed: LedgerState, inlets: Sequence[DepotReader], to: int) -> tuple[MicrobatchResult, Reached]:
-    """Return the rows that restore the states to microbatch `to`, and the position in `primed.depot`.
+def taken_back(
+    topology: Topology, primed: LedgerState, readers: Sequence[DepotReader], to: int
+) -> tuple[MicrobatchResult, dict[str, Reached]]:
+    """Return the rows that restore the states to microbatch `to`, and the positions in the depots.
 
     Raises NotFound if Delta's log does not reach back that far, DepotUnreadable if a depot's log does not.
     """
-    schema = primed.progress.schema
-    now = pa.concat_tables([primed.fence.rows, primed.fence.open.wanted(None)])
-    location = str(inlets[0].engine.path_of("ledger"))
-    then = _live_after(location, to, schema)
-    read_then = _positions(then) if to else {}  # before the first microbatch a depot may have begun elsewhere
-    positions = _begun(_positions(now), _first_read(location)) | read_then  # also of depots that it reads no more
-    for inlet in inlets:
-        _require_readable(inlet, positions[str(inlet.name)])
-    others = [position_row(schema, name, at) for name, at in positions.items() if name != primed.depot]
-    rows = pa.concat_tables([_restored(then), *others])
-    left = _restored(now)
-    gone = left.filter(pc.invert(pc.is_in(left["id"], rows["id"].combine_chunks())))
-    gone = gone.set_column(gone.schema.get_field_index("state"), schema.field("state"), _all(tables.GONE, gone))
-    written = pa.concat_tables([rows, gone])
-    known = pc.is_in(written["id"], now["id"].combine_chunks())
-    written = written.append_column("known", known)
-    return MicrobatchResult(written, Counts.of(written), Floors.empty()), positions[str(primed.depot)]
+    schema, location = primed.progress.schema, str(readers[0].engine.path_of("ledger"))
+    then = version_after(location, to)
+    read_then = _positions(_control(then, schema)) if to else {}  # before the first one a depot may begin elsewhere
+    # also of depots that are read no more
+    positions = _begun(_positions(primed.fence.rows), _first_read(location)) | read_then
+    for reader in readers:
+        _require_readable(reader, positions[str(reader.name)])
+    control = _replaced(_restored(primed.fence.rows), _restored(_control(then, schema)))
+    states = [_replaced(_now(primed, state), _then(then, state)) for state in topology.states.values()]
+    counts = Counts.with_states(control, states)
+    history = {"options_used": json.dumps({"to_microbatch": to})}
+    result = MicrobatchResult(control, counts, Floors.empty(), history=history, states=states)
+    return result, positions
 
 
-def _live_after(location: str, to: int, schema: pa.Schema) -> pa.Table:
-    """Return the live rows after the commit of a microbatch; 0 is the new table."""
-    table = open_table(location, "ledger")
-    with reading(location, "ledger"):
-        version = 0 if to == 0 else max(_commits_of(table, to), default=None)
-        if version is None:
-            raise NotFound(
-                f"the log of the states has no commit of microbatch {to}",
-                "`windrow history` lists the microbatches; the setting keep says how far back the log reaches.",
-            )
-        found = DeltaTable(location, version=version).to_pyarrow_dataset().to_table()
-    absent = [field for field in schema if field.name not in found.column_names]
-    for field in absent:  # of a state that was declared later
-        found = found.append_column(field, pa.nulls(found.num_rows, field.type))
-    rows = plain(found.select(schema.names)).cast(schema)
-    return rows.filter(tables.are_live(rows["state"], schema.names))
+def _now(primed: LedgerState, state: State) -> pa.Table:
+    """Return the rows of a state as they are."""
+    rows = primed.fence.open.of_state(state.name, state.columns)
+    return rows.append_column("state", pa.repeat(pa.scalar(state.name, pa.string()), rows.num_rows))
 
 
-def _commits_of(table: DeltaTable, microbatch: int) -> Iterator[int]:
-    """Yield the versions in which a microbatch was committed: more than one if the table was restored in between."""
-    return (int(commit["version"]) for commit in history(table) if _microbatch(commit) == microbatch)
+def _then(table: DeltaTable, state: State) -> pa.Table:
+    """Return the rows of a state at a version; a state or a column that was declared later has none."""
+    found = _rows(table, [state.name])
+    columns = pa.schema([pa.field("id", pa.string()), *state.columns, pa.field("state", pa.string())])
+    return in_columns(found, columns)
 
 
-def _microbatch(commit: Mapping[str, Any]) -> int | None:
-    """Return the number of the microbatch of a commit, None for a commit of another kind."""
-    try:
-        found: int | None = json.loads(commit["userMetadata"]).get("microbatch")
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return None
-    return found
+def _control(table: DeltaTable, schema: pa.Schema) -> pa.Table:
+    """Return the control rows at a version."""
+    return in_columns(_rows(table, tables.CONTROL), schema)
+
+
+def _rows(table: DeltaTable, states: Sequence[str]) -> pa.Table:
+    return plain(table.to_pyarrow_table(filters=[("state", "in", list(states))]))
+
+
+def _replaced(now: pa.Table, then: pa.Table) -> pa.Table:
+    """Return the rows that put those of `then` in the place of those of `now`, with `known`."""
+    gone = now.filter(pc.invert(pc.is_in(now["id"], then["id"].combine_chunks())))
+    at = gone.schema.get_field_index("state")
+    gone = gone.set_column(at, gone.schema.field("state"), pa.repeat(pa.scalar(tables.GONE), gone.num_rows))
+    written = pa.concat_tables([then.select(now.column_names), gone])
+    return written.append_column("known", pc.is_in(written["id"], now["id"].combine_chunks()))
 
 
 def _positions(rows: pa.Table) -> dict[str, Reached]:
@@ -119,18 +118,14 @@ def _restored(rows: pa.Table) -> pa.Table:
     return rows.filter(pc.invert(pc.or_(own, pc.equal(rows["state"], text("option")))))
 
 
-def _all(value: str, rows: pa.Table) -> pa.Array:
-    return pa.repeat(pa.scalar(value, pa.string()), rows.num_rows)
-
-
-def _require_readable(inlet: DepotReader, reached: Reached) -> None:
+def _require_readable(reader: DepotReader, reached: Reached) -> None:
     """Raise DepotUnreadable if the log of a depot no longer has the versions since then."""
-    engine = inlet.engine
+    engine = reader.engine
     if reached.depot_version < engine.depot().version:
         following = reached.depot_version + 1
         commits = engine.depot_commits(following)
         if not commits or commits[0].version != following:
             raise DepotUnreadable(
-                f"version {following} of the depot {inlet.name}, which comes next, is no longer in its log",
+                f"version {following} of the depot {reader.name}, which comes next, is no longer in its log",
                 "Roll back to a later microbatch.",
             )

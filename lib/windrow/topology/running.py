@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -15,6 +15,7 @@ from windrow.model.clock import Clock
 from windrow.model.results import Committed
 from windrow.model.tables import is_of_topology
 from windrow.operate import Observer
+from windrow.runtime.algorithm import Algorithm
 from windrow.runtime.api import watched
 from windrow.runtime.opening import DepotReader
 from windrow.runtime.runner import Runner, Summary
@@ -51,12 +52,13 @@ def rollback(runner: Runner, to: int) -> Summary:
 
     Works on a paused topology too. Raises NotFound, DepotUnreadable.
     """
-    return runner.alone("rollback", lambda primed, inlets: taken_back(primed, inlets, to))
+    topology = cast("Functions", runner.algorithm).topology
+    return runner.alone("rollback", lambda primed, readers: taken_back(topology, primed, readers, to))
 
 
 def set_option(runner: Runner, name: str, value: str) -> Summary:
     """Set an option (`windrow.runtime.algorithm.Options`) of a topology; `default` unsets it. Raises SettingsError."""
-    return runner.alone("option", lambda primed, _: (changed(primed, name, value), None))
+    return runner.alone("option", lambda primed, _: (changed(primed, name, value), {}))
 
 
 @contextmanager
@@ -69,8 +71,8 @@ def opened(
     report: Callable[[Committed], None] = lambda committed: None,
 ) -> Iterator[Runner]:
     """Open the table of states; while the block runs, events go to the log, the configured metrics and `observers`."""
-    if not topology.states:
-        raise TopologyRefused(f"the topology {topology.name} has no state", "Declare one: @topology.pstate(...).")
+    if not topology.functions:
+        raise TopologyRefused(f"the topology {topology.name} has no function", "Declare one: @topology.function.")
     engines = {name: engine_of(topology, depot, settings, spark) for name, depot in topology.depots.items()}
     (first, its_settings), *others = (
         (engine, settings_of(topology, topology.depots[name], settings)) for name, engine in engines.items()
@@ -80,12 +82,25 @@ def opened(
 
 
 def runner_of(
-    topology: Topology, engines: Mapping[str, Engine], settings: Settings, clock: Clock, **called: Any
+    topology: Topology,
+    engines: Mapping[str, Engine],
+    settings: Settings,
+    clock: Clock,
+    algorithm: Algorithm | None = None,
+    **called: Any,
 ) -> Runner:
     """Return the runner of a topology; `engines` read its depots, `called` are the callbacks of `Runner`."""
-    inlets = inlets_of(topology, engines, settings)
-    extend(topology, inlets[0].engine)
-    return Runner(inlets, Functions(topology), inlets[0].settings, clock, in_step=topology.in_step, **called)
+    readers = readers_of(topology, engines, settings)
+    engine = readers[0].engine
+    extend(topology, engine)
+    return Runner(
+        readers,
+        algorithm or Functions(topology, engines),
+        readers[0].settings,
+        clock,
+        in_step=topology.in_step,
+        **called,
+    )
 
 
 def extend(topology: Topology, engine: Engine) -> None:
@@ -100,7 +115,7 @@ def extend(topology: Topology, engine: Engine) -> None:
         engine.create_views(missing=True)
 
 
-def inlets_of(topology: Topology, engines: Mapping[str, Engine], settings: Settings) -> list[DepotReader]:
+def readers_of(topology: Topology, engines: Mapping[str, Engine], settings: Settings) -> list[DepotReader]:
     """Return a reader for each depot, with the engine of the same name."""
     return [
         DepotReader(
@@ -114,7 +129,7 @@ def settings_of(topology: Topology, depot: Depot, settings: Settings) -> Setting
     """Return the settings for reading a depot."""
     values: dict[str, Any] = {
         "depot": depot.location,
-        "ledger": topology.state,
+        "ledger": topology.location,
         "depot_columns": dict(depot.columns),
         "idle_timeout": 0,
     }

@@ -1,31 +1,27 @@
-"""The declaration of a state, and the conversion of a function's result to ledger rows."""
+"""The declaration of a state: its keys, its values, and what a key that was never written has."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from windrow.errors import TopologyRefused
 from windrow.model import tables
 
-Form = Literal["arrow", "spark"]
-DELETED = "deleted"  # the column by which a function deletes keys
+DELETED = "deleted"  # the column that says of a changed row that its key is deleted
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A partitioned state: rows with keys, and the function that returns the rows that a microbatch changes."""
+    """Rows by key. Without a key it is one row. `initial` has the values of a key that was never written."""
 
     name: str
     keys: pa.Schema
     values: pa.Schema
-    function: Callable[[Any], Any]
-    form: Form
-    depot: str | None
+    initial: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def columns(self) -> pa.Schema:
@@ -34,62 +30,37 @@ class State:
 
     def ids(self, rows: pa.Table) -> pa.Array:
         """Return the ids of rows in the ledger; different keys have different ids."""
-        keys = [rows[field.name].combine_chunks() for field in self.keys]
-        return tables.identifier("state", pa.array([self.name] * rows.num_rows, pa.string()), *keys)
+        keys = [rows[name].combine_chunks() for name in self.keys.names]
+        return tables.identifier("state", pa.repeat(pa.scalar(self.name, pa.string()), rows.num_rows), *keys)
 
-    def require_values(self, names: Iterable[str]) -> None:
-        """Raise TopologyRefused for a name that is not a value of the state."""
-        unknown = set(names) - set(self.values.names)
-        if unknown:
-            raise TopologyRefused(
-                f"upsert: the state {self.name} has no value {min(unknown)!r}",
-                f"It has {', '.join(self.values.names)}.",
-            )
-
-    def changes(self, returned: pa.Table, live: pa.Table, schema: pa.Schema) -> pa.Table:
-        """Convert a function's result to ledger rows with `known`; `live` are the rows of the state.
-
-        Deleting a missing key has no effect. Raises TopologyRefused for columns or types that differ from the declared
-        ones, a duplicate key, or a key with NULL in it.
-        """
-        changed = self._conformed(returned)
-        ids = self.ids(changed)
-        known = pc.is_in(ids, live["id"].combine_chunks())
-        gone = changed[DELETED].combine_chunks()
-        columns: dict[str, object] = {field.name: changed[field.name] for field in self.values}
-        columns |= {field.name: changed[field.name] for field in self.keys}
-        columns |= {"id": ids, "state": pc.if_else(gone, tables.GONE, self.name)}
-        rows = tables.rows(schema, columns, changed.num_rows).append_column("known", known)
-        return rows.filter(pc.or_(known, pc.invert(gone)))
-
-    def _conformed(self, returned: pa.Table) -> pa.Table:
-        absent = [name for name in self.columns.names if name not in returned.column_names]
-        deletes = DELETED in returned.column_names
-        if deletes and not set(absent) & set(self.keys.names):  # deleted keys need no values
-            absent = [] if pc.all(pc.equal(returned[DELETED], True)).as_py() in (True, None) else absent
-        unknown = [name for name in returned.column_names if name not in (*self.columns.names, DELETED)]
-        if set(absent) | set(unknown):
-            raise self._failed(
-                f"returned the columns {', '.join(returned.column_names)}", f"Return {', '.join(self.columns.names)}."
-            )
+    def conformed(self, rows: pa.Table, columns: pa.Schema, what: str) -> pa.Table:
+        """Return some columns of rows in their declared types. Raises TopologyRefused, naming `what` was done."""
+        self.require_columns(rows.column_names, columns, what)
         try:
-            cast = {field.name: self._column(returned, field) for field in self.columns}
-        except pa.ArrowInvalid as error:
-            raise self._failed(f"returned other types: {error}", "Cast them to the declared types.") from error
-        gone = pc.fill_null(returned[DELETED], False) if deletes else pa.repeat(False, returned.num_rows)
-        rows = pa.table({**cast, DELETED: gone})
-        for name in self.keys.names:
-            if rows[name].null_count:
-                raise self._failed(f"returned a row whose key {name!r} is NULL", "Give it a value, or leave it out.")
-        if rows.group_by(self.keys.names).aggregate([]).num_rows != rows.num_rows:
-            raise self._failed("returned a key twice", "Return one row per key: group by the key first.")
-        return rows
+            found = pa.table({one.name: rows[one.name].cast(one.type) for one in columns}, columns)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise self.refused(
+                what, f"has values of other types: {error}", "Cast them to the declared types."
+            ) from error
+        for name in columns.names:
+            if name in self.keys.names and found[name].null_count:
+                raise self.refused(what, f"has a row whose key {name!r} is NULL", "Give it a value, or leave it out.")
+        return found
 
-    @staticmethod
-    def _column(returned: pa.Table, field: pa.Field) -> Any:
-        if field.name not in returned.column_names:
-            return pa.nulls(returned.num_rows, field.type)
-        return returned[field.name].cast(field.type)
+    def require_columns(self, given: list[str], columns: pa.Schema, what: str) -> None:
+        """Raise TopologyRefused if some of the columns were not given."""
+        absent = [name for name in columns.names if name not in given]
+        if absent:
+            hint = f"Give it the columns {', '.join(columns.names)}."
+            raise self.refused(what, f"lacks the column {absent[0]!r}", hint)
 
-    def _failed(self, what: str, hint: str) -> TopologyRefused:
-        return TopologyRefused(f"the function of the state {self.name} {what}", hint)
+    def require_values(self, names: Mapping[str, object], what: str) -> None:
+        """Raise TopologyRefused for names that are not values of the state."""
+        unknown = [name for name in names if name not in self.values.names]
+        if unknown:
+            hint = f"The values of the state are {', '.join(self.values.names)}."
+            raise self.refused(what, f"has no value {unknown[0]!r}", hint)
+
+    def refused(self, what: str, problem: str, hint: str) -> TopologyRefused:
+        """Return the error of something that was done to the state."""
+        return TopologyRefused(f"{what} of the state {self.name} {problem}", hint)

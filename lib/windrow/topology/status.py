@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from windrow.columnar.arrow import plain
 from windrow.delta.table import open_table, reading
 from windrow.engine.protocol import WholeEngine
 from windrow.errors import NotFound
 from windrow.model import tables
 from windrow.model.timestamps import time_text
-from windrow.runtime.progress import LedgerState, prime
+from windrow.runtime.progress import DepotState, LedgerState, prime
 from windrow.settings.settings import Settings
 from windrow.topology.event import scheduled
 from windrow.topology.options import set_options
@@ -54,21 +57,20 @@ def standing(topology: Topology, settings: Settings, session: Any = None) -> Sta
     engines = engines_of(topology, settings, session)
     first = next(iter(engines.values()))
     require_run(topology, first)
-    primed = {name: prime(engine, name) for name, engine in engines.items()}
-    any_of = next(iter(primed.values()))
-    due = scheduled(any_of.fence.rows)
+    primed = prime(first, list(engines))
+    due = scheduled(primed.fence.rows)
     events = {name: time_text(due[name]) for name in topology.events if name in due}
     return Standing(
         topology=topology.name,
-        path=topology.state,
+        path=topology.location,
         engine=first.name,
-        paused=any_of.paused,
-        microbatch=any_of.microbatch,
-        depots=[_offset(topology, name, engine, primed[name]) for name, engine in engines.items()],
-        states={name: any_of.of_state(name).num_rows for name in topology.states},
+        paused=primed.paused,
+        microbatch=primed.microbatch,
+        depots=[_offset(topology, name, engine, primed.depots[name]) for name, engine in engines.items()],
+        states={name: primed.fence.open.of_state(name, pa.schema([])).num_rows for name in topology.states},
         events=events,
-        options=set_options(any_of),
-        other_depots=sorted(_recorded(any_of) - set(engines)),
+        options=set_options(primed),
+        other_depots=sorted(_recorded(primed) - set(engines)),
     )
 
 
@@ -81,7 +83,8 @@ def require_run(topology: Topology, engine: WholeEngine) -> None:
     """Raise NotFound if there is no table of states yet."""
     if engine.ledger() is None:
         raise NotFound(
-            f"the topology {topology.name} never ran: {topology.state} does not exist", "Start it with `windrow run`."
+            f"the topology {topology.name} never ran: {topology.location} does not exist",
+            "Start it with `windrow run`.",
         )
 
 
@@ -92,23 +95,25 @@ def microbatches(topology: Topology, engine: WholeEngine, last: int) -> list[dic
     names = [name for name, _ in (*tables.HISTORY, *tables.TOPOLOGY_FIELDS) if name not in HIDDEN]
     with reading(location, "ledger"):
         found = open_table(location, "ledger").to_pyarrow_table(filters=[("state", "=", "microbatch")], columns=names)
-    rows: list[dict[str, Any]] = plain(found).sort_by("microbatch").to_pylist()[-last:]
-    return rows
+    rows = plain(found)
+    numbers = sorted(set(rows["microbatch"].to_pylist()))[-last:]
+    kept = rows.filter(pc.is_in(rows["microbatch"], pa.array(numbers, pa.int64())))
+    found_rows: list[dict[str, Any]] = kept.sort_by([("microbatch", "ascending"), ("depot", "ascending")]).to_pylist()
+    return found_rows
 
 
 HIDDEN = {"clocks", "columns", "opened", "closed", "due", "event", "option", "option_value"}
 
 
-def _offset(topology: Topology, name: str, engine: WholeEngine, primed: LedgerState) -> DepotOffset:
-    version = engine.depot().version
-    clocks = primed.sources.clock
+def _offset(topology: Topology, name: str, engine: WholeEngine, state: DepotState) -> DepotOffset:
+    version, clocks, reached = engine.depot().version, state.sources.clock, state.reached
     return DepotOffset(
         name=name,
         path=topology.depots[name].location,
-        start_from=primed.reached.start_from,
-        read_version=primed.reached.depot_version,
+        start_from=reached.start_from,
+        read_version=reached.depot_version,
         version=version,
-        versions_waiting=max(0, version - primed.reached.depot_version),
+        versions_waiting=max(0, version - reached.depot_version),
         clock=time_text(int(clocks.max())) if clocks.size else None,
     )
 

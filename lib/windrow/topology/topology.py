@@ -1,11 +1,12 @@
-"""Declare a topology: its depots, its states with their functions, and its events."""
+"""Declare a topology: its depots, its states, the functions of its microbatches, its events and outputs."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, get_args, get_type_hints
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import pyarrow as pa
 
@@ -15,48 +16,68 @@ from windrow.model.durations import microseconds
 from windrow.topology.columns import columns_of, keys_of
 from windrow.topology.depot import Depot
 from windrow.topology.event import Event, Overdue
-from windrow.topology.state import DELETED, Form, State
+from windrow.topology.state import DELETED, State
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 OWN = {"id", "state", "known", "changed", DELETED}
 NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]*")
-Function = Callable[[Any], Any]
+NO_COLUMNS = pa.schema([])
+Form = Literal["arrow", "spark"]
+F = TypeVar("F", bound=Callable[[Any], None])
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of microbatches, which works with Arrow tables or with Spark DataFrames."""
+
+    call: Callable[[Any], None]
+    form: Form
+
+    @property
+    def name(self) -> str:
+        """Return its name."""
+        return str(getattr(self.call, "__name__", self.call))
 
 
 class Topology:
-    """Depots, and the states computed from them. `state` is the path or catalog name of the table of all states.
+    """Depots, and the states that functions compute from them.
 
-    `depots` are locations, or locations or `Depot`s by name; a location without a name is named by its last part. With
-    `in_step`, no depot is read beyond the time that all others have reached.
+    `states` is the path or catalog name of the table of all states. `depots` are locations, or locations or `Depot`s by
+    name; a location without a name is named by its last part. `outputs` are the locations, by name, of depots to which
+    functions append. With `in_step`, no depot is read beyond the time that all others have reached.
     """
 
     def __init__(
         self,
         name: str,
         depots: Iterable[str] | Mapping[str, str | Depot],
-        state: str,
+        states: str,
         in_step: bool = False,
+        outputs: Mapping[str, str] | None = None,
     ) -> None:
         """Declare a topology without states. Raises TopologyRefused."""
         _require_name(name, "topology")
-        self.name, self.state, self.in_step = name, state, in_step
-        self.depots = _named(depots)
+        self.name, self.location, self.in_step = name, states, in_step
+        self.depots, self.outputs = _named(depots), dict(outputs or {})
+        for output in self.outputs:
+            _require_name(output, "output")
         self.states: dict[str, State] = {}
+        self.functions: list[Function] = []
         self.events: dict[str, Event] = {}
 
-    def pstate(self, name: str, key: str, value: str, depot: str | None = None) -> Callable[[Function], Function]:
-        """Declare a partitioned state with SQL columns, and decorate the function that changes it.
+    def state(self, name: str, value: str, key: str = "", initial: Mapping[str, Any] | None = None) -> None:
+        """Declare a state with SQL columns; without a `key` it is one row.
 
-        The function gets each microbatch (with `depot`, only those of that depot) and returns the rows to write: key
-        and value columns, and optionally `deleted` to delete keys. Its return annotation says whether it works with
-        Arrow tables (`pa.Table`, on both engines) or Spark DataFrames (`DataFrame`). Raises TopologyRefused.
+        `initial` has the values of a key that was never written, by column. Raises TopologyRefused.
         """
         _require_name(name, "state")
         if name in self.states:
-            raise TopologyRefused(f"there are two states {name!r}", "Rename one; each state has one function.")
+            raise TopologyRefused(f"there are two states {name!r}", "Rename one.")
         if name in (*tables.FINAL, *tables.CONTROL, tables.OPEN, tables.GONE):
             raise TopologyRefused(f"a state cannot be called {name!r}", "Windrow reserves this name: choose another.")
-        self._require_depot(depot)
-        keys, values = keys_of(key), columns_of(value)
+        keys, values = keys_of(key) if key else NO_COLUMNS, columns_of(value)
         both = set(keys.names) & set(values.names)
         if both:
             raise TopologyRefused(f"{name}: {min(both)!r} is both key and value", "Rename one of them.")
@@ -65,13 +86,17 @@ class Topology:
                 raise TopologyRefused(
                     f"{name}: a column cannot be called {column!r}", "Windrow reserves this name: choose another."
                 )
+        self.states[name] = State(name, keys, values, _initial(name, values, initial or {}))
+        self.schema()
 
-        def declare(function: Function) -> Function:
-            self.states[name] = State(name, keys, values, function, _form(name, function), depot)
-            self.schema()
-            return function
+    def function(self, function: F) -> F:
+        """Decorate a function of the microbatches; functions are called in the order of their declaration.
 
-        return declare
+        The annotation of its parameter says what it works with: `Microbatch` (Arrow tables, on both engines) or
+        `SparkMicrobatch` (DataFrames, on Spark). Raises TopologyRefused.
+        """
+        self.functions.append(Function(function, _form(function)))
+        return function
 
     def event(self, name: str, every: str, overdue: Overdue = "once") -> None:
         """Declare an event that is due `every` interval; missed ones fire `once` or are left out (`skip`)."""
@@ -82,18 +107,35 @@ class Topology:
             raise TopologyRefused(f"event {name}: every={every!r} is no interval", "Use a positive one, such as 1h.")
         self.events[name] = Event(name, microseconds(every, f"event {name}: every"), overdue)
 
-    def placed(self, depots: Mapping[str, Depot], state: str) -> Topology:
+    def placed(self, depots: Mapping[str, Depot], states: str, outputs: Mapping[str, str] | None = None) -> Topology:
         """Return the same topology with other tables."""
-        other = Topology(self.name, depots, state, self.in_step)
-        other.states, other.events = self.states, self.events
+        other = Topology(self.name, depots, states, self.in_step, outputs or self.outputs)
+        other.states, other.functions, other.events = self.states, self.functions, self.events
         return other
+
+    def read(
+        self,
+        state: str,
+        keys: Iterable[Mapping[str, Any]] | None = None,
+        at: int | None = None,
+        spark: SparkSession | None = None,
+    ) -> pa.Table:
+        """Return the rows of a state in the order of their keys, all or those of some `keys` (column to value).
+
+        With `at`, the rows as they were after this microbatch. A table in a catalog is read with Spark. Raises
+        NotFound, TableMissing, TopologyRefused.
+        """
+        from windrow.topology.reading import rows_of
+
+        if state not in self.states:
+            raise TopologyRefused(f"there is no state {state!r}", f"The states are {', '.join(self.states)}.")
+        return rows_of(self.location, self.states[state], keys, at, spark)
 
     @property
     def settings(self) -> str:
         """Return what the history records of it: its depots, states and events (JSON)."""
         states = {
-            state.name: {field.name: str(field.type) for field in (*state.keys, *state.values)}
-            for state in self.states.values()
+            state.name: {field.name: str(field.type) for field in state.columns} for state in self.states.values()
         }
         events = {event.name: event.recorded() for event in self.events.values()}
         return json.dumps(
@@ -104,7 +146,7 @@ class Topology:
         """Return the columns of the table of states. Raises TopologyRefused for a name with two types."""
         fields = {field.name.lower(): (field, "Windrow's own table") for field in tables.topology_schema(raw=raw)}
         for state in self.states.values():
-            for field in (*state.keys, *state.values):
+            for field in state.columns:
                 known, where = fields.setdefault(field.name.lower(), (field, f"the state {state.name}"))
                 if (known.name, known.type) != (field.name, field.type):
                     raise TopologyRefused(
@@ -124,9 +166,19 @@ class Topology:
             for state in self.states.values()
         }
 
-    def _require_depot(self, name: str | None) -> None:
-        if name is not None and name not in self.depots:
-            raise TopologyRefused(f"there is no depot {name!r}", f"The depots are {', '.join(self.depots)}.")
+
+def _initial(state: str, values: pa.Schema, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return initial values. Raises TopologyRefused for those that are not of the declared types."""
+    for name, value in given.items():
+        if name not in values.names:
+            raise TopologyRefused(
+                f"{state}: initial has no value {name!r}", f"The values are {', '.join(values.names)}."
+            )
+        try:
+            pa.scalar(value, values.field(name).type)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
+            raise TopologyRefused(f"{state}: the initial {name} is {value!r}: {error}", "Give it its type.") from error
+    return dict(given)
 
 
 def _require_name(name: str, what: str) -> None:
@@ -152,20 +204,16 @@ def _named(depots: Iterable[str] | Mapping[str, str | Depot]) -> dict[str, Depot
     return {name: depot if isinstance(depot, Depot) else Depot(depot) for name, depot in given.items()}
 
 
-def _form(state: str, function: Function) -> Form:
-    """Return whether a function works with Arrow or Spark, by its return annotation."""
-    annotation = getattr(function, "__annotations__", {}).get("return")
-    if isinstance(annotation, str):
-        try:
-            annotation = get_type_hints(function).get("return")
-        except NameError:
-            annotation = str(annotation).strip("'\"").rsplit(".", 1)[-1]  # imported for type checkers only
-    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", None)
-    if name == "Table":
+def _form(function: Callable[[Any], None]) -> Form:
+    """Return what a function works with, by the annotation of its parameter."""
+    annotations = [value for name, value in getattr(function, "__annotations__", {}).items() if name != "return"]
+    found = annotations[0] if annotations else None
+    name = found.strip("'\"").rsplit(".", 1)[-1] if isinstance(found, str) else getattr(found, "__name__", None)
+    if name == "Microbatch":
         return "arrow"
-    if name == "DataFrame":
+    if name == "SparkMicrobatch":
         return "spark"
     raise TopologyRefused(
-        f"the function of the state {state} has no return annotation",
-        "Annotate it: -> pa.Table for Arrow tables on both engines, -> DataFrame for Spark DataFrames.",
+        f"the parameter of the function {getattr(function, '__name__', function)} has no annotation",
+        "Annotate it: microbatch: Microbatch for Arrow tables, microbatch: SparkMicrobatch for Spark DataFrames.",
     )

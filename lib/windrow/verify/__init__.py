@@ -28,7 +28,7 @@ from windrow.verify.log import Log, check_commits, read_log
 from windrow.verify.messages import Matched, check_messages, check_rejected_from, check_versions, match
 from windrow.verify.raw.checks import check_raw
 from windrow.verify.rejections import check_rejections
-from windrow.verify.report import Books, Difference, Report
+from windrow.verify.report import Books, Difference, Report, at_version
 from windrow.verify.snapshot import Snapshot, first_version, read_progress, read_snapshot
 from windrow.verify.windows import check_batches
 
@@ -69,17 +69,17 @@ def verify(
     for version in wanted:
         snapshot = read_snapshot(ledger, version)
         matched = match(snapshot, read)
-        differences += _differences(snapshot, read, matched)
+        found = _differences(snapshot, read, matched)
         if logs is not None:
             changed, unknown = check_commits(ledger, snapshot, *logs)
-            differences += changed
+            found += changed
             findings += unknown
         if can_check():
-            differences += check_invariants(snapshot)
+            found += check_invariants(open_ledger(ledger, version))
         if before is not None and logs is not None:
-            differences += check_finals(book.table, before, snapshot)
+            found += check_finals(book.table, before, snapshot)
         decided = decide(snapshot, read, most, _message_progress(progress, version, len(books) + 1, len(wanted) + 1))
-        differences += decided.differences
+        differences += at_version(version, [*found, *decided.differences])
         findings += decided.findings
         books.append(_books(snapshot, read, matched, decided))
         before = snapshot
@@ -96,10 +96,12 @@ def _check_on_disk(
         return [], [NOT_ON_DISK], None
     ledger, read = book.location, set[str]()
     logs = read_log(book.table, ledger, "ledger"), read_log(log, depot, "depot")
-    found = [*check_end(book.table, ledger, "ledger"), *check_end(log, depot, "depot")]
+    found = at_version(book.version, check_end(book.table, ledger, "ledger"))
+    found += at_version(log.version(), check_end(log, depot, "depot"))
     for version in wanted:
-        found += check_files(open_ledger(ledger, version).table, ledger, "ledger", logs[0], read)
-    found += check_files(log, depot, "depot", logs[1], set())
+        table = open_ledger(ledger, version).table
+        found += at_version(version, check_files(table, ledger, "ledger", logs[0], read))
+    found += at_version(log.version(), check_files(log, depot, "depot", logs[1], set()))
     last = read_progress(ledger, book.version).microbatch
     lost = unnamed(book.table, ledger, logs[0], "state=microbatch", last), unnamed(log, depot, logs[1], "")
     findings = [

@@ -9,13 +9,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.columnar.arrow import TIME, plain
+
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 NONE = np.iinfo(np.int64).min
 # Arrow cannot group more bytes than this in plain columns; large columns can hold more but are slower.
 PLAIN_BYTES = 1 << 30
-TIME = pa.timestamp("us", tz="UTC")
 MESSAGE = {
     "source": pa.string(),
     "key": pa.string(),
@@ -59,14 +60,15 @@ def pairwise(values: Ints, compare: Callable[[Ints, Ints], Bools], first: bool) 
 
 def as_messages(table: pa.Table) -> pa.Table:
     """Return the columns of a message in plain types; payloads as bytes, so that text and bytes compare."""
-    columns = {name: _cast(table[name], type_) for name, type_ in MESSAGE.items()}
-    return pa.table(columns | {name: table[name] for name in table.column_names if name not in MESSAGE})
+    simple = plain(table)
+    columns = {name: _cast(simple[name], type_) for name, type_ in MESSAGE.items()}
+    return pa.table(columns | {name: simple[name] for name in table.column_names if name not in MESSAGE})
 
 
-def plain(table: pa.Table) -> pa.Table:
-    """Return a table without view types and dictionaries, which Arrow cannot group."""
-    columns = [table[name].cast(PLAIN.get(table[name].type, table[name].type)) for name in table.column_names]
-    return pa.table(columns, names=table.column_names)
+def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    """Return a column in a type; a number becomes bytes as its text."""
+    number = pa.types.is_binary(type_) and not pa.types.is_binary(column.type)
+    return (column.cast(pa.string()) if number else column).cast(type_)
 
 
 def exploded(table: pa.Table, name: str) -> pa.Table:
@@ -145,23 +147,3 @@ def wide(table: pa.Table) -> pa.Table:
         if name in table.column_names and table[name].nbytes > PLAIN_BYTES:
             table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.large_binary()))
     return table
-
-
-def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if pa.types.is_binary(type_) and not _bytes(column.type):
-        column = column.cast(pa.string())
-    return column.cast(type_)
-
-
-def _bytes(type_: pa.DataType) -> bool:
-    return pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_)
-
-
-PLAIN = {
-    pa.string_view(): pa.string(),
-    pa.large_string(): pa.string(),
-    pa.binary_view(): pa.binary(),
-    pa.large_binary(): pa.binary(),
-}

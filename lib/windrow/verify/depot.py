@@ -8,14 +8,16 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.columnar.arrow import plain
 from windrow.errors import MessagesError, first_line
 from windrow.expressions import Mapping, recorded_text
-from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
+from windrow.model.commits import CHANGE, VERSION
 from windrow.model.messages import COLUMNS, DEFAULTS
 from windrow.reading.arrivals import UNREADABLE
 from windrow.reading.delta import DepotTable, changes_of
-from windrow.verify.columns import MESSAGE, as_messages, plain
-from windrow.verify.raw.held import Formatted
+from windrow.reading.feed import apply
+from windrow.verify.columns import MESSAGE, as_messages
+from windrow.verify.raw.held import RawRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class Depot:
     readable: int
     last: int
     why: str = "can no longer be read"
-    formatted: Formatted | None = None
+    formatted: RawRows | None = None
 
     @classmethod
     def unread(cls, first: int, last: int, why: str) -> Depot:
@@ -90,6 +92,20 @@ def read_depot(
     return Depot(pa.concat_tables(parts), first, readable, last)
 
 
+def _readable_from(table: DepotTable, first: int, last: int) -> int:
+    """Return the first version from which on all can be read, or `last` + 1: a bisection, since the oldest go first."""
+    low, high = first + 1, last + 1
+    while low < high:
+        middle = (low + high) // 2
+        try:
+            feed_of(table, middle, last, [])
+        except UNREADABLE:
+            low = middle + 1
+        else:
+            high = middle
+    return high
+
+
 def way_of(names: list[str], text: str | None) -> Mapping | None:
     """Return the mapping, as the history recorded it, that turns rows with these columns into messages."""
     columns = json.loads(text or "{}")
@@ -105,26 +121,12 @@ def _part(added: pa.Table, versions: list[int], way: Mapping | None) -> pa.Table
     """Return the rows of some versions as messages with `version`."""
     rows = added.filter(pc.is_in(added[VERSION], pa.array(versions, added[VERSION].type)))
     try:
-        return _mapped(rows, way) if way else _messages(rows)
+        return as_messages(apply(way, rows)) if way else _messages(rows)
     except pa.ArrowException as error:
         raise MessagesError(
             f"the depot has a column of another type than a message's: {first_line(error)}",
             "Map its columns under [depot.columns] in windrow.toml.",
         ) from error
-
-
-def _readable_from(table: DepotTable, first: int, last: int) -> int:
-    """Return the first version from which on all can be read, or `last` + 1: a bisection, since the oldest go first."""
-    low, high = first + 1, last + 1
-    while low < high:
-        middle = (low + high) // 2
-        try:
-            feed_of(table, middle, last, [])
-        except UNREADABLE:
-            low = middle + 1
-        else:
-            high = middle
-    return high
 
 
 def feed_of(table: DepotTable, first: int, last: int, names: list[str] | None) -> pa.Table:
@@ -142,13 +144,6 @@ def _nothing(table: DepotTable, names: list[str] | None) -> pa.Table:
 
 def _ones(rows: pa.Table) -> pa.Array:
     return pa.repeat(1, rows.num_rows)
-
-
-def _mapped(added: pa.Table, mapping: Mapping) -> pa.Table:
-    """Return rows as the mapping makes messages of them."""
-    rows = added.drop_columns([name for name in FEED_COLUMNS if name in added.column_names])
-    messages = mapping.apply(rows, mapping.payload_type(rows.schema)).read_all()
-    return as_messages(messages.append_column("version", added[VERSION].cast(pa.int64())))
 
 
 def _messages(added: pa.Table) -> pa.Table:

@@ -41,9 +41,9 @@ def check_files(table: DeltaTable, location: str, role: str, log: Log, read: set
             wrong += [{"table": role, "file": path, "why": why}] if why else []
     foreign = [file for file in entries if role == "ledger" and file["partition.state"] not in STATES]
     rows = pa.Table.from_pylist([{"state": str(file["partition.state"]), "file": file["path"]} for file in foreign])
-    yield from differing("states", f"only rows of {', '.join(STATES)}", rows, "files of other states", table.version())
+    yield from differing("states", f"only rows of {', '.join(STATES)}", rows, "files of other states")
     expected = f"each file of the {role} can be read in full and holds what the log says of it"
-    yield from differing("files", expected, pa.Table.from_pylist(wrong), "files", table.version())
+    yield from differing("files", expected, pa.Table.from_pylist(wrong), "files")
 
 
 def check_end(table: DeltaTable, location: str, role: str) -> Iterator[Difference]:
@@ -54,7 +54,7 @@ def check_end(table: DeltaTable, location: str, role: str) -> Iterator[Differenc
     committed = max([latest, *(version for name, version in later.items() if name.endswith(".json"))])
     rows = [{"table": role, "file": name, "of version": at} for name, at in sorted(later.items()) if at > committed]
     expected = f"version {latest} is the last one of the {role}"
-    yield from differing("log", expected, pa.Table.from_pylist(rows), "files of later versions", latest)
+    yield from differing("log", expected, pa.Table.from_pylist(rows), "files of later versions")
 
 
 def unnamed(table: DeltaTable, location: str, log: Log, begin: str, microbatch: int | None = None) -> list[str]:

@@ -18,7 +18,7 @@ COUNTS = ["microbatch", "kind", "messages_read", "accepted", "rejected", "opened
 
 def check_history(snapshot: Snapshot) -> Iterator[Difference]:
     """Check numbers, counts and clocks of the history."""
-    yield from unequal("progress row", 1, snapshot.progress_rows, "progress rows", snapshot.version)
+    yield from unequal("progress row", 1, snapshot.progress_rows, "progress rows")
     yield from _books(snapshot)
     yield from _numbers(snapshot)
     yield from _progress(snapshot)
@@ -32,19 +32,19 @@ def _books(snapshot: Snapshot) -> Iterator[Difference]:
     """Check that the books balance: messages read = messages in batches + rejected."""
     held = snapshot.messages.num_rows + snapshot.rejections.num_rows
     what = "messages in batches and rejections"
-    yield from unequal("balance", messages_read(snapshot), held, what, snapshot.version)
+    yield from unequal("balance", messages_read(snapshot), held, what)
 
 
 def _numbers(snapshot: Snapshot) -> Iterator[Difference]:
     """Check that microbatches count from 1 to the one in the progress, and never go back in the depot."""
-    history, version = snapshot.history, snapshot.version
+    history = snapshot.history
     number, reached = numbers(history["microbatch"]), numbers(history["depot_version"])
     wrong = number != np.arange(1, number.size + 1)
     first = kept(history, wrong, ["id", "microbatch", "kind"]).slice(0, 1)
-    yield from differing("microbatch numbers", "1, 2, 3, ...", first, "gap or repetition", version)
-    yield from unequal("last microbatch", snapshot.progress.microbatch, history.num_rows, "microbatches", version)
+    yield from differing("microbatch numbers", "1, 2, 3, ...", first, "gap or repetition")
+    yield from unequal("last microbatch", snapshot.progress.microbatch, history.num_rows, "microbatches")
     rows = kept(history, pairwise(reached, np.less, first=False), ["id", "microbatch", "depot_version"])
-    yield from differing("depot versions", "never decreasing", rows, "microbatches that go back", version)
+    yield from differing("depot versions", "never decreasing", rows, "microbatches that go back")
 
 
 def _progress(snapshot: Snapshot) -> Iterator[Difference]:
@@ -55,28 +55,26 @@ def _progress(snapshot: Snapshot) -> Iterator[Difference]:
     progress = snapshot.progress
     here = pc.and_(pc.equal(last["depot_version"], progress.depot_version), pc.equal(last["rules"], progress.rules))
     expected = f"depot version {progress.depot_version} and rules {progress.rules}, as in the progress"
-    yield from differing(
-        "progress", expected, kept(last, ~flags(here)), "last microbatch that left another", snapshot.version
-    )
+    yield from differing("progress", expected, kept(last, ~flags(here)), "last microbatch that left another")
 
 
 def _counts(snapshot: Snapshot) -> Iterator[Difference]:
     """Check the counts of each row, and the sums of opened and closed against the batches."""
-    history, version = snapshot.history, snapshot.version
+    history = snapshot.history
     columns = {name: numbers(history[name]) for name in COUNTS if name != "kind"}
     sums = columns["accepted"] + columns["rejected"] == columns["messages_read"]
     sensible = np.logical_and.reduce([column >= 0 for column in columns.values()])
     rows = kept(history, ~(sums & sensible), COUNTS)
-    yield from differing("counts", "accepted + rejected = messages read", rows, "microbatches", version)
+    yield from differing("counts", "accepted + rejected = messages read", rows, "microbatches")
     known = flags(pc.is_in(history["kind"], pa.array(KINDS)))
     silent = flags(pc.equal(history["kind"], "data")) | (columns["messages_read"] == 0)
     rows = kept(history, ~(known & silent), COUNTS)
-    yield from differing("kinds", "messages only in data microbatches", rows, "microbatches", version)
+    yield from differing("kinds", "messages only in data microbatches", rows, "microbatches")
     states = snapshot.batches["state"]
     still_open, closed = (int(pc.sum(pc.equal(states, state)).as_py() or 0) for state in ("open", "closed"))
     left = int(columns["opened"].sum() - columns["closed"].sum())
-    yield from unequal("open batches", left, still_open, "open batches", version)
-    yield from unequal("closed batches", int(columns["closed"].sum()), closed, "closed batches", version)
+    yield from unequal("open batches", left, still_open, "open batches")
+    yield from unequal("closed batches", int(columns["closed"].sum()), closed, "closed batches")
 
 
 def _rows_by_microbatch(snapshot: Snapshot) -> Iterator[Difference]:
@@ -90,11 +88,9 @@ def _rows_by_microbatch(snapshot: Snapshot) -> Iterator[Difference]:
         found = np.bincount(place[named], minlength=number.size)
         wrong = found != numbers(snapshot.history[what])
         rows = kept(snapshot.history, wrong, COUNTS).append_column("found", pa.array(found[wrong]))
-        yield from differing(
-            f"{what} by microbatch", f"as many rows as {what} says", rows, "microbatches", snapshot.version
-        )
+        yield from differing(f"{what} by microbatch", f"as many rows as {what} says", rows, "microbatches")
         strays = int((~named).sum())
-        yield from unequal(f"{what} by microbatch", 0, strays, "rows of microbatches that never were", snapshot.version)
+        yield from unequal(f"{what} by microbatch", 0, strays, "rows of microbatches that never were")
 
 
 def _versions(snapshot: Snapshot) -> Iterator[Difference]:
@@ -107,11 +103,11 @@ def _versions(snapshot: Snapshot) -> Iterator[Difference]:
     within = (version > before[row]) & (version <= reached[row])
     rows = kept(lists, ~(follows & within), ["microbatch", "version", "messages"])
     expected = "each once, in order, up to the depot version reached"
-    yield from differing("versions read", expected, rows, "versions", snapshot.version)
+    yield from differing("versions read", expected, rows, "versions")
     total = np.zeros(history.num_rows, np.int64)
     np.add.at(total, row, numbers(lists["messages"]))
     rows = kept(history, total != numbers(history["messages_read"]), COUNTS)
-    yield from differing("versions read", "their messages = messages read", rows, "microbatches", snapshot.version)
+    yield from differing("versions read", "their messages = messages read", rows, "microbatches")
 
 
 def messages_read(snapshot: Snapshot) -> int:
@@ -133,7 +129,5 @@ def _clocks(snapshot: Snapshot) -> Iterator[Difference]:
     latest = recorded.take(last["at_max"]).select(["source", "clock", "floor"])
     held = snapshot.sources.select(["source", "clock", "floor"])
     expected = "clock and floor of each source as the history recorded them last"
-    yield from differing(
-        "clocks", expected, fewer(latest, held), "sources that differ or are missing", snapshot.version
-    )
-    yield from differing("clocks", expected, fewer(held, latest), "sources in the progress", snapshot.version)
+    yield from differing("clocks", expected, fewer(latest, held), "sources that differ or are missing")
+    yield from differing("clocks", expected, fewer(held, latest), "sources in the progress")

@@ -17,17 +17,17 @@ def check_ids(snapshot: Snapshot) -> Iterator[Difference]:
     parts = [snapshot.batches, snapshot.rejections, snapshot.history, snapshot.sources]
     parts += [snapshot.raw.partial] if snapshot.raw else []
     ids = pa.concat_tables([part.select(["id"]) for part in parts])
-    yield from differing("unique ids", "every id once", repeated(ids, ["id"]), "ids that occur again", snapshot.version)
+    yield from differing("unique ids", "every id once", repeated(ids, ["id"]), "ids that occur again")
     batches = snapshot.batches
     numbers = [batches["window_start"].cast(pa.int64()), batches["part"]]
     expected = identifier("batch", batches["source"], batches["key"], *numbers)
-    yield from as_expected(batches, expected, snapshot)
-    yield from as_expected(snapshot.history, identifier("microbatch", snapshot.history["microbatch"]), snapshot)
-    yield from as_expected(snapshot.sources, identifier("source", snapshot.sources["source"]), snapshot)
+    yield from as_expected(batches, expected)
+    yield from as_expected(snapshot.history, identifier("microbatch", snapshot.history["microbatch"]))
+    yield from as_expected(snapshot.sources, identifier("source", snapshot.sources["source"]))
     rejected = snapshot.rejected
     named = named_by_id(rejected)
     expected = identifier("rejected", named["version"], rejected["source"], rejected["key"], named["ordinal"])
-    yield from as_expected(rejected, expected, snapshot)
+    yield from as_expected(rejected, expected)
 
 
 def named_by_id(rejected: pa.Table) -> pa.Table:
@@ -36,11 +36,11 @@ def named_by_id(rejected: pa.Table) -> pa.Table:
     return pa.table({name: pc.struct_field(parts, name) for name in ("version", "ordinal")})
 
 
-def as_expected(rows: pa.Table, expected: pa.ChunkedArray, snapshot: Snapshot) -> Iterator[Difference]:
+def as_expected(rows: pa.Table, expected: pa.ChunkedArray) -> Iterator[Difference]:
     """Compare the ids of rows with the expected ones."""
     wrong = differ(rows["id"], expected)
     examples = kept(rows.select(["id"]).append_column("by its columns", expected), wrong)
-    yield from differing("ids", "the id that the columns make", examples, "rows with another id", snapshot.version)
+    yield from differing("ids", "the id that the columns make", examples, "rows with another id")
 
 
 def identifier(kind: str, *components: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -16,12 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from windrow.columnar.arrow import plain
 from windrow.delta.table import history, reading
 from windrow.errors import NotFound, TableUnreadable
 from windrow.model import tables
 from windrow.model.commits import WITHOUT_ROWS, fingerprint
 from windrow.reading.delta import open_ledger
-from windrow.verify.columns import fewer, plain
+from windrow.verify.columns import fewer
 from windrow.verify.report import Difference, differing
 from windrow.verify.snapshot import Snapshot
 
@@ -79,7 +80,7 @@ def check_commits(location: str, snapshot: Snapshot, log: Log, depot: Log) -> tu
     found, differences = [], [*_noted(snapshot, log), *_progress(snapshot, depot)]
     for version in log.lasting(snapshot.version):
         try:
-            differences += _changed_by(location, version, snapshot.version)
+            differences += _changed_by(location, version)
         except (NotFound, TableUnreadable):
             found.append(f"ledger version {version}, which no microbatch committed: the one before cannot be read")
     return differences, found
@@ -92,7 +93,7 @@ def _noted(snapshot: Snapshot, log: Log) -> Iterator[Difference]:
     noted = pa.Table.from_pylist([{name: note.get(key) for name, key in NOTED.items()} for note in notes], rows.schema)
     known = rows.filter(pc.is_in(rows["microbatch"], noted["microbatch"].combine_chunks()))
     expected = "the history as the log noted it beside each commit"
-    yield from differing("notes", expected, fewer(known, noted), "microbatches", snapshot.version)
+    yield from differing("notes", expected, fewer(known, noted), "microbatches")
 
 
 def _progress(snapshot: Snapshot, depot: Log) -> Iterator[Difference]:
@@ -113,10 +114,10 @@ def _progress(snapshot: Snapshot, depot: Log) -> Iterator[Difference]:
         if held[name] != value
     ]
     expected = "token and pause of the last microbatches, and the mark of the depot's commit"
-    yield from differing("progress row", expected, pa.Table.from_pylist(wrong), "columns", snapshot.version)
+    yield from differing("progress row", expected, pa.Table.from_pylist(wrong), "columns")
 
 
-def _changed_by(location: str, version: int, seen: int) -> Iterator[Difference]:
+def _changed_by(location: str, version: int) -> Iterator[Difference]:
     """Compare history and progress before and after a commit without a note.
 
     If the count of microbatches grew by one, the commit is a microbatch: Spark cannot add a note everywhere.
@@ -127,7 +128,7 @@ def _changed_by(location: str, version: int, seen: int) -> Iterator[Difference]:
         return
     expected = f"history and progress as in version {version - 1}, before a commit that is no microbatch"
     for earlier, later in zip(before, after, strict=True):
-        yield from differing("by hand", expected, fewer(earlier, later), f"rows that version {version} changed", seen)
+        yield from differing("by hand", expected, fewer(earlier, later), f"rows that version {version} changed")
 
 
 def _controls(location: str, version: int) -> tuple[pa.Table, pa.Table]:

@@ -72,14 +72,14 @@ def check_messages(snapshot: Snapshot, depot: Depot, matched: Matched) -> Iterat
     Where depot versions can no longer be read, the ledger must hold as many additional messages as the history
     recorded for those versions.
     """
-    version, gone = snapshot.version, unreadable(snapshot, depot)
+    gone = unreadable(snapshot, depot)
     gone -= snapshot.raw.rejected.num_rows if snapshot.raw else 0  # a raw depot is read completely or not at all
     latest = max(snapshot.progress.depot_version - depot.last, 0) if depot.first <= depot.last else 0
-    yield from unequal("depot", 0, latest, "versions read beyond the depot's latest", version)
+    yield from unequal("depot", 0, latest, "versions read beyond the depot's latest")
     yield from _located("lost", "in a batch or rejected", matched, matched.lost, snapshot)
     if depot.readable > depot.first:
         what = "messages of depot versions that can no longer be read"
-        yield from unequal("unreadable versions", gone, int(matched.extra.sum()), what, version)
+        yield from unequal("unreadable versions", gone, int(matched.extra.sum()), what)
         return
     yield from _located("duplicated", "as often as in the depot", matched, matched.duplicated, snapshot)
     yield from _located("unexpected", "only messages of the depot", matched, matched.unexpected, snapshot)
@@ -99,7 +99,7 @@ def check_versions(snapshot: Snapshot, depot: Depot) -> Iterator[Difference]:
     wrong = numbers(both["there"]) != numbers(both["messages"])
     rows = kept(both, wrong).rename_columns(["version", "in the depot", "in the history"])
     expected = "each depot version with its messages"
-    yield from differing("depot versions", expected, rows, "versions", snapshot.version)
+    yield from differing("depot versions", expected, rows, "versions")
 
 
 def check_rejected_from(snapshot: Snapshot, depot: Depot) -> Iterator[Difference]:
@@ -109,7 +109,7 @@ def check_rejected_from(snapshot: Snapshot, depot: Depot) -> Iterator[Difference
     gone = (numbers(version) >= depot.first) & (numbers(version) < depot.readable)
     rows = fewer(kept(rejected, ~gone), depot.upto(snapshot.progress.depot_version))
     expected = "the depot version that the id names"
-    yield from differing("rejected from", expected, rows, "messages of another version", snapshot.version)
+    yield from differing("rejected from", expected, rows, "messages of another version")
 
 
 def unreadable(snapshot: Snapshot, depot: Depot) -> int:
@@ -145,7 +145,7 @@ def _located(check: str, expected: str, matched: Matched, times: Ints, snapshot:
         example["times"] = count
         example["depot_version"] = example.pop("version_min")
         example["ledger_rows"] = [_holder(snapshot, place) for place in dict.fromkeys(places) if place is not None]
-    yield Difference(check, expected, f"{times.sum()} messages", snapshot.version, tuple(examples))
+    yield Difference(check, expected, f"{times.sum()} messages", examples=tuple(examples))
 
 
 def _holder(snapshot: Snapshot, place: int) -> str:

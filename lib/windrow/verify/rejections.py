@@ -37,7 +37,7 @@ def _processed(snapshot: Snapshot) -> Iterator[Difference]:
     right = pc.is_valid(rejected["reason"]).to_numpy() & np.where(never, unsaid, says)
     rows = kept(rejected, ~right, REASON)
     expected = "a reason, and a processing time not before received_at"
-    yield from differing("rejections", expected, rows, "rejections", snapshot.version)
+    yield from differing("rejections", expected, rows, "rejections")
 
 
 def _off_by(snapshot: Snapshot) -> Iterator[Difference]:
@@ -51,9 +51,7 @@ def _off_by(snapshot: Snapshot) -> Iterator[Difference]:
     for reason, beyond in (("too_old", -ahead - delay), ("too_futuristic", ahead - leap)):
         concerned = flags(pc.equal(rejected["reason"], reason))
         rows = kept(rejected, concerned & ~((off_by == beyond) & (beyond > 0)), REASON)
-        yield from differing(
-            reason, "missed_by_us as times and rules say, above 0", rows, "rejections", snapshot.version
-        )
+        yield from differing(reason, "missed_by_us as times and rules say, above 0", rows, "rejections")
 
 
 def _duplicates(snapshot: Snapshot) -> Iterator[Difference]:
@@ -62,4 +60,4 @@ def _duplicates(snapshot: Snapshot) -> Iterator[Difference]:
     accepted = snapshot.messages.select(STREAM_TYPE_TIME)
     rows = rejected.join(accepted, STREAM_TYPE_TIME, join_type="left anti")
     expected = "a message of the same stream, type and event time in a batch"
-    yield from differing("duplicate", expected, rows, "rejections", snapshot.version)
+    yield from differing("duplicate", expected, rows, "rejections")

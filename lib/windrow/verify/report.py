@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,12 +15,15 @@ EXAMPLES = 20
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something wrong: the check, what it expects, what it found, up to 20 examples."""
+    """Something wrong: the check, what it expects, what it found, up to 20 examples.
+
+    The checks leave out `ledger_version`; `at_version` fills it in.
+    """
 
     check: str
     expected: str
     found: str
-    ledger_version: int
+    ledger_version: int = -1
     examples: tuple[dict[str, Any], ...] = ()
 
 
@@ -77,16 +81,19 @@ class Report:
         return {"ok": self.ok, "complete": self.complete, **asdict(self)}
 
 
-def differing(check: str, expected: str, rows: pa.Table, noun: str, version: int) -> list[Difference]:
+def at_version(version: int, differences: Iterable[Difference]) -> list[Difference]:
+    """Return differences with the ledger version in which they were found."""
+    return [replace(difference, ledger_version=version) for difference in differences]
+
+
+def differing(check: str, expected: str, rows: pa.Table, noun: str) -> list[Difference]:
     """Return the difference for rows that fail a check, the first ones as examples; none without rows."""
     if not rows.num_rows:
         return []
     examples = tuple(records(rows.slice(0, EXAMPLES).combine_chunks()))
-    return [Difference(check, expected, f"{rows.num_rows} {noun}", version, examples)]
+    return [Difference(check, expected, f"{rows.num_rows} {noun}", examples=examples)]
 
 
-def unequal(check: str, expected: int, found: int, what: str, version: int) -> list[Difference]:
+def unequal(check: str, expected: int, found: int, what: str) -> list[Difference]:
     """Return the difference between two numbers of `what`; none when they are equal."""
-    if expected == found:
-        return []
-    return [Difference(check, f"{expected} {what}", f"{found} {what}", version)]
+    return [] if expected == found else [Difference(check, f"{expected} {what}", f"{found} {what}")]

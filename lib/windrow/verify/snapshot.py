@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.columnar.arrow import plain
 from windrow.errors import NotFound, TableUnreadable, WindrowError, first_line
 from windrow.model.tables import RAW_REJECTED
-from windrow.reading.delta import Ledger, Progress, open_ledger, rule
-from windrow.verify.columns import MESSAGE, Ints, as_messages, exploded, numbers, plain
-from windrow.verify.raw.held import HeldRaw, of_messages, read_raw
+from windrow.reading.delta import Ledger, Progress, open_ledger, recorded_rules, rule
+from windrow.verify.columns import MESSAGE, Ints, as_messages, exploded, numbers
+from windrow.verify.raw.held import RawRows, of_messages, read_raw
 
 BATCH = (
     "id, state, source, key, part, window_start, window_end, timeout, opened_by, closed_at, close_reason, "
@@ -47,7 +48,7 @@ class Snapshot:
     batches: pa.Table
     messages: pa.Table
     rejected: pa.Table
-    raw: HeldRaw | None = None
+    raw: RawRows | None = None
 
     @property
     def rejections(self) -> pa.Table:
@@ -65,6 +66,12 @@ class Snapshot:
     def in_force(self, name: str) -> int:
         """Return a rule that is in force."""
         return rule(self.progress.rules, name)
+
+    @property
+    def repeats_kept_from(self) -> int:
+        """Return the first microbatch whose rules keep repeated types, or a number that no microbatch has."""
+        keeps = [recorded_rules(text or "").get("repeats") == "keep" for text in self.history["rules"].to_pylist()]
+        return int(numbers(self.history["microbatch"])[keeps].min(initial=np.iinfo(np.int64).max))
 
     def of_microbatch(self, values: Ints, microbatch: Ints) -> Ints:
         """Return the history's values for some microbatches, 0 for unknown ones."""

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.columnar.arrow import TIME
-from windrow.formats.format import Format
+from windrow.formats.format import Format, Header
 from windrow.formats.framing import DelimitedFraming
 from windrow.formats.grammar import delimited
+from windrow.formats.part import FormatPart
 from windrow.formats.raw.partial import SCHEMA
 from windrow.formats.raw.stage import Staged, stage
 from windrow.formats.records import REJECTS, HeaderRefused, Parsed, Records
@@ -55,8 +56,9 @@ def with_header(record: bytes) -> Pairs:
     return Pairs()
 
 
-def csv(most: int = 60, **chosen) -> Format:
-    return Format(DelimitedFraming(delimited(b"\n", b",", b'"'), b"\n", most), Pairs(), "csv", **chosen)
+def csv(most: int = 60, header: Header | None = None, **limits: int) -> Format:
+    framing = DelimitedFraming(delimited(b"\n", b",", b'"'), b"\n", most)
+    return Format(framing, Pairs(), "csv", FormatPart(**limits), header=header)
 
 
 class Ledger:
@@ -272,7 +274,7 @@ def test_other_settings():
     ledger = Ledger(csv())
     ledger.read(chunks([b"1,a\n2,x;"], last=False))
     framing = DelimitedFraming(delimited(b";", b",", b'"'), b";", 60)
-    ledger.format = Format(framing, Pairs(), "other")
+    ledger.format = Format(framing, Pairs(), "other", FormatPart())
     ledger.read(chunks([b"", b"3,y;"], version=2).slice(1))
     assert [(row["a"], row["b"]) for row in ledger.fields()] == [("1", "a"), ("2", "x"), ("3", "y")]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -92,6 +93,22 @@ def publisher(broker: Broker) -> Iterator[Publisher]:
     found = Publisher(broker.port)
     yield found
     found.close()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The one Kafka broker of a process; each test makes topics of its own."""
+    pytest.importorskip("confluent_kafka")
+    if not shutil.which("java"):
+        pytest.skip("a Kafka broker needs Java 17")
+    from tests.producer.bridge.kafka_broker import KafkaBroker
+
+    found = KafkaBroker(tmp_path_factory.mktemp("kafka"))
+    try:
+        found.start()
+        yield found
+    finally:
+        found.stop()
 
 
 @pytest.fixture

@@ -193,6 +193,20 @@ class TestWithoutSpark:
             world.runner(embedded).once()
             assert look(None, world, "batch_bytes").ok
 
+    def test_repeats_that_were_kept(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
+        """
+        A window may hold several messages of a type once the rules keep them, also after they split again.
+        """
+        world, kept = World(tmp_path, clock), {"repeats": "keep"}
+        world.publish([message("a", NOW), message("a", NOW + 1)])
+        world.runner(embedded, rules=kept).once()
+        assert [row["message_count"] for row in world.rows("open")] == [2]
+        world.publish([message("a", NOW + 2), message("a", NOW + 3)])
+        world.runner(embedded).once()
+        assert [row["message_count"] for row in world.rows("open")] == [2, 1, 1]
+        assert look(None, world, "type_once_in_window").ok
+        assert verify(world.depot, world.ledger).ok
+
     def test_infinite_times(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
         """
         A time that DuckDB takes for infinite is out of range as others are, and nothing critical fails.

@@ -12,17 +12,17 @@ from tests.engine.world import World
 from tests.messages import message
 from tests.verify.quality.damages import DAMAGES, damage
 from windrow import verify as verifying
+from windrow.reading.delta import open_ledger
 from windrow.verify import verify
 from windrow.verify.invariant_checks import UNCHECKED, check_invariants
 from windrow.verify.invariants import INVARIANTS
-from windrow.verify.snapshot import read_snapshot
 
 CRITICAL = {name for name, invariant in INVARIANTS.items() if invariant.severity == "critical"}
 
 
 def failing(world: World) -> dict[str, int]:
     """Return the invariants that fail in the latest version, with as many examples as they show."""
-    found = check_invariants(read_snapshot(world.ledger, world.version()))
+    found = check_invariants(open_ledger(world.ledger))
     return {difference.check: len(difference.examples) for difference in found}
 
 
@@ -47,7 +47,7 @@ def test_clean(world: World) -> None:
     At every version of a ledger as it was written all critical invariants hold.
     """
     for version in range(world.version() + 1):
-        assert list(check_invariants(read_snapshot(world.ledger, version))) == []
+        assert list(check_invariants(open_ledger(world.ledger, version))) == []
 
 
 def test_infinite_times(tmp_path: Path, clock: ManualClock) -> None:

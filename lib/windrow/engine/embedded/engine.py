@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +17,7 @@ from windrow.batching.step import Step
 from windrow.columnar.arrow import plain
 from windrow.delta.changes import changes
 from windrow.delta.creation import add_columns, create_depot, create_ledger, create_raw_depot
-from windrow.delta.locations import is_name
+from windrow.delta.locations import is_name, local_path
 from windrow.delta.lock import commit_lock
 from windrow.delta.log import DeltaRsLog, Log, added, identity, ledger_schema_of, payload_type, require_ledger
 from windrow.delta.maintenance import DeltaRsMaintenance
@@ -24,6 +25,7 @@ from windrow.delta.table import (
     UNTRIMMED,
     Snapshot,
     beyond_files,
+    files_in,
     known_snapshot,
     latest_snapshot,
     latest_table,
@@ -37,6 +39,7 @@ from windrow.engine.choice import TRANSACTION
 from windrow.engine.conversion import Conversion
 from windrow.engine.depot_and_ledger import DepotAndLedger
 from windrow.engine.embedded.ledger_files import FileCache, LedgerFiles
+from windrow.engine.notes import LocalNotes, Notes, StoredNotes
 from windrow.engine.protocol import Input, Live, Merged, TableMaintenance
 from windrow.engine.result import MicrobatchResult, needed, process_on_driver
 from windrow.engine.slices import refuse_changes
@@ -52,8 +55,12 @@ from windrow.errors import (
     first_line,
 )
 from windrow.expressions import Mapping as ColumnMapping
+from windrow.model import tables
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
 from windrow.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +237,30 @@ class EmbeddedEngine(DepotAndLedger):
                 raise (mapped.failure or error) from error
         return mapped.rows
 
+    def append_rows(self, location: str, rows: pa.Table | DataFrame, transaction: tuple[str, int]) -> None:
+        """Append rows to a table in one commit, unless its log has this transaction; create it if it is missing."""
+        if not isinstance(rows, pa.Table):
+            raise BrokenPromise("without Spark, a function has Arrow tables")
+        path, (application, version) = _path(location), transaction
+        noted = CommitProperties(app_transactions=[Transaction(application, version)])
+        with commit_lock(path, self._settings.durable), writing(path, "depot"):
+            if not DeltaTable.is_deltatable(path):
+                properties = tables.PROPERTIES | tables.retention(self._settings.keep)
+                DeltaTable.create(path, rows.schema, mode="ignore", configuration=properties)
+            table = open_table(path, "depot")
+            recorded = table.transaction_version(application)
+            # guard: output-once
+            if recorded is None or recorded < version:
+                write_deltalake(
+                    table, rows, mode="append", commit_properties=noted, post_commithook_properties=UNTRIMMED
+                )
+
+    @property
+    def notes(self) -> Notes:
+        """Return the small texts beside the ledger."""
+        path = local_path(self._ledger)
+        return StoredNotes(files_in(self._ledger)) if path is None else LocalNotes(path)
+
     def live(self) -> Live:
         """Read the live rows, file by file."""
         files, location = self._cache.opened, self._ledger
@@ -267,7 +298,8 @@ class EmbeddedEngine(DepotAndLedger):
         rows, files = processed.rows, live.open
         if not (isinstance(rows, pa.Table) and isinstance(files, LedgerFiles)):
             raise BrokenPromise("the live rows were read by their files, and processed here")
-        new = pa.concat_tables([rows.drop_columns(["known"]), control])
+        new = [pa.concat_tables([rows.drop_columns(["known"]), control])]
+        new += [of_state.drop_columns(["known"]) for of_state in processed.states]
         # guard: embedded-commit-lock
         with commit_lock(self._ledger, self._settings.durable), writing(self._ledger, "ledger"):
             try:

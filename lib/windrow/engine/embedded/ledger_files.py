@@ -20,6 +20,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from uuid import uuid4
 
 import numpy as np
@@ -47,6 +48,8 @@ OPEN_BYTES = 4_000_000  # in memory
 SMALL_BYTES = 100_000  # on disk
 FINAL_BYTES = 256_000_000
 KEPT_BYTES = 128_000_000
+OVERLAPS = 16  # files of a topology's state, before all are written again in the order of ids
+PRUNED_IDS = 10_000  # more ids are likely in all files
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,36 +111,53 @@ class LedgerFiles:
             files = [file for file in files if file.size < SMALL_BYTES or reach.may_hold(file.extent)]
         return self._rows(files)
 
-    def of_state(self, state: str) -> pa.Table:
-        """Return the rows of one state."""
-        return self._rows(file for file in self._open if file.state == state)
+    def of_state(self, state: str, columns: pa.Schema, ids: pa.Array | None = None) -> pa.Table:
+        """Return the `id` and the columns of the rows of a topology's state, all or those with the given ids."""
+        files = [file for file in self._open if file.state == state]
+        if ids is not None and len(ids) <= PRUNED_IDS:
+            ordered = sorted(ids.to_pylist())
+            files = [file for file in files if file.size < SMALL_BYTES or file.extent.may_hold(ordered)]
+        wanted = pa.schema([pa.field("id", pa.string()), *columns])
+        rows = pa.concat_tables([no_rows(wanted), *(_with_columns(self._part(file), wanted) for file in files)])
+        return rows if ids is None else rows.filter(pc.is_in(rows["id"], ids))
 
     def ended(self, passed: Floors) -> Floors:
         """Return, by source, the last end of an open window that the source's clock has passed."""
         return ended_in(self.wanted(BatchFilter(no_streams, passed)), passed)
 
-    def replace(self, new: pa.Table, note: Mapping[str, str]) -> Merged:
+    def replace(self, new: Sequence[pa.Table], note: Mapping[str, str]) -> Merged:
         """Commit `new` rows in place of the rows with the same ids that were read; rows of state `gone` only remove.
 
         Raises CommitFailedError if others committed since prime, LedgerMoved if that cannot be checked.
         """
-        replaced = self._having(new["id"].combine_chunks())
-        written = where(new, pc.not_equal(new[BY], tables.GONE))
+        replaced = self._having(pa.chunked_array([chunk for rows in new for chunk in rows["id"].chunks], pa.string()))
+        written = [where(rows, pc.not_equal(rows[BY], tables.GONE)) for rows in new]
         changed = {path for path, mask in replaced.items() if pc.any(mask).as_py()}
-        touched = self._touched(changed, set(written[BY].unique().to_pylist()))
-        kept = [where(self._read[file.path], pc.invert(replaced[file.path])) for file in touched]
-        written_files = list(self._written(pa.concat_tables([*kept, written])))
-        self._commit([action for action, _ in written_files], touched, note)
+        states = list(dict.fromkeys(state for rows in written for state in rows[BY].unique().to_pylist()))
+        touched = self._touched(changed, set(states))
+        added: list[tuple[AddAction, File | None]] = []
+        for state in dict.fromkeys([*(file.state for file in touched), *states]):
+            kept = [self._kept(file, replaced) for file in touched if file.state == state]
+            added += self._written(state, [*kept, *(rows.filter(pc.equal(rows[BY], state)) for rows in written)])
+        self._commit([action for action, _ in added], touched, note)
         stay = [file for file in self.files if file not in touched]
-        self._left = [*stay, *(file for _, file in written_files if file is not None)]
+        self._left = [*stay, *(file for _, file in added if file is not None)]
         matched = sum(pc.sum(mask).as_py() or 0 for mask in replaced.values())
-        gone = new.num_rows - written.num_rows
-        return Merged(matched - gone, gone, new.num_rows - matched)
+        given = sum(rows.num_rows for rows in new)
+        gone = given - sum(rows.num_rows for rows in written)
+        return Merged(matched - gone, gone, given - matched)
 
-    def _having(self, ids: pa.Array) -> dict[str, pa.ChunkedArray]:
+    def _kept(self, file: File, replaced: Mapping[str, pa.ChunkedArray]) -> pa.Table:
+        """Return the rows of a file that stay; none of a file that is only read to be written again is replaced."""
+        rows, mask = self._part(file), replaced.get(file.path)
+        return rows if mask is None else where(rows, pc.invert(mask))
+
+    def _having(self, ids: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
         """Return for each file that was read which of its rows have one of the ids, in one look-up."""
         held = [part["id"] for part in self._read.values()]
-        found = pc.is_in(pa.chunked_array([chunk for column in held for chunk in column.chunks], ids.type), ids)
+        found = pc.is_in(
+            pa.chunked_array([chunk for column in held for chunk in column.chunks], pa.string()), ids.combine_chunks()
+        )
         begins = np.cumsum([0, *map(len, held)])
         return {path: found.slice(begins[at], len(held[at])) for at, path in enumerate(self._read)}
 
@@ -172,11 +192,20 @@ class LedgerFiles:
         part = self._cache[file.path]
         if part is None:
             found = self._content(file.path)
-            columns: dict[str, object] = {name: found[name] for name in found.column_names}
-            part = tables.rows(self._schema, columns | {BY: file.state}, found.num_rows)
+            columns: dict[str, object] = {name: found[name] for name in found.column_names} | {BY: file.state}
+            part = tables.rows(self._columns_of(file.state, found), columns, found.num_rows)
             self._cache[file.path] = part
         self._read[file.path] = part
         return part
+
+    def _columns_of(self, state: str, found: pa.Table) -> pa.Schema:
+        """Return the columns of the rows of a state: for a state of a topology only those that its file has.
+
+        The ledger of a topology has the columns of all states, and a million rows with all of them fill gigabytes.
+        """
+        if state in (tables.OPEN, *tables.CONTROL):
+            return self._schema
+        return pa.schema([field for field in self._schema if field.name == BY or field.name in found.column_names])
 
     def _content(self, path: str) -> pa.Table:
         with reading(self._location, "ledger"):
@@ -189,18 +218,36 @@ class LedgerFiles:
     def _touched(self, changed: set[str], written: set[str]) -> list[File]:
         """Return the files to rewrite: those with changed rows, and small files of states that are written anyway.
 
-        Without the small ones a ledger would keep many small files of batches that stay open for long.
+        Without the small ones a ledger would keep many small files of batches that stay open for long. Of a topology's
+        state all files are rewritten once many overlap, so that a key is looked for in few of them.
         """
         small = {file.path for file in self.files if file.size < SMALL_BYTES and file.state in written}
+        crowded = {state for state in written - {tables.OPEN, *tables.CONTROL} if self._overlapping(state) > OVERLAPS}
         # guard: changed-replaces
-        return [file for file in self.files if file.path in changed | (small & self._read.keys())]
+        wanted = changed | (small & self._read.keys())
+        return [file for file in self.files if file.path in wanted or file.state in crowded]
 
-    def _written(self, rows: pa.Table) -> Iterator[tuple[AddAction, File | None]]:
-        """Write rows to files by state, live rows in the order of ids; yield each add action, and the File if live."""
-        states = rows[BY].unique().to_pylist()
-        for state, part in zip(states, _apart(rows, states), strict=True):
-            for piece in _cut(part, FINAL_BYTES if state in tables.FINAL else OPEN_BYTES):
-                yield self._write(state, piece)
+    def _overlapping(self, state: str) -> int:
+        """Return how many files of a state begin before an earlier one ends."""
+        bounds = sorted(file.extent.ids or ("", "") for file in self.files if file.state == state)
+        ends = accumulate((last for _, last in bounds), max)
+        return sum(first <= end for (first, _), end in zip(bounds[1:], ends, strict=False))
+
+    def _written(self, state: str, parts: Sequence[pa.Table]) -> Iterator[tuple[AddAction, File | None]]:
+        """Write the rows of a state, live rows in the order of ids; yield each add action, and the File if live.
+
+        Filtering keeps the chunks, so the parts together may exceed the size of one Arrow string array. Sorting then
+        combines the live rows, as the next microbatch must: if they are too many, this fails before anything is
+        committed. The result is a copy, because live rows are cached and a slice would keep the closed batches in
+        memory too.
+        """
+        filled = [part for part in parts if part.num_rows]
+        if not filled:
+            return
+        rows = pa.concat_tables(filled, promote_options="default")
+        rows = rows if state in tables.FINAL else rows.take(pc.sort_indices(rows["id"]))
+        for piece in _cut(rows, FINAL_BYTES if state in tables.FINAL else OPEN_BYTES):
+            yield self._write(state, piece)
 
     def _write(self, state: str, rows: pa.Table) -> tuple[AddAction, File | None]:
         filled = [name for name in rows.column_names if rows[name].null_count < rows.num_rows and name != BY]
@@ -227,16 +274,10 @@ def live_files(table: DeltaTable, columns: Sequence[str]) -> Iterator[File]:
         yield File(said["path"], said[STATE], said["size_bytes"], Extent.of(said))
 
 
-def _apart(rows: pa.Table, states: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield the rows of each state, live rows in the order of ids.
-
-    Filtering keeps the chunks, so all states together may exceed the size of one Arrow string array. Sorting then
-    combines the live rows, as the next microbatch must: if they are too many, this fails before anything is committed.
-    The result is a copy, because live rows are cached and a slice would keep the closed batches in memory too.
-    """
-    for state in states:
-        chosen = rows.filter(pc.equal(rows[BY], state))
-        yield chosen if state in tables.FINAL else chosen.take(pc.sort_indices(chosen["id"]))
+def _with_columns(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
+    """Return the wanted columns of rows; columns that they lack are NULL."""
+    columns: dict[str, object] = {name: rows[name] for name in wanted.names if name in rows.column_names}
+    return tables.rows(wanted, columns, rows.num_rows)
 
 
 def _cut(rows: pa.Table, byte_count: int) -> Iterator[pa.Table]:

@@ -7,7 +7,7 @@ if the clock of one of its sources has passed the end of its first window. Witho
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +51,13 @@ class Extent:
                 stats |= {f"{bound}.{name}": bounds[bound].as_py() for bound in ("min", "max")}
                 stats[f"null_count.{name}"] = column.null_count
         return cls.of(stats)
+
+    def may_hold(self, ids: Sequence[str]) -> bool:
+        """Tell whether the file may hold a row with one of the ids, which are in order."""
+        if self.ids is None:
+            return True
+        at = bisect_left(ids, self.ids[0])
+        return at < len(ids) and ids[at] <= self.ids[1]
 
 
 class FilePruner:

@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 
 from windrow.batching.step import Step
 from windrow.columnar.arrow import plain, texts
-from windrow.delta.locations import is_name, reference
+from windrow.delta.locations import for_spark, is_name, reference
 from windrow.delta.log import Table, added, ledger_schema_of, require_ledger
 from windrow.delta.table import missing, open_table, unwritable
 from windrow.engine.arrivals import Arrivals, Listed, Slice
@@ -97,10 +97,12 @@ class SparkEngine(SparkTables):
             raise unwritable(self._depot, "depot", error) from error
         return True
 
-    def _append(self, writer: DataFrameWriter, transaction: tuple[str, int]) -> None:
+    def _append(self, writer: DataFrameWriter, transaction: tuple[str, int], place: str | None = None) -> None:
+        """Append to the depot, or to a table at another place."""
+        place = place or self._depot
         writer = writer.format("delta").mode("append")
         writer = writer.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
-        writer.saveAsTable(reference(self._depot)) if is_name(self._depot) else writer.save(self._depot)
+        writer.saveAsTable(reference(place)) if is_name(place) else writer.save(place)
 
     def append(
         self,
@@ -129,6 +131,17 @@ class SparkEngine(SparkTables):
         appended = sum(commit.rows or 0 for commit in commits if commit.version > depot.version)
         progress(appended)
         return appended
+
+    def append_rows(self, location: str, rows: pa.Table | DataFrame, transaction: tuple[str, int]) -> None:
+        """Append rows to a table in one commit, unless its log has this transaction; create it if it is missing."""
+        frame = frame_of(self._session, rows) if isinstance(rows, pa.Table) else rows
+        place = for_spark(location)
+        self._create(place, schema_of(frame).empty_table(), self._settings.keep, "")
+        try:
+            with self._lock(place, self._settings.durable), configured(self._session, WHOLE_TIMES):
+                self._append(frame.write, transaction, place)
+        except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
+            raise unwritable(location, "depot", error) from error
 
     def _rows(self, given: Input, after: int | None) -> DataFrame:
         """Return the rows of an input; with `after`, only the rows that a Delta table added after this version."""
@@ -176,6 +189,9 @@ class SparkEngine(SparkTables):
         added(commits, after, upto)  # raises before the stream does if a version is gone
         # guard: depot-by-files
         self._by_files = not self.depot().feed
+        if self._as_rows and not self._by_files:
+            self._read_feed(after + 1, upto, handle)
+            return None
         try:
             self._stream(Take(self, after + 1, handle))
         except DepotUnreadable as error:
@@ -184,6 +200,19 @@ class SparkEngine(SparkTables):
             self._by_files = True
             self._stream(Take(self, after + 1, handle))
         return self._history(after) if self.remote else None
+
+    def _read_feed(self, first: int, last: int, handle: Callable[[Arrivals], None]) -> None:
+        """Read the changes of these versions without a stream: a topology has several depots in one microbatch."""
+        versions = {"startingVersion": first, "endingVersion": last}
+        reader = self._root.read.format("delta").options(readChangeFeed=True, **versions)
+        try:
+            self.take(
+                reader.table(reference(self._depot)) if is_name(self._depot) else reader.load(self._depot),
+                first,
+                handle,
+            )
+        except PySparkException as error:
+            raise translated(error) from error
 
     def _stream(self, take: Take) -> None:
         """Stream the changes, or without a change feed the files, until `take` has handled all."""
@@ -275,14 +304,16 @@ class SparkEngine(SparkTables):
 
     def merge(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Commit the result in one Spark transaction, fenced by the token."""
-        self._known = None
+        self._known, rows = None, processed.rows
+        if processed.states:
+            rows = pa.concat_tables([rows, *processed.states], promote_options="default")
         try:
             # guard: spark-commit-lock
             with self._lock(self._ledger, self._settings.durable):
-                merged = self.commit(live, token, note, self.commit_form(processed)).write(processed.rows, control)
+                merged = self.commit(live, token, note, self.commit_form(processed)).write(rows, control)
         except PySparkException as error:
             raise translated(error) from error
-        left = _after(live, processed.rows, control)
+        left = _after(live, rows, control)
         self._known = None if left is None else ((left.table_version, note), left)
         return merged
 

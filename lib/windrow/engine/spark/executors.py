@@ -18,12 +18,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.batching.step import Step, timeouts
 from windrow.columnar.arrow import plain
+from windrow.engine.depot_rows import summary_of
 from windrow.engine.protocol import Live
 from windrow.engine.result import Counts, MicrobatchResult
 from windrow.engine.slices import require_text
 from windrow.engine.spark.open_batches import SparkOpen
 from windrow.model import messages as message_columns
 from windrow.model import tables
+from windrow.model.commits import VERSION
 from windrow.model.floors import Floors
 from windrow.model.open_batches import SCHEMA, BatchFilter, OpenBatches
 from windrow.model.soundness import require_batches
@@ -81,6 +83,21 @@ class ExecutorsSlice:
     def extra_frames(self, microbatch: int, schema: pa.Schema) -> list[DataFrame]:
         """Return nothing: all there is are messages."""
         return []
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOnExecutors(ExecutorsSlice):
+    """Whole versions of a depot without messages as a Spark frame of its rows, with the depot version."""
+
+    def summarise(self, latest: int) -> pa.Table:
+        """Return how many rows each version has: there are no sources among them."""
+        version = VERSION if VERSION in self.messages.columns else "version"
+        counted = self.messages.groupBy(F.col(version).cast("long").alias("version")).count()
+        return summary_of(plain(counted.toArrow()))
+
+    def table(self) -> pa.Table:
+        """Bring the rows to the driver."""
+        return plain(self.messages.toArrow())
 
 
 @dataclass(frozen=True, slots=True)

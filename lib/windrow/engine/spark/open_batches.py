@@ -6,7 +6,7 @@ batches with small frames of streams and clocks. Before the join, a condition on
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from windrow.columnar.arrow import plain, text
+from windrow.columnar.arrow import plain
 from windrow.delta.table import unreadable
 from windrow.engine.protocol import ended_in
 from windrow.engine.spark.frames import frame_of
@@ -52,15 +52,22 @@ class SparkOpen:
             self.rows = found
         return found
 
-    def of_state(self, state: str) -> pa.Table:
-        """Bring the rows of one state of a topology to the driver."""
-        if self.rows is not None:
-            return self.rows.filter(pc.equal(self.rows["state"], text(state)))
-        return self._here(self.frame_of_state(state))
+    def of_state(self, state: str, columns: pa.Schema, ids: pa.Array | None = None) -> pa.Table:
+        """Bring the rows of a topology's state to the driver, all or those with the given ids."""
+        frame = self.frame_of_state(state, columns)
+        if ids is not None:
+            frame = frame.where(_among(ids.to_pylist()))
+            frame = frame.join(F.broadcast(frame_of(self.session, pa.table({"id": ids}))), "id", "left_semi")
+        found = brought(frame, self.reference)
+        wanted = pa.schema([pa.field("id", pa.string()), *columns])
+        return found.select(wanted.names).cast(wanted).combine_chunks()
 
-    def frame_of_state(self, state: str) -> DataFrame:
-        """Return the rows of one state of a topology."""
-        return self._live("*").where(F.col("state") == state)
+    def frame_of_state(self, state: str, columns: pa.Schema) -> DataFrame:
+        """Return the `id` and the columns of the rows of a topology's state."""
+        names = ", ".join(f"`{name}`" for name in ["id", *columns.names])
+        return self.session.sql(
+            f"SELECT {names} FROM {self.reference} VERSION AS OF {self.version} WHERE state = '{state}' AND {UNCACHED}"
+        )
 
     def ended(self, passed: Floors) -> Floors:
         """Return, by source, the last end of an open window that the source's clock has passed."""
@@ -92,7 +99,7 @@ class SparkOpen:
 
         `streams` are the `source, key` of the messages if the driver does not know them.
         """
-        batches = self._live(*(["*"] if self._is_of_topology else tables.BATCH))
+        batches = self._live(*tables.BATCH)
         if wanted is None:
             return batches
         columns, found = batches.columns, wanted.streams()
@@ -106,19 +113,13 @@ class SparkOpen:
         joined = joined.join(self._clocks(wanted.passed), "source", "left")
         return joined.where("touched OR window_end <= passed").select(columns)
 
-    @property
-    def _is_of_topology(self) -> bool:
-        return tables.is_of_topology(self.schema.names)
-
     def _live(self, *columns: str) -> DataFrame:
-        """Return columns of the open rows, which are the live rows without the control rows."""
+        """Return columns of the open batches."""
         if self.rows is not None:
             return frame_of(self.session, self.rows.select(tables.BATCH)).select(*columns)
-        control = ", ".join(map(repr, tables.CONTROL))
-        states = f"{tables.live_states(self.schema.names)} AND state NOT IN ({control})"
         return self.session.sql(
             f"SELECT {', '.join(columns)} FROM {self.reference} VERSION AS OF {self.version} "
-            f"WHERE {states if self._is_of_topology else OPEN} AND {UNCACHED}"
+            f"WHERE {OPEN} AND {UNCACHED}"
         )
 
     def _clocks(self, passed: Floors) -> DataFrame:
@@ -161,6 +162,13 @@ def _may_hold(streams: pa.Table, passed: Floors) -> Column:
     prefixes = sorted({f"{one}/" for one in ids.to_pylist()})  # in order with the slash: `a-1/` comes before `a/`
     ranges = [(one, one) for one in prefixes] if len(prefixes) <= RANGES else [(prefixes[0], prefixes[-1])]
     return _any([F.col("window_end") <= _time(latest), *(_between(*one) for one in ranges)])
+
+
+def _among(ids: Sequence[str]) -> Column:
+    """Return a condition that rows with these ids meet, by which Delta can skip files."""
+    if len(ids) <= RANGES:
+        return F.col("id").isin(list(ids))
+    return F.col("id").between(min(ids), max(ids))
 
 
 def _between(first: str, last: str) -> Column:

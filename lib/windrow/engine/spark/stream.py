@@ -18,10 +18,12 @@ from windrow import errors
 from windrow.columnar.arrow import plain
 from windrow.engine.arrivals import Arrivals, Arrived, Listed
 from windrow.engine.conversion import Conversion
+from windrow.engine.depot_rows import version_name
 from windrow.engine.slices import refuse_changes, version_of
-from windrow.engine.spark.executors import ExecutorsSlice
+from windrow.engine.spark.executors import ExecutorsSlice, RowsOnExecutors
 from windrow.engine.spark.frames import Kept
 from windrow.errors import WindrowError, first_line
+from windrow.model import tables
 from windrow.model.commits import CHANGE, COMMITTED_AT, FEED_COLUMNS, VERSION
 
 if TYPE_CHECKING:
@@ -104,8 +106,10 @@ class SparkArrivals:
             new = self.conversion.new_rows(feed, feed[CHANGE], self.on_depot_delete)
             return self._cut(new, counts, list(counts))
         # guard: executors-depot-unchanged
-        if self.on_depot_delete == "error":
+        if self.on_depot_delete == "error" and not self.conversion.of_ledger:
             refuse_changes(plain(part.where(F.col(CHANGE) != "insert").select(CHANGE, VERSION).limit(1).toArrow()))
+        if self.conversion.verbatim:
+            return RowsOnExecutors(_new_rows(part, self.conversion), counts, rows)
         inserted = part.where(F.col(CHANGE) == "insert").withColumn("version", F.col(VERSION)).drop(*FEED_COLUMNS)
         if self.conversion.format is None:
             return ExecutorsSlice.of(inserted, counts, rows)
@@ -117,6 +121,16 @@ class SparkArrivals:
     def _cut(self, rows: pa.Table, counts: Mapping[int, int | None], versions: list[int]) -> Arrived:
         """Return the slice of the given versions from collected rows."""
         return self.conversion.cut(rows, counts, versions, self.conversion.apply_on(self.frame.sparkSession))
+
+
+def _new_rows(part: DataFrame, conversion: Conversion) -> DataFrame:
+    """Return the new rows of a depot without messages, with the depot version; of a ledger its closed batches."""
+    new = part.where(F.col(CHANGE).isin(*conversion.arriving))
+    if conversion.of_ledger:
+        new = new.where("state = 'closed'").select(*tables.BATCH, VERSION)
+    names = [name for name in new.columns if name not in FEED_COLUMNS]
+    version = F.col(VERSION).cast("long").alias(version_name(names))
+    return new.select(*[F.col(f"`{name}`") for name in names], version)
 
 
 def _collected(frame: DataFrame, conversion: Conversion) -> pa.Table:

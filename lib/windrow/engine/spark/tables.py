@@ -17,6 +17,7 @@ from windrow.delta.lock import commit_lock
 from windrow.delta.log import DeltaRsLog, Log
 from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.engine.depot_and_ledger import DepotAndLedger
+from windrow.engine.notes import LocalNotes, Notes, SparkNotes
 from windrow.engine.protocol import Live, TableMaintenance
 from windrow.engine.spark import catalog
 from windrow.engine.spark.log import SparkLog, detail
@@ -109,6 +110,12 @@ class SparkTables(DepotAndLedger):
             found = detail(self._session, reference(location))
             location = found["location"] if found else ""
         return str(local_path(location) or location) if location else None
+
+    @property
+    def notes(self) -> Notes:
+        """Return the small texts beside the ledger."""
+        path = self._path(self._ledger)
+        return SparkNotes(self._session, str(self.path_of("ledger"))) if path is None else LocalNotes(path)
 
     def table_maintenance(self, table: str, location: str | None = None) -> TableMaintenance:
         """Return the maintenance of a table: with delta-rs on a local disk if it can, else with Spark."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,38 +15,49 @@ from windrow.formats.raw.queue import Chunk
 from windrow.formats.texts import Texts
 from windrow.model.chunks import FIRST, RAW
 
+INVALID = "format_invalid"
 REQUIRED = ("raw_source", "sequence", "bytes", "received_at")
 Decode = Callable[[bytes], bytes] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Invalid:
-    """A row that is not a chunk: its values, and what is wrong (`detail`). `received_at` is in microseconds."""
+def chunks_of(rows: pa.Table, decode: Decode) -> dict[str, dict[int, list[Chunk]]]:
+    """Return the chunks in rows (`RAW` and `version`) by source and depot version; `decode` decompresses the contents.
 
-    raw_source: str | None
-    number: int | None
-    content: bytes
-    received_at: int | None
-    version: int
-    detail: str
-    ordinal: int
+    The versions of a source are in order.
+    """
+    chunks: dict[str, dict[int, list[Chunk]]] = defaultdict(lambda: defaultdict(list))
+    for name, number, content, last, received_at, version in _chunks(rows, pc.is_null(_faults(rows))):
+        chunks[name][version].append(_chunk(number, content, bool(last), received_at, version, decode))
+    return chunks
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
-    """The chunks of each source by depot version, in version order, and the rows that are not chunks."""
+def invalid_of(rows: pa.Table) -> list[dict[str, Any]]:
+    """Return the rows that are not chunks, as rows of `stage.REJECTS` with times in microseconds.
 
-    chunks: dict[str, dict[int, list[Chunk]]]
-    invalid: list[Invalid]
-
-    @classmethod
-    def of(cls, rows: pa.Table, decode: Decode) -> Arrived:
-        """Read rows (`RAW` and `version`); `decode` decompresses the contents."""
-        fault = _faults(rows)
-        chunks: dict[str, dict[int, list[Chunk]]] = defaultdict(lambda: defaultdict(list))
-        for name, number, content, last, received_at, version in _chunks(rows, pc.is_null(fault)):
-            chunks[name][version].append(_chunk(number, content, bool(last), received_at, version, decode))
-        return cls(chunks, _invalid(rows.append_column("fault", fault)))
+    They are numbered within their version, independent of the order of reading.
+    """
+    by = [(name, "ascending") for name in ("version", "raw_source", "sequence", "received_at")]
+    faults = rows.append_column("fault", _faults(rows))
+    bad = faults.filter(pc.is_valid(faults["fault"])).sort_by(by)
+    found: list[dict[str, Any]] = []
+    details = bad["fault"].to_pylist()
+    for (name, number, content, _, received_at, version), detail in zip(_values(bad), details, strict=True):
+        follows = bool(found) and found[-1]["version"] == version
+        found.append(
+            {
+                "raw_source": name,
+                "chunk": number,
+                "received_at": received_at,
+                "version": version,
+                "arrived_in": version,
+                "ordinal": found[-1]["ordinal"] + 1 if follows else 0,
+                "reason": INVALID,
+                "detail": detail,
+                "bytes": len(content or b""),
+                "content": content or b"",
+            }
+        )
+    return found
 
 
 def _chunk(number: int, content: memoryview, last: bool, received_at: int, version: int, decode: Decode) -> Chunk:
@@ -93,21 +103,3 @@ def _faults(rows: pa.Table) -> pa.ChunkedArray:
         fault = pc.coalesce(fault, pc.if_else(pc.is_null(rows[name]), f"{name} is NULL", None))
     early = pc.fill_null(pc.less(rows["sequence"], FIRST), False)
     return pc.coalesce(fault, pc.if_else(early, f"sequence is less than {FIRST}", None))
-
-
-def _invalid(rows: pa.Table) -> list[Invalid]:
-    """Return the rows that are not chunks, numbered within their version, independent of the order of reading."""
-    by = [
-        ("version", "ascending"),
-        ("raw_source", "ascending"),
-        ("sequence", "ascending"),
-        ("received_at", "ascending"),
-    ]
-    bad = rows.filter(pc.is_valid(rows["fault"])).sort_by(by)
-    found: list[Invalid] = []
-    for (name, number, content, _, received_at, version), detail in zip(
-        _values(bad), bad["fault"].to_pylist(), strict=True
-    ):
-        ordinal = found[-1].ordinal + 1 if found and found[-1].version == version else 0
-        found.append(Invalid(name, number, content or b"", received_at, version, detail, ordinal))
-    return found

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import TIME
 from windrow.formats.format import Format
-from windrow.formats.raw.arrived import Arrived, Invalid
+from windrow.formats.raw.arrived import chunks_of, invalid_of
 from windrow.formats.raw.byte_counts import Volume
 from windrow.formats.raw.parsing import Values, parse
 from windrow.formats.raw.partial import changes, sources_of, table_of
@@ -33,7 +33,7 @@ REJECTS = pa.schema(
         ("detail", pa.string()), ("bytes", pa.int64()), ("content", pa.binary()), ("field", pa.string()),
     ]
 )  # fmt: skip
-REPEATED, CODEC, INVALID = "format_repeated", "format_codec", "format_invalid"
+REPEATED, CODEC = "format_repeated", "format_codec"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +62,16 @@ class Staged:
 
 def stage(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
     """Turn rows of a raw depot (`chunks.RAW` and `version`) into records, given the partial rows of the ledger."""
-    arrived, sources = Arrived.of(rows, format_.decode), sources_of(partial)
-    touched = {name: sources.get(name) or Source(name) for name in arrived.chunks}
+    arrived, sources = chunks_of(rows, format_.decode), sources_of(partial)
+    touched = {name: sources.get(name) or Source(name) for name in arrived}
     kept = sum(source.byte_count for source in touched.values())
-    rejects = [_invalid(one) for one in arrived.invalid]
+    rejects = invalid_of(rows)
+    read = sum(one["bytes"] for one in rejects)
     framed: list[Segment] = []
-    for name, versions in arrived.chunks.items():
+    for name, versions in arrived.items():
         source, taken = touched[name], []
         for chunks in versions.values():
-            for step in source.queue.take(chunks, format_.max_held_bytes, format_.remembered_chunks):
+            for step in source.queue.take(chunks, format_.limits.max_held_bytes, format_.limits.remembered_chunks):
                 if isinstance(step, Refused):
                     rejects.append(_refused(name, step))
                     continue
@@ -78,8 +79,7 @@ def stage(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
                     rejects.append(_refused(name, Refused(step.chunk, CODEC, step.chunk.broken, step.version)))
                 taken.append(step)
         framed += segments(source, taken, format_)
-    read = sum(len(chunk.content) for one in arrived.chunks.values() for chunks in one.values() for chunk in chunks)
-    read += sum(len(one.content) for one in arrived.invalid)
+    read += sum(len(chunk.content) for one in arrived.values() for chunks in one.values() for chunk in chunks)
     return staged(framed, rejects, touched.values(), partial, format_, read, kept)
 
 
@@ -159,19 +159,4 @@ def _refused(source: str, refused: Refused) -> dict[str, Any]:
         "detail": f"chunk {chunk.number}: {refused.detail}",
         "bytes": len(chunk.content),
         "content": None if refused.reason == REPEATED else chunk.content,
-    }
-
-
-def _invalid(row: Invalid) -> dict[str, Any]:
-    return {
-        "raw_source": row.raw_source,
-        "chunk": row.number,
-        "received_at": row.received_at,
-        "version": row.version,
-        "arrived_in": row.version,
-        "ordinal": row.ordinal,
-        "reason": INVALID,
-        "detail": row.detail,
-        "bytes": len(row.content),
-        "content": row.content,
     }

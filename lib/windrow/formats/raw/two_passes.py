@@ -23,7 +23,7 @@ from windrow.errors import require
 from windrow.formats.automaton import Summary, scan
 from windrow.formats.format import Format
 from windrow.formats.framing import RECORD, DelimitedFraming
-from windrow.formats.raw.arrived import Arrived
+from windrow.formats.raw.arrived import chunks_of
 from windrow.formats.raw.partial import sources_of
 from windrow.formats.raw.queue import Chunk, Taken
 from windrow.formats.raw.segment import BYTE_ORDER_MARK, Segment, mark_size, segments
@@ -85,7 +85,7 @@ def summarise(rows: pa.Table, format_: Format) -> pa.Table:
     """Return a row of `SUMMARIES` for each chunk in rows of a raw depot, NULL where the chunk cannot be summarised."""
     found = [
         _summary(name, chunk, format_)
-        for name, versions in Arrived.of(rows, format_.decode).chunks.items()
+        for name, versions in chunks_of(rows, format_.decode).items()
         for chunks in versions.values()
         for chunk in chunks
     ]
@@ -153,7 +153,7 @@ def _taken(source: Source, rows: list[Mapping[str, Any]], format_: Format) -> li
             for row in rows
             if row["version"] == version
         ]
-        for step in source.queue.take(chunks, format_.max_held_bytes, format_.remembered_chunks):
+        for step in source.queue.take(chunks, format_.limits.max_held_bytes, format_.limits.remembered_chunks):
             if not isinstance(step, Taken):
                 return None
             taken.append(step)
@@ -181,7 +181,7 @@ def cut_chunks(
     rows: pa.Table, planned: Mapping[str, Mapping[tuple[int, int], Body]], format_: Format
 ) -> Iterator[CutChunk]:
     """Cut the chunks of the sources whose bodies are planned."""
-    for name, versions in Arrived.of(rows, format_.decode).chunks.items():
+    for name, versions in chunks_of(rows, format_.decode).items():
         bodies = planned.get(name)
         if bodies is None:
             continue

@@ -9,6 +9,7 @@ from windrow.delta.locations import local_path
 from windrow.model import durations
 from windrow.operate.doctor.finding import Finding, error, ok, warning
 from windrow.operate.doctor.opened import OpenLedger
+from windrow.reading.advice import advice
 from windrow.reading.log import kept
 
 DURATIONS = {"window", "max_delay", "max_leap"}
@@ -105,6 +106,12 @@ def check_paused(ledger: OpenLedger) -> Iterator[Finding]:
     """Report a paused ledger, which reads nothing."""
     if ledger.progress.paused:
         yield warning("ledger-paused", "the ledger is paused: nothing is read", "Continue with `windrow resume`.")
+
+
+def check_advice(ledger: OpenLedger) -> Iterator[Finding]:
+    """Report windows that split early, sources that are rejected, and a `max_delay` that is too short."""
+    for one in advice(ledger.book, ledger.settings.warn):
+        yield warning(one.code, one.what, one.todo)
 
 
 def _rule_text(name: str, value: object) -> str:

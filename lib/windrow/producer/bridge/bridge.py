@@ -223,7 +223,7 @@ class Bridge:
         self._counts.received += 1
         if reading.fault:
             self._counts.invalid += 1
-            self._lines.invalid(name, reading, time.monotonic())
+            self._lines.invalid(name, reading.fault, time.monotonic())
         self._send(reading).add_done_callback(lambda future: self._done(entry, future))
 
     def _send(self, reading: Reading) -> Future[Ack]:

@@ -12,11 +12,11 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from windrow.errors import BrokerRefused, MissingExtra, SettingsError, first_line
 from windrow.model.durations import SECOND
+from windrow.producer.bridge.password import password
 from windrow.settings.settings import MqttPart
 
 try:
@@ -119,7 +119,7 @@ class Connection:
             reconnect_on_failure=False,
             manual_ack=True,
         )
-        secret = password(mqtt)
+        secret = password(mqtt, "mqtt")
         self.sends_password = bool(secret)
         if mqtt.username or secret:
             client.username_pw_set(mqtt.username or None, secret or None)
@@ -218,19 +218,6 @@ class _Failures(logging.Logger):
     def handle(self, record: logging.LogRecord) -> None:
         """Pass on the message."""
         self._note(record.getMessage())
-
-
-def password(mqtt: MqttPart) -> str:
-    """Return the password, empty for none. Raises SettingsError."""
-    if not mqtt.password_file:
-        return mqtt.password.get_secret_value()
-    try:
-        return Path(mqtt.password_file).read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(
-            f"mqtt.password_file {mqtt.password_file} cannot be read: {type(error).__name__}",
-            "Check its path and its permissions.",
-        ) from None
 
 
 def tls_context(mqtt: MqttPart) -> ssl.SSLContext:

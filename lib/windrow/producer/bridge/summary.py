@@ -33,3 +33,31 @@ class Counts:
     invalid: int = 0
     acknowledged: int = 0
     depot_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSummary:
+    """The final figures of a worker; `lag` is how many offsets of its partitions the depot does not have."""
+
+    broker: str
+    group: str
+    depot: str
+    partitions: int
+    received: int
+    committed: int
+    invalid: int
+    lag: int
+    depot_version: int | None
+    seconds: float
+
+
+@dataclass(slots=True)
+class KafkaCounts:
+    """The figures so far; `partitions` is how many the worker has now."""
+
+    partitions: int = 0
+    received: int = 0
+    committed: int = 0
+    invalid: int = 0
+    lag: int = 0
+    depot_version: int | None = None

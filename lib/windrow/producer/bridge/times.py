@@ -1,4 +1,4 @@
-"""Read the event time of MQTT messages: the time of arrival, or a time in the payload."""
+"""Read the event time of a broker's messages: the time of arrival, or a time in the payload."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def reader(text: str) -> Time:
     path = field.split(".")
     if kind != "json" or not all(path):
         raise SettingsError(
-            f"mqtt.event_time = {text!r} is not valid",
+            f"event_time = {text!r} is not valid",
             "Use arrival, collectd, json:FIELD, json:FIELD:ms or json:FIELD:us.",
         )
     return lambda payload: _of_json(payload, path, UNITS[unit])

@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.columnar.arrow import plain
 from windrow.model.timestamps import time_text
 from windrow.reading.values import records
-from windrow.verify.columns import MESSAGE, NONE, Bools, Ints, fewer, kept, numbers, paired, plain, times
+from windrow.verify.columns import MESSAGE, NONE, Bools, Ints, fewer, kept, numbers, paired, times
 from windrow.verify.decisions.arrived import Arrived, Held, Streams
 from windrow.verify.decisions.verdicts import ACCEPTED, REASONS, Verdicts
 from windrow.verify.decisions.windows import ChosenStreams, Derived
@@ -59,8 +60,7 @@ def check_rejected(
         "decisions",
         "each message accepted or rejected as the log and the rules decide",
         f"{content.num_rows} messages that the ledger decided otherwise",
-        snapshot.version,
-        tuple(examples),
+        examples=tuple(examples),
     )
 
 
@@ -88,8 +88,7 @@ def check_windows(
         "windows by the rules",
         "the batches that the rules make from the accepted messages of each stream",
         f"{at.size} batches that differ",
-        snapshot.version,
-        tuple(_example(rules, ledger, int(left[one]), int(right[one])) for one in at[:EXAMPLES]),
+        examples=tuple(_example(rules, ledger, int(left[one]), int(right[one])) for one in at[:EXAMPLES]),
     )
 
 
@@ -122,8 +121,7 @@ def check_members(
         "messages by the rules",
         "each message in the window in which the rules put it",
         f"{at.size} messages in another one",
-        snapshot.version,
-        tuple(examples),
+        examples=tuple(examples),
     )
 
 

@@ -23,6 +23,8 @@ class Rules:
     max_leap: int
     max_batch_bytes: int
     at_arrival: bool
+    keeps: bool
+    at_midpoint: bool
 
     @classmethod
     def recorded(cls, text: str) -> Rules:
@@ -34,6 +36,8 @@ class Rules:
             max_leap=found["max_leap"],
             max_batch_bytes=int(found.get("max_batch_bytes") or 0),
             at_arrival=found.get("window_start") == "arrival",
+            keeps=found.get("repeats") == "keep",
+            at_midpoint=found.get("split_at") == "midpoint",
         )
 
 

@@ -46,7 +46,7 @@ def check_clocks(snapshot: Snapshot, streams: Streams, clocks: Clocks, held: Hel
         }
     ).sort_by("microbatch")
     expects = "clock and floor of each source that a microbatch moves, as the log and the rules move them"
-    yield from differing("clocks by the log", expects, rows, "clocks recorded otherwise", snapshot.version)
+    yield from differing("clocks by the log", expects, rows, "clocks recorded otherwise")
 
 
 def check_ticks(snapshot: Snapshot, clocks: Clocks, held: Held) -> Iterator[Difference]:
@@ -67,7 +67,7 @@ def check_ticks(snapshot: Snapshot, clocks: Clocks, held: Held) -> Iterator[Diff
     wrong = [at for at in ticks if not _to_one_time(clocks, at, floor[number == at])]
     rows = kept(snapshot.history, np.isin(numbers(snapshot.history["microbatch"]), wrong), ["microbatch", "kind"])
     expects = "floors at the greatest timeout that a source closed, or all at one time"
-    yield from differing("ticks", expects, rows, "ticks that raised floors otherwise", snapshot.version)
+    yield from differing("ticks", expects, rows, "ticks that raised floors otherwise")
 
 
 def check_rules(snapshot: Snapshot, history: MicrobatchHistory) -> Iterator[Difference]:
@@ -77,7 +77,7 @@ def check_rules(snapshot: Snapshot, history: MicrobatchHistory) -> Iterator[Diff
     names = ["microbatch", "kind", "rules"]
     rows = kept(snapshot.history, np.isin(numbers(snapshot.history["microbatch"]), wrong), names)
     expects = "other rules only from a microbatch of kind rules on"
-    yield from differing("rules", expects, rows, "microbatches with other rules", snapshot.version)
+    yield from differing("rules", expects, rows, "microbatches with other rules")
 
 
 def check_ahead(snapshot: Snapshot, history: MicrobatchHistory, ahead_from: Ints) -> Iterator[Difference]:
@@ -90,7 +90,7 @@ def check_ahead(snapshot: Snapshot, history: MicrobatchHistory, ahead_from: Ints
     microbatch = np.clip(numbers(rejected["microbatch"]), 0, history.last)
     rows = kept(rejected, bound != ahead_from[microbatch], REASON)
     expects = "ahead of one time in a microbatch"
-    yield from differing("clock_ahead", expects, rows, "rejections", snapshot.version)
+    yield from differing("clock_ahead", expects, rows, "rejections")
 
 
 Moved = tuple[Ints, Ints, Ints, Ints]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import attrgetter
 
 from windrow.verify.columns import NONE
@@ -59,7 +60,7 @@ class SourceHistory:
 
 @dataclass(slots=True)
 class Window:
-    """An active window; `held` has the row of each type."""
+    """An active window; `held` has the rows of each type, several if the rules keep repeats."""
 
     start: int
     end: int
@@ -67,7 +68,12 @@ class Window:
     opened_in: int
     changed_in: int
     byte_count: int = 0
-    held: dict[int, int] = field(default_factory=dict)
+    held: dict[int, list[int]] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> list[int]:
+        """Return the rows of all messages."""
+        return list(chain.from_iterable(self.held.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +127,11 @@ class Stream:
             window = self._open(at, time, now, microbatch)
         else:
             window = self._active[at]
-            twin = window.held.get(kind)
-            if twin is not None:
-                split_at = max(time, messages.event_time[twin])
+            if kind in window.held and not rules.keeps:
+                split_at = self._conflict(time, now, [messages.event_time[twin] for twin in window.held[kind]])
                 right = self._split(window, split_at, "conflict", microbatch)
                 window = right if time >= split_at else window
-        window.held[kind] = row
+        window.held.setdefault(kind, []).append(row)
         window.byte_count += messages.byte_count[row]
         window.changed_in = microbatch
         if rules.max_batch_bytes and window.byte_count > rules.max_batch_bytes:
@@ -149,6 +154,14 @@ class Stream:
         active.insert(at + 1, window)
         return window
 
+    def _conflict(self, time: int, now: int, twins: list[int]) -> int:
+        """Return where a window splits: between a time and the one of its type before it, or else the one after it."""
+        twin = max((twin for twin in twins if twin < time), default=min(twins))
+        earlier, later = min(time, twin), max(time, twin)
+        if not self._rules.at_midpoint:
+            return later
+        return max(earlier + (later - earlier + 1) // 2, now - self._rules.max_delay)
+
     def _split(self, window: Window, time: int, cause: str, microbatch: int) -> Window:
         """Split a window at a time and return the right part, a new window."""
         active, times, byte_count = self._active, self._messages.event_time, self._messages.byte_count
@@ -156,9 +169,13 @@ class Stream:
         end = max(time + self._rules.window, window.end)
         if at + 1 < len(active):
             end = min(end, active[at + 1].start)
-        held = {kind: row for kind, row in window.held.items() if times[row] >= time}
-        right = Window(time, end, cause, microbatch, microbatch, sum(byte_count[row] for row in held.values()), held)
-        window.held = {kind: row for kind, row in window.held.items() if times[row] < time}
+        right = Window(time, end, cause, microbatch, microbatch)
+        held, window.held = window.held, {}
+        for kind, rows in held.items():
+            for row in rows:
+                half = window if times[row] < time else right
+                half.held.setdefault(kind, []).append(row)
+        right.byte_count = sum(byte_count[row] for row in right.rows)
         window.byte_count -= right.byte_count
         window.end = time
         window.changed_in = microbatch
@@ -168,9 +185,9 @@ class Stream:
     def _split_by_size(self, window: Window, time: int, microbatch: int) -> None:
         """Split off the messages before a time and, if the window is still too large, those after it."""
         times = self._messages.event_time
-        if any(times[row] < time for row in window.held.values()):
+        if any(times[row] < time for row in window.rows):
             window = self._split(window, time, "size", microbatch)
-        later = [times[row] for row in window.held.values() if times[row] > time]
+        later = [times[row] for row in window.rows if times[row] > time]
         if window.byte_count > self._rules.max_batch_bytes and later:
             self._split(window, min(later), "size", microbatch)
 
@@ -219,7 +236,7 @@ class Stream:
     def _close(self, window: Window, closed_at: int, reason: str, closed_in: int) -> None:
         """Note a closed window, in parts if it is larger than the maximum."""
         limit, byte_count = self._rules.max_batch_bytes, self._messages.byte_count
-        rows = list(window.held.values())
+        rows = window.rows
         large = 0 < limit < window.byte_count
         for part, inside in enumerate(self._parts(rows, limit) if large else [rows]):
             oversize = large and any(byte_count[row] > limit for row in inside)
@@ -243,7 +260,7 @@ class Stream:
 
     def _leave(self, window: Window) -> None:
         """Note a window that stays open as its last change wrote it, under the rules of that microbatch."""
-        rules, rows = self._source_history.rules[window.changed_in], list(window.held.values())
+        rules, rows = self._source_history.rules[window.changed_in], window.rows
         limit = rules.max_batch_bytes
         oversize = 0 < limit < window.byte_count and any(self._messages.byte_count[row] > limit for row in rows)
         self._note(window, 0, rows, window.end + rules.max_delay, oversize)

@@ -154,9 +154,9 @@ BATCHES = (
     _of(
         WINDOW_TYPE,
         "type_once_in_window",
-        "A window holds at most one message of a type.",
-        "batch, source, key, window_start, type, times",
-        "times = 1",
+        "A window holds at most one message of a type, unless repeats were ever kept.",
+        "batch, source, key, window_start, type, times, kept",
+        "times = 1 OR kept",
     ),
     _of(
         MESSAGE,

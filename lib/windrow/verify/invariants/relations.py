@@ -12,7 +12,8 @@ RULES = """
     SELECT microbatch, CAST(get_json_object(max(rules), '$.window') AS BIGINT) AS longest,
         CAST(get_json_object(max(rules), '$.max_delay') AS BIGINT) AS delay,
         CAST(get_json_object(max(rules), '$.max_leap') AS BIGINT) AS leap,
-        CAST(get_json_object(max(rules), '$.max_batch_bytes') AS BIGINT) AS most_bytes
+        CAST(get_json_object(max(rules), '$.max_batch_bytes') AS BIGINT) AS most_bytes,
+        max(CASE WHEN get_json_object(rules, '$.repeats') = 'keep' THEN 1 ELSE 0 END) AS keeps
     FROM {microbatches} GROUP BY microbatch"""
 
 IN_FORCE = """
@@ -56,9 +57,11 @@ BATCH = Relation(
 
 WINDOW_TYPE = Relation(
     "window_type",
-    """
-    SELECT source, key, window_start, type, count(*) AS times, min(batch) AS batch
-    FROM {messages} GROUP BY source, key, window_start, type
+    f"""
+    SELECT m.*, kept FROM (
+        SELECT source, key, window_start, type, count(*) AS times, min(batch) AS batch
+        FROM {{messages}} GROUP BY source, key, window_start, type
+    ) AS m CROSS JOIN (SELECT coalesce(max(keeps), 0) > 0 AS kept FROM ({RULES})) AS r
     """,
 )
 

@@ -93,7 +93,7 @@ def embedded_rows(location: str) -> Iterator[tuple[int, EmbeddedRows]]:
 
     Raises MissingExtra, TableMissing, TableUnreadable, and TableRefused for a ledger that only Spark can read.
     """
-    duckdb = _duckdb()
+    _duckdb()
     ledger = open_ledger(location)
     beyond = beyond_files(ledger.table)
     if beyond:
@@ -101,6 +101,14 @@ def embedded_rows(location: str) -> Iterator[tuple[int, EmbeddedRows]]:
             f"the ledger at {location} has {beyond}, so its data files alone do not determine its rows",
             "Check it with --engine spark.",
         )
+    with held_rows(ledger) as rows:
+        yield ledger.version, rows
+
+
+@contextmanager
+def held_rows(ledger: Ledger) -> Iterator[EmbeddedRows]:
+    """Yield the rows of a ledger version. Raises MissingExtra, TableUnreadable."""
+    duckdb = _duckdb()
     with tempfile.TemporaryDirectory(prefix="windrow-check-") as scratch:
         config = {"memory_limit": MEMORY, "temp_directory": scratch}
         with duckdb.connect(config=config) as connection:
@@ -109,8 +117,8 @@ def embedded_rows(location: str) -> Iterator[tuple[int, EmbeddedRows]]:
             except duckdb.OutOfMemoryException:
                 raise  # not a fault of the table
             except duckdb.Error as error:
-                raise unreadable(location, "ledger", error) from error
-            yield ledger.version, EmbeddedRows(connection)
+                raise unreadable(ledger.location, "ledger", error) from error
+            yield EmbeddedRows(connection)
 
 
 def _hold(connection: DuckDBPyConnection, ledger: Ledger) -> None:

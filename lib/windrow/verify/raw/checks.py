@@ -12,40 +12,39 @@ from windrow.verify.columns import MESSAGE, fewer, flags, kept, numbers
 from windrow.verify.depot import Depot
 from windrow.verify.history import versions_read
 from windrow.verify.ids import as_expected, identifier
-from windrow.verify.raw.held import BYTES, Formatted, HeldRaw, bytes_of
+from windrow.verify.raw.held import BYTES, RawRows, bytes_of
 from windrow.verify.report import Difference, differing, unequal
 from windrow.verify.snapshot import Snapshot
 
 PLACE = ["id", "reason", "raw_source", "chunk", "offset", "received_at"]
-UNFINISHED = ["id", "raw_source", "chunk", "last"]
 PROCESSED = ("processing_time", "clock_lead_us")
 
 
 def check_raw(snapshot: Snapshot, depot: Depot) -> Iterator[Difference]:
     """Check what only such a ledger has and, if its depot can be read, compare it with the depot."""
-    raw, version = snapshot.raw, snapshot.version
+    raw = snapshot.raw
     if raw is None:
         return
-    yield from _balance(raw, version)
-    yield from _rejections(raw, version)
-    yield from _ids(raw, snapshot)
+    yield from _balance(raw)
+    yield from _rejections(raw)
+    yield from _ids(raw)
     if depot.formatted is None:
         return
     yield from _bytes(snapshot, raw, depot.formatted)
     yield from _refused(snapshot, raw, depot.formatted)
     if snapshot.progress.depot_version == depot.last:
-        yield from _unfinished(raw, depot.formatted, version)
+        yield from _unfinished(raw, depot.formatted)
 
 
-def _balance(raw: HeldRaw, version: int) -> Iterator[Difference]:
+def _balance(raw: RawRows) -> Iterator[Difference]:
     """Check that bytes read = in records + rejected + repeated + unfinished, and that rejections hold the rejected."""
     read, framed, rejected, repeated = (int(pc.sum(raw.byte_count[name]).as_py() or 0) for name in BYTES)
     found = framed + rejected + repeated + bytes_of(raw.partial)
-    yield from unequal("bytes", read, found, "bytes in records, rejected, repeated and unfinished", version)
-    yield from unequal("rejected bytes", rejected, bytes_of(raw.rejected), "bytes in rejections", version)
+    yield from unequal("bytes", read, found, "bytes in records, rejected, repeated and unfinished")
+    yield from unequal("rejected bytes", rejected, bytes_of(raw.rejected), "bytes in rejections")
 
 
-def _rejections(raw: HeldRaw, version: int) -> Iterator[Difference]:
+def _rejections(raw: RawRows) -> Iterator[Difference]:
     """Check that a rejection of the format has a known reason, a detail, and no columns of a message."""
     rows = raw.rejected
     right = flags(pc.is_in(rows["reason"], pa.array(REASONS))) & rows["detail"].is_valid().to_numpy()
@@ -53,25 +52,25 @@ def _rejections(raw: HeldRaw, version: int) -> Iterator[Difference]:
     for name in (*MESSAGE, *PROCESSED):
         right &= rows[name].is_null().to_numpy() | (name == "received_at")
     expected = "a known reason, a detail, and no column of a message"
-    yield from differing("rejections of the format", expected, _shown(kept(rows, ~right)), "rejections", version)
+    yield from differing("rejections of the format", expected, _shown(kept(rows, ~right)), "rejections")
 
 
-def _ids(raw: HeldRaw, snapshot: Snapshot) -> Iterator[Difference]:
+def _ids(raw: RawRows) -> Iterator[Difference]:
     """Check ids: a record's is its place; a chunk's has its version and its number among equal chunks."""
     rows = raw.rejected
     record = identifier("record", *(rows[name] for name in ("raw_source", "chunk", "offset")))
     parts = pc.extract_regex(rows["id"], r"(?s)^chunk/(?P<version>\d{1,18})/.*/(?P<ordinal>\d{1,18})/[^/]*$")
     named, ordinal = (pc.struct_field(parts, name) for name in ("version", "ordinal"))
     chunk = identifier("chunk", named, rows["raw_source"], rows["chunk"], ordinal, rows["reason"])
-    yield from as_expected(rows, pc.if_else(pc.is_valid(rows["offset"]), record, chunk), snapshot)
+    yield from as_expected(rows, pc.if_else(pc.is_valid(rows["offset"]), record, chunk))
     partial = raw.partial
     source = identifier("raw", partial["raw_source"])
     held = identifier("raw", partial["raw_source"], partial["chunk"])
     is_source = pc.is_valid(partial["digests"])
-    yield from as_expected(partial, pc.if_else(is_source, source, held), snapshot)
+    yield from as_expected(partial, pc.if_else(is_source, source, held))
 
 
-def _bytes(snapshot: Snapshot, raw: HeldRaw, formatted: Formatted) -> Iterator[Difference]:
+def _bytes(snapshot: Snapshot, raw: RawRows, formatted: RawRows) -> Iterator[Difference]:
     """Check that each microbatch read as many bytes as its versions have in the depot, unless a codec decodes them."""
     read = versions_read(snapshot).select(["version", "microbatch"]).join(formatted.byte_count, "version")
     there = read.group_by("microbatch", use_threads=False).aggregate(
@@ -83,10 +82,10 @@ def _bytes(snapshot: Snapshot, raw: HeldRaw, formatted: Formatted) -> Iterator[D
     rows = kept(both, wrong, ["microbatch", "bytes_sum", "bytes_read"])
     rows = rows.rename_columns(["microbatch", "in the depot", "in the history"])
     expected = "as many bytes as the depot has in the versions read"
-    yield from differing("bytes read", expected, rows, "microbatches", snapshot.version)
+    yield from differing("bytes read", expected, rows, "microbatches")
 
 
-def _refused(snapshot: Snapshot, raw: HeldRaw, formatted: Formatted) -> Iterator[Difference]:
+def _refused(snapshot: Snapshot, raw: RawRows, formatted: RawRows) -> Iterator[Difference]:
     """Check that exactly what the format refuses is rejected, complete and by the microbatch that read it."""
     there = formatted.rejected
     there = there.filter(pc.less_equal(there["version"], snapshot.progress.depot_version))
@@ -94,23 +93,22 @@ def _refused(snapshot: Snapshot, raw: HeldRaw, formatted: Formatted) -> Iterator
     names = [*PLACE, "content", "microbatch"]
     there, held = there.select(names), raw.rejected.select(names)
     expected = "what the format refuses of the depot, each once"
-    version = snapshot.version
     yield from differing(
-        "refused by the format", expected, _shown(fewer(there, held)), "missing or different in the ledger", version
+        "refused by the format", expected, _shown(fewer(there, held)), "missing or different in the ledger"
     )
     yield from differing(
-        "refused by the format", expected, _shown(fewer(held, there)), "in the ledger, not in the depot", version
+        "refused by the format", expected, _shown(fewer(held, there)), "in the ledger, not in the depot"
     )
 
 
-def _unfinished(raw: HeldRaw, formatted: Formatted, version: int) -> Iterator[Difference]:
+def _unfinished(raw: RawRows, formatted: RawRows) -> Iterator[Difference]:
     """Check that the partial rows hold what is unfinished in the depot."""
     expected = "what is unfinished in each raw source"
     for one, other, noun in (
         (formatted.partial, raw.partial, "partial rows missing or different in the ledger"),
         (raw.partial, formatted.partial, "partial rows that the depot does not give"),
     ):
-        yield from differing("unfinished", expected, _shown(fewer(one, other)), noun, version)
+        yield from differing("unfinished", expected, _shown(fewer(one, other)), noun)
 
 
 def _shown(rows: pa.Table) -> pa.Table:

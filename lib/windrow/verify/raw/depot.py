@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.columnar.arrow import TIME, plain
 from windrow.errors import SettingsError, first_line
 from windrow.formats.format import Format
 from windrow.formats.part import FormatPart
@@ -28,10 +29,10 @@ from windrow.model.commits import CHANGE, VERSION
 from windrow.model.messages import COLUMNS, conform
 from windrow.reading.arrivals import UNREADABLE
 from windrow.reading.delta import DepotTable, Ledger
-from windrow.verify.columns import TIME, as_messages, plain
+from windrow.verify.columns import as_messages
 from windrow.verify.depot import Depot, feed_of, way_of
 from windrow.verify.ids import identifier
-from windrow.verify.raw.held import PARTIAL, Formatted
+from windrow.verify.raw.held import PARTIAL, RawRows
 
 REJECTED = pa.schema(
     [
@@ -71,7 +72,7 @@ def read_raw_depot(table: DepotTable, first: int, last: int, ledger: Ledger) -> 
         messages.append(_messages(staged.fields, format_, way))
         rejected.append(_rejected(staged.rejects))
         byte_count.append(_bytes(own, decoded=format_.decode is not None))
-    formatted = Formatted(pa.concat_tables(rejected), partial.select(list(PARTIAL)), pa.concat_tables(byte_count))
+    formatted = RawRows(pa.concat_tables(rejected), partial.select(list(PARTIAL)), pa.concat_tables(byte_count))
     return Depot(pa.concat_tables(messages), first, first, last, formatted=formatted)
 
 

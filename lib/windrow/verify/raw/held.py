@@ -7,20 +7,21 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.columnar.arrow import plain
 from windrow.model.chunks import REFUSED
 from windrow.model.tables import RAW_REJECTED
 from windrow.reading.delta import Ledger
-from windrow.verify.columns import plain
 
 PARTIAL = ("id", "raw_source", "chunk", "last", "content", "digests")
 BYTES = ("bytes_read", "bytes_framed", "bytes_rejected", "bytes_repeated")
 
 
 @dataclass(frozen=True, slots=True)
-class Formatted:
-    """Rejections of the format, as the ledger has them, with the `version` that decided each, and partial rows.
+class RawRows:
+    """The rejections of the format, the partial rows, and counts of bytes: as a ledger has them, or formatted again.
 
-    `byte_count` has `version, bytes` for each version with chunks; NULL where a codec decodes them.
+    `byte_count` has the columns `BYTES` of each microbatch; formatted again, `version, bytes` of each version with
+    chunks, NULL where a codec decodes them. Rejections that were formatted again have the `version` that decided them.
     """
 
     rejected: pa.Table
@@ -28,19 +29,10 @@ class Formatted:
     byte_count: pa.Table
 
 
-@dataclass(frozen=True, slots=True)
-class HeldRaw:
-    """The `rejected` of the format, the `partial` rows, and the `byte_count` columns of each microbatch."""
-
-    rejected: pa.Table
-    partial: pa.Table
-    byte_count: pa.Table
-
-
-def read_raw(ledger: Ledger, rejected: pa.Table) -> HeldRaw:
+def read_raw(ledger: Ledger, rejected: pa.Table) -> RawRows:
     """Return what a ledger over a raw depot has besides messages; `rejected` has all of its rejections."""
     counts = ", ".join(f"COALESCE({name}, 0) AS {name}" for name in BYTES)
-    return HeldRaw(
+    return RawRows(
         rejected=rejected.filter(of_format(rejected)),
         partial=plain(ledger.rows("partial", ", ".join(PARTIAL))),
         byte_count=plain(ledger.rows("microbatch", f"microbatch, {counts}", rest="ORDER BY microbatch")),

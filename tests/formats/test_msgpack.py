@@ -1,5 +1,4 @@
 import json
-from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -12,17 +11,8 @@ from windrow.errors import SettingsError
 from windrow.formats.fields import Field
 from windrow.formats.json import Json
 from windrow.formats.msgpack import MessagePack
-from windrow.formats.prefixed import LONGEST, PrefixFraming
 from windrow.formats.records import Records
 
-FRAMINGS = st.builds(
-    PrefixFraming,
-    st.sampled_from([1, 2, 4, 8]),
-    st.sampled_from(["little", "big"]),
-    st.booleans(),
-    st.integers(0, 40),
-)
-BODIES = st.lists(st.binary(max_size=50), max_size=12)
 FIELDS = [
     Field("i", pa.int8()),
     Field("f", pa.float64()),
@@ -37,93 +27,10 @@ def buffer(data):
     return np.frombuffer(data, np.uint8)
 
 
-def written(framing, bodies):
-    own = framing.width if framing.counts_itself else 0
-    return b"".join((len(body) + own).to_bytes(framing.width, framing.order) + body for body in bodies)
-
-
 def together(bodies):
     """Put records one behind the other."""
     ends = np.cumsum([0, *map(len, bodies)])
     return Records(buffer(b"".join(bodies)), ends[:-1], ends[1:])
-
-
-def oracle(framing, data):
-    """Cut bytes the slow way: whole records, refused lengths by position, what is left, and to be skipped."""
-    whole, refused, at = [], [], 0
-    while len(data) - at >= framing.width:
-        length = int.from_bytes(data[at : at + framing.width], framing.order)
-        length = min(length, LONGEST) - (framing.width if framing.counts_itself else 0)
-        body = at + framing.width
-        if not 0 <= length <= framing.most_bytes:
-            refused.append((at, length))
-        elif body + length > len(data):
-            break
-        else:
-            whole.append(data[body : body + length])
-        at = body + max(length, 0)
-    return whole, refused, data[at:], max(at - len(data), 0)
-
-
-def cut(framing, data, skip=0):
-    found = framing.cut(buffer(data), skip)
-    whole = [found.records.of(number) for number in range(found.records.count)]
-    refused = list(zip(found.refused.tolist(), found.lengths.tolist(), strict=True))
-    return whole, refused, data[found.unfinished :], found.skip
-
-
-@given(FRAMINGS, BODIES)
-def test_written(framing, bodies):
-    """
-    What was written with a length before it is what is cut, and what is too long is passed over to the byte.
-    """
-    bodies = [body for body in bodies if len(body) + framing.width < 256]
-    whole, refused, rest, skip = cut(framing, written(framing, bodies))
-    assert whole == [body for body in bodies if len(body) <= framing.most_bytes]
-    assert [length for _, length in refused] == [len(body) for body in bodies if len(body) > framing.most_bytes]
-    assert (rest, skip) == (b"", 0)
-
-
-@given(FRAMINGS, st.binary(max_size=80) | st.lists(st.sampled_from([0, 1, 4, 255]), max_size=80).map(bytes))
-def test_oracle(framing, data):
-    """
-    Any bytes are cut as one hop after the other says.
-    """
-    assert cut(framing, data) == oracle(framing, data)
-
-
-@given(FRAMINGS, BODIES, st.binary(max_size=20), st.lists(st.integers(0, 300)))
-def test_any_cutting(framing, bodies, tail, cuts):
-    """
-    However bytes are cut into chunks, the same records come out, the same are refused and the same is left.
-    """
-    data = written(framing, [body for body in bodies if len(body) < 240]) + tail
-    bounds = sorted({0, len(data), *(min(one, len(data)) for one in cuts)})
-    whole, refused, rest, skip, before = [], [], b"", 0, 0
-    for begin, end in pairwise(bounds):
-        kept = rest
-        records, bad, rest, skip = cut(framing, kept + data[begin:end], skip)
-        whole += records
-        refused += [(at + before, length) for at, length in bad]
-        before = end - len(rest)
-    assert (whole, refused, rest, skip) == cut(framing, data)
-
-
-def test_most_records():
-    """
-    A run may be nothing but empty records, however many.
-    """
-    found = PrefixFraming(1).cut(buffer(bytes(100_000)))
-    assert (found.records.count, found.unfinished) == (100_000, 100_000)
-    assert np.array_equal(found.records.begin, np.arange(1, 100_001))
-
-
-def test_no_such_width():
-    """
-    A length of three bytes is refused.
-    """
-    with pytest.raises(SettingsError):
-        PrefixFraming(3)
 
 
 MEMBERS = st.fixed_dictionaries(

@@ -1,0 +1,119 @@
+"""Small texts beside the ledger, in a directory that Delta ignores; topologies keep the plan of a microbatch there."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+from uuid import uuid4
+
+from pyarrow.fs import FileSystem, FileType
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DIRECTORY = "_windrow"  # VACUUM leaves what begins with an underscore alone
+
+
+class Notes(Protocol):
+    """Texts by name. What is written once stays as it is until it is deleted."""
+
+    def read(self, name: str) -> str | None:
+        """Return a text, None if there is none."""
+
+    def write(self, name: str, text: str) -> None:
+        """Write a text, unless there is one with this name."""
+
+    def delete(self, name: str) -> None:
+        """Delete a text, if there is one."""
+
+
+class LocalNotes:
+    """Texts in a directory on a local disk."""
+
+    def __init__(self, table: Path) -> None:
+        """Keep them in the directory of a table."""
+        self._directory = table / DIRECTORY
+
+    def read(self, name: str) -> str | None:
+        """Return a text, None if there is none."""
+        with suppress(FileNotFoundError):
+            return (self._directory / name).read_text("utf-8")
+        return None
+
+    def write(self, name: str, text: str) -> None:
+        """Write a text at once or not at all; of two writers the first one wins."""
+        self._directory.mkdir(exist_ok=True)
+        new = self._directory / f".{name}-{uuid4().hex}"
+        try:
+            with new.open("x", encoding="utf-8") as opened:
+                opened.write(text)
+                opened.flush()
+                os.fsync(opened.fileno())
+            with suppress(FileExistsError):
+                (self._directory / name).hardlink_to(new)
+        finally:
+            new.unlink(missing_ok=True)
+
+    def delete(self, name: str) -> None:
+        """Delete a text, if there is one."""
+        (self._directory / name).unlink(missing_ok=True)
+
+
+class StoredNotes:
+    """Texts in an object store, through delta-rs; of two writers at the same moment the last one may win."""
+
+    def __init__(self, files: FileSystem) -> None:
+        """Keep them among the files of a table."""
+        self._files = files
+
+    def read(self, name: str) -> str | None:
+        """Return a text, None if there is none."""
+        path = f"{DIRECTORY}/{name}"
+        if self._files.get_file_info(path).type != FileType.File:
+            return None
+        with self._files.open_input_file(path) as opened:
+            return str(opened.read().decode("utf-8"))
+
+    def write(self, name: str, text: str) -> None:
+        """Write a text, unless there is one with this name."""
+        if self.read(name) is None:
+            with self._files.open_output_stream(f"{DIRECTORY}/{name}") as opened:
+                opened.write(text.encode("utf-8"))
+
+    def delete(self, name: str) -> None:
+        """Delete a text, if there is one."""
+        with suppress(FileNotFoundError):
+            self._files.delete_file(f"{DIRECTORY}/{name}")
+
+
+class SparkNotes:
+    """Texts in storage that only Spark reaches; each is a directory with one file, and deleting it empties it."""
+
+    def __init__(self, session: SparkSession, table: str) -> None:
+        """Keep them in the directory of a table."""
+        self._session, self._directory = session, f"{table}/{DIRECTORY}"
+
+    def read(self, name: str) -> str | None:
+        """Return a text, None if there is none."""
+        from pyspark.errors import AnalysisException
+
+        try:
+            rows = self._session.read.text(f"{self._directory}/{name}", wholetext=True).collect()
+        except AnalysisException:
+            return None
+        return "".join(row[0] for row in rows) or None
+
+    def write(self, name: str, text: str) -> None:
+        """Write a text, unless there is one with this name."""
+        from pyspark.errors import AnalysisException
+
+        row = self._session.createDataFrame([(text,)], "value STRING").coalesce(1)
+        with suppress(AnalysisException):
+            row.write.mode("errorifexists").text(f"{self._directory}/{name}")
+
+    def delete(self, name: str) -> None:
+        """Empty a text: Spark has no command that deletes files."""
+        nothing = self._session.createDataFrame([], "value STRING")
+        nothing.coalesce(1).write.mode("overwrite").text(f"{self._directory}/{name}")

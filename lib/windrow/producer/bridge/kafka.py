@@ -1,0 +1,356 @@
+"""The Kafka bridge: a worker of a consumer group that copies its partitions to a depot.
+
+What the depot's log says about a partition decides where it continues. Kafka's committed offsets follow the depot, for
+tools that show the lag.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from types import TracebackType
+from typing import Any, Self
+
+from windrow.errors import BrokerRefused, MissingExtra, OffsetsLost, ProducerFenced, SettingsError
+from windrow.model.timestamps import microseconds
+from windrow.producer.bridge.lines import Lines
+from windrow.producer.bridge.partition import Partition, producer_of, record
+from windrow.producer.bridge.password import password
+from windrow.producer.bridge.records import Records
+from windrow.producer.bridge.summary import KafkaCounts, KafkaSummary
+from windrow.settings.settings import KafkaPart, Settings
+
+try:
+    from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+    from confluent_kafka.admin import AdminClient
+except ImportError as missing:
+    hint = "pip install 'windrow-delta[kafka]'"
+    raise MissingExtra("a bridge from Kafka needs confluent-kafka", hint) from missing
+
+LOG = logging.getLogger("windrow.kafka")
+TICK = 0.2  # seconds, the longest wait before the clock is checked
+ANSWER = 30.0  # seconds that a broker has to answer
+MILLISECOND = 1_000  # in microseconds, and of a second
+AWAY = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - the client names its own errors so
+END = KafkaError._PARTITION_EOF  # noqa: SLF001
+GONE = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
+REFUSED = {
+    KafkaError._AUTHENTICATION,  # noqa: SLF001
+    KafkaError._SSL,  # noqa: SLF001
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.TOPIC_EXCEPTION,
+}
+ANEW = "Use another group: it begins at `start`, and reads again what the depot has already."
+Progress = Callable[[KafkaCounts], None]
+
+
+class KafkaBridge:
+    """Copies messages from the topics of a broker to a depot until it is stopped, at the end, or fails."""
+
+    def __init__(
+        self, settings: Settings, progress: Progress = lambda counts: None, *, until_end: bool = False
+    ) -> None:
+        """Read the settings; with `until_end`, end when every partition of this worker was read.
+
+        Raises SettingsError.
+        """
+        self._settings, self._kafka, self._progress, self._until_end = settings, settings.kafka, progress, until_end
+        if not self._kafka.topics:
+            raise SettingsError("there are no topics to read", "Set topics in [kafka], or use --topic NAME.")
+        Records(self._kafka, "", 0)  # refuses wrong columns and times
+        self._start = _start(self._kafka.start)
+        self._begun = time.monotonic()
+        self._counts = KafkaCounts()
+        self._lines = Lines(self._counts, self._begun)
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._failed: BaseException | None = None
+        self._stopped = self._assigned = False
+        self._trouble = ""
+        connection = _connection(self._kafka)
+        try:
+            self._consumer = Consumer(_options(settings) | connection | {"error_cb": self._on_error}, logger=LOG)
+            self._admin = AdminClient(connection, logger=LOG)
+        except KafkaException as error:
+            raise SettingsError(f"[kafka] {error.args[0].str()}", "Check kafka.properties.") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Leave the group."""
+        self._consumer.close()
+        for one in self._partitions.values():
+            one.close()
+
+    def stop(self) -> None:
+        """Ask for the end: what was received is committed first. Signal handlers may call it."""
+        self._stopped = True
+
+    def run(self, seconds: float | None = None) -> KafkaSummary:
+        """Run until stopped, at the end, or for some seconds, and return the figures.
+
+        Raises BrokerRefused, OffsetsLost, and the producer's error for a message that is not committed.
+        """
+        until = None if seconds is None else self._begun + seconds
+        kafka, depot = self._kafka, self._settings.depot
+        self._lines.started(kafka.brokers, depot, kafka.topics)
+        self._consumer.subscribe(kafka.topics, on_assign=self._on_assign, on_revoke=self._on_revoke)
+        error: BaseException | None = None
+        try:
+            while not (self._stopped or self._is_at_end() or (until is not None and time.monotonic() >= until)):
+                self._turn()
+            for one in list(self._partitions.values()):
+                self._settle(one)
+            self._measure()
+        except KafkaException as raised:
+            error = self._named(raised)
+            raise error from raised
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            self._lines.ended(self._seconds(), error)
+        return KafkaSummary(kafka.brokers, kafka.group, depot, **asdict(self._counts), seconds=self._seconds())
+
+    # The loop.
+
+    def _is_at_end(self) -> bool:
+        """Tell whether the depot has every partition up to where it ended when this worker came there."""
+        if not self._until_end or not self._assigned:
+            return False
+        return all(0 <= one.ends_at <= one.reached for one in self._partitions.values())
+
+    def _turn(self) -> None:
+        """Receive messages, send them, and note what is committed."""
+        self._take()
+        for one in list(self._partitions.values()):
+            if one.held or one.is_settled:
+                self._send(one)
+        self._measure()
+        self._progress(self._counts)
+        self._lines.tick(time.monotonic())
+
+    def _take(self) -> None:
+        """Hold messages until there are enough, or the first one has lingered. Raises BrokerRefused, OffsetsLost."""
+        limits, until = self._settings.producer, time.monotonic() + TICK
+        rows = size = 0
+        while rows < limits.batch_rows and size < limits.batch_bytes:
+            message: Any = self._consumer.poll(max(until - time.monotonic(), 0))
+            if self._failed is not None:
+                raise self._failed
+            if message is None:
+                if time.monotonic() >= until:
+                    return
+                continue
+            if message.error():
+                self._on_event(message)
+                continue
+            self._partitions[message.topic(), message.partition()].hold(message)
+            if not rows:
+                until = time.monotonic() + limits.linger_ms / MILLISECOND
+            rows, size = rows + 1, size + len(message)
+
+    def _send(self, one: Partition) -> None:
+        """Send what a partition holds, and read it again from the depot's offset if another worker was faster."""
+        try:
+            fault = one.send(self._counts)
+        except ProducerFenced:
+            self._lines.fenced(one.name)
+            self._reopen(one)
+            return
+        if fault:
+            self._lines.invalid(one.topic, fault, time.monotonic())
+        self._store(one)
+
+    def _settle(self, one: Partition) -> None:
+        """Wait for what is in flight, and forget what is held: the next worker reads it."""
+        one.held.clear()
+        with suppress(ProducerFenced):
+            one.settle(self._counts)
+            self._store(one)
+
+    def _store(self, one: Partition) -> None:
+        """Tell Kafka the offset that the depot has."""
+        with suppress(KafkaException):
+            self._consumer.store_offsets(offsets=[TopicPartition(one.topic, one.number, one.reached)])
+
+    def _measure(self) -> None:
+        """Note how far the depot is behind the broker."""
+        for one in self._partitions.values():
+            _, end = self._consumer.get_watermark_offsets(TopicPartition(one.topic, one.number), cached=True)
+            one.end = max(one.end, end)
+        self._counts.lag = sum(one.lag for one in self._partitions.values())
+
+    # Partitions.
+
+    def _on_assign(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
+        try:
+            for topic in {one.topic for one in assigned}:
+                self._require_same(topic)
+            for one in assigned:
+                one.offset = self._open(one.topic, one.partition).next
+            consumer.assign(assigned)
+            self._assigned = True
+            self._counts.partitions = len(self._partitions)
+            self._lines.assigned(len(assigned))
+        except BaseException as error:  # noqa: BLE001 - the loop raises it: the client would lose it
+            self._failed = self._failed or self._named(error)
+
+    def _on_revoke(self, _: Consumer, revoked: list[TopicPartition]) -> None:
+        for place in revoked:
+            one = self._partitions.pop((place.topic, place.partition), None)
+            if one is None:
+                continue
+            try:
+                self._settle(one)
+            except Exception as error:  # noqa: BLE001 - the loop raises it
+                self._failed = self._failed or error
+            one.close()
+        self._counts.partitions = len(self._partitions)
+
+    def _open(self, topic: str, number: int) -> Partition:
+        """Open a partition at the offset of the depot. Raises OffsetsLost."""
+        one = self._partitions[topic, number] = Partition(self._settings, topic, number)
+        place = TopicPartition(topic, number)
+        low, one.end = self._consumer.get_watermark_offsets(place, ANSWER)
+        if not one.is_known:
+            one.begin(self._first(place, low, one.end))
+        # guard: kafka-offsets-lost
+        elif not low <= one.next <= one.end:
+            self._require_read(one, low)
+            one.begin(low)
+        return one
+
+    def _reopen(self, one: Partition) -> None:
+        """Read a partition from the depot's offset again. Raises OffsetsLost."""
+        self._settle(one)
+        one.close()
+        again = self._open(one.topic, one.number)
+        self._consumer.seek(TopicPartition(one.topic, one.number, again.next))
+
+    def _first(self, place: TopicPartition, low: int, high: int) -> int:
+        """Return where a partition begins that the depot does not know."""
+        if isinstance(self._start, str):
+            return high if self._start == "latest" else low
+        place.offset = self._start
+        found: int = self._consumer.offsets_for_times([place], ANSWER)[0].offset
+        return high if found < 0 else found
+
+    def _require_read(self, one: Partition, low: int) -> None:
+        """Require that this group has read what the broker no longer has, or that somebody gave it up.
+
+        What was read may be no message: control records, and messages of aborted transactions. Raises OffsetsLost.
+        """
+        if one.next > one.end:
+            raise OffsetsLost(
+                f"{one.name} ends at offset {one.end:,}, but the depot has it up to {one.next:,}: the topic was made "
+                "again, or the broker lost messages",
+                ANEW,
+            )
+        committed = self._consumer.committed([TopicPartition(one.topic, one.number)], ANSWER)[0].offset
+        if committed < low:
+            raise OffsetsLost(
+                f"{one.name} begins at offset {low:,}, but the depot has it only up to {one.next:,}: the broker has "
+                "removed messages that were not read",
+                f"To go on without them: kafka-consumer-groups --group {self._kafka.group} --topic {one.topic} "
+                "--reset-offsets --to-earliest --execute.",
+            )
+        self._lines.skipped(one.name, one.next, low)
+
+    def _require_same(self, topic: str) -> None:
+        """Compare a topic's identity with the one in the depot, or record it. Raises OffsetsLost."""
+        described = self._admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER)[topic].result()
+        identity = described.topic_id.get_most_significant_bits() ^ described.topic_id.get_least_significant_bits()
+        with producer_of(self._settings, topic) as producer:
+            known = producer.position().mark
+            # guard: kafka-topic-identity
+            if known is not None and known != identity:
+                raise OffsetsLost(f"topic {topic!r} was deleted and made again since the depot read it", ANEW)
+            if known is None:
+                record(producer, identity)
+
+    # Events.
+
+    def _on_event(self, message: Any) -> None:
+        """Note the end of a partition. Raises BrokerRefused, OffsetsLost."""
+        error = message.error()
+        if error.code() == END:
+            self._partitions[message.topic(), message.partition()].ends_at = message.offset()
+        elif error.code() == GONE:
+            self._reopen(self._partitions[message.topic(), message.partition()])
+        else:
+            self._on_error(error)
+            if self._failed is not None:
+                raise self._failed
+
+    def _on_error(self, error: KafkaError) -> None:
+        """Note an error of the client. It connects again by itself, but at the start the address may be wrong."""
+        never = error.code() == AWAY and not self._assigned
+        if never or error.code() in REFUSED or error.fatal():
+            self._failed = self._failed or self._named(KafkaException(error))
+        else:
+            self._trouble = error.str()
+            self._lines.trouble(self._kafka.brokers, error.str(), time.monotonic())
+
+    def _named(self, error: BaseException) -> BaseException:
+        """Return an error of the client as one of ours."""
+        if not isinstance(error, KafkaException):
+            return error
+        known, brokers = error.args[0], self._kafka.brokers
+        if known.code() in REFUSED:
+            return BrokerRefused(
+                f"the broker {brokers} refuses group {self._kafka.group!r}: {known.str()}",
+                "Check brokers, topics, properties and password in [kafka], and the permissions of this user.",
+            )
+        return BrokerRefused(
+            f"no broker answers at {brokers}: {self._trouble or known.str()}",
+            "Check brokers in [kafka], the network, and security.protocol in [kafka.properties].",
+        )
+
+    def _seconds(self) -> float:
+        return round(time.monotonic() - self._begun, 3)
+
+
+def _start(text: str) -> str | int:
+    """Return `earliest`, `latest`, or a time in milliseconds. Raises SettingsError."""
+    if text in {"earliest", "latest"}:
+        return text
+    form, _, value = text.partition(":")
+    if form != "timestamp":
+        raise SettingsError(f"kafka.start = {text!r} is invalid", "Use earliest, latest or timestamp:ISO.")
+    return microseconds(value, "kafka.start = timestamp:") // MILLISECOND
+
+
+def _options(settings: Settings) -> dict[str, Any]:
+    """Return the options of a consumer that reads only what is committed, and never chooses an offset itself."""
+    patience = 2 * settings.producer.delivery_timeout // MILLISECOND + 60 * MILLISECOND
+    ours = {
+        "group.id": settings.kafka.group,
+        # guard: kafka-read-committed
+        "isolation.level": "read_committed",
+        # guard: kafka-offset-never-chosen
+        "auto.offset.reset": "error",
+        "enable.auto.commit": True,  # of what `_store` stores, and of nothing else
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
+        "partition.assignment.strategy": "range,roundrobin",
+        "max.poll.interval.ms": max(300 * MILLISECOND, patience),
+        "queued.max.messages.kbytes": max(settings.producer.buffer_bytes // 1_024, 1_024),
+    }
+    if wrong := (ours.keys() | {"bootstrap.servers", "group.protocol"}) & settings.kafka.properties.keys():
+        raise SettingsError(f"kafka.properties must not have {min(wrong)}", "The bridge sets it itself: leave it out.")
+    return ours
+
+
+def _connection(kafka: KafkaPart) -> dict[str, Any]:
+    secret = password(kafka, "kafka")
+    given = {name: value.get_secret_value() for name, value in kafka.properties.items()}
+    ours = {"bootstrap.servers": kafka.brokers, "log_level": 2}  # `_on_error` tells what is worse than a notice
+    return {**ours, **given, **({"sasl.password": secret} if secret else {})}

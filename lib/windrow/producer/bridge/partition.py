@@ -1,0 +1,117 @@
+"""A partition of a Kafka topic on its way into the depot: its offset is in the same commit as its messages.
+
+Each partition has a producer of its own, whose mark in the depot's log is the next offset. A worker that lost the
+partition and does not know it yet is fenced like any second process with the same producer id.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.delta.locations import absolute
+from windrow.errors import require
+from windrow.model import messages
+from windrow.producer.bridge.records import Records
+from windrow.producer.bridge.summary import KafkaCounts
+from windrow.producer.delivery import Ack
+from windrow.producer.lines import Portion
+from windrow.producer.producer import Producer
+from windrow.settings.settings import Settings
+
+
+def producer_of(settings: Settings, name: str) -> Producer:
+    """Open the producer of a topic, or of `topic/partition`."""
+    kafka, options = settings.kafka, settings.producer.model_dump()
+    return Producer(
+        absolute(settings.depot), f"kafka:{kafka.group}:{name}", payload=kafka.payload, keep=settings.keep, **options
+    )
+
+
+def record(producer: Producer, mark: int) -> None:
+    """Commit a mark without messages."""
+    producer.send_many(messages.schema().empty_table(), mark).result()
+
+
+class Partition:
+    """A partition that this worker has."""
+
+    def __init__(self, settings: Settings, topic: str, number: int) -> None:
+        """Open its producer, then read its offset: what is committed in between fences this worker."""
+        self.topic, self.number = topic, number
+        self._producer = producer_of(settings, f"{topic}/{number}")
+        payload = pa.binary() if self._producer.binary else pa.string()
+        self._records = Records(settings.kafka, self.name, settings.producer.max_message_bytes, payload)
+        found = self._producer.position().mark
+        self.is_known = found is not None
+        self.next = self._done = found or 0
+        self.end, self.ends_at = 0, -1
+        self.held: list[Any] = []
+        self._flying: tuple[Future[Ack], Portion] | None = None
+
+    @property
+    def name(self) -> str:
+        """Return `topic/partition`."""
+        return f"{self.topic}/{self.number}"
+
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether nothing is in flight, or its outcome is known."""
+        return self._flying is None or self._flying[0].done()
+
+    @property
+    def reached(self) -> int:
+        """Return the offset up to which the depot has it.
+
+        Once everything was read it includes what is no message: control records, and messages of aborted transactions.
+        """
+        return self._done if self.held or self._flying else max(self._done, self.ends_at)
+
+    @property
+    def lag(self) -> int:
+        """Return how many offsets the broker has that the depot does not have."""
+        return max(self.end - self.reached, 0)
+
+    def begin(self, offset: int) -> None:
+        """Go to an offset, and record that in the depot: a later run continues there, whatever is new until then."""
+        # guard: kafka-start-recorded
+        record(self._producer, offset)
+        self.next = self._done = offset
+
+    def hold(self, message: Any) -> None:
+        """Take a message, to be sent with the next ones."""
+        after = self.held[-1].offset() + 1 if self.held else self.next
+        require(message.offset() >= after, f"the offsets of {self.name} grow")
+        self.held.append(message)
+
+    def send(self, counts: KafkaCounts) -> str:
+        """Send what is held, once what was sent before is committed; return why the first invalid message is none.
+
+        Raises as `settle`.
+        """
+        self.settle(counts)
+        if not self.held:
+            return ""
+        portion = self._records.read(self.held, 0, time.time_ns() // 1_000)
+        self.next = self.held[-1].offset() + 1
+        counts.received += len(self.held)
+        self.held = []
+        self._flying = self._producer.send_many(portion.table, self.next), portion
+        return portion.faults[0].reason if portion.faults else ""
+
+    def settle(self, counts: KafkaCounts) -> None:
+        """Wait until nothing is in flight. Raises the producer's errors."""
+        if self._flying is None:
+            return
+        (future, portion), self._flying = self._flying, None
+        counts.depot_version = future.result().version
+        counts.committed += portion.table.num_rows
+        counts.invalid += len(portion.faults)
+        self._done = self.next
+
+    def close(self) -> None:
+        """Close its producer."""
+        self._producer.close(0)

@@ -1,0 +1,21 @@
+"""The password of a bridge at its broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from windrow.errors import SettingsError
+from windrow.settings.settings import KafkaPart, MqttPart
+
+
+def password(part: KafkaPart | MqttPart, table: str) -> str:
+    """Return the password in a table of settings, empty for none. Raises SettingsError."""
+    if not part.password_file:
+        return part.password.get_secret_value()
+    try:
+        return Path(part.password_file).read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(
+            f"{table}.password_file {part.password_file} cannot be read: {type(error).__name__}",
+            "Check its path and its permissions.",
+        ) from None

@@ -1,0 +1,91 @@
+"""Cut off a phase of a microbatch that takes too long, so that a function that hangs does not block a topology.
+
+A watchdog waits in a thread of its own. When the time is up it cancels the Spark jobs of the phase, and then interrupts
+Python: at once in the main thread, where even a sleep or a read from a socket ends, and in another thread as soon as it
+runs Python code again. A computation inside a library ends first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from windrow.errors import PhaseTimeout
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GRACE = 5.0  # seconds in which cancelled Spark jobs may end by themselves
+HINT = "Raise the option phase_timeout, or lower max_messages."
+
+
+class _Overdue(BaseException):
+    """Raised in the thread of a phase whose time is up; not an `Exception`, which functions may catch."""
+
+
+@contextmanager
+def limited(timeout: int | None, session: SparkSession | None) -> Iterator[None]:
+    """Run the block for at most `timeout` microseconds (None: for ever). Raises PhaseTimeout."""
+    if timeout is None:
+        yield
+        return
+    watchdog = _Watchdog(timeout / 1_000_000, session)
+    try:
+        with watchdog:
+            yield
+    except (Exception, _Overdue) as error:
+        if watchdog.overdue:
+            raise PhaseTimeout(f"process was cut off after {timeout / 1_000:,.0f} ms", HINT) from error
+        raise
+
+
+class _Watchdog:
+    """Ends the work of the thread that entered it, unless that leaves in time."""
+
+    def __init__(self, seconds: float, session: SparkSession | None) -> None:
+        self._seconds, self._session, self.overdue = seconds, session, False
+        self._tag, self._thread = f"windrow-{uuid4().hex}", threading.get_ident()
+        self._is_main = threading.current_thread() is threading.main_thread()
+        self._left, self._lock = threading.Event(), threading.Lock()
+
+    def __enter__(self) -> None:
+        if self._session is not None:
+            self._session.addTag(self._tag)
+        if self._is_main:
+            self._before = signal.signal(signal.SIGALRM, _raise)
+        threading.Thread(target=self._watch, name="windrow-phase-timeout", daemon=True).start()
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._left.set()
+        if self._is_main:
+            signal.signal(signal.SIGALRM, self._before)
+        if self._session is not None:
+            self._session.removeTag(self._tag)
+
+    def _watch(self) -> None:
+        if self._left.wait(self._seconds):
+            return
+        self.overdue = True
+        if self._session is not None:
+            with suppress(Exception):  # the session may have ended
+                self._session.interruptTag(self._tag)
+            if self._left.wait(GRACE):
+                return
+        with self._lock:
+            if self._left.is_set():
+                return
+            if self._is_main:
+                signal.pthread_kill(self._thread, signal.SIGALRM)
+            else:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), ctypes.py_object(_Overdue))
+
+
+def _raise(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the arguments of a signal's handler
+    raise _Overdue

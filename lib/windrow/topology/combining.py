@@ -1,0 +1,54 @@
+"""What `combine` does with a value: the aggregate of the new rows, and how it joins the value before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from windrow.topology.state import State
+
+Operation = Literal["sum", "min", "max", "count", "first", "last"]
+OPERATIONS = get_args(Operation)
+Given: TypeAlias = "Operation | tuple[str, Operation] | tuple[str, Operation, str]"
+
+
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """An operation on the column `input` (None: `count` of all rows); `first` and `last` in the order of `by`."""
+
+    value: str
+    input: str | None
+    operation: str
+    by: str | None
+
+
+def parsed(state: State, given: Mapping[str, Given], columns: list[str]) -> list[Combined]:
+    """Return what `combine` was asked to do with rows that have these columns. Raises TopologyRefused."""
+    state.require_values(given, "combine")
+    found = [_combined(state, value, one) for value, one in given.items()]
+    if not found:
+        raise state.refused("combine", "combines nothing", 'Write for example total=("amount", "sum").')
+    for one in found:
+        for name in (one.input, one.by):
+            if name is not None and name not in columns:
+                hint = f"The rows have {', '.join(columns)}."
+                raise state.refused("combine", f"takes {one.value} from a column {name!r} that is not there", hint)
+    if len({one.by for one in found if one.operation in ("first", "last")}) > 1:
+        raise state.refused("combine", "orders rows in two ways", "Use one column for all of first and last.")
+    return found
+
+
+def _combined(state: State, value: str, given: Given) -> Combined:
+    match given:
+        case "count":
+            return Combined(value, None, "count", None)
+        case (str(column), operation) if operation in OPERATIONS:
+            return Combined(value, column, operation, None)
+        case (str(column), "first" | "last" as operation, str(by)):
+            return Combined(value, column, operation, by)
+    raise state.refused(
+        "combine",
+        f"cannot read {value}={given!r}",
+        f'Write {value}=("column", "sum"), with {", ".join(OPERATIONS)}; "count" alone counts rows.',
+    )

@@ -1,0 +1,271 @@
+"""A state as a function that works with Spark DataFrames reads and changes it. Its rows stay on the executors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Self, cast
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from windrow.columnar.arrow import plain
+from windrow.engine.result import Counts, MicrobatchResult
+from windrow.engine.spark.executors import kept
+from windrow.engine.spark.frames import frame_of
+from windrow.engine.spark.open_batches import SparkOpen
+from windrow.errors import BrokenPromise, TopologyRefused
+from windrow.model import tables
+from windrow.model.floors import Floors
+from windrow.model.tables import CHANGED
+from windrow.topology.combining import Combined, Given, parsed
+from windrow.topology.functions import of_depot
+from windrow.topology.state import DELETED, State
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
+
+    from windrow.engine.arrivals import Slice
+    from windrow.engine.protocol import Engine
+    from windrow.engine.spark.engine import SparkEngine
+    from windrow.runtime.algorithm import Plan
+
+ID = pa.field("id", pa.string())
+HAS_ROW = "windrow has a row"
+
+
+class FrameState:
+    """The rows of a state, as functions so far have left them. Frames have key and value columns."""
+
+    def __init__(self, declared: State, stored: DataFrame) -> None:
+        """Wrap the stored rows: `id` and the columns."""
+        self._state, self._stored = declared, stored
+        self._changed: DataFrame | None = None
+
+    @classmethod
+    def of(cls, declared: State, plan: Plan) -> Self:
+        """Return a state as it was before a microbatch."""
+        opened = plan.primed.fence.open
+        if not isinstance(opened, SparkOpen):
+            raise BrokenPromise("the states of a topology on Spark are read by Spark")
+        return cls(declared, opened.frame_of_state(declared.name, declared.columns))
+
+    def all(self) -> DataFrame:
+        """Return all rows of the state."""
+        stored = self._stored.select(self._state.columns.names)
+        if self._changed is None:
+            return stored
+        stays = self._without(stored, self._changed)
+        return stays.unionByName(self._changed.where(~F.col(DELETED)).drop(DELETED))
+
+    def get(self, keys: DataFrame | None = None) -> DataFrame:
+        """Return for each row of `keys` the row of the state; a state without a key needs none.
+
+        A key that has no row gets the initial values, which are NULL unless declared.
+        """
+        names = self._state.keys.names
+        wanted = self._conformed(self._keys(keys, "get"), self._state.keys, "get") if names else self._one_row()
+        found = self.all().withColumn(HAS_ROW, F.lit(True))
+        joined = wanted.join(found, names, "left") if names else wanted.join(found, F.lit(True), "left").drop("one")
+        types = from_arrow_schema(self._state.columns)
+        values = [self._filled(one.name).cast(types[one.name].dataType).alias(one.name) for one in self._state.values]
+        return joined.select(*[F.col(f"`{name}`") for name in names], *values)
+
+    def put(self, rows: DataFrame) -> None:
+        """Write rows, each key once, in place of the rows with the same keys. Raises TopologyRefused."""
+        self._change(self._conformed(rows, self._state.columns, "put").withColumn(DELETED, F.lit(False)))
+
+    def delete(self, keys: DataFrame | None = None) -> None:
+        """Delete keys; a key without a row has no effect."""
+        names = self._state.keys.names
+        gone = self._conformed(self._keys(keys, "delete"), self._state.keys, "delete").distinct() if names else None
+        gone = self._one_row().drop("one") if gone is None else gone
+        types = from_arrow_schema(self._state.values)
+        nothing = [F.lit(None).cast(types[name].dataType).alias(name) for name in self._state.values.names]
+        self._change(gone.select("*", *nothing, F.lit(True).alias(DELETED)))
+
+    def combine(self, rows: DataFrame, /, **columns: Given) -> None:
+        """Aggregate rows by key, and join each aggregate with the value before; other values stay as they are.
+
+        The operations are those of `ArrowState.combine`. Rows of a frame have no order, so `first` and `last` need a
+        column to order by: `price=("price", "last", "event_time")`. Raises TopologyRefused.
+        """
+        asked = parsed(self._state, columns, rows.columns)
+        names, values = self._state.keys.names, self._state.values.names
+        self._state.require_columns(rows.columns, self._state.keys, "combine")
+        aggregates = [self._aggregate(one).alias(f"value {number}") for number, one in enumerate(asked)]
+        new = rows.groupBy(*names).agg(*aggregates, F.count("*").alias("rows")).where("rows > 0").drop("rows")
+        new = new.select(*self._typed(self._state.keys), *[F.col(f"`value {n}`") for n in range(len(asked))])
+        before = self.get(new.select(names)) if names else self.get()
+        both = before.join(new, names) if names else before.crossJoin(new)
+        types = from_arrow_schema(self._state.values)
+        joined = {one.value: _joined(one, f"value {n}", types[one.value].dataType) for n, one in enumerate(asked)}
+        self.put(both.select(*names, *[joined.get(name, F.col(f"`{name}`")).alias(name) for name in values]))
+
+    def take_over(self, changed: pa.Table) -> None:
+        """Begin with what functions that work with Arrow tables have changed."""
+        if changed.num_rows:
+            self._changed = frame_of(self._stored.sparkSession, changed.drop_columns(["id"]))
+
+    def collected(self) -> pa.Table:
+        """Bring what has changed so far to the driver: `id`, the columns, and `deleted`."""
+        wanted = pa.schema([*self._state.columns, pa.field(DELETED, pa.bool_())])
+        if self._changed is None:
+            return pa.schema([ID, *wanted]).empty_table()
+        rows = plain(self._changed.select(wanted.names).toArrow()).cast(wanted)
+        return rows.add_column(0, ID, self._state.ids(rows))
+
+    def changes(self, schema: pa.Schema) -> DataFrame | None:
+        """Return the ledger rows to write, with `known` and `changed`; None if no function changed the state."""
+        if self._changed is None:
+            return None
+        columns = pa.schema([ID, *self._state.columns, pa.field(DELETED, pa.bool_())])
+        identified = self._changed.mapInArrow(_identifying(self._state), from_arrow_schema(columns))
+        before = self._stored.select("id", *[F.col(f"`{name}`").alias(f"before {name}") for name in self._values])
+        joined = identified.join(before.withColumn("known", F.lit(True)), "id", "left")
+        joined = joined.withColumn("known", F.coalesce("known", F.lit(False)))
+        same = [F.col(f"`{name}`").eqNullSafe(F.col(f"`before {name}`")) for name in self._values]
+        unchanged = F.col("known") & ~F.col(DELETED) & reduce(lambda one, other: one & other, same, F.lit(True))
+        comparable = not any(pa.types.is_map(one.type) for one in self._state.values)
+        written = joined.where((F.col("known") | ~F.col(DELETED)) & ~(unchanged if comparable else F.lit(False)))
+        state = F.when(F.col(DELETED), tables.GONE).otherwise(F.lit(self._state.name)).alias("state")
+        return _in_columns(written.select("id", state, *self._state.columns.names, "known"), schema)
+
+    @property
+    def _values(self) -> list[str]:
+        return self._state.values.names
+
+    def _keys(self, keys: DataFrame | None, what: str) -> DataFrame:
+        if keys is None:
+            raise self._state.refused(what, "needs keys", f"Give it {', '.join(self._state.keys.names)}.")
+        return keys
+
+    def _one_row(self) -> DataFrame:
+        return self._stored.sparkSession.range(1).select(F.lit(1).alias("one"))
+
+    def _typed(self, columns: pa.Schema) -> list[Column]:
+        types = from_arrow_schema(columns)
+        return [F.col(f"`{name}`").cast(types[name].dataType).alias(name) for name in columns.names]
+
+    def _conformed(self, rows: DataFrame, columns: pa.Schema, what: str) -> DataFrame:
+        self._state.require_columns(rows.columns, columns, what)
+        return rows.select(*self._typed(columns))
+
+    def _filled(self, name: str) -> Column:
+        """Return a value of `get`: the initial one where the state has no row."""
+        if name not in self._state.initial:
+            return F.col(f"`{name}`")
+        return F.when(F.col(f"`{HAS_ROW}`"), F.col(f"`{name}`")).otherwise(F.lit(self._state.initial[name]))
+
+    def _without(self, rows: DataFrame, others: DataFrame) -> DataFrame:
+        names = self._state.keys.names
+        return rows.join(others.select(names), names, "left_anti") if names else rows.limit(0)
+
+    def _change(self, new: DataFrame) -> None:
+        stays = None if self._changed is None else self._without(self._changed, new)
+        self._changed = new if stays is None else stays.unionByName(new)
+
+    def _aggregate(self, asked: Combined) -> Column:
+        if asked.input is None:
+            return F.count("*")
+        value = F.col(f"`{asked.input}`")
+        if asked.operation not in ("first", "last"):
+            return {"sum": F.sum, "min": F.min, "max": F.max, "count": F.count}[asked.operation](value)
+        if asked.by is None:
+            hint = f'Write {asked.value}=("{asked.input}", "{asked.operation}", "event_time") or another column.'
+            raise self._state.refused("combine", "takes the first or last of rows without an order", hint)
+        order = F.when(value.isNotNull(), F.struct(F.col(f"`{asked.by}`"), value))
+        return (F.min_by if asked.operation == "first" else F.max_by)(value, order)
+
+
+def frame_of_depot(plan: Plan, arrived: Slice | None, reader: Engine) -> DataFrame:
+    """Return the rows that arrived from the depot of an engine as a frame, with its columns also if there are none."""
+    engine = cast("SparkEngine", plan.engine)
+    if arrived is None:
+        return frame_of(engine.session_at_work, reader.no_rows())
+    return engine.executor_input(arrived, plan.primed.progress.schema, plan.microbatch).messages
+
+
+def joined(
+    plan: Plan, states: Sequence[FrameState], here: Sequence[pa.Table], history: Mapping[str, object]
+) -> MicrobatchResult:
+    """Return the rows to commit as a frame: those of states, and those that the driver has (`here`)."""
+    engine, schema = cast("SparkEngine", plan.engine), plan.primed.progress.schema
+    session = engine.session_at_work
+    frames = [rows for state in states if (rows := state.changes(schema)) is not None]
+    frames += [_in_columns(frame_of(session, rows), schema) for rows in here if rows.num_rows]
+    for name, depot in plan.depots.items():
+        if depot.arrived is None:
+            continue
+        if depot.arrived.path == "executors":
+            given = engine.executor_input(depot.arrived, schema, plan.microbatch).extra
+            prefix = f"{tables.identifier('of', pa.array([name]))[0].as_py()}/"
+            named = [
+                one.withColumn("id", F.concat(F.lit(prefix), "id")).withColumn("depot", F.lit(name)) for one in given
+            ]
+        else:
+            extra = depot.arrived.extra_rows(plan.microbatch, schema)
+            named = [frame_of(session, of_depot(one, name)) for one in extra if one.num_rows]
+        frames += [_in_columns(one, schema) for one in named]
+    if not frames:
+        nothing = MicrobatchResult.nothing(schema)
+        return MicrobatchResult(nothing.rows, nothing.counts, Floors.empty(), history=history)
+    rows, counts = _counted(reduce(lambda one, other: one.unionByName(other), frames))
+    return MicrobatchResult(rows, counts, Floors.empty(), path="executors", history=history)
+
+
+def _in_columns(rows: DataFrame, schema: pa.Schema) -> DataFrame:
+    """Return rows in all columns of the ledger, with `known` and `changed`; columns that they lack are NULL."""
+    types, given = from_arrow_schema(schema), set(rows.columns)
+    columns = [
+        F.col(f"`{name}`").cast(types[name].dataType).alias(name)
+        if name in given
+        else F.lit(None).cast(types[name].dataType).alias(name)
+        for name in schema.names
+    ]
+    return rows.select(*columns, "known", F.lit(True).alias(CHANGED))
+
+
+def _counted(rows: DataFrame) -> tuple[DataFrame, Counts]:
+    """Keep rows on the executors until the commit, and count them.
+
+    Raises TopologyRefused for a duplicate key, or a key with NULL in it.
+    """
+    held = kept(rows)
+    groups = held.groupBy("state", "known", "reason").agg(F.count("*").alias("count_all"))
+    keys = held.where("id IS NULL OR id LIKE 'state/%'").groupBy("id").agg(F.count("*").alias("times"))
+    null = "id IS NULL OR instr(id, '%N') > 0"  # %N is NULL in an id, and nothing else
+    if wrong := keys.where(f"times > 1 OR {null}").select(F.expr(null).alias("null")).limit(1).collect():
+        what = "a row with NULL in its key" if wrong[0]["null"] else "a key twice"
+        raise TopologyRefused(f"a function put {what}", "Put one row per key, and no NULL in keys.")
+    return held, Counts.combine(plain(groups.toArrow()))
+
+
+def _joined(asked: Combined, new: str, type_: DataType) -> Column:
+    """Return the value before joined with the aggregate of the new rows; NULL is no value."""
+    before, after = F.col(f"`{asked.value}`"), F.col(f"`{new}`").cast(type_)
+    match asked.operation:
+        case "sum" | "count":
+            return F.coalesce(before + after, before, after).cast(type_)
+        case "min":
+            return F.least(before, after)
+        case "max":
+            return F.greatest(before, after)
+        case "first":
+            return F.coalesce(before, after)
+    return F.coalesce(after, before)
+
+
+def _identifying(state: State) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a function that adds the ledger's id to the columns of a state."""
+    columns = [*state.columns.names, DELETED]
+
+    def identifying(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = plain(pa.table(batch)).select(columns)
+            keys = rows.select(state.keys.names).cast(state.keys) if state.keys.names else rows
+            yield from rows.add_column(0, ID, state.ids(keys)).to_batches()
+
+    return identifying

@@ -1,0 +1,106 @@
+"""Read the states of a topology: as they are, or as they were after a microbatch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from windrow.columnar.arrow import plain
+from windrow.delta.locations import is_name, reference
+from windrow.delta.table import history, open_table, reading
+from windrow.errors import NotFound
+from windrow.topology.state import State
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HINT = "`windrow history` lists the microbatches; the setting keep says how far back the log reaches."
+Keys = Iterable[Mapping[str, Any]]
+
+
+def rows_of(location: str, state: State, keys: Keys | None, at: int | None, spark: SparkSession | None) -> pa.Table:
+    """Return the rows of a state in the order of their keys, all or those of some keys, after microbatch `at`.
+
+    A table in a catalog is read with Spark. Raises NotFound, TableMissing, TopologyRefused.
+    """
+    ids = None if keys is None else state.ids(keys_table(state, keys))
+    if is_name(location):
+        found = _with_spark(location, state, ids, at, spark)
+    else:
+        table = open_table(location, "ledger") if at is None else version_after(location, at)
+        wanted: list[tuple[str, str, Any]] = [("state", "=", state.name)]
+        wanted += [] if ids is None else [("id", "in", ids.to_pylist())]
+        names = [name for name in state.columns.names if name in pa.schema(table.schema().to_arrow()).names]
+        with reading(location, "ledger"):
+            found = plain(table.to_pyarrow_table(filters=wanted, columns=names))
+    found = in_columns(found, state.columns)
+    if not state.keys.names:
+        return found
+    return found.sort_by([(name, "ascending") for name in state.keys.names])
+
+
+def keys_table(state: State, keys: Keys) -> pa.Table:
+    """Return keys as a table of the key columns. Raises TopologyRefused."""
+    listed = [dict(key) for key in keys]
+    columns = {name: pa.array([key.get(name) for key in listed]) for name in state.keys.names}
+    unknown = {name for key in listed for name in key if name not in state.keys.names}
+    if unknown:
+        hint = f"The keys of the state are {', '.join(state.keys.names) or 'none'}."
+        raise state.refused("read", f"has no key {min(unknown)!r}", hint)
+    return state.conformed(pa.table(columns), state.keys, "read")
+
+
+def in_columns(found: pa.Table, columns: pa.Schema) -> pa.Table:
+    """Return rows in the given columns; those that they lack are NULL."""
+    for field in columns:
+        if field.name not in found.column_names:
+            found = found.append_column(field, pa.nulls(found.num_rows, field.type))
+    return found.select(columns.names).cast(columns)
+
+
+def version_after(location: str, microbatch: int) -> DeltaTable:
+    """Return the table of states after the commit of a microbatch; 0 is the new table. Raises NotFound."""
+    table = open_table(location, "ledger")
+    with reading(location, "ledger"):
+        commits = ((int(one["version"]), one.get("userMetadata")) for one in history(table))
+        return DeltaTable(location, version=_version(commits, microbatch))
+
+
+def _version(commits: Iterable[tuple[int, str | None]], microbatch: int) -> int:
+    """Return the version of a microbatch: the last one if the table was restored in between."""
+    found = 0 if microbatch == 0 else max(_of_microbatch(commits, microbatch), default=None)
+    if found is None:
+        raise NotFound(f"the log of the states has no commit of microbatch {microbatch}", HINT)
+    return found
+
+
+def _of_microbatch(commits: Iterable[tuple[int, str | None]], microbatch: int) -> Iterator[int]:
+    for version, note in commits:
+        try:
+            number = json.loads(note or "{}").get("microbatch")
+        except (ValueError, AttributeError):
+            continue
+        if number == microbatch:
+            yield version
+
+
+def _with_spark(
+    location: str, state: State, ids: pa.Array | None, at: int | None, spark: SparkSession | None
+) -> pa.Table:
+    from pyspark.sql import functions as F
+
+    from windrow.engine.spark.session import find_session
+
+    session = spark or find_session(location, location)
+    reader = session.read
+    if at is not None:
+        rows = session.sql(f"DESCRIBE HISTORY {reference(location)}").select("version", "userMetadata").collect()
+        reader = reader.option("versionAsOf", _version([(row[0], row[1]) for row in rows], at))
+    frame = reader.table(reference(location)).where(F.col("state") == state.name)
+    if ids is not None:
+        frame = frame.where(F.col("id").isin(cast("list[str]", ids.to_pylist())))
+    return plain(frame.select([name for name in state.columns.names if name in frame.columns]).toArrow())
