@@ -142,6 +142,8 @@ def count_types(microbatch: Microbatch) -> None:
     assert "no such row" in counting("show", "seen:topology", "--state", "types", "--key", "nobody").out
     assert counting("show", "seen:topology", "--state", "none").status == 2
     assert counting("show", "seen:topology", "--state", "seen", "--key", "x").status == 2
+    assert "not JSON" in counting("show", "seen:topology", "--state", "types", "--key", "{type").err
+    assert "Only --into applies" in counting("replay", "seen:topology", "--max-delay", "1m").err
     assert "the states are equal" in counting("replay", "seen:topology").out
 
 

@@ -105,6 +105,35 @@ def test_refused_keys(spark: Any, tmp_path: Path, rows: str, said: str) -> None:
     assert list(harness.state("seen")) == []
 
 
+@pytest.mark.slow
+def test_hanging_job_on_spark(spark: Any, tmp_path: Path) -> None:
+    """
+    A function whose Spark job takes too long is cut off: its job is cancelled, and the attempt made again.
+    """
+    topology = Topology("hanging", depots=["events"], states="hanging")
+    topology.state("seen", value="times BIGINT")
+    failed: list[Exception] = []
+
+    @topology.function
+    def see(microbatch: SparkMicrobatch) -> None:
+        if (microbatch.id, microbatch.attempt) == (4, 1):
+            try:
+                spark.range(10**11).selectExpr("sum(id % 7)").collect()
+            except Exception as error:
+                failed.append(error)
+                raise
+        microbatch.state("seen").combine(microbatch.rows("events"), times="count")
+
+    harness = Harness(topology, tmp_path, engine="spark", session=spark, retries=3)
+    for timeout in ("10m", "8s"):
+        harness.append([{"payload": "one"}])
+        harness.set_option("phase_timeout", timeout)
+        harness.run()
+    assert harness.state("seen") == [{"times": 2}]
+    assert "cancelled" in str(failed[0]).lower()
+    assert not spark.sparkContext.statusTracker().getActiveJobsIds()
+
+
 def test_without_spark(tmp_path: Path) -> None:
     """
     Without Spark a function on frames is refused by its name, as is one whose parameter says nothing.

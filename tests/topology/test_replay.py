@@ -44,13 +44,13 @@ def run_for_hours(harness: Harness) -> None:
         harness.crash_at(list(Point)[number % 5])
         with pytest.raises(Crashed):
             harness.run()
+        harness.pause()  # so the attempt that succeeds is recorded under a later number than the first one had
+        harness.resume()
         harness.restart()
         harness.advance_clock(1_000)
         harness.run()
         if number == 3:
-            harness.rollback(4)
-            harness.pause()
-            harness.resume()
+            harness.rollback(harness.history()[-1]["microbatch"] - 4)
         harness.advance_clock(3_000)
         harness.run()
 

@@ -8,8 +8,10 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -457,6 +459,8 @@ def test_function_that_fails(tmp_path: Path) -> None:
         (lambda state: state.put(pa.table({"name": [None], "count": [1]})), "a row whose key 'name' is NULL"),
         (lambda state: state.put(pa.table({"name": ["x"], "counts": [1]})), "lacks the column 'count'"),
         (lambda state: state.put(pa.table({"name": ["x"], "count": ["many"]})), "has values of other types"),
+        (lambda state: state.put([{"name": "x", "count": 1}]), "put of the state bad got list"),
+        (lambda state: state.combine({"name": ["x"]}, count="count"), "combine of the state bad got dict"),
         (lambda state: state.get(), "get of the state bad needs keys"),
         (lambda state: state.delete(pa.table({"key": ["x"]})), "lacks the column 'name'"),
         (lambda state: state.combine(one, counts="count"), "has no value 'counts'"),
@@ -684,6 +688,25 @@ class TestOutputs:
         with pytest.raises(TopologyRefused, match="there is no output 'doubled'"):
             harness.run()
 
+    def test_no_table(self, tmp_path: Path) -> None:
+        """
+        Rows that are no table are refused, and none makes no version.
+        """
+        topology = Topology("out", depots=["a"], states="out", outputs={"copies": "copies"})
+        given: list[Any] = [[{"payload": "1"}], pa.table({"payload": pa.array([], pa.string())})]
+
+        @topology.function
+        def copy(microbatch: Microbatch) -> None:
+            microbatch.append("copies", given[0])
+
+        harness = Harness(topology, tmp_path)
+        harness.append([message()])
+        with pytest.raises(TopologyRefused, match="append to copies got list"):
+            harness.run()
+        given.pop(0)
+        harness.run()
+        assert not DeltaTable.is_deltatable(str(tmp_path / "copies"))
+
 
 def noting(**depots: Depot) -> Topology:
     """Return a topology that keeps each payload, by depot."""
@@ -723,6 +746,35 @@ def test_raw_depot(tmp_path: Path) -> None:
     harness.run()
     assert ("raw", "3") in [(row["name"], row["note"]) for row in harness.state("notes")]
     assert sum(row["rejected"] for row in harness.history()) == 1
+
+
+def test_several_raw_depots(tmp_path: Path) -> None:
+    """
+    Two raw depots with the same source keep their records apart: what is rejected, and what waits for its rest.
+    """
+    columns = {"source": "'s'", "key": "device", "type": "'t'", "payload": "value", "event_time": "received_at"}
+    topology = noting(one=Depot("one", columns=columns), two=Depot("two", columns=columns))
+    fields = {"device": "string", "value": "string"}
+    harness = Harness(topology, tmp_path, format={"type": "csv", "header": False, "fields": fields})
+
+    def send(name: str, content: bytes) -> None:
+        with RawProducer(harness.topology.depots[name].location, source="s") as producer:
+            producer.send(content).result()
+
+    send("one", b"a,1\nbad\nb,")
+    send("two", b"c,3\nbad\nd,")
+    harness.run()
+    send("two", b"4\n")
+    send("one", b"2\n")
+    harness.restart()
+    harness.run()
+    noted = [(row["name"], row["note"]) for row in harness.state("notes")]
+    assert noted == [("one", "1"), ("one", "2"), ("two", "3"), ("two", "4")]
+    assert sum(row["rejected"] for row in harness.history()) == 2
+    table = DeltaTable(harness.topology.location)
+    kept = table.to_pyarrow_table(filters=[("state", "in", ["rejected", "partial"])], columns=["state", "depot"])
+    rejected = kept.filter(pc.equal(kept["state"], "rejected"))
+    assert sorted(rejected["depot"].to_pylist()) == ["one", "two"]
 
 
 def test_messages_that_no_rule_would_take(tmp_path: Path) -> None:

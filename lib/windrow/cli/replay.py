@@ -12,6 +12,7 @@ from windrow.cli import options
 from windrow.cli.options import Call, command, count, say
 from windrow.cli.progress import steps
 from windrow.cli.topologies import Named, light
+from windrow.errors import SettingsError
 from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ def replay(
     """
     if topology is not None:
         call.refuse_tables()
+        if (rules, window, max_delay, from_, to, key, source, ticks) != (None,) * 7 + ("reuse",):
+            raise SettingsError("a topology is replayed as it was recorded, and whole", "Only --into applies to it.")
         return _replay_topology(topology, call.settings(), into, call.json)
     from windrow.replaying import Portion
     from windrow.replaying import replay as play

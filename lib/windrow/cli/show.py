@@ -102,7 +102,10 @@ def _show_state(call: Call, place: str | None, state: str, key: str | None, at: 
 def _key(topology: Topology, state: str, given: str) -> dict[str, Any]:
     """Return a key by column: a JSON object, or the value of the only key column."""
     if given.startswith("{"):
-        found: dict[str, Any] = json_text.loads(given)
+        try:
+            found: dict[str, Any] = json_text.loads(given)
+        except ValueError as error:
+            raise SettingsError(f"--key {given}: not JSON: {error}", 'Write --key \'{"name": "value"}\'.') from None
         return found
     names = topology.states[state].keys.names if state in topology.states else [""]
     if len(names) != 1:

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DIRECTORY = "_windrow"  # VACUUM leaves what begins with an underscore alone
+BUFFER_BYTES = 1_000_000
+NOTE = "name STRING, content STRING"
 
 
 class Notes(Protocol):
-    """Texts by name. What is written once stays as it is until it is deleted."""
+    """Texts by name; a text that is there is not written again until it is deleted."""
 
     def read(self, name: str) -> str | None:
         """Return a text, None if there is none."""
@@ -79,7 +81,8 @@ class StoredNotes:
     def write(self, name: str, text: str) -> None:
         """Write a text, unless there is one with this name."""
         if self.read(name) is None:
-            with self._files.open_output_stream(f"{DIRECTORY}/{name}") as opened:
+            # buffered, because delta-rs takes no buffer of Arrow
+            with self._files.open_output_stream(f"{DIRECTORY}/{name}", buffer_size=BUFFER_BYTES) as opened:
                 opened.write(text.encode("utf-8"))
 
     def delete(self, name: str) -> None:
@@ -89,31 +92,34 @@ class StoredNotes:
 
 
 class SparkNotes:
-    """Texts in storage that only Spark reaches; each is a directory with one file, and deleting it empties it."""
+    """One text at a time, in storage that only Spark reaches: a new one takes the place of the one before.
+
+    Spark has no command that deletes a file, so texts by name would stay for ever.
+    """
 
     def __init__(self, session: SparkSession, table: str) -> None:
-        """Keep them in the directory of a table."""
-        self._session, self._directory = session, f"{table}/{DIRECTORY}"
+        """Keep it in the directory of a table."""
+        self._session, self._place = session, f"{table}/{DIRECTORY}/note"
 
     def read(self, name: str) -> str | None:
         """Return a text, None if there is none."""
         from pyspark.errors import AnalysisException
 
         try:
-            rows = self._session.read.text(f"{self._directory}/{name}", wholetext=True).collect()
-        except AnalysisException:
+            rows = self._session.read.schema(NOTE).json(self._place).collect()
+        except AnalysisException:  # nothing was ever written
             return None
-        return "".join(row[0] for row in rows) or None
+        return next((row["content"] for row in rows if row["name"] == name), None)
 
     def write(self, name: str, text: str) -> None:
         """Write a text, unless there is one with this name."""
-        from pyspark.errors import AnalysisException
-
-        row = self._session.createDataFrame([(text,)], "value STRING").coalesce(1)
-        with suppress(AnalysisException):
-            row.write.mode("errorifexists").text(f"{self._directory}/{name}")
+        if self.read(name) is None:
+            self._replace([(name, text)])
 
     def delete(self, name: str) -> None:
-        """Empty a text: Spark has no command that deletes files."""
-        nothing = self._session.createDataFrame([], "value STRING")
-        nothing.coalesce(1).write.mode("overwrite").text(f"{self._directory}/{name}")
+        """Delete a text, if there is one."""
+        if self.read(name) is not None:
+            self._replace([])
+
+    def _replace(self, rows: list[tuple[str, str]]) -> None:
+        self._session.createDataFrame(rows, NOTE).coalesce(1).write.mode("overwrite").json(self._place)

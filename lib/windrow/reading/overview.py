@@ -13,7 +13,6 @@ from windrow.errors import TableMissing
 from windrow.model import durations
 from windrow.model.timestamps import time_text
 from windrow.model.warn import WarnPart
-from windrow.reading.advice import advice
 from windrow.reading.delta import Ledger, Progress, open_depot, open_ledger, recorded_rules
 from windrow.reading.figures import (
     ClosedBatches,
@@ -33,6 +32,7 @@ from windrow.reading.figures import (
 )
 from windrow.reading.log import earliest_readable, kept, waiting_versions
 from windrow.reading.values import records
+from windrow.reading.warnings import warnings_of
 
 LAST_MICROBATCHES = 10
 
@@ -50,7 +50,7 @@ def status(depot: str, ledger: str, now: int, limits: WarnPart | None = None) ->
     too_old = _too_old(refused)
     clocks = _clocks(book)
     shared = _hints(clocks, too_old)
-    said = advice(book, limits or WarnPart())
+    said = warnings_of(book, limits or WarnPart())
     return Status(
         depot=state,
         ledger=LedgerFigures(ledger, book.version, progress.start_from, progress.paused),

@@ -51,8 +51,8 @@ class Plan:
     """What a microbatch will do: the primed state, and what it takes from each depot.
 
     `now` is the wall time at which the first attempt began, and `latest` the greatest stamp that is not ahead of the
-    clock, both in microseconds. `planned_as` is the number of the microbatch in its first attempt. `depots` has the
-    depots that are read; the one of a batcher is named None and always there.
+    clock, both in microseconds. `id` is the number that the microbatch had in its first attempt: another one if a pause
+    was recorded since. `depots` has the depots that are read; the one of a batcher is named None and always there.
     """
 
     kind: Kind
@@ -62,7 +62,7 @@ class Plan:
     now: int
     depots: Mapping[str | None, DepotPlan]
     latest: int = UNKNOWN
-    planned_as: int = 0
+    id: int = 0
 
     @property
     def only(self) -> DepotPlan:
@@ -71,7 +71,7 @@ class Plan:
 
     @property
     def microbatch(self) -> int:
-        """Return the number of the microbatch."""
+        """Return the number under which the ledger records the microbatch."""
         return self.primed.microbatch + 1
 
     @property

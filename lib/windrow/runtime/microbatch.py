@@ -236,7 +236,9 @@ class Microbatch:
             "format": self._engine.format,
             "engine": self._engine.name,
             "token": token,
-            "started_at": times(np.array([plan.now])),
+            "planned_id": plan.id,
+            "planned_at": times(np.array([plan.now])),
+            "started_at": times(np.array([self.started_at])),
         }
         by_depot = [
             _of_depot(name, one, moved.get(name, Sources.none()), plan.flush) for name, one in plan.depots.items()

@@ -35,7 +35,7 @@ def limited(timeout: int | None, session: SparkSession | None) -> Iterator[None]
     if timeout is None:
         yield
         return
-    watchdog = _Watchdog(timeout / 1_000_000, session)
+    watchdog = _Watchdog(timeout / 1_000_000, None if session is None else _Jobs(session))
     try:
         with watchdog:
             yield
@@ -45,18 +45,41 @@ def limited(timeout: int | None, session: SparkSession | None) -> Iterator[None]
         raise
 
 
+class _Jobs:
+    """The Spark jobs that one thread starts, by a tag."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session, self._tag = session, f"windrow-{uuid4().hex}"
+        self._remote = type(session).__module__.startswith("pyspark.sql.connect")
+
+    def begin(self) -> None:
+        """Tag the jobs of this thread from now on."""
+        self._session.addTag(self._tag) if self._remote else self._session.sparkContext.addJobTag(self._tag)
+
+    def end(self) -> None:
+        """Tag no more jobs."""
+        self._session.removeTag(self._tag) if self._remote else self._session.sparkContext.removeJobTag(self._tag)
+
+    def cancel(self) -> None:
+        """Cancel the jobs; a session without Connect knows its own tags only in the thread that set them."""
+        if self._remote:
+            self._session.interruptTag(self._tag)
+        else:
+            self._session.sparkContext.cancelJobsWithTag(self._tag)
+
+
 class _Watchdog:
     """Ends the work of the thread that entered it, unless that leaves in time."""
 
-    def __init__(self, seconds: float, session: SparkSession | None) -> None:
-        self._seconds, self._session, self.overdue = seconds, session, False
-        self._tag, self._thread = f"windrow-{uuid4().hex}", threading.get_ident()
+    def __init__(self, seconds: float, jobs: _Jobs | None) -> None:
+        self._seconds, self._jobs, self.overdue = seconds, jobs, False
+        self._thread = threading.get_ident()
         self._is_main = threading.current_thread() is threading.main_thread()
         self._left, self._lock = threading.Event(), threading.Lock()
 
     def __enter__(self) -> None:
-        if self._session is not None:
-            self._session.addTag(self._tag)
+        if self._jobs is not None:
+            self._jobs.begin()
         if self._is_main:
             self._before = signal.signal(signal.SIGALRM, _raise)
         threading.Thread(target=self._watch, name="windrow-phase-timeout", daemon=True).start()
@@ -66,16 +89,17 @@ class _Watchdog:
             self._left.set()
         if self._is_main:
             signal.signal(signal.SIGALRM, self._before)
-        if self._session is not None:
-            self._session.removeTag(self._tag)
+        if self._jobs is not None:
+            self._jobs.end()
 
     def _watch(self) -> None:
         if self._left.wait(self._seconds):
             return
         self.overdue = True
-        if self._session is not None:
+        if self._jobs is not None:
             with suppress(Exception):  # the session may have ended
-                self._session.interruptTag(self._tag)
+                # guard: hanging-jobs-cancelled
+                self._jobs.cancel()
             if self._left.wait(GRACE):
                 return
         with self._lock:

@@ -315,7 +315,7 @@ class Runner:
             # guard: paused-takes-no-microbatch
             if microbatch.primed.paused:
                 return
-            _require_joined(found)
+            _require_no_gap(found)
             # guard: filtered-by-version
             if [cursor.known.depot_version for cursor, _ in found] != known:
                 continue
@@ -349,8 +349,7 @@ class Runner:
         return True
 
     def _slices(self, found: Sequence[Found], planned: Planned | None = None) -> dict[str | None, Read]:
-        """Return the next slice of each depot: what an earlier attempt planned, or a fair share of the limit."""
-        planned = planned or self._planned()
+        """Return the next slice of each depot: what was planned, or a fair share of the limit."""
         most = max(1, self._most_messages() // len(found)) if planned is None else FAR
         slices: dict[str | None, Read] = {}
         for cursor, arrivals in found:
@@ -485,7 +484,7 @@ class Runner:
             raise error
 
 
-def _require_joined(found: Sequence[Found]) -> None:
+def _require_no_gap(found: Sequence[Found]) -> None:
     """Raise LedgerBehind if a stream begins after the version that a ledger reads next."""
     for cursor, arrivals in found:
         # guard: stream-begins-in-time

@@ -59,7 +59,7 @@ class ArrowState:
 
     def put(self, rows: pa.Table) -> None:
         """Write rows, each key once, in place of the rows with the same keys. Raises TopologyRefused."""
-        self._change(self._state.conformed(rows, self._state.columns, "put"), deleted=False, what="put")
+        self._change(self._conformed(rows, self._state.columns, "put"), deleted=False, what="put")
 
     def delete(self, keys: pa.Table | None = None) -> None:
         """Delete keys; a key without a row has no effect."""
@@ -75,6 +75,7 @@ class ArrowState:
         of what is not NULL, `first` and `last`, in the order of the rows or of a third name, a column. `"count"` alone
         counts rows. Raises TopologyRefused.
         """
+        self._require_table(rows, "combine")
         asked = parsed(self._state, columns, rows.column_names)
         if not rows.num_rows:
             return
@@ -129,8 +130,16 @@ class ArrowState:
         if self._state.keys.names:
             if keys is None:
                 raise self._state.refused(what, "needs keys", f"Give it {', '.join(self._state.keys.names)}.")
-            return self._state.conformed(keys, self._state.keys, what)
+            return self._conformed(keys, self._state.keys, what)
         return pa.table({"": pa.nulls(1)})
+
+    def _conformed(self, rows: pa.Table, columns: pa.Schema, what: str) -> pa.Table:
+        self._require_table(rows, what)
+        return self._state.conformed(rows, columns, what)
+
+    def _require_table(self, rows: object, what: str) -> None:
+        if not isinstance(rows, pa.Table):
+            raise self._state.refused(what, f"got {type(rows).__name__}", "Give it a pa.Table.")
 
     def _change(self, rows: pa.Table, deleted: bool, what: str) -> None:
         ids = self._state.ids(rows)

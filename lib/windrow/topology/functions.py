@@ -120,7 +120,7 @@ class Work:
         made: type[Any] = SparkMicrobatch if frames else Microbatch
         function.call(
             made(
-                plan.planned_as,
+                plan.id,
                 plan.attempt,
                 datetime.fromtimestamp(plan.now / 1_000_000, UTC),
                 self.fired,
@@ -140,9 +140,7 @@ class Work:
             if isinstance(rows, pa.Table) and not rows.num_rows:
                 continue
             application = f"windrow:{ledger and ledger.id}:{output}:{number}"
-            self.plan.engine.append_rows(
-                self.functions.topology.outputs[output], rows, (application, self.plan.planned_as)
-            )
+            self.plan.engine.append_rows(self.functions.topology.outputs[output], rows, (application, self.plan.id))
 
     def result(self, here: pa.Table, history: Mapping[str, object]) -> MicrobatchResult:
         """Return the rows to commit: those of the states, those that are `here`, and what formats gave besides."""
@@ -186,6 +184,8 @@ class Work:
         if output not in self.functions.topology.outputs:
             known = ", ".join(self.functions.topology.outputs) or "none"
             raise TopologyRefused(f"there is no output {output!r}", f"The outputs are {known}: declare it, outputs=...")
+        if not hasattr(rows, "schema"):
+            raise TopologyRefused(f"append to {output} got {type(rows).__name__}", "Give it a pa.Table or a DataFrame.")
         self.appended.append((output, rows))
 
     def _arrow_state(self, name: str) -> ArrowState:

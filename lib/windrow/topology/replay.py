@@ -29,7 +29,7 @@ from windrow.topology.state import State
 from windrow.topology.status import require_run
 from windrow.topology.topology import Topology
 
-HISTORY = ["microbatch", "kind", "depot", "depot_version", "versions", "started_at", "options_used"]
+HISTORY = ["microbatch", "kind", "depot", "depot_version", "versions", "planned_id", "planned_at", "options_used"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,17 +143,17 @@ def _begun(engine: WholeEngine) -> dict[str, int]:
 def _recorded(engine: WholeEngine) -> Iterator[Planned]:
     """Yield the microbatches that count, in order: those that no rollback took back."""
     rows = _history(engine)
-    times = dict(zip(rows["microbatch"].to_pylist(), microseconds(rows["started_at"]).tolist(), strict=True))
-    kept: dict[int, dict[str, int]] = {}
-    for row in rows.select(["microbatch", "kind", "depot", "depot_version", "options_used"]).to_pylist():
+    planned_at = microseconds(rows["planned_at"]).tolist()
+    kept: dict[int, Planned] = {}
+    for row, now in zip(rows.drop_columns(["versions", "planned_at"]).to_pylist(), planned_at, strict=True):
         if row["kind"] == "rollback" and row["options_used"] is not None:
             to = json.loads(row["options_used"])["to_microbatch"]
-            kept = {number: upto for number, upto in kept.items() if number <= to}
+            kept = {number: planned for number, planned in kept.items() if number <= to}
         elif row["kind"] in ("data", "tick"):
-            upto = kept.setdefault(row["microbatch"], {})
-            upto |= {} if row["depot"] is None else {row["depot"]: row["depot_version"]}
-    for number, upto in kept.items():
-        yield Planned(number, times[number], upto)
+            upto = {} if row["depot"] is None else {row["depot"]: row["depot_version"]}
+            known = kept.get(row["microbatch"], Planned(row["planned_id"], now, {}))
+            kept[row["microbatch"]] = replace(known, upto={**known.upto, **upto})
+    yield from kept.values()
 
 
 def _difference(state: State, recorded: pa.Table, again: pa.Table) -> Difference | None:

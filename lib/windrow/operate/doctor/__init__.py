@@ -37,7 +37,7 @@ OF_LEDGER = (
     ledger.check_retention,
     ledger.check_rules,
     ledger.check_paused,
-    ledger.check_advice,
+    ledger.check_warnings,
     clocks.check_still,
     clocks.check_shared,
 )

@@ -9,8 +9,8 @@ from windrow.delta.locations import local_path
 from windrow.model import durations
 from windrow.operate.doctor.finding import Finding, error, ok, warning
 from windrow.operate.doctor.opened import OpenLedger
-from windrow.reading.advice import advice
 from windrow.reading.log import kept
+from windrow.reading.warnings import warnings_of
 
 DURATIONS = {"window", "max_delay", "max_leap"}
 MANY_FILES = 1_000  # a microbatch takes 1.4 times as long
@@ -108,9 +108,9 @@ def check_paused(ledger: OpenLedger) -> Iterator[Finding]:
         yield warning("ledger-paused", "the ledger is paused: nothing is read", "Continue with `windrow resume`.")
 
 
-def check_advice(ledger: OpenLedger) -> Iterator[Finding]:
+def check_warnings(ledger: OpenLedger) -> Iterator[Finding]:
     """Report windows that split early, sources that are rejected, and a `max_delay` that is too short."""
-    for one in advice(ledger.book, ledger.settings.warn):
+    for one in warnings_of(ledger.book, ledger.settings.warn):
         yield warning(one.code, one.what, one.todo)
 
 

@@ -17,7 +17,7 @@ OFFSET = "CAST(event_time AS BIGINT) - CAST(processing_time AS BIGINT)"
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class LedgerWarning:
     """What is off, under the code that the doctor gives it, and what to do about it."""
 
     code: str
@@ -29,12 +29,12 @@ class Advice:
         return f"{self.what}. {self.todo}"
 
 
-def advice(book: Ledger, limits: WarnPart) -> tuple[Advice, ...]:
+def warnings_of(book: Ledger, limits: WarnPart) -> tuple[LedgerWarning, ...]:
     """Return what is off by these limits, nothing for a ledger with less than `limits.least` batches or messages."""
     return tuple(chain(_splits(book, limits), _sources(book, limits), _delay(book, limits)))
 
 
-def _splits(book: Ledger, limits: WarnPart) -> Iterator[Advice]:
+def _splits(book: Ledger, limits: WarnPart) -> Iterator[LedgerWarning]:
     """Tell when most windows end where a repeated type split them; each of these splits opened another batch."""
     rules = recorded_rules(book.progress().rules)
     if (rules.get("repeats", "split"), rules.get("split_at", "message")) != ("split", "message"):
@@ -43,7 +43,7 @@ def _splits(book: Ledger, limits: WarnPart) -> Iterator[Advice]:
     found = book.rows(("open", "closed"), counted).to_pylist()[0]
     if found["batches"] >= limits.least and found["split"] > limits.split_share * found["batches"]:
         window = durations.text(rules["window"])
-        yield Advice(
+        yield LedgerWarning(
             "ledger-splits",
             f"{found['split']:,} of {found['batches']:,} windows were split before their end ({window}) because a type "
             "came again",
@@ -52,7 +52,7 @@ def _splits(book: Ledger, limits: WarnPart) -> Iterator[Advice]:
         )
 
 
-def _sources(book: Ledger, limits: WarnPart) -> Iterator[Advice]:
+def _sources(book: Ledger, limits: WarnPart) -> Iterator[LedgerWarning]:
     """Tell of sources of which nearly all messages are too old or too futuristic: their clocks are off."""
     refused = f"source, count(*) AS rejected, CAST(median({OFFSET}) AS BIGINT) AS offset_us"
     wrong = "reason IN ('too_old', 'too_futuristic')"
@@ -68,7 +68,7 @@ def _sources(book: Ledger, limits: WarnPart) -> Iterator[Advice]:
         offset = abs(row["offset_us"])
         apart = f"{durations.text(max(offset // SECOND, 1) * SECOND)} {'behind' if row['offset_us'] < 0 else 'ahead'}"
         moved = f"timestamp_micros(unix_micros(event_time) {'+' if row['offset_us'] < 0 else '-'} {offset})"
-        yield Advice(
+        yield LedgerWarning(
             "ledger-sources",
             f"{row['rejected']:,} of {messages:,} messages of source {row['source']!r} were rejected; their event time "
             f"is {apart} of their processing (median)",
@@ -82,7 +82,7 @@ def _text(source: str) -> str:
     return "'" + source.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _delay(book: Ledger, limits: WarnPart) -> Iterator[Advice]:
+def _delay(book: Ledger, limits: WarnPart) -> Iterator[LedgerWarning]:
     """Tell when too many messages are too old."""
     counted = (
         "count(*) FILTER (WHERE reason = 'too_old') AS late, "
@@ -91,7 +91,7 @@ def _delay(book: Ledger, limits: WarnPart) -> Iterator[Advice]:
     late, read = book.rows(("open", "closed", "rejected"), counted).to_pylist()[0].values()
     if read >= limits.least and late > limits.late_share * read:
         allowed = durations.text(book.progress().max_delay_us)
-        yield Advice(
+        yield LedgerWarning(
             "ledger-delay",
             f"{late:,} of {read:,} messages ({100 * late / read:.1f} %) were too old for max_delay ({allowed})",
             "Set a longer max_delay; `windrow tune` shows what each would keep.",

@@ -15,16 +15,16 @@ from tests.messages import SECOND, message
 from windrow.expressions import Mapping
 from windrow.model.messages import COLUMNS
 from windrow.model.warn import WarnPart
-from windrow.reading.advice import Advice, advice
 from windrow.reading.delta import open_ledger
+from windrow.reading.warnings import LedgerWarning, warnings_of
 
 LIMITS = WarnPart(least=10)
 HOUR = 3_600 * SECOND
 
 
-def said(world: World, limits: WarnPart = LIMITS) -> dict[str, Advice]:
-    """Return the advice for a ledger by its code."""
-    return {one.code: one for one in advice(open_ledger(world.ledger), limits)}
+def said(world: World, limits: WarnPart = LIMITS) -> dict[str, LedgerWarning]:
+    """Return the warnings about a ledger by their codes."""
+    return {one.code: one for one in warnings_of(open_ledger(world.ledger), limits)}
 
 
 class TestSplits:
