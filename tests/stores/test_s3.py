@@ -15,9 +15,10 @@ from tests.clocks import NOW
 from tests.engine.processes import drivers
 from tests.messages import SECOND, log, table
 from windrow.engine.spark.stores import JAR
-from windrow.errors import EngineUnavailable, TableUnreadable, TableUnwritable
+from windrow.errors import EngineUnavailable, MicrobatchFailed, TableUnreadable, TableUnwritable
 from windrow.producer import Producer
 from windrow.runtime.maintenance import maintain
+from windrow.topology import Microbatch, Topology, run_topology
 from windrow.verify import verify
 
 MINUTE = 60 * SECOND
@@ -64,6 +65,37 @@ class TestEmbedded:
             assert [driver.status() for driver in both] == [0, 0]
         assert bucket.canonical() == bucket.expected()
         bucket.assert_balanced()
+
+    def test_topology(self, bucket, store, embedded):
+        """
+        A topology has its states, its plan and its output in a bucket: an attempt after a failure sees the same rows,
+        and what it appends is there once.
+        """
+        topology = Topology(
+            "counting", {"messages": bucket.depot}, f"{store}/states", outputs={"copies": f"{store}/out"}
+        )
+        topology.state("counts", key="type STRING", value="times BIGINT")
+        seen = []
+
+        @topology.function
+        def count(microbatch: Microbatch) -> None:
+            rows = microbatch.rows("messages")
+            seen.append((microbatch.id, rows.num_rows))
+            if len(seen) == 1:
+                raise OSError("another system does not answer")
+            microbatch.state("counts").combine(rows, times="count")
+            microbatch.append("copies", rows.select(["type"]))
+
+        first, second = log(2)
+        settings = embedded.settings(bucket.depot, topology.location, retries=0)
+        bucket.publish(first)
+        with pytest.raises(MicrobatchFailed, match="does not answer"):
+            run_topology(topology, settings, clock=bucket.clock)
+        bucket.publish(second)
+        run_topology(topology, settings, clock=bucket.clock)
+        assert seen == [(1, len(first)), (1, len(first)), (2, len(second))]
+        assert sum(topology.read("counts")["times"].to_pylist()) == len(first) + len(second)
+        assert DeltaTable(topology.outputs["copies"]).count() == len(first) + len(second)
 
     @pytest.mark.parametrize("before", [2, pytest.param(40, marks=pytest.mark.slow)])
     def test_requests(self, bucket, embedded, proxy, before):
