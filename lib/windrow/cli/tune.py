@@ -58,7 +58,7 @@ def tune(
     end = None if to is None else moments.microseconds(to, "--to")
     with call.readable_settings() as chosen, aside.status("reading"):
         rules = chosen.rules.build()
-        found = recent(chosen.depot, chosen.depot_columns, limit, begin, end)
+        found = recent(chosen.depot, chosen.depot_columns, limit, begin, end, chosen.payload_type)
         trial = tuning.Trial.of(found.messages, key, source, WallClock().now() + chosen.max_clock_skew)
     with steps("pairs", quiet=call.json) as progress:
         tuned = tuning.sweep(trial, _listed(windows, "--windows"), _listed(delays, "--delays"), rules, progress)

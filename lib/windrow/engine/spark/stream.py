@@ -109,10 +109,10 @@ class SparkArrivals:
         if self.on_depot_delete == "error" and not self.conversion.of_ledger:
             refuse_changes(plain(part.where(F.col(CHANGE) != "insert").select(CHANGE, VERSION).limit(1).toArrow()))
         if self.conversion.verbatim:
-            return RowsOnExecutors(_new_rows(part, self.conversion), counts, rows)
+            return RowsOnExecutors(_new_rows(part, self.conversion), counts, rows, self.conversion.payload)
         inserted = part.where(F.col(CHANGE) == "insert").withColumn("version", F.col(VERSION)).drop(*FEED_COLUMNS)
         if self.conversion.format is None:
-            return ExecutorsSlice.of(inserted, counts, rows)
+            return ExecutorsSlice.of(inserted, counts, rows, self.conversion.payload)
         from windrow.engine.spark.raw_executors import CHUNKS, RawExecutorsSlice
 
         chunks = inserted.select(CHUNKS.names)
