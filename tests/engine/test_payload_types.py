@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import json
 import math
 import signal
 import struct
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+import windrow
 from tests.clocks import NOW, ManualClock
 from tests.conftest import EMBEDDED, EngineFactory
 from tests.engine.processes import drivers
 from tests.engine.world import World
-from tests.messages import SECOND, Row, log, message
+from tests.messages import SECOND, Row, log, message, table
+from windrow import reading
+from windrow.columnar.arrow import plain
+from windrow.delta.creation import create_raw_depot
 from windrow.errors import MessagesError
 from windrow.model.payload import name, parse
+from windrow.model.tables import ledger_schema
+from windrow.producer import RawProducer
 from windrow.reading.digests import digests
+from windrow.reading.export import Choice, export
 from windrow.testing.points import Point
 from windrow.verify import verify
+from windrow.verify.quality import check
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 ODD_NAN = struct.unpack("<d", struct.pack("<Q", 0xFFF8_0000_0000_BEEF))[0]
@@ -263,3 +274,118 @@ def test_mapped(
     assert list(map(written, (one["payload"] for one in batch["messages"]))) == list(map(written, expected))
     assert name(parse(kind)) == kind
     assert verify(place, world.ledger, columns=columns).differences == ()
+
+
+class TestRead:
+    def test_read_closed(self, typed_world: World, embedded: EngineFactory, kind: str) -> None:
+        """
+        Closed batches are read with payloads of their type; `show` and `trace` give JSON, in which no number is NaN.
+        """
+        values = [*(value for value, _ in VALUES[kind]), None]
+        typed_world.publish([message(f"t{at}", payload=value) for at, value in enumerate(values)])
+        typed_world.publish([message("end", NOW + 60 * SECOND, NOW + 60 * SECOND)])
+        typed_world.runner(embedded, payload_type=kind).once()
+        batches = windrow.read_closed(typed_world.ledger).batches
+        assert batches.schema.field("messages").type.value_type.field("payload").type == parse(kind)
+        [batch] = batches.to_pylist()
+        assert [written(one["payload"]) for one in batch["messages"]] == [written(value) for value in values]
+        shown = reading.batch(typed_world.ledger, batch["id"])
+        json.dumps(shown, allow_nan=False)
+        found = reading.trace(typed_world.depot, typed_world.ledger, "k", NOW)
+        json.dumps([asdict(one) for one in found], allow_nan=False)
+        assert [one.outcome for one in found] == ["closed"] * len(values)
+        payloads = [one["payload"] for one in shown["messages"]]
+        assert sorted(map(written, payloads)) == sorted(written(one.payload) for one in found)
+
+    def test_export(self, typed_world: World, embedded: EngineFactory, kind: str, tmp_path: Path) -> None:
+        """
+        An export has the payloads in parquet as they are, in JSON as JSON, and in csv as what csv can hold.
+        """
+        values = [*(value for value, _ in VALUES[kind]), None]
+        typed_world.publish([message(f"t{at}", payload=value) for at, value in enumerate(values)])
+        typed_world.publish([message("end", NOW + 60 * SECOND, NOW + 60 * SECOND)])
+        typed_world.runner(embedded, payload_type=kind).once()
+        for ending in ("parquet", "json", "csv"):
+            assert export(typed_world.ledger, str(tmp_path / f"out.{ending}"), Choice("messages")).rows == len(values)
+        table = pq.read_table(tmp_path / "out.parquet")
+        assert [written(one) for one in table["payload"].to_pylist()] == [written(value) for value in values]
+        rows = [
+            json.loads(line, parse_constant=pytest.fail) for line in (tmp_path / "out.json").read_text().splitlines()
+        ]
+        assert len(rows) == len(values)
+        assert len((tmp_path / "out.csv").read_text().splitlines()) == len(values) + 1
+
+    def test_checked(self, typed_world: World, embedded: EngineFactory, kind: str) -> None:
+        """
+        The suites of Great Expectations find nothing wrong with payloads of the type.
+        """
+        typed_world.publish(*(typed(kind, part) for part in log(versions=2)))
+        typed_world.runner(embedded, payload_type=kind).once()
+        assert check(None, typed_world.ledger).failures() == ()
+
+    def test_zero_that_changed_its_sign(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
+        """
+        Verify finds a payload that is -0.0 where the depot has 0.0: one message is lost, another is unexpected.
+        """
+        world = World(tmp_path, clock, pa.float64())
+        world.publish([message(payload=0.0)])
+        world.runner(embedded, payload_type="DOUBLE").once()
+        rows = plain(DeltaTable(world.ledger).to_pyarrow_table())
+        negative = [
+            row | {"messages": [one | {"payload": -0.0} for one in row["messages"] or []] or None}
+            for row in rows.to_pylist()
+        ]
+        changed = pa.Table.from_pylist(negative, ledger_schema(pa.float64()))
+        write_deltalake(world.ledger, changed, mode="overwrite", partition_by=["state"])
+        found = {one.check: one.found for one in verify(world.depot, world.ledger).differences}
+        assert found["lost"] == "1 messages"
+        assert found["unexpected"] == "1 messages"
+
+
+class TestPure:
+    def test_batch(self) -> None:
+        """
+        `windrow.batch` keeps the type that it is told, and makes text of numbers otherwise.
+        """
+        rows = table([message(payload=value) for value in (2.5, -0.0)], pa.float64())
+        kept = windrow.batch(rows, windrow.Rules(), payload_type="double")
+        assert kept.batches["messages"].to_pylist()[0][0]["payload"] == 2.5
+        assert kept.batches["bytes"].to_pylist() == [9]
+        assert kept.rejected["payload"].to_pylist() == [-0.0]
+        text = windrow.batch(rows, windrow.Rules())
+        assert text.batches["messages"].to_pylist()[0][0]["payload"] == "2.5"
+
+
+def test_raw(tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
+    """
+    Records of a raw depot become payloads of a type too: a number field, or a struct of fields.
+    """
+    fields = {"key": "string", "at": "timestamp[us]", "celsius": "float64", "nr": "int64"}
+    columns = {"type": "'t'", "event_time": "at", "received_at": "at"}
+    for kind, expression, expected in (
+        ("DOUBLE", "celsius", [1.5, None]),
+        (
+            "STRUCT<nr: BIGINT, celsius: DOUBLE>",
+            "struct(celsius, nr)",
+            [{"nr": 3, "celsius": 1.5}, {"nr": -4, "celsius": None}],
+        ),
+    ):
+        root = tmp_path / kind[:6]
+        root.mkdir()
+        settings = embedded.settings(
+            str(root / "depot"),
+            str(root / "ledger"),
+            payload_type=kind,
+            depot_columns=columns | {"payload": expression},
+            format={"type": "csv", "fields": fields},
+            rules={"repeats": "keep"},
+            idle_timeout="never",
+        )
+        create_raw_depot(settings.depot)
+        (root / "in.csv").write_text("key,at,celsius,nr\nk,2026-01-31T12:00:00Z,1.5,3\nk,2026-01-31T12:00:01Z,,-4\n")
+        with RawProducer(settings.depot, "s") as producer:
+            producer.send((root / "in.csv").read_bytes(), last=True)
+        windrow.run(settings)
+        [batch] = reading.batches(settings.ledger, "open")
+        assert [one["payload"] for one in batch["messages"]] == expected
+        assert verify(settings.depot, settings.ledger).differences == ()

@@ -95,7 +95,11 @@ ZONE = r"(Z|[+-](?:0\d|1[0-7]):[0-5]\d)"
 # At most 200 digits and an exponent of two, so that no double is too large.
 DOUBLE = r"([+-]?(?:[0-9]{1,200}\.?[0-9]{0,200}|\.[0-9]{1,200})(?:[eE][+-]?[0-9]{1,2})?)"
 FORMS = {
-    "DOUBLE": {rf"{SPACE}{DOUBLE}{SPACE}": r"\1"},
+    "DOUBLE": {
+        rf"{SPACE}{DOUBLE}{SPACE}": r"\1",
+        rf"{SPACE}(?i:nan){SPACE}": "nan",
+        rf"{SPACE}([+-]?)(?i:inf|infinity){SPACE}": r"\1inf",
+    },
     "INT": {rf"{BLANK}([+-]?[0-9]+){BLANK}": r"\1"},
     "DECIMAL": {rf"{SPACE}{NUMBER}{SPACE}": r"\1"},
     "TIMESTAMP": {
