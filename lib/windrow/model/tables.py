@@ -36,7 +36,7 @@ DEPOT_COMMENT = "Windrow depot: messages, appended and never changed"
 LEDGER_COMMENT = "Windrow ledger: batches, rejections, progress and history"
 # Opening a table reads its last checkpoint and each commit after it. A hundred commits, delta-rs's default interval,
 # took three times as long as the checkpoint.
-PROPERTIES = {FEED: "true", "delta.enableDeletionVectors": "false", "delta.checkpointInterval": "20"}
+PROPERTIES = {FEED: "true", "delta.enableDeletionVectors": "false", "delta.checkpointInterval": "10"}
 
 
 def retention(keep: str) -> dict[str, str]:
