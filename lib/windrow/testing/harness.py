@@ -61,8 +61,8 @@ class Harness:
         """Prepare the topology; nothing runs yet."""
         self.directory, self.clock = Path(directory), ManualClock()
         self.topology = topology.placed(
-            {name: replace(depot, location=str(self.directory / name)) for name, depot in topology.depots.items()},
-            str(self.directory / f"states-of-{topology.name}"),
+            {name: replace(depot, location=self._place(name, depot)) for name, depot in topology.depots.items()},
+            self._states(topology.location),
             {name: str(self.directory / name) for name in topology.outputs},
         )
         self._settings = Settings(**({"engine": engine, "retries": 0} | settings))
@@ -103,7 +103,7 @@ class Harness:
         """Return the runner of the topology, for anything the harness does not offer."""
         if self._runner is None:
             for depot in self.topology.depots.values():
-                if not DeltaTable.is_deltatable(depot.location):
+                if depot.state is None and not DeltaTable.is_deltatable(depot.location):
                     create_depot(depot.location, pa.string())
             engines = {
                 name: Probed(engine_of(self.topology, depot, self._settings, self._session), self._at)
@@ -183,6 +183,12 @@ class Harness:
             raise NotFound(f"there is no depot {name!r}", f"The depots are {', '.join(self.topology.depots)}.")
         place: Depot = self.topology.depots[name]
         return place.location
+
+    def _place(self, name: str, depot: Depot) -> str:
+        return str(self.directory / name) if depot.state is None else self._states(depot.location)
+
+    def _states(self, location: str) -> str:
+        return str(self.directory / f"states-of-{Path(location).name}")
 
     def _message(self) -> dict[str, Any]:
         now = datetime.fromtimestamp(self.clock.now() / SECOND, UTC)
