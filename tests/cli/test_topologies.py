@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from tests.cli.conftest import Command
 
@@ -204,3 +205,56 @@ def test_the_table_of_states_is_no_ledger(counting: Command, command: list[str])
     said = counting(*command, "--ledger", "data/seen")
     assert said.status == (0 if command[0] == "maintain" else 3), said.err
     assert "Traceback" not in said.err
+
+
+def test_verify(counting: Command) -> None:
+    """
+    The books of a topology balance, also against a replay, until somebody loses a microbatch.
+    """
+    counting("run", "seen:topology")
+    said = counting("verify", "seen:topology", "--replay", "--strict")
+    assert said.status == 0, said.out
+    assert "no difference" in said.out
+    assert "depot messages, versions 0 to" in said.out
+    report = counting("verify", "seen:topology", "--json").json()
+    assert (report["ok"], report["complete"], report["states"][0]["rows"]) == (True, True, 1)
+    table = DeltaTable("data/seen")
+    table.delete("state = 'microbatch' AND kind = 'data'")
+    failed = counting("verify", "seen:topology")
+    assert failed.status == 1
+    assert "the history has each microbatch" in failed.out
+    assert "do not apply to a topology" in counting("verify", "seen:topology", "--all").err
+    assert "--replay is of a topology" in counting("verify", "--replay").err
+
+
+def test_maintain(counting: Command) -> None:
+    """
+    The table of states and each depot are maintained, or one of both kinds.
+    """
+    counting("run", "seen:topology")
+    both = counting("maintain", "seen:topology", "--json").json()["tables"]
+    assert [table["table"] for table in both] == ["ledger", "depot"]
+    assert both[0]["location"] == "data/seen"
+    only = counting("maintain", "seen:topology", "--only", "ledger", "--dry-run", "--json").json()["tables"]
+    assert [table["table"] for table in only] == ["ledger"]
+    assert counting("status", "seen:topology", "--json").json()["states"] == {"seen": 1}
+
+
+def test_watch(counting: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A watch prints a line each time, and ends by Ctrl-C with status 0.
+    """
+    counting("run", "seen:topology")
+    looks = iter([False, True])
+
+    def wait(_: object, microseconds: int) -> bool:
+        if next(looks) and microseconds:
+            raise KeyboardInterrupt
+        return False
+
+    monkeypatch.setattr("windrow.runtime.wall_clock.WallClock.wait", wait)
+    said = counting("status", "seen:topology", "--watch", "--every", "1s")
+    assert said.status == 0
+    [first, second] = said.out.splitlines()
+    assert "0 versions wait; seen 1 row" in first
+    assert first.split("  ")[1] == second.split("  ")[1]

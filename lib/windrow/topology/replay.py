@@ -7,7 +7,6 @@ the directory of the new table. Source of the idea: the replay of Triceps.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,19 +16,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.columnar.arrow import plain
-from windrow.delta.table import open_table, reading
-from windrow.engine.protocol import WholeEngine
 from windrow.errors import DepotChanged
-from windrow.model.messages import microseconds
+from windrow.model.timestamps import microseconds_of
 from windrow.runtime.plans import Planned
 from windrow.settings.settings import Settings
+from windrow.topology.history import Row, counting, history_of
 from windrow.topology.running import engine_of, runner_of
 from windrow.topology.state import State
 from windrow.topology.status import require_run
 from windrow.topology.topology import Topology
-
-HISTORY = ["microbatch", "kind", "depot", "depot_version", "versions", "planned_id", "planned_at", "options_used"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +86,10 @@ def replay_topology(
     engines = {name: engine_of(topology, depot, settings, spark) for name, depot in topology.depots.items()}
     first = next(iter(engines.values()))
     require_run(topology, first)
-    recorded = list(_recorded(first))
+    rows = history_of(first)
+    recorded = _recorded(rows)
     with _directory(into) as directory:
-        again = _placed(topology, directory, _begun(first))
+        again = _placed(topology, directory, _begun(rows))
         clock = RecordedClock(recorded[0].now if recorded else 0)
         used = {name: engine_of(again, depot, settings, spark) for name, depot in again.depots.items()}
         runner = runner_of(again, used, settings, clock)
@@ -105,13 +101,13 @@ def replay_topology(
                     "A replay needs the whole history: raise the setting keep.",
                 )
             progress(done, len(recorded))
-        rows = {name: topology.read(name, spark=spark).num_rows for name in topology.states}
+        held = {name: topology.read(name, spark=spark).num_rows for name in topology.states}
         differences = [
             found
             for state in topology.states.values()
             if (found := _difference(state, topology.read(state.name, spark=spark), again.read(state.name))) is not None
         ]
-    return Replayed(topology.name, len(recorded), rows, differences)
+    return Replayed(topology.name, len(recorded), held, differences)
 
 
 def _placed(topology: Topology, directory: str, begun: Mapping[str, int]) -> Topology:
@@ -124,36 +120,23 @@ def _placed(topology: Topology, directory: str, begun: Mapping[str, int]) -> Top
     return topology.placed(depots, str(Path(directory) / "states"), outputs)
 
 
-def _history(engine: WholeEngine) -> pa.Table:
-    location = str(engine.path_of("ledger"))
-    with reading(location, "ledger"):
-        found = open_table(location, "ledger").to_pyarrow_table(filters=[("state", "=", "microbatch")], columns=HISTORY)
-    return plain(found).sort_by("microbatch")
-
-
-def _begun(engine: WholeEngine) -> dict[str, int]:
+def _begun(rows: list[Row]) -> dict[str, int]:
     """Return the first version that was read of each depot."""
     begun: dict[str, int] = {}
-    for row in _history(engine).select(["depot", "versions"]).to_pylist():
+    for row in rows:
         for part in row["versions"] or ():
             begun[row["depot"]] = min(part["version"], begun.get(row["depot"], part["version"]))
     return begun
 
 
-def _recorded(engine: WholeEngine) -> Iterator[Planned]:
-    """Yield the microbatches that count, in order: those that no rollback took back."""
-    rows = _history(engine)
-    planned_at = microseconds(rows["planned_at"]).tolist()
+def _recorded(rows: list[Row]) -> list[Planned]:
+    """Return the microbatches that count, in order."""
     kept: dict[int, Planned] = {}
-    for row, now in zip(rows.drop_columns(["versions", "planned_at"]).to_pylist(), planned_at, strict=True):
-        if row["kind"] == "rollback" and row["options_used"] is not None:
-            to = json.loads(row["options_used"])["to_microbatch"]
-            kept = {number: planned for number, planned in kept.items() if number <= to}
-        elif row["kind"] in ("data", "tick"):
-            upto = {} if row["depot"] is None else {row["depot"]: row["depot_version"]}
-            known = kept.get(row["microbatch"], Planned(row["planned_id"], now, {}))
-            kept[row["microbatch"]] = replace(known, upto={**known.upto, **upto})
-    yield from kept.values()
+    for row in counting(rows):
+        upto = {} if row["depot"] is None else {row["depot"]: row["depot_version"]}
+        known = kept.get(row["microbatch"], Planned(row["planned_id"], microseconds_of(row["planned_at"]), {}))
+        kept[row["microbatch"]] = replace(known, upto={**known.upto, **upto})
+    return list(kept.values())
 
 
 def _difference(state: State, recorded: pa.Table, again: pa.Table) -> Difference | None:
