@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -258,3 +259,28 @@ def test_watch(counting: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     [first, second] = said.out.splitlines()
     assert "0 versions wait; seen 1 row" in first
     assert first.split("  ")[1] == second.split("  ")[1]
+
+
+def test_doctor(counting: Command, tmp_path: Path) -> None:
+    """
+    The doctor examines each depot and the table of states, before the first run and after; what is wrong ends with 1.
+    """
+
+    def examined() -> dict[str, str]:
+        found = counting("doctor", "seen:topology", "--json").json()["findings"]
+        assert not [finding for finding in found if finding["code"] == "check"]
+        return {finding["code"]: f"{finding['level']} {finding['what']}" for finding in found}
+
+    before = examined()
+    assert before["ledger"].startswith("warning there is no table of states")
+    assert before["depot"].startswith("ok messages: data/depot")
+    counting("run", "seen:topology")
+    counting("pause", "seen:topology")
+    after = examined()
+    assert after["ledger"].startswith("ok data/seen")
+    assert after["ledger-paused"].startswith("warning")
+    assert after["depot-reach"].startswith("ok messages: every version can be read")
+    shutil.rmtree(tmp_path / "data" / "depot")
+    failed = counting("doctor", "seen:topology")
+    assert failed.status == 1
+    assert "messages: WINDROW-TABLE-MISSING" in failed.out

@@ -18,6 +18,7 @@ from windrow.settings.settings import Settings
 from windrow.testing import Crashed, Harness, Point
 from windrow.topology import Depot, Microbatch, SparkMicrobatch, Topology
 from windrow.topology.replay import replay_topology
+from windrow.topology.running import maintain_topology
 
 TAGS = pa.map_(pa.string(), pa.int64())
 
@@ -185,6 +186,19 @@ def test_set_back(chain: Chain) -> None:
     DeltaTable(chain.words.topology.location).restore(DeltaTable(chain.words.topology.location).version() - 1)
     with pytest.raises(DepotChanged, match="takes back earlier microbatches"):
         chain.mirror.run()
+
+
+def test_left_alone(tmp_path: Path) -> None:
+    """
+    The states that a topology reads are maintained by the topology that writes them, whatever the settings say.
+    """
+    chain = Chain(tmp_path, EngineFactory("embedded"))
+    chain.say("a b")
+    chain.mirror.run()
+    settings = Settings(engine="embedded", maintain={"depot": "always"})
+    own, other = maintain_topology(chain.mirror.topology, settings, chain.words.clock.now())
+    assert own.left_alone is None
+    assert "as it is a ledger" in str(other.left_alone)
 
 
 def test_refused(tmp_path: Path) -> None:
