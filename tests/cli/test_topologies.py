@@ -145,8 +145,13 @@ def count_types(microbatch: Microbatch) -> None:
     assert counting("show", "seen:topology", "--state", "none").status == 2
     assert counting("show", "seen:topology", "--state", "seen", "--key", "x").status == 2
     assert "not JSON" in counting("show", "seen:topology", "--state", "types", "--key", "{type").err
-    assert "Only --into applies" in counting("replay", "seen:topology", "--max-delay", "1m").err
+    assert "a topology is replayed whole" in counting("replay", "seen:topology", "--max-delay", "1m").err
     assert "the states are equal" in counting("replay", "seen:topology").out
+    assert "--live goes with --into" in counting("replay", "seen:topology", "--live").err
+    assert "are of a topology" in counting("replay", "--ticks", "merged").err
+    said = counting("replay", "seen:topology", "--ticks", "merged", "--into", "data/again", "--live")
+    assert said.status == 0
+    assert "Then 0 microbatches of what came since." in said.out
 
 
 def test_offsets(counting: Command) -> None:

@@ -85,7 +85,15 @@ class Functions:
         """Return the rows that the functions change, the events that fired, and what the format rejected."""
         schema, events = plan.primed.progress.schema, self.topology.events.values()
         due = scheduled(plan.primed.fence.rows)
-        fired = tuple(event.name for event in events if event.name in due and event.fires(due[event.name], plan.now))
+        fired = tuple(
+            event.name
+            for event in events
+            if (
+                event.name in due and event.fires(due[event.name], plan.now)
+                if plan.events is None
+                else event.name in plan.events
+            )
+        )
         work = Work(self, plan, fired)
         if plan.depots or fired:
             for function in self.topology.functions:

@@ -11,7 +11,7 @@ from windrow.engine.protocol import WholeEngine
 
 COLUMNS = [
     "microbatch", "kind", "depot", "depot_version", "versions", "planned_id", "planned_at", "options_used",
-    "events_fired",
+    "events_fired", "rules",
 ]  # fmt: skip
 Row = dict[str, Any]
 

@@ -283,7 +283,7 @@ def _replayed(
     """Return the digests of the states that a replay gives, and add to the differences."""
     with TemporaryDirectory(prefix="windrow-verify-") as directory:
         try:
-            found = replay_topology(topology, settings, directory, spark)
+            found = replay_topology(topology, settings, directory, spark=spark)
         except WindrowError as error:
             findings.append(f"the replay: {error.message}")
             return {}
