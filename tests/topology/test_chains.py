@@ -114,7 +114,7 @@ def chain(request: pytest.FixtureRequest, tmp_path: Path, engine: EngineFactory)
     return Chain(tmp_path, engine, request.param)
 
 
-@pytest.mark.slow_on_spark
+@pytest.mark.slow_unless({"engine": "embedded"}, {"engine": "spark-executors", "chain": True})
 def test_each_change_once(chain: Chain) -> None:
     """
     New, changed and deleted rows of a state come once each, microbatch by microbatch, whatever the engine rewrites
