@@ -30,6 +30,7 @@ CONTROL = ("progress", "partial", "event", "option")  # the live states that eve
 PROGRESS = "progress"
 BATCH_ID = "batch"  # the prefix of batch ids
 CHANGED = "changed"  # column of a row on an executor: False for an open batch that stays as it is
+DELETED = "deleted"  # column of a changed row of a state: whether its key is deleted
 GONE = "gone"  # state of a row to write that only deletes the live row with its id
 
 DEPOT_COMMENT = "Windrow depot: messages, appended and never changed"
