@@ -110,7 +110,7 @@ def _tell(found: Recent, trial: Trial, rules: Rules, tuned: pa.Table, advice: Ad
     for reason, number in trial.refused.items():
         say(f"  {number:,} are {reason} under any rules")
     heads = ("window", "max_delay", "rejected", "batches", "in one", "wait", "95 %", "whole %")
-    table = Table(*heads, "", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(*heads, "", box=box.SIMPLE_HEAD, padding=0)
     for column in table.columns[:-1]:
         column.justify = "right"
     best = _best(tuned, advice)

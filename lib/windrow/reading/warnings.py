@@ -131,13 +131,9 @@ TABLE = ' (depot = "..." becomes table = "..." under [depot])'
 
 def corrected(mapping: Mapping[str, str], offsets: Mapping[str, int]) -> str:
     """Return the expression of `event_time` in a mapping that sets right the clocks of sources that are off (us)."""
-    source, event_time = (mapping.get(name, name) for name in ("source", "event_time"))
-    whens = [f"WHEN {source} = {_text(name)} THEN {_moved(event_time, offset)}" for name, offset in offsets.items()]
-    return f"CASE {' '.join(whens)} ELSE {event_time} END"
-
-
-def _moved(event_time: str, offset: int) -> str:
-    return f"timestamp_micros(unix_micros({event_time}) {'+' if offset < 0 else '-'} {abs(offset)})"
+    source, event_time = (" ".join(mapping.get(name, name).split()) for name in ("source", "event_time"))
+    whens = [f"WHEN {source} = {_text(name)} THEN {-offset}" for name, offset in offsets.items()]
+    return f"timestamp_micros(unix_micros({event_time}) + CASE {' '.join(whens)} ELSE 0 END)"
 
 
 def _apart(offset: int) -> str:
