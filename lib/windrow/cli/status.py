@@ -128,6 +128,7 @@ class Look:
         return [
             *([behind] if self.most is not None and sources > self.most else []),
             *([too_old] if too_old else []),
+            *_quantiles(self.status.needed_delay),
             f"{reaches}, depot version {reach.depot_version}",
             *(f"hint: {hint}" for hint in self.status.hints),
         ]
@@ -282,6 +283,12 @@ def _off(microseconds: int) -> str:
 
 def _figure(value: object) -> str:
     return f"{value:,.0f}" if isinstance(value, float | int) else str(value)
+
+
+def _quantiles(needed: NeededDelay) -> list[str]:
+    """Say how much max_delay most of the messages that were too old needed."""
+    shares = [f"{100 * float(share):g} % needed at most {_off(us)}" for share, us in needed.quantiles_us.items()]
+    return [f"too old messages, without wrong clocks: {', '.join(shares)}"] if shares else []
 
 
 def _too_old(needed: NeededDelay, most: int | None) -> str:

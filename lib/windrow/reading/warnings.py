@@ -44,13 +44,15 @@ SELECT source, rejected, messages FROM (
 ) AS summed WHERE rejected >= {least} AND rejected > {rejected_share} * messages
 ORDER BY source
 """
+# Read since the last change, and not of a wrong clock.
+COUNTED = """coalesce(opened_in, microbatch) > {since}
+    AND coalesce(source, '') NOT IN (SELECT source FROM ({sources}) AS wrong_clocks)"""
 DELAY = """
 SELECT late, messages FROM (
     SELECT count(*) FILTER (WHERE reason = 'too_old') AS late,
         coalesce(sum(message_count), 0) + count(*) FILTER (WHERE state = 'rejected') AS messages
     FROM {batch}
-    WHERE state IN ('open', 'closed', 'rejected') AND coalesce(opened_in, microbatch) > {since}
-        AND coalesce(source, '') NOT IN (SELECT source FROM ({sources}) AS wrong_clocks)
+    WHERE state IN ('open', 'closed', 'rejected') AND {counted}
 ) AS counted WHERE messages >= {least} AND late > {late_share} * messages
 """
 # How far the event time of a message is from the time of its processing, in microseconds.
@@ -80,7 +82,8 @@ class LedgerWarning:
 def statement(query: str, limits: WarnPart, batch: str = "{batch}") -> str:
     """Return one of the queries for a table: its rows are what these limits say is off."""
     known = {"batch": batch, "since": SINCE.format(batch=batch), **limits.model_dump()}
-    return query.format(sources=SOURCES.format(**known), **known).strip()
+    known["sources"] = SOURCES.format(**known)
+    return query.replace("{counted}", COUNTED).format(**known).strip()
 
 
 def warnings_of(book: Ledger, limits: WarnPart) -> tuple[LedgerWarning, ...]:
