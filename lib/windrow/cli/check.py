@@ -66,7 +66,7 @@ def _checked(chosen: Settings, max_rejected: float | None, docs: str | None) -> 
     embedded = _is_embedded(chosen)
     with _progress("reading the ledger" if embedded else "starting Spark") as progress:
         spark = None if embedded else _session(chosen.ledger)
-        return quality.check(spark, chosen.ledger, max_rejected=share, docs=docs, progress=progress)
+        return quality.check(spark, chosen.ledger, None, share, docs, progress, chosen.warn)
 
 
 def _is_embedded(chosen: Settings) -> bool:
