@@ -17,13 +17,25 @@ import pyarrow as pa
 
 from windrow.errors import SettingsError
 from windrow.formats import columns
-from windrow.formats.counted import ByteOrder
+from windrow.formats.counted import ByteOrder, FixedFraming
 from windrow.formats.fields import Field, type_text
+from windrow.formats.format import Format
+from windrow.formats.part import FormatPart
 from windrow.formats.records import CAST, ENCODING, SYNTAX, Bad, ByteArray, Ints, Parsed, Records, misencoded, rejects
 
 ASCII = 0x7F
 FIRST_DAY, LAST_DAY = ((day - date(1970, 1, 1)).days for day in (date.min, date.max))
 DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+
+
+def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
+    """Return the format `native`."""
+    parser, most = Native(fields, section.byte_order), section.max_record_bytes
+    if parser.width > most:
+        raise SettingsError(
+            f"a record has {parser.width} bytes, but max_record_bytes is {most}", "Raise max_record_bytes."
+        )
+    return Format(FixedFraming(parser.width, most), parser, text=False)
 
 
 class Wrong(NamedTuple):

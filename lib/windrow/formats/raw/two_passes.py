@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.errors import require
-from windrow.formats.automaton import Summary, scan
+from windrow.formats.automaton import Automaton, Summary, scan
 from windrow.formats.format import Format
 from windrow.formats.framing import RECORD, DelimitedFraming
 from windrow.formats.raw.arrived import chunks_of
@@ -73,11 +73,12 @@ class SourcePlan:
 
 def can_spread(format_: Format) -> bool:
     """Tell whether the chunks of a format can be summarised independently."""
-    return isinstance(format_.framing, DelimitedFraming)
+    framing = format_.framing
+    return isinstance(framing, DelimitedFraming) and isinstance(framing.automaton, Automaton)
 
 
 def _delimited(format_: Format) -> DelimitedFraming:
-    require(isinstance(format_.framing, DelimitedFraming), "the framing of the format is an automaton")
+    require(can_spread(format_), "the framing of the format is an automaton")
     return cast("DelimitedFraming", format_.framing)
 
 
@@ -105,8 +106,8 @@ def _summary(name: str, chunk: Chunk, format_: Format) -> dict[str, Any]:
     mark = mark_size(bytes(chunk.content[: len(BYTE_ORDER_MARK)]), chunk.last) if begins else 0
     if chunk.broken or mark < 0:  # only the next chunk can tell
         return row
-    framing = _delimited(format_)
-    summary = framing.automaton.summary(np.frombuffer(chunk.content, np.uint8)[mark:])
+    automaton = cast("Automaton", _delimited(format_).automaton)
+    summary = automaton.summary(np.frombuffer(chunk.content, np.uint8)[mark:])
     first, final = (np.where(at < 0, at, at + mark).tolist() for at in (summary.first, summary.last))
     head = bytes(chunk.content[: max(first[0], 0)]) if chunk.number == 1 and format_.header is not None else None
     return row | {"mark": mark, "after": summary.after.tolist(), "first": first, "final": final, "head": head}
