@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import sys
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +18,10 @@ from windrow.formats.format import Format, Header
 from windrow.formats.framing import DelimitedFraming
 from windrow.formats.grammar import delimited
 from windrow.formats.part import FormatPart
+from windrow.formats.raw.partial import SCHEMA
+from windrow.formats.raw.stage import stage
 from windrow.formats.records import REJECTS, HeaderRefused, Parsed, Records
+from windrow.formats.settings import format_of
 from windrow.testing.formats import RawLedger, chunks, cut
 
 
@@ -203,6 +208,57 @@ def test_other_settings():
     ledger.format = Format(framing, Pairs(), "other", FormatPart())
     ledger.read(chunks([b"", b"3,y;"], version=2).slice(1))
     assert [(row["a"], row["b"]) for row in ledger.fields()] == [("1", "a"), ("2", "x"), ("3", "y")]
+
+
+@given(st.lists(TEXT, min_size=1, max_size=3), st.integers(1, 9), st.randoms(use_true_random=False))
+def test_sources_together(texts, size, shape):
+    """
+    Sources whose rows are mixed, in tables of several arrays that share their memory, come out as each by itself.
+    """
+    tables = [
+        chunks([text[at : at + size] for at in range(0, len(text), size)], f"s{number}")
+        for number, text in enumerate(texts)
+    ]
+    alone, together = RawLedger(csv()), RawLedger(csv())
+    for table in tables:
+        alone.read(table)
+    rows = pa.concat_tables(tables).combine_chunks()
+    order = list(range(rows.num_rows))
+    if shape.random() < 0.5:
+        shape.shuffle(order)
+    mixed = rows.take(pa.array(order, pa.int64()))
+    places = sorted(shape.choices(range(rows.num_rows + 1), k=shape.randrange(4)))
+    together.read(pa.concat_tables([mixed.slice(a, b - a) for a, b in pairwise([0, *places, rows.num_rows])]))
+    assert together.fields() == alone.fields()
+    assert together.rejects() == alone.rejects()
+    assert together.partial.sort_by("id").equals(alone.partial.sort_by("id"))
+
+
+def calls(format_, rows):
+    """Return how many functions are called to stage rows."""
+    count = 0
+
+    def counting(_frame, event, _argument):
+        nonlocal count
+        count += event in {"call", "c_call"}
+
+    sys.setprofile(counting)
+    try:
+        stage(rows, SCHEMA.empty_table(), format_)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_no_work_per_chunk():
+    """
+    A hundred times as many chunks of a source take no more calls.
+    """
+    format_ = format_of(FormatPart(type="csv", header=False, fields={"a": "int64", "b": "string"}))
+    rows = chunks([b"1,a\n2,", b"b\n"] * 5_000)
+    few = rows.slice(0, 100)
+    calls(format_, few)
+    assert calls(format_, rows) < 1.1 * calls(format_, few)
 
 
 def test_thousands_of_sources():

@@ -23,7 +23,7 @@ from windrow.errors import require
 from windrow.formats.automaton import Automaton, Summary, scan
 from windrow.formats.format import Format
 from windrow.formats.framing import RECORD, DelimitedFraming
-from windrow.formats.raw.arrived import chunks_of
+from windrow.formats.raw.arrived import arrived_of
 from windrow.formats.raw.partial import sources_of
 from windrow.formats.raw.queue import Chunk, Taken
 from windrow.formats.raw.segment import BYTE_ORDER_MARK, Segment, mark_size, segments
@@ -85,10 +85,7 @@ def _delimited(format_: Format) -> DelimitedFraming:
 def summarise(rows: pa.Table, format_: Format) -> pa.Table:
     """Return a row of `SUMMARIES` for each chunk in rows of a raw depot, NULL where the chunk cannot be summarised."""
     found = [
-        _summary(name, chunk, format_)
-        for name, versions in chunks_of(rows, format_.decode).items()
-        for chunks in versions.values()
-        for chunk in chunks
+        _summary(name, chunk, format_) for name, chunks in arrived_of(rows, format_.decode).items() for chunk in chunks
     ]
     return pa.Table.from_pylist(found, SUMMARIES)
 
@@ -182,13 +179,12 @@ def cut_chunks(
     rows: pa.Table, planned: Mapping[str, Mapping[tuple[int, int], Body]], format_: Format
 ) -> Iterator[CutChunk]:
     """Cut the chunks of the sources whose bodies are planned."""
-    for name, versions in chunks_of(rows, format_.decode).items():
+    for name, chunks in arrived_of(rows, format_.decode).items():
         bodies = planned.get(name)
         if bodies is None:
             continue
-        for chunks in versions.values():
-            for chunk in chunks:
-                yield _cut_chunk(name, chunk, bodies.get((chunk.number, chunk.version)), format_)
+        for chunk in chunks:
+            yield _cut_chunk(name, chunk, bodies.get((chunk.number, chunk.version)), format_)
 
 
 def _cut_chunk(name: str, chunk: Chunk, body: Body | None, format_: Format) -> CutChunk:
