@@ -16,7 +16,7 @@ from windrow.formats import columns, grammar
 from windrow.formats.automaton import Automaton
 from windrow.formats.cells import EMPTY, OPEN, Cells, Marks
 from windrow.formats.conversion import ENCODING, quoted
-from windrow.formats.fields import Field, require_flat, require_unsized
+from windrow.formats.fields import Field, require_unsized
 from windrow.formats.format import Format
 from windrow.formats.framing import DelimitedFraming
 from windrow.formats.part import FormatPart
@@ -63,7 +63,6 @@ class Csv:
         if not self.delimiter:
             raise SettingsError("the delimiter is empty", "Set it, for example to a comma.")
         grammar.require_apart(self.record, self.delimiter, self.quote, self.escape)
-        require_flat(self.fields, "csv")
         require_unsized(self.fields, "csv")
 
     @property

@@ -15,7 +15,7 @@ from windrow.errors import SettingsError, first_line
 from windrow.formats import columns, grammar
 from windrow.formats.automaton import Automaton
 from windrow.formats.conversion import convert, details
-from windrow.formats.fields import Field, require_flat, require_unsized
+from windrow.formats.fields import Field, require_unsized
 from windrow.formats.format import Format
 from windrow.formats.framing import DelimitedFraming
 from windrow.formats.part import FormatPart
@@ -48,7 +48,6 @@ class Lines:
 
     def __post_init__(self) -> None:
         """Refuse fields and expressions that do not work."""
-        require_flat(self.fields, "lines")
         require_unsized(self.fields, "lines")
         _require_same(_groups(self.regex), [field.name for field in self.fields])
         _groups(self._whole)
