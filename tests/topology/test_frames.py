@@ -118,14 +118,14 @@ def test_hanging_job_on_spark(spark: Any, tmp_path: Path) -> None:
     def see(microbatch: SparkMicrobatch) -> None:
         if (microbatch.id, microbatch.attempt) == (4, 1):
             try:
-                spark.range(10**11).selectExpr("sum(id % 7)").collect()
+                spark.range(8 * 10**8).selectExpr("sum(id % 7)").collect()
             except Exception as error:
                 failed.append(error)
                 raise
         microbatch.state("seen").combine(microbatch.rows("events"), times="count")
 
     harness = Harness(topology, tmp_path, engine="spark", session=spark, retries=3)
-    for timeout in ("10m", "8s"):
+    for timeout in ("10m", "15s"):
         harness.append([{"payload": "one"}])
         harness.set_option("phase_timeout", timeout)
         harness.run()
