@@ -46,21 +46,20 @@ def arrivals(log: DepotTable, asked: Asked, at: int, columns: dict[str, str], pa
     return [DEFAULTS | row for row in records(found)]
 
 
-def not_found(log: DepotTable, asked: Asked, at: int, mapped: bool) -> NotFound:
-    """Return the error that the depot has no such message; it names the nearest times of the same key."""
+def not_found(log: DepotTable, asked: Asked, at: int, mapped: bool, batch: str) -> NotFound:
+    """Return the error that the depot has no such message; it names the nearest times of its key, and a `batch`."""
     of = ", ".join(f"{name} {value!r}" for name, value in asked.items() if value is not None)
     what = f"the depot has no message of {of} at {time_text(at)} in versions up to {log.version()}"
     if mapped or not isinstance(log, DeltaTable):
-        return NotFound(what, "`windrow show --key` lists the batches of a key.")
+        return NotFound(what, batch)
     same = equal(asked if "source" in feed.names(log) else asked | {"source": None})
     nearest = f"ORDER BY abs(CAST(event_time AS BIGINT) - {at:d}), event_time LIMIT 3"
     statement = ["SELECT event_time FROM depot WHERE", same, "AND event_time IS NOT NULL", nearest]
     stream = QueryBuilder().register("depot", log).execute(" ".join(statement))
     near = [str(row["event_time"]) for row in records(pa.RecordBatchReader.from_stream(stream).read_all())]
-    return NotFound(
-        what,
-        f"The nearest are at {', '.join(dict.fromkeys(near))}." if near else "It has none at any other time either.",
-    )
+    if not near:
+        return NotFound(what, "It has none at any other time either.")
+    return NotFound(what, f"The nearest are at {', '.join(dict.fromkeys(near))}. {batch}")
 
 
 def equal(columns: Asked) -> str:

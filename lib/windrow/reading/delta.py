@@ -121,6 +121,12 @@ class Ledger:
         with reading(self.location, "ledger"):
             yield from self._stream(states, columns, where, rest)
 
+    def ask(self, statement: str) -> pa.Table:
+        """Return the answer to a statement over the table `ledger`."""
+        with reading(self.location, "ledger"):
+            stream = QueryBuilder().register("ledger", self.table).execute(statement)
+            return pa.RecordBatchReader.from_stream(stream).read_all()
+
     def everything(self, without: str) -> pa.RecordBatchReader:
         """Return a reader over the rows of all states, without one column; it reads piece by piece on demand."""
         statement = f"SELECT * EXCEPT ({without}) FROM ledger"  # noqa: S608 - a column that we name

@@ -17,6 +17,7 @@ from windrow.model import tables
 from windrow.model.timestamps import time_text
 from windrow.reading.arrivals import CONTENT, arrivals, equal, not_found
 from windrow.reading.delta import Ledger, Progress, open_depot, open_ledger, quoted
+from windrow.reading.details import nearest_batch
 from windrow.reading.reasons import Refused, Why, explain
 from windrow.reading.values import records
 
@@ -76,7 +77,8 @@ def trace(
             raise
         arrived = []
     if not (accepted or rejected or arrived):
-        raise not_found(log, asked, at, mapped=bool(columns))
+        near = nearest_batch(book, equal({name: asked[name] for name in ("key", "source")}), at)
+        raise not_found(log, asked, at, bool(columns), near)
     placed = list(_placed(arrived, accepted, rejected))
     history = _History(book, progress, placed)
     return [history.arrival(key, at, *one) for one in sorted(placed, key=_order)]
