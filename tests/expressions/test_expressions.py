@@ -894,7 +894,14 @@ class TestBothEngines:
 TYPED = {
     "DOUBLE": [
         *("amount", "double", "odd_double", "exact", "real", "money", "share", "huge", "full", "tiny", "NULL"),
-        *("CAST(amount AS DOUBLE)", "TRY_CAST(integer AS DOUBLE)", "TRY_CAST('x' AS DOUBLE)", "'-1.5e-7'", "'2E+3'"),
+        *(
+            "CAST(amount AS DOUBLE)",
+            "TRY_CAST(no_time AS DOUBLE)",
+            "TRY_CAST(text AS DOUBLE)",
+            "TRY_CAST('x' AS DOUBLE)",
+            "'-1.5e-7'",
+            "'2E+3'",
+        ),
         *("' NaN '", "'nan'", "'-INF'", "'+infinity'", "'.5'", "if(truth, 1.5, NULL)"),
     ],
     "BIGINT": ["full", "integer", "tiny", "double", "CAST(money AS BIGINT)", "'-12'"],

@@ -111,7 +111,7 @@ FORMS = {
 # Not of these forms, and still a value for Spark: DuckDB has no other digits and errs in exponents (90e-3).
 UNSURE = {
     "INT": "$.",
-    "DOUBLE": rf"^{SPACE}[+-]?(?:[0-9.]|(?i:inf|nan))",
+    "DOUBLE": rf"^{SPACE}[+-]?(?:0[xX].*|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?){SPACE}$",
     "DECIMAL": rf"^{SPACE}[+-]?(?:\pN+\.?\pN*|\.\pN+)(?:[eE][+-]?\pN+)?{SPACE}$",
     "TIMESTAMP": rf"^{BLANK}[+-]?T?[0-9]",
 }
