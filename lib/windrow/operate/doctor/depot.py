@@ -49,6 +49,11 @@ def check_columns(depot: OpenDepot) -> Iterator[Finding]:
         types = ", ".join(f"{name} is {fields[name].type}" for name in wrong)
         yield error("depot-columns", types, "Cast names to strings and times to timestamps in [depot.columns].")
         return
+    try:
+        payload_type_of(depot.settings, None, pa.schema(list(fields.values())))
+    except WindrowError as refused:
+        yield error("depot-columns", f"{refused.code}: {refused.message}", refused.hint)
+        return
     absent = [name for name in DEFAULTS if name not in fields]
     yield ok("depot-columns", "the columns of messages" + (f", without {', '.join(absent)}" if absent else ""))
 
