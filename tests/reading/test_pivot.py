@@ -16,7 +16,7 @@ from tests.clocks import NOW, ManualClock
 from tests.conftest import EMBEDDED
 from tests.engine.world import World
 from tests.messages import SECOND, Row, message
-from windrow.errors import OutputRefused, TableRefused
+from windrow.errors import OutputRefused, TableMissing, TableRefused
 from windrow.model.payload import name
 from windrow.reading.export import Choice, export
 
@@ -174,3 +174,19 @@ class TestView:
             windrow.create_pivot_view(spark, world.ledger, "wide")
         windrow.create_pivot_view(spark, world.ledger, "wide", ["A"])
         assert spark.table("wide").collect()[0]["A"] == 2.0
+
+    def test_in_a_catalog(self, spark: Any, tmp_path: Path) -> None:
+        """
+        Ledger and view may be tables of a catalog; other sessions see the view. A ledger that is missing is said so.
+        """
+        world = closed(tmp_path, SPLIT, pa.float64())
+        spark.sql(f"CREATE SCHEMA IF NOT EXISTS pivots LOCATION '{tmp_path / 'pivots'}'")
+        try:
+            spark.sql(f"CREATE TABLE pivots.ledger USING DELTA LOCATION '{world.ledger}'")
+            windrow.create_pivot_view(spark, "pivots.ledger", "pivots.wide", ["a"])
+            rows = spark.newSession().sql("SELECT a FROM pivots.wide ORDER BY window_start").collect()
+            assert [row["a"] for row in rows] == [1.5, math.inf]
+            with pytest.raises(TableMissing, match="there is no ledger"):
+                windrow.create_pivot_view(spark, "pivots.nothing", "pivots.wide")
+        finally:
+            spark.sql("DROP SCHEMA pivots CASCADE")
