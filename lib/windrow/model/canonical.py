@@ -21,6 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.columnar.arrow import texts
+
 BATCH = (
     "id", "state", "source", "key", "part", "window_start", "window_end", "timeout", "opened_by", "closed_at",
     "close_reason", "message_count", "bytes", "oversize", "first_event_time", "last_event_time",
@@ -33,7 +35,7 @@ REJECTED = (
 
 BYTES = pa.large_binary()
 NAN = np.uint64(0x7FF8_0000_0000_0000).view(np.float64)
-NULL, COLON, COMMA, NOTHING = (pa.scalar(text, BYTES) for text in (b"~", b":", b",", b""))
+NULL, COLON, COMMA, NOTHING = texts(["~", ":", ",", ""]).cast(BYTES)
 
 
 def batches(rows: pa.RecordBatch) -> pa.Array:
