@@ -108,6 +108,7 @@ class Look:
             *(["paused  nothing is read until `windrow resume`"] if found.ledger.paused else []),
             f"lag     {_lag(found)}",
             *_next_stop(found),
+            *_accepted(found),
             f"open    {_open(found)}",
             f"closed  {count(found.closed.batches, 'batch')} with {count(found.closed.messages, 'message')}",
             f"read    {count(found.totals.messages, 'message')} in {count(found.totals.microbatches, 'microbatch')}",
@@ -230,7 +231,16 @@ def _next_stop(found: Status) -> list[str]:
     version = found.depot.changed_version
     if version is None:
         return []
-    return [f"stop    depot version {version} removed or changed rows: a run stops there unless it ignores that"]
+    return [
+        f"stop    depot version {version} removed or changed rows: a run stops there unless it ignores or accepts that"
+    ]
+
+
+def _accepted(found: Status) -> list[str]:
+    """Say which versions were accepted."""
+    versions = found.depot.accepted_versions
+    which = f"version{'s' * (len(versions) > 1)} {', '.join(map(str, versions))}"
+    return [f"skipped depot {which}, accepted: no row of it was read"] if versions else []
 
 
 def _open(found: Status) -> str:

@@ -14,6 +14,7 @@ class DepotState:
     """How far the depot was read. `messages_waiting` is None when its log does not record it.
 
     `changed_version` is the first unread version that removed or changed rows, which stops a run unless it ignores it.
+    `accepted_versions` changed rows too; runs went past them and read none of their rows.
     """
 
     path: str
@@ -24,6 +25,7 @@ class DepotState:
     oldest_waiting_version: int | None
     oldest_waiting_at: str | None
     changed_version: int | None
+    accepted_versions: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
