@@ -142,7 +142,8 @@ class Runner:
 
     def _accept(self, version: int) -> None:
         [cursor] = self._cursors
-        while cursor.behind() and not self._clock.wait(0):
+        while not self._clock.wait(0):
+            cursor.behind()
             before = self._unpaused("acceptance of a version").primed
             if before.reached.depot_version >= version:
                 return
