@@ -27,11 +27,11 @@ from windrow.errors import (
     ExpressionError,
     MessagesError,
     MicrobatchFailed,
+    NotFound,
     OtherDepot,
     Paused,
     TableMissing,
     TableUnreadable,
-    UsageError,
 )
 from windrow.operate.doctor import examine
 from windrow.testing.points import Point, Probed
@@ -461,7 +461,7 @@ class TestAccepted:
         A version that only appended, or that there is not, cannot be accepted: its messages would be lost.
         """
         read.publish(NEW)
-        with pytest.raises(UsageError, match="has deleted or rewritten no rows"):
+        with pytest.raises(NotFound, match="has deleted or rewritten no rows"):
             read.runner(embedded).accept(version)
         assert run(read, embedded) == len(NEW)
 

@@ -6,7 +6,7 @@ import json as json_text
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,7 +32,8 @@ FailIf = Annotated[
     typer.Option(
         "--fail-if",
         help="End with status 1 when this holds; may be repeated. lag>5m, lag_messages>100000, lag_versions, open, "
-        "open_messages, oldest_open>1h, rejected>0, rejected_lately, depot_changed, paused; with > >= < <= ==.",
+        "open_messages, oldest_open>1h, rejected>0, rejected_lately, depot_changed, kafka_lag>100, paused; "
+        "with > >= < <= ==.",
     ),
 ]
 
@@ -50,6 +51,9 @@ def status(
         str | None, typer.Option("--every", help=f"With --watch: time between two looks. Default: {EVERY}.")
     ] = None,
     fail_if: FailIf = None,
+    kafka: Annotated[
+        bool, typer.Option("--kafka", help="Ask the broker of [kafka] how far the depot is behind its topics.")
+    ] = False,
     sources: Annotated[bool, typer.Option("--sources", help=f"Show all sources, not just the worst {WORST}.")] = False,
 ) -> int:
     """Show what waits, clocks, batches, rejections and microbatches.
@@ -60,9 +64,9 @@ def status(
 
     if topology is not None:
         call.refuse_tables()
-        if watch or fail_if:
+        if watch or fail_if or kafka:
             raise SettingsError(
-                "--watch and --fail-if do not apply to a topology", "Run the command again, or use --json."
+                "--watch, --fail-if and --kafka do not apply to a topology", "Run the command again, or use --json."
             )
         print_standing(standing_of(topology, call.settings()), call.json)
         return 0
@@ -71,8 +75,8 @@ def status(
     alarms = [conditions.parse(text) for text in fail_if or ()]
     chosen = call.path_settings()
     if watch:
-        return _watch(chosen, alarms, _pause(every or EVERY), call.json, sources)
-    look = _look(chosen, alarms, sources)
+        return _watch(chosen, alarms, _pause(every or EVERY), call.json, sources, kafka)
+    look = _look(chosen, alarms, sources, kafka)
     if call.json:
         options.print_json(look.document())
     else:
@@ -107,6 +111,7 @@ class Look:
             f"ledger  {found.ledger.path}, version {found.ledger.version}; rules {_rules(found)}",
             *(["paused  nothing is read until `windrow resume`"] if found.ledger.paused else []),
             f"lag     {_lag(found)}",
+            *_kafka(found),
             *_next_stop(found),
             *_accepted(found),
             f"open    {_open(found)}",
@@ -149,18 +154,22 @@ class Look:
         return Group(*lines, *self.tables(), *map(Text, self.remarks()), Text(f"{self.at}; Ctrl-C ends", style="dim"))
 
 
-def _look(chosen: Settings, alarms: Sequence[Condition], sources: bool) -> Look:
+def _look(chosen: Settings, alarms: Sequence[Condition], sources: bool, kafka: bool) -> Look:
     from windrow import reading
     from windrow.runtime.wall_clock import WallClock
 
     now = WallClock().now()
     found = reading.status(chosen.depot, chosen.ledger, now, chosen.warn)
+    if kafka:
+        from windrow.producer.bridge.lag import kafka_lag
+
+        found = replace(found, kafka=kafka_lag(chosen, now))
     holding = [said for alarm in alarms if (said := alarm.holds(found))]
     at = reading.time_text(now // 1_000_000 * 1_000_000)
     return Look(at, found, holding if alarms else None, None if sources else WORST)
 
 
-def _watch(chosen: Settings, alarms: Sequence[Condition], pause: int, json: bool, sources: bool) -> int:
+def _watch(chosen: Settings, alarms: Sequence[Condition], pause: int, json: bool, sources: bool, kafka: bool) -> int:
     """Look until Ctrl-C, which is no failure, or until a condition holds."""
     from windrow.runtime.wall_clock import WallClock
 
@@ -168,7 +177,7 @@ def _watch(chosen: Settings, alarms: Sequence[Condition], pause: int, json: bool
     try:
         with _shown(json) as show:
             while True:
-                look = _look(chosen, alarms, sources)
+                look = _look(chosen, alarms, sources, kafka)
                 show(look)
                 if look.holding or clock.wait(pause):
                     break
@@ -224,6 +233,18 @@ def _lag(found: Status) -> str:
     return (
         f"{messages} in {count(found.depot.versions_waiting, 'version')} wait, the oldest for {found.lag.seconds:.0f} s"
     )
+
+
+def _kafka(found: Status) -> list[str]:
+    """Say how far the depot is behind Kafka, and which partitions are furthest behind."""
+    if found.kafka is None:
+        return []
+    behind = sorted((one for one in found.kafka.partitions if one.lag), key=lambda one: -one.lag)[:3]
+    furthest = ", ".join(f"{one.topic}/{one.partition} {one.lag:,}" for one in behind)
+    said = (
+        f"{count(found.kafka.lag, 'offset')} of {count(len(found.kafka.partitions), 'partition')} are not in the depot"
+    )
+    return [f"kafka   {said}{furthest and f'; most: {furthest}'}; measured at {found.kafka.measured_at}"]
 
 
 def _next_stop(found: Status) -> list[str]:

@@ -21,6 +21,7 @@ from windrow.errors import (
     LedgerBehind,
     LedgerMoved,
     MicrobatchFailed,
+    NotFound,
     Paused,
     TableUnwritable,
     UsageError,
@@ -136,7 +137,7 @@ class Runner:
     def accept(self, version: int) -> None:
         """Read the depot up to the version before `version`, then go past that one without reading its rows.
 
-        Does nothing if the ledger has read that version. Raises UsageError for a version that lost no rows.
+        Does nothing if the ledger has read that version. Raises NotFound for a version that lost no rows.
         """
         self._persist(partial(self._accept, version))
 
@@ -508,11 +509,11 @@ class Runner:
 
 
 def _changed_commit(cursor: DepotCursor, version: int) -> Commit:
-    """Return the commit of a depot version that deleted or rewrote rows. Raises UsageError for any other."""
+    """Return the commit of a depot version that deleted or rewrote rows. Raises NotFound for any other."""
     engine = cursor.reader.engine
     # guard: only-changes-accepted
     if version > cursor.latest or not engine.removes_rows(version):
-        raise UsageError(
+        raise NotFound(
             f"depot version {version} has deleted or rewritten no rows",
             "Only such a version can be accepted; `windrow status` and the error of the run that stopped name it.",
         )
