@@ -6,7 +6,7 @@ import json as json_text
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,7 +36,8 @@ FailIf = Annotated[
     typer.Option(
         "--fail-if",
         help="End with status 1 when this holds; may be repeated. lag>5m, lag_messages>100000, lag_versions, open, "
-        "open_messages, oldest_open>1h, rejected>0, rejected_lately, depot_changed, paused; with > >= < <= ==.",
+        "open_messages, oldest_open>1h, rejected>0, rejected_lately, depot_changed, kafka_lag>100, paused; "
+        "with > >= < <= ==.",
     ),
 ]
 
@@ -54,6 +55,9 @@ def status(
         str | None, typer.Option("--every", help=f"With --watch: time between two looks. Default: {EVERY}.")
     ] = None,
     fail_if: FailIf = None,
+    kafka: Annotated[
+        bool, typer.Option("--kafka", help="Ask the broker of [kafka] how far the depot is behind its topics.")
+    ] = False,
     sources: Annotated[bool, typer.Option("--sources", help=f"Show all sources, not just the worst {WORST}.")] = False,
 ) -> int:
     """Show what waits, clocks, batches, rejections and microbatches.
@@ -64,14 +68,14 @@ def status(
 
     if topology is not None:
         call.refuse_tables()
-        if fail_if or sources:
-            raise SettingsError("--fail-if and --sources do not apply to a topology", "Use --json.")
+        if fail_if or sources or kafka:
+            raise SettingsError("--fail-if, --sources and --kafka do not apply to a topology", "Use --json.")
     if every is not None and not watch:
         raise SettingsError("--every goes with --watch", "Give both, or none.")
     alarms = [conditions.parse(text) for text in fail_if or ()]
     take: Callable[[], Look]
     if topology is None:
-        take = partial(_look, call.path_settings(), alarms, sources)
+        take = partial(_look, call.path_settings(), alarms, sources, kafka)
     else:
         take = partial(_look_at_topology, topology, call.settings())
     if watch:
@@ -185,7 +189,9 @@ class BatcherLook(Look):
             f"ledger  {found.ledger.path}, version {found.ledger.version}; rules {_rules(found)}",
             *(["paused  nothing is read until `windrow resume`"] if found.ledger.paused else []),
             f"lag     {_lag(found)}",
+            *_kafka(found),
             *_next_stop(found),
+            *_accepted(found),
             f"open    {_open(found)}",
             f"closed  {count(found.closed.batches, 'batch')} with {count(found.closed.messages, 'message')}",
             f"read    {count(found.totals.messages, 'message')} in {count(found.totals.microbatches, 'microbatch')}",
@@ -235,12 +241,16 @@ def _second(now: int) -> str:
     return time_text(now // 1_000_000 * 1_000_000)
 
 
-def _look(chosen: Settings, alarms: Sequence[Condition], sources: bool) -> Look:
+def _look(chosen: Settings, alarms: Sequence[Condition], sources: bool, kafka: bool) -> Look:
     from windrow import reading
     from windrow.runtime.wall_clock import WallClock
 
     now = WallClock().now()
     found = reading.status(chosen.depot, chosen.ledger, now, chosen.warn)
+    if kafka:
+        from windrow.producer.bridge.lag import kafka_lag
+
+        found = replace(found, kafka=kafka_lag(chosen, now))
     holding = [said for alarm in alarms if (said := alarm.holds(found))]
     return BatcherLook(_second(now), holding if alarms else None, found, None if sources else WORST)
 
@@ -311,12 +321,33 @@ def _lag(found: Status) -> str:
     )
 
 
+def _kafka(found: Status) -> list[str]:
+    """Say how far the depot is behind Kafka, and which partitions are furthest behind."""
+    if found.kafka is None:
+        return []
+    behind = sorted((one for one in found.kafka.partitions if one.lag), key=lambda one: -one.lag)[:3]
+    furthest = ", ".join(f"{one.topic}/{one.partition} {one.lag:,}" for one in behind)
+    said = (
+        f"{count(found.kafka.lag, 'offset')} of {count(len(found.kafka.partitions), 'partition')} are not in the depot"
+    )
+    return [f"kafka   {said}{furthest and f'; most: {furthest}'}; measured at {found.kafka.measured_at}"]
+
+
 def _next_stop(found: Status) -> list[str]:
     """Say where the next run will stop, if that is known."""
     version = found.depot.changed_version
     if version is None:
         return []
-    return [f"stop    depot version {version} removed or changed rows: a run stops there unless it ignores that"]
+    return [
+        f"stop    depot version {version} removed or changed rows: a run stops there unless it ignores or accepts that"
+    ]
+
+
+def _accepted(found: Status) -> list[str]:
+    """Say which versions were accepted."""
+    versions = found.depot.accepted_versions
+    which = f"version{'s' * (len(versions) > 1)} {', '.join(map(str, versions))}"
+    return [f"skipped depot {which}, accepted: no row of it was read"] if versions else []
 
 
 def _open(found: Status) -> str:

@@ -222,6 +222,12 @@ def open_depot(location: str, ledger: Ledger, progress: Progress) -> DepotTable:
     return depot
 
 
+def accepted_versions(ledger: Ledger) -> tuple[int, ...]:
+    """Return the depot versions that `windrow run --accept` went past without reading them."""
+    rows = ledger.rows("microbatch", "depot_version", "kind = 'accept'", "ORDER BY depot_version")
+    return tuple(rows["depot_version"].to_pylist())
+
+
 def rule(rules: str | None, name: str) -> int:
     """Return one of the rules that a ledger recorded. Raises TableRefused if they are not valid."""
     return int(recorded_rules(rules)[name])
