@@ -52,8 +52,8 @@ class Harness:
     """A topology with its depots and states in a directory, which topologies that form a chain share.
 
     The locations in the topology are not used; only by its last part a topology finds the states of another one.
-    `engine` is `embedded` or, with a `session`, `spark`; `settings` are those of `windrow.toml`. Failed microbatches are
-    not retried unless `retries` is set.
+    `engine` is `embedded` or, with a `session`, `spark`; `settings` are those of `windrow.toml`. Failed microbatches
+    are not retried unless `retries` is set.
     """
 
     def __init__(
