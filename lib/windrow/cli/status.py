@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from windrow.topology.status import Standing
 
 EVERY = "2s"
+TENTH = 100_000  # of a second
 WORST = 10  # sources, unless all are asked for
 FailIf = Annotated[
     list[str] | None,
@@ -173,6 +174,7 @@ class BatcherLook:
         return [
             *([behind] if self.most is not None and sources > self.most else []),
             *([too_old] if too_old else []),
+            *_quantiles(self.status.needed_delay),
             f"{reaches}, depot version {reach.depot_version}",
             *(f"hint: {hint}" for hint in self.status.hints),
         ]
@@ -312,7 +314,7 @@ def _tables(found: Status, most: int | None) -> list[Table]:
     if most is not None and len(shown) > most:
         shown = tuple(sorted(shown, key=lambda row: row.clock)[:most])
     clocks = [(row.source or "''", *map(_short, (row.clock, row.floor, row.seen_at))) for row in shown]
-    refused = [(row.reason, f"{row.messages:,}", f"{row.missed_by_us / 1_000_000:.3f} s") for row in found.rejected]
+    refused = [(row.reason, f"{row.messages:,}", _off(row.missed_by_us)) for row in found.rejected]
     names = ("microbatch", "kind", "messages", "rejected", "opened", "closed", "prime_ms", "plan_ms", "process_ms")
     heads = ("no", "kind", "read", "rejected", "opened", "closed", "prime", "plan", "process")
     last = [tuple(_figure(getattr(row, name)) for name in names) for row in found.microbatches]
@@ -338,8 +340,21 @@ def _short(time: str) -> str:
     return time[:19].replace("T", " ")
 
 
+def _off(microseconds: int) -> str:
+    """Return a length of time to a tenth of a second, never shorter than it is."""
+    from windrow.model.durations import span
+
+    return span(-(-microseconds // TENTH) * TENTH)
+
+
 def _figure(value: object) -> str:
     return f"{value:,.0f}" if isinstance(value, float | int) else str(value)
+
+
+def _quantiles(needed: NeededDelay) -> list[str]:
+    """Say how much max_delay most of the messages that were too old needed."""
+    shares = [f"{100 * float(share):g} % needed at most {_off(us)}" for share, us in needed.quantiles_us.items()]
+    return [f"too old messages, without wrong clocks: {', '.join(shares)}"] if shares else []
 
 
 def _too_old(needed: NeededDelay, most: int | None) -> str:
@@ -348,12 +363,12 @@ def _too_old(needed: NeededDelay, most: int | None) -> str:
         return ""
     each = needed.by_source
     shown = each if most is None or len(each) <= most else dict(sorted(each.items(), key=lambda one: -one[1])[:most])
-    by_source = ", ".join(f"{source or repr(source)} {us / 1_000_000:.1f} s" for source, us in shown.items())
+    by_source = ", ".join(f"{source or repr(source)} {_off(us)}" for source, us in shown.items())
     if len(shown) < len(each):
         half, nine_tenths = (sorted(each.values())[round(share * (len(each) - 1))] for share in (0.5, 0.9))
         by_source = (
-            f"half of {len(each):,} sources need at most {half / 1_000_000:.1f} s, nine tenths "
-            f"{nine_tenths / 1_000_000:.1f} s; {by_source}; --sources shows all"
+            f"half of {len(each):,} sources need at most {_off(half)}, nine tenths {_off(nine_tenths)}; {by_source}; "
+            "--sources shows all"
         )
-    allowed, enough = needed.max_delay_us / 1_000_000, needed.needed_us / 1_000_000
-    return f"max_delay is {allowed:g} s; {enough:.1f} s would have kept every message that was too old ({by_source})"
+    allowed, enough = _off(needed.max_delay_us), _off(needed.needed_us)
+    return f"max_delay is {allowed}; {enough} would have kept every message that was too old ({by_source})"

@@ -12,6 +12,7 @@ from windrow.engine.conversion import Conversion
 from windrow.engine.depot_rows import StateChanges
 from windrow.expressions import recorded_text
 from windrow.model.commits import Commit
+from windrow.model.payload import parse
 from windrow.settings.settings import Settings
 
 
@@ -36,6 +37,11 @@ class DepotAndLedger:
         mend(self._ledger, "ledger")
         # guard: ledger-follows-depot
         follow(self._ledger, self._depot)
+
+    def _created_type(self, payload: pa.DataType) -> pa.DataType:
+        """Return the type of payloads in a depot to create: the one that is set, unless an expression makes it."""
+        given = self._settings.payload_type
+        return parse(given) if given and "payload" not in self._settings.depot_columns else payload
 
     def _keep_read(self, after: int, upto: int) -> None:
         """Sync the versions of the depot that are about to be read to the local disk."""

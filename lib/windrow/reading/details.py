@@ -38,16 +38,17 @@ def batches(
     source: str | None = None,
     limit: int = 20,
     idle_timeout: int | None = IDLE_TIMEOUT,
+    begin: int | None = None,
+    end: int | None = None,
 ) -> list[dict[str, Any]]:
     """Return batches with their messages: open ones from the earliest window, closed ones from the latest.
 
-    Raises TableMissing, TableRefused.
+    Their windows have event times in [begin, end) (microseconds). Raises TableMissing, TableRefused.
     """
     book = open_ledger(ledger)
+    where = f"{_filter(key=key, source=source)} AND {within('window_start', 'window_end', begin, end)}"
     order = "ORDER BY window_start, id" if state == "open" else "ORDER BY window_start DESC, id"
-    chosen = records(
-        book.rows(state, f"id, {START} AS start", _filter(key=key, source=source), f"{order} LIMIT {limit:d}")
-    )
+    chosen = records(book.rows(state, f"id, {START} AS start", where, f"{order} LIMIT {limit:d}"))
     if not chosen:
         return []
     starts = [row["start"] for row in chosen]
@@ -70,11 +71,21 @@ def rejection(ledger: str, id: str) -> dict[str, Any]:  # noqa: A002 - the colum
 
 
 def rejections(
-    ledger: str, key: str | None = None, reason: str | None = None, source: str | None = None, limit: int = 20
+    ledger: str,
+    key: str | None = None,
+    reason: str | None = None,
+    source: str | None = None,
+    limit: int = 20,
+    begin: int | None = None,
+    end: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Return rejections as `rejection` does, the latest first. Raises TableMissing, TableRefused."""
+    """Return rejections as `rejection` does, the latest first, with an event time in [begin, end) (microseconds).
+
+    Raises TableMissing, TableRefused.
+    """
     order = f"ORDER BY microbatch DESC, received_at DESC NULLS LAST, id LIMIT {limit:d}"
-    where, book = _filter(key=key, reason=reason, source=source), open_ledger(ledger)
+    book = open_ledger(ledger)
+    where = f"{_filter(key=key, reason=reason, source=source)} AND {within('event_time', 'event_time', begin, end)}"
     return records(book.rows("rejected", _rejected(book), where, order))
 
 
@@ -91,6 +102,24 @@ def _read(book: Ledger, states: str | tuple[str, ...], where: str, order: str = 
 def _filter(**columns: str | None) -> str:
     conditions = [f"{name} = {quoted(value)}" for name, value in columns.items() if value is not None]
     return " AND ".join(conditions) or "true"
+
+
+def within(first: str, last: str, begin: int | None, end: int | None) -> str:
+    """Return the SQL condition that a time, or the time from `first` to before `last`, has a part in [begin, end)."""
+    after = ">=" if first == last else ">"
+    bounds = ((last, after, begin), (first, "<", end))
+    conditions = [f"CAST({name} AS BIGINT) {compare} {bound:d}" for name, compare, bound in bounds if bound is not None]
+    return " AND ".join(conditions) or "true"
+
+
+def nearest_batch(book: Ledger, where: str, at: int) -> str:
+    """Name the batch that is nearest to an event time (microseconds), of those that fulfil an SQL condition."""
+    apart = f"greatest({START} - {at:d}, {at:d} - CAST(window_end AS BIGINT), 0)"
+    names = "id, window_start, window_end"
+    found = records(book.rows(("open", "closed"), names, where, f"ORDER BY {apart}, id LIMIT 1"))
+    if not found:
+        return "It has no batches in the ledger."
+    return "Its nearest batch is {id}, {window_start} to {window_end}.".format(**found[0])
 
 
 def _start_of(id_: str) -> int:

@@ -129,8 +129,8 @@ def _depot(log: DepotTable, first: int, last: int, columns: Mapping[str, str], l
 
             return read_raw_depot(log, first, last, ledger)
         if not isinstance(log, DeltaTable):
-            return read_depot(log.mapped_as(_recorded(ledger)), first, last, {}, {})
-        return read_depot(log, first, last, dict(columns), _recorded(ledger))
+            return read_depot(log.mapped_as(_recorded(ledger)), first, last, {}, {}, ledger.payload)
+        return read_depot(log, first, last, dict(columns), _recorded(ledger), ledger.payload)
     except ExpressionError as error:
         return Depot.unread(first, last, f"cannot be mapped without Spark (--engine spark): {error.message}")
 

@@ -19,7 +19,7 @@ from windrow.delta.changes import changes
 from windrow.delta.creation import add_columns, create_depot, create_ledger, create_raw_depot
 from windrow.delta.locations import is_name, local_path
 from windrow.delta.lock import commit_lock
-from windrow.delta.log import DeltaRsLog, Log, added, identity, ledger_schema_of, payload_type, require_ledger
+from windrow.delta.log import DeltaRsLog, Log, added, identity, ledger_schema_of, require_ledger
 from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.delta.table import (
     UNTRIMMED,
@@ -58,6 +58,7 @@ from windrow.errors import (
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model import tables
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
+from windrow.model.payload import of_column
 from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ class EmbeddedEngine(DepotAndLedger):
 
     def create_depot(self, payload: pa.DataType, keep: str) -> None:
         """Create an empty depot unless it exists."""
-        create_depot(self._depot, payload, keep)
+        create_depot(self._depot, self._created_type(payload), keep)
 
     def create_raw_depot(self, keep: str) -> None:
         """Create an empty raw depot unless it exists."""
@@ -214,7 +215,7 @@ class EmbeddedEngine(DepotAndLedger):
     ) -> int:
         """Append the mapped rows of an input to the depot in one commit."""
         table = open_table(self._depot, "depot")
-        payload = payload_type(pa.schema(table.schema().to_arrow()))
+        payload = of_column(pa.schema(table.schema().to_arrow()))
         application, version = transaction
         # guard: file-once-in-race
         noted = CommitProperties(app_transactions=[Transaction(application, version)])

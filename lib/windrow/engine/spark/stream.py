@@ -110,11 +110,11 @@ class SparkArrivals:
         if self.on_depot_delete == "error":
             self._refuse(part)
         if self.conversion.verbatim:
-            new = _new_rows(part, self.conversion)
-            return None if unknown and new.isEmpty() else RowsOnExecutors(new, counts, rows)
+            new, payload = _new_rows(part, self.conversion), self.conversion.payload
+            return None if unknown and new.isEmpty() else RowsOnExecutors(new, counts, rows, payload)
         inserted = part.where(F.col(CHANGE) == "insert").withColumn("version", F.col(VERSION)).drop(*FEED_COLUMNS)
         if self.conversion.format is None:
-            return ExecutorsSlice.of(inserted, counts, rows)
+            return ExecutorsSlice.of(inserted, counts, rows, self.conversion.payload)
         from windrow.engine.spark.raw_executors import CHUNKS, RawExecutorsSlice
 
         chunks = inserted.select(CHUNKS.names)
