@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from rich.console import Group
@@ -93,44 +93,13 @@ def status(
     return _alarmed(look)
 
 
-@dataclass(frozen=True)
-class Look:
-    """One look at the tables, and the conditions that hold."""
+@dataclass(frozen=True, slots=True)
+class TopologyLook:
+    """One look at a topology."""
 
     at: str
-    holding: list[str] | None
-
-    def document(self) -> dict[str, Any]:
-        """Return what --json prints."""
-        raise NotImplementedError
-
-    def lines(self) -> list[str]:
-        """Return what stands above the tables."""
-        raise NotImplementedError
-
-    def tables(self) -> list[Table]:
-        """Return the tables that have rows."""
-        raise NotImplementedError
-
-    def remarks(self) -> list[str]:
-        """Return what stands below the tables."""
-        raise NotImplementedError
-
-    def line(self) -> str:
-        """Return all of it in one line."""
-        raise NotImplementedError
-
-    def view(self) -> Group:
-        """Return what a terminal shows."""
-        lines = [Text.from_markup(line) for line in self.lines()]
-        return Group(*lines, *self.tables(), *map(Text, self.remarks()), Text(f"{self.at}; Ctrl-C ends", style="dim"))
-
-
-@dataclass(frozen=True)
-class TopologyLook(Look):
-    """A look at a topology."""
-
     standing: Standing
+    holding: None = None
 
     def document(self) -> dict[str, Any]:
         """Return what --json prints."""
@@ -139,11 +108,10 @@ class TopologyLook(Look):
     def lines(self) -> list[str]:
         """Return what stands above the table of depots."""
         found = self.standing
-        states = ", ".join(f"{name} {count(rows, 'row')}" for name, rows in found.states.items())
         lines = [
             f"topology  {found.topology}, states in {found.path}, microbatch {found.microbatch}",
             *(["paused    nothing is read until `windrow resume`"] if found.paused else []),
-            f"states    {states}",
+            f"states    {_rows_of(found)}",
             *(f"event     {name} is due at {due}" for name, due in found.events.items()),
             *(f"option    {name} = {value}" for name, value in found.options.items()),
         ]
@@ -164,16 +132,17 @@ class TopologyLook(Look):
         """Return all of it in one line."""
         found = self.standing
         waiting = sum(depot.versions_waiting for depot in found.depots)
-        states = ", ".join(f"{name} {count(rows, 'row')}" for name, rows in found.states.items())
         paused = "; paused" if found.paused else ""
-        return f"{self.at}  microbatch {found.microbatch}; {count(waiting, 'version')} wait; {states}{paused}"
+        return f"{self.at}  microbatch {found.microbatch}; {count(waiting, 'version')} wait; {_rows_of(found)}{paused}"
 
 
-@dataclass(frozen=True)
-class BatcherLook(Look):
-    """A look at depot and ledger."""
+@dataclass(frozen=True, slots=True)
+class BatcherLook:
+    """One look at depot and ledger: the status, and the conditions that hold."""
 
+    at: str
     status: Status
+    holding: list[str] | None
     most: int | None
 
     def document(self) -> dict[str, Any]:
@@ -228,10 +197,23 @@ class BatcherLook(Look):
         )
 
 
+Look: TypeAlias = TopologyLook | BatcherLook
+
+
+def _view(look: Look) -> Group:
+    """Return what a terminal shows."""
+    lines = [Text.from_markup(line) for line in look.lines()]
+    return Group(*lines, *look.tables(), *map(Text, look.remarks()), Text(f"{look.at}; Ctrl-C ends", style="dim"))
+
+
+def _rows_of(found: Standing) -> str:
+    return ", ".join(f"{name} {count(rows, 'row')}" for name, rows in found.states.items())
+
+
 def _look_at_topology(place: str, chosen: Settings) -> Look:
     from windrow.runtime.wall_clock import WallClock
 
-    return TopologyLook(_second(WallClock().now()), None, standing_of(place, chosen))
+    return TopologyLook(_second(WallClock().now()), standing_of(place, chosen))
 
 
 def _second(now: int) -> str:
@@ -252,7 +234,7 @@ def _look(chosen: Settings, alarms: Sequence[Condition], sources: bool, kafka: b
 
         found = replace(found, kafka=kafka_lag(chosen, now))
     holding = [said for alarm in alarms if (said := alarm.holds(found))]
-    return BatcherLook(_second(now), holding if alarms else None, found, None if sources else WORST)
+    return BatcherLook(_second(now), found, holding if alarms else None, None if sources else WORST)
 
 
 def _watch(take: Callable[[], Look], pause: int, json: bool) -> int:
@@ -281,7 +263,7 @@ def _shown(json: bool) -> Iterator[Callable[[Look], None]]:
         yield lambda look: _line(json_text.dumps(look.document(), default=str, ensure_ascii=False))
     elif people.is_terminal:
         with Live(console=people, auto_refresh=False, vertical_overflow="visible") as live:
-            yield lambda look: live.update(look.view(), refresh=True)
+            yield lambda look: live.update(_view(look), refresh=True)
     else:
         yield lambda look: _line(look.line())
 
