@@ -252,7 +252,6 @@ class TestHeader:
         {"delimiter": b"\n"},
         {"quote": b"''"},
         {"quote": b","},
-        {"fields": parse({"a": "list<int8>"})},
         {"fields": parse({"a": "string(3)"})},
     ],
     ids=lambda wrong: str(next(iter(wrong))),

@@ -7,15 +7,17 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group
+from rich.markup import escape
 from rich.text import Text
 
 from windrow.cli import options
 from windrow.cli.options import Call, aside, command, count, people, say
-from windrow.cli.topologies import Named, print_standing, standing_of
+from windrow.cli.topologies import Named, offsets_table, standing_of
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from windrow.reading import NeededDelay, Status
     from windrow.reading.conditions import Condition
     from windrow.settings.settings import Settings
+    from windrow.topology.status import Standing
 
 EVERY = "2s"
 TENTH = 100_000  # of a second
@@ -61,19 +64,19 @@ def status(
 
     if topology is not None:
         call.refuse_tables()
-        if watch or fail_if:
-            raise SettingsError(
-                "--watch and --fail-if do not apply to a topology", "Run the command again, or use --json."
-            )
-        print_standing(standing_of(topology, call.settings()), call.json)
-        return 0
+        if fail_if or sources:
+            raise SettingsError("--fail-if and --sources do not apply to a topology", "Use --json.")
     if every is not None and not watch:
         raise SettingsError("--every goes with --watch", "Give both, or none.")
     alarms = [conditions.parse(text) for text in fail_if or ()]
-    chosen = call.path_settings()
+    take: Callable[[], Look]
+    if topology is None:
+        take = partial(_look, call.path_settings(), alarms, sources)
+    else:
+        take = partial(_look_at_topology, topology, call.settings())
     if watch:
-        return _watch(chosen, alarms, _pause(every or EVERY), call.json, sources)
-    look = _look(chosen, alarms, sources)
+        return _watch(take, _pause(every or EVERY), call.json)
+    look = take()
     if call.json:
         options.print_json(look.document())
     else:
@@ -86,13 +89,87 @@ def status(
     return _alarmed(look)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Look:
-    """One look at the tables: the status, and the conditions that hold."""
+    """One look at the tables, and the conditions that hold."""
 
     at: str
-    status: Status
     holding: list[str] | None
+
+    def document(self) -> dict[str, Any]:
+        """Return what --json prints."""
+        raise NotImplementedError
+
+    def lines(self) -> list[str]:
+        """Return what stands above the tables."""
+        raise NotImplementedError
+
+    def tables(self) -> list[Table]:
+        """Return the tables that have rows."""
+        raise NotImplementedError
+
+    def remarks(self) -> list[str]:
+        """Return what stands below the tables."""
+        raise NotImplementedError
+
+    def line(self) -> str:
+        """Return all of it in one line."""
+        raise NotImplementedError
+
+    def view(self) -> Group:
+        """Return what a terminal shows."""
+        lines = [Text.from_markup(line) for line in self.lines()]
+        return Group(*lines, *self.tables(), *map(Text, self.remarks()), Text(f"{self.at}; Ctrl-C ends", style="dim"))
+
+
+@dataclass(frozen=True)
+class TopologyLook(Look):
+    """A look at a topology."""
+
+    standing: Standing
+
+    def document(self) -> dict[str, Any]:
+        """Return what --json prints."""
+        return asdict(self.standing)
+
+    def lines(self) -> list[str]:
+        """Return what stands above the table of depots."""
+        found = self.standing
+        states = ", ".join(f"{name} {count(rows, 'row')}" for name, rows in found.states.items())
+        lines = [
+            f"topology  {found.topology}, states in {found.path}, microbatch {found.microbatch}",
+            *(["paused    nothing is read until `windrow resume`"] if found.paused else []),
+            f"states    {states}",
+            *(f"event     {name} is due at {due}" for name, due in found.events.items()),
+            *(f"option    {name} = {value}" for name, value in found.options.items()),
+        ]
+        return [escape(line) for line in lines]
+
+    def tables(self) -> list[Table]:
+        """Return the table of depots."""
+        return [offsets_table(self.standing.depots)]
+
+    def remarks(self) -> list[str]:
+        """Return which depots were read before."""
+        return [
+            f"depot {name} was read before and is no longer one of the topology; its place is kept"
+            for name in self.standing.other_depots
+        ]
+
+    def line(self) -> str:
+        """Return all of it in one line."""
+        found = self.standing
+        waiting = sum(depot.versions_waiting for depot in found.depots)
+        states = ", ".join(f"{name} {count(rows, 'row')}" for name, rows in found.states.items())
+        paused = "; paused" if found.paused else ""
+        return f"{self.at}  microbatch {found.microbatch}; {count(waiting, 'version')} wait; {states}{paused}"
+
+
+@dataclass(frozen=True)
+class BatcherLook(Look):
+    """A look at depot and ledger."""
+
+    status: Status
     most: int | None
 
     def document(self) -> dict[str, Any]:
@@ -144,10 +221,18 @@ class Look:
             f"{found.closed.batches:,} closed, {refused:,} rejected{paused}"
         )
 
-    def view(self) -> Group:
-        """Return what a terminal shows."""
-        lines = [Text.from_markup(line) for line in self.lines()]
-        return Group(*lines, *self.tables(), *map(Text, self.remarks()), Text(f"{self.at}; Ctrl-C ends", style="dim"))
+
+def _look_at_topology(place: str, chosen: Settings) -> Look:
+    from windrow.runtime.wall_clock import WallClock
+
+    return TopologyLook(_second(WallClock().now()), None, standing_of(place, chosen))
+
+
+def _second(now: int) -> str:
+    """Return a time without what is less than a second."""
+    from windrow.model.timestamps import time_text
+
+    return time_text(now // 1_000_000 * 1_000_000)
 
 
 def _look(chosen: Settings, alarms: Sequence[Condition], sources: bool) -> Look:
@@ -157,11 +242,10 @@ def _look(chosen: Settings, alarms: Sequence[Condition], sources: bool) -> Look:
     now = WallClock().now()
     found = reading.status(chosen.depot, chosen.ledger, now, chosen.warn)
     holding = [said for alarm in alarms if (said := alarm.holds(found))]
-    at = reading.time_text(now // 1_000_000 * 1_000_000)
-    return Look(at, found, holding if alarms else None, None if sources else WORST)
+    return BatcherLook(_second(now), holding if alarms else None, found, None if sources else WORST)
 
 
-def _watch(chosen: Settings, alarms: Sequence[Condition], pause: int, json: bool, sources: bool) -> int:
+def _watch(take: Callable[[], Look], pause: int, json: bool) -> int:
     """Look until Ctrl-C, which is no failure, or until a condition holds."""
     from windrow.runtime.wall_clock import WallClock
 
@@ -169,7 +253,7 @@ def _watch(chosen: Settings, alarms: Sequence[Condition], pause: int, json: bool
     try:
         with _shown(json) as show:
             while True:
-                look = _look(chosen, alarms, sources)
+                look = take()
                 show(look)
                 if look.holding or clock.wait(pause):
                     break

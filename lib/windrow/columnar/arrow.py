@@ -109,6 +109,14 @@ def where(table: pa.Table, mask: pa.Array | pa.ChunkedArray) -> pa.Table:
     return table.slice(0, count) if count in (0, table.num_rows) else table.filter(mask)
 
 
+def equal(one: pa.Array, other: pa.Array) -> pa.Array:
+    """Return where two columns have the same value; NULL is the same as NULL."""
+    if pa.types.is_nested(one.type):
+        return pa.array([left == right for left, right in zip(one, other, strict=True)], pa.bool_())
+    both_null = pc.and_(pc.is_null(one), pc.is_null(other))
+    return pc.or_(both_null, pc.fill_null(pc.equal(one, other), False))
+
+
 def without(table: pa.Table, rows: npt.NDArray[np.int64]) -> tuple[pa.Table, npt.NDArray[np.int64]]:
     """Return the other rows of a table, all of them without a copy, and their row numbers."""
     every = np.arange(table.num_rows)

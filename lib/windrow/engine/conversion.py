@@ -12,7 +12,7 @@ import pyarrow as pa
 from windrow.columnar.arrow import plain
 from windrow.delta.log import Log, Table, payload_type
 from windrow.engine.arrivals import Arrived, next_versions
-from windrow.engine.depot_rows import RowsSlice, is_ledger, no_rows_of, rows_of
+from windrow.engine.depot_rows import RowsSlice, StateChanges, has_states, is_ledger, no_rows_of, rows_of
 from windrow.engine.slices import ArrowSlice, mapping_of, messages_of
 from windrow.errors import SettingsError, TableRefused, require
 from windrow.expressions import Mapping as ColumnMapping
@@ -35,7 +35,7 @@ class Conversion:
     """How a depot is converted: its format (None if it is not raw) and its mapping (None if it has message columns).
 
     `columns` are the input of the mapping, `payload` is the type of the resulting payloads. A `verbatim` depot holds no
-    messages, and its rows are read unchanged.
+    messages, and its rows are read unchanged; of the table of a topology, what changed in a `state`.
     """
 
     format: Format | None
@@ -43,13 +43,21 @@ class Conversion:
     columns: pa.Schema
     payload: pa.DataType
     verbatim: bool = False
+    state: StateChanges | None = None
 
     @classmethod
-    def of(cls, settings: Settings, table: Table, rows: bool = False) -> Conversion:
+    def of(cls, settings: Settings, table: Table, rows: bool | StateChanges = False) -> Conversion:
         """Return the conversion of a depot; with `rows`, the rows of a depot without messages are read unchanged.
 
         Raises SettingsError, ExpressionError, TableRefused for a ledger.
         """
+        if isinstance(rows, StateChanges):
+            return cls(None, None, table.schema, table.payload, verbatim=True, state=rows)
+        if has_states(table.schema):
+            raise TableRefused(
+                f"{settings.depot} has the states of a topology",
+                'Say what changes of which state to read: Depot("...", state="...").',
+            )
         if rows and _has_no_messages(settings, table):
             return cls(None, None, table.schema, table.payload, verbatim=True)
         if is_ledger(table.schema):
@@ -75,8 +83,8 @@ class Conversion:
 
     @property
     def of_ledger(self) -> bool:
-        """Tell whether the depot is the ledger of a batcher, whose closed batches are read."""
-        return self.verbatim and is_ledger(self.columns)
+        """Tell whether the depot is a ledger, of which closed batches or the changes of a state are read."""
+        return self.state is not None or (self.verbatim and is_ledger(self.columns))
 
     @property
     def arriving(self) -> tuple[str, ...]:
@@ -84,7 +92,7 @@ class Conversion:
         return ("insert", "update_postimage") if self.of_ledger else ("insert",)
 
     def counts(self, added: Mapping[int, int | None]) -> dict[int, int | None]:
-        """Return how many rows each version has; None for a ledger, whose log does not count closed batches."""
+        """Return how many rows each version has; None for a ledger, whose log does not count what is read of it."""
         return dict.fromkeys(added) if self.of_ledger else dict(added)
 
     def mapped(self, frame: DataFrame) -> DataFrame:
@@ -99,7 +107,7 @@ class Conversion:
         Raises DepotChanged for deletions and updates, unless `on_depot_delete` is `ignore`.
         """
         if self.verbatim:
-            return rows_of(feed, inserted, on_depot_delete)
+            return rows_of(feed, inserted, on_depot_delete, self.state)
         if self.format is None:
             return messages_of(feed, inserted, on_depot_delete)
         from windrow.engine.raw_slices import chunks_of
@@ -148,7 +156,7 @@ class Conversion:
     def no_rows(self) -> pa.Table:
         """Return an empty table with the columns of what is read from the depot, and `version`."""
         if self.verbatim:
-            return no_rows_of(self.columns)
+            return no_rows_of(self.columns, self.state)
         return self._none().append_column(pa.field("version", pa.int64()), pa.array([], pa.int64()))
 
     def _none(self) -> pa.Table:

@@ -9,6 +9,7 @@ from windrow.delta.log import Log, Table
 from windrow.delta.mending import follow, mend
 from windrow.delta.table import missing
 from windrow.engine.conversion import Conversion
+from windrow.engine.depot_rows import StateChanges
 from windrow.expressions import recorded_text
 from windrow.model.commits import Commit
 from windrow.settings.settings import Settings
@@ -20,8 +21,8 @@ class DepotAndLedger:
     _depot: str
     _ledger: str
 
-    def __init__(self, settings: Settings, rows: bool) -> None:
-        """Remember the settings; with `rows`, the rows of a depot without messages are read unchanged."""
+    def __init__(self, settings: Settings, rows: bool | StateChanges) -> None:
+        """Remember the settings; with `rows`, a depot without messages is read as its rows, or as changes."""
         self._settings, self._as_rows = settings, rows
 
     def _log(self, location: str) -> Log:

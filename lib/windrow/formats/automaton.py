@@ -13,7 +13,7 @@ begins. Nothing is guessed and nothing is read twice. The idea comes from ParPaR
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,14 @@ class Automaton:
     following: ByteArray
     ended: npt.NDArray[np.bool_]
     open: npt.NDArray[np.bool_]
+    steps: npt.NDArray[np.uint32] = field(init=False)  # the transition table of `kernel.follow`
+    marks: ByteArray = field(init=False)  # the bytes that it must look at one by one
+
+    def __post_init__(self) -> None:
+        """Prepare `kernel.follow`."""
+        steps, marks = self._steps()
+        object.__setattr__(self, "steps", steps)
+        object.__setattr__(self, "marks", marks)
 
     @classmethod
     def of(cls, start: Hashable, step: Step, is_open: Open = lambda state: False) -> Automaton:
@@ -83,16 +91,15 @@ class Automaton:
         """
         ends = []
         room = np.empty(max(16 * BLOCK, (len(buffer) - at) // 16), np.int64)
-        steps, marks = self._steps
         while True:
-            count, at, state, begin = follow(steps, marks, read_only(buffer), at, state, begin, begin + most, room)
+            count, at, state, begin = follow(
+                self.steps, self.marks, read_only(buffer), at, state, begin, begin + most, room
+            )
             ends.append(room[:count].copy())
             if count + BLOCK <= len(room):
                 return Followed(np.concatenate(ends), int(at), int(state), int(begin))
 
-    @property
     def _steps(self) -> tuple[npt.NDArray[np.uint32], ByteArray]:
-        """Return the transition table of `kernel.follow`, and the bytes that it must look at one by one."""
         following = self.following[:, self.classes].astype(np.uint32)
         ended = self.ended[:, self.classes]
         table = np.zeros((self.states, 1 << ROW), np.uint32)

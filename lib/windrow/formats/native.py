@@ -1,8 +1,9 @@
 """Native: fixed-width binary records, whose fields follow each other without gaps, as in a program's memory.
 
 Integers and floats have the width of their type. A bool is one byte, 0 or 1. A timestamp has 64 bits and counts units
-since 1970, a date 32 bits and counts days. `binary(16)` has 16 bytes. `string(16)` has 16 bytes of UTF-8, up to the
-first NUL if there is one. No field can be NULL.
+since 1970, a date 32 bits and counts days. A time of day counts units since midnight, in 32 bits for seconds and
+milliseconds, else 64. `list<float64, 3>` is three numbers. `binary(16)` has 16 bytes. `string(16)` has 16 bytes of
+UTF-8, up to the first NUL if there is one. No field can be NULL.
 """
 
 from __future__ import annotations
@@ -17,13 +18,25 @@ import pyarrow as pa
 
 from windrow.errors import SettingsError
 from windrow.formats import columns
-from windrow.formats.counted import ByteOrder
+from windrow.formats.counted import ByteOrder, FixedFraming
 from windrow.formats.fields import Field, type_text
+from windrow.formats.format import Format
+from windrow.formats.part import FormatPart
 from windrow.formats.records import CAST, ENCODING, SYNTAX, Bad, ByteArray, Ints, Parsed, Records, misencoded, rejects
 
 ASCII = 0x7F
 FIRST_DAY, LAST_DAY = ((day - date(1970, 1, 1)).days for day in (date.min, date.max))
 DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+
+
+def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
+    """Return the format `native`."""
+    parser, most = Native(fields, section.byte_order), section.max_record_bytes
+    if parser.width > most:
+        raise SettingsError(
+            f"a record has {parser.width} bytes, but max_record_bytes is {most}", "Raise max_record_bytes."
+        )
+    return Format(FixedFraming(parser.width, most), parser, text=False)
 
 
 class Wrong(NamedTuple):
@@ -85,7 +98,8 @@ class Native:
         at = 0
         for kind in self._kinds:
             buffer = np.ascontiguousarray(rows[:, at : at + kind.itemsize])
-            yield buffer if kind.type is np.void else buffer.reshape(-1).view(kind).astype(kind.newbyteorder("="))
+            raw = kind.base.type is np.void
+            yield buffer if raw else buffer.reshape(-1).view(kind.base).astype(kind.base.newbyteorder("="))
             at += kind.itemsize
 
 
@@ -95,15 +109,17 @@ def _kind(field: Field) -> np.dtype[Any]:
         return np.dtype((np.void, field.width))
     if is_.is_boolean(type_):
         return np.dtype(np.uint8)
-    if is_.is_timestamp(type_):
+    if is_.is_timestamp(type_) or is_.is_time64(type_):
         return np.dtype(np.int64)
-    if is_.is_date32(type_):
+    if is_.is_date32(type_) or is_.is_time32(type_):
         return np.dtype(np.int32)
+    if is_.is_fixed_size_list(type_):
+        return np.dtype((_kind(Field(field.name, type_.value_type)), type_.list_size))
     if is_.is_integer(type_) or is_.is_floating(type_):
         return np.dtype(type_.to_pandas_dtype())
     raise SettingsError(
         f"field {field.name!r}: {type_text(field)} has no width",
-        "Use integers, floats, bool, date, timestamps, string(n) or binary(n).",
+        "Use integers, floats, bool, date, time, timestamps, string(n), binary(n) or list<..., n> of them.",
     )
 
 
@@ -117,11 +133,18 @@ def _column(field: Field, values: npt.NDArray[Any]) -> tuple[pa.Array, Wrong]:
         rows = np.flatnonzero(values > 1)
         wrong = Wrong(CAST, rows, [f"{value} is no bool, which is 0 or 1" for value in values[rows]])
         return pa.array(values.astype(np.bool_)), wrong
-    return pa.array(values).view(field.type), _unknown_years(field.type, values)
+    if pa.types.is_fixed_size_list(field.type):
+        column, wrong = _column(Field(field.name, field.type.value_type), values)
+        rows = wrong.rows // field.type.list_size
+        return pa.FixedSizeListArray.from_arrays(column, type=field.type), wrong._replace(rows=rows)
+    return pa.array(values).view(field.type), _unknown_times(field.type, values)
 
 
-def _unknown_years(type_: pa.DataType, values: npt.NDArray[Any]) -> Wrong:
-    """Find times outside the years 1 to 9999, which nothing could read again."""
+def _unknown_times(type_: pa.DataType, values: npt.NDArray[Any]) -> Wrong:
+    """Find times outside the years 1 to 9999, which nothing could read again, and times of day outside a day."""
+    if pa.types.is_time(type_):
+        rows = np.flatnonzero((values < 0) | (values >= DAY[type_.unit]))
+        return Wrong(CAST, rows, [f"{value} as `{type_}` is outside a day" for value in values[rows]])
     if not pa.types.is_temporal(type_):
         return _nothing()
     a_day = 1 if pa.types.is_date32(type_) else DAY[type_.unit]

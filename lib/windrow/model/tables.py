@@ -30,13 +30,14 @@ CONTROL = ("progress", "partial", "event", "option")  # the live states that eve
 PROGRESS = "progress"
 BATCH_ID = "batch"  # the prefix of batch ids
 CHANGED = "changed"  # column of a row on an executor: False for an open batch that stays as it is
+DELETED = "deleted"  # column of a changed row of a state: whether its key is deleted
 GONE = "gone"  # state of a row to write that only deletes the live row with its id
 
 DEPOT_COMMENT = "Windrow depot: messages, appended and never changed"
 LEDGER_COMMENT = "Windrow ledger: batches, rejections, progress and history"
 # Opening a table reads its last checkpoint and each commit after it. A hundred commits, delta-rs's default interval,
 # took three times as long as the checkpoint.
-PROPERTIES = {FEED: "true", "delta.enableDeletionVectors": "false", "delta.checkpointInterval": "20"}
+PROPERTIES = {FEED: "true", "delta.enableDeletionVectors": "false", "delta.checkpointInterval": "10"}
 
 
 def retention(keep: str) -> dict[str, str]:

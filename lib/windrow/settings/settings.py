@@ -365,7 +365,7 @@ def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
     for name in environment:
         if not name.upper().startswith(PREFIX) or name.upper() in known:
             continue
-        if not re.match(rf"{PREFIX}(INGEST__COLUMNS|DEPOT_COLUMNS|FORMAT__FIELDS)__\w+$", name.upper()):
+        if not re.match(rf"{PREFIX}(INGEST__COLUMNS|DEPOT_COLUMNS|FORMAT__FIELDS|FORMAT__OPTIONS)__\w+$", name.upper()):
             raise SettingsError(f"unknown variable {name}", _nearest(name.upper(), known))
 
 

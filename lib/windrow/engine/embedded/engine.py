@@ -38,11 +38,12 @@ from windrow.engine.arrivals import Arrivals, Arrived, Listed, Slice
 from windrow.engine.choice import TRANSACTION
 from windrow.engine.conversion import Conversion
 from windrow.engine.depot_and_ledger import DepotAndLedger
+from windrow.engine.depot_rows import StateChanges
 from windrow.engine.embedded.ledger_files import FileCache, LedgerFiles
 from windrow.engine.notes import LocalNotes, Notes, StoredNotes
 from windrow.engine.protocol import Input, Live, Merged, TableMaintenance
 from windrow.engine.result import MicrobatchResult, needed, process_on_driver
-from windrow.engine.slices import refuse_changes
+from windrow.engine.slices import version_of
 from windrow.errors import (
     BrokenPromise,
     DepotChanged,
@@ -86,13 +87,11 @@ class EmbeddedArrivals:
             self._require_listed()
             counts = {at: self.counts[at] for at in versions}
             inserted = pc.is_in(feed[CHANGE], pa.array(self.conversion.arriving))
-            present = set(feed[VERSION].filter(inserted).unique().to_pylist())
+            rows = self.conversion.new_rows(self._mapped(feed), inserted, self.on_depot_delete)
+            present = set(version_of(rows).unique().to_pylist())
             filled = [at for at in versions if counts[at] or at in present]
             if filled:
-                rows = self.conversion.new_rows(self._mapped(feed), inserted, self.on_depot_delete)
                 return self.conversion.cut(rows, counts, filled, self.conversion.apply)
-            if self.on_depot_delete == "error" and not self.conversion.of_ledger:
-                refuse_changes(feed)
             version = versions[-1]
         return None
 
@@ -143,10 +142,10 @@ class EmbeddedEngine(DepotAndLedger):
     name = "embedded"
     session_at_work = None
 
-    def __init__(self, settings: Settings, rows: bool = False) -> None:
+    def __init__(self, settings: Settings, rows: bool | StateChanges = False) -> None:
         """Remember where the tables are; nothing is opened yet. Raises EngineUnavailable for catalog names.
 
-        With `rows`, the rows of a depot without messages are read unchanged.
+        With `rows`, a depot without messages is read as its rows, or as what changed in a state.
         """
         super().__init__(settings, rows)
         self._depot, self._ledger = _path(settings.depot), _path(settings.ledger)
