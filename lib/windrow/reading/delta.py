@@ -243,6 +243,13 @@ def recorded_rules(rules: str | None) -> dict[str, Any]:
     return {**found, **durations}
 
 
+def within(first: str, last: str, begin: int | None, end: int | None) -> str:
+    """Return the SQL condition that the time from one column to another, both included, overlaps [begin, end)."""
+    bounds = ((first, "<", end), (last, ">=", begin))
+    conditions = [f"CAST({name} AS BIGINT) {compare} {bound:d}" for name, compare, bound in bounds if bound is not None]
+    return f"({' AND '.join(conditions) or 'true'})"
+
+
 def quoted(text: str) -> str:
     """Return a text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
