@@ -440,7 +440,7 @@ class TestBatches:
             (each for each in mixed.rows("open", "closed") if each["id"].startswith(name + "/")),
             key=lambda each: each["window_start"],
         )
-        assert unknown.value.hint == f"The nearest of its stream is {nearest['id']}."
+        assert unknown.value.hint.startswith(f"Its nearest batch is {nearest['id']}, ")
         with pytest.raises(NotFound, match="Its stream has no batches"):
             batch(mixed.ledger, f"batch/s/nobody/{NOW}/0")
         with pytest.raises(NotFound, match="batch/SOURCE/KEY/WINDOW_START/PART"):

@@ -51,8 +51,8 @@ class Log(Protocol):
     def commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
         """Return what the log says of its commits in order, from version `since` on, up to `upto` or later."""
 
-    def files_added(self, first: int, last: int) -> dict[str, int]:
-        """Return the names of the files whose rows versions added, each with its version."""
+    def files_added(self, first: int, last: int) -> tuple[dict[str, int], set[int]]:
+        """Return the names of files whose rows versions added, with its version; which versions removed rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +95,18 @@ class DeltaRsLog:
             found = history(snapshot.table, begin, upto, known=snapshot if begin else None)
             return commits(found, lambda stamp: int(stamp) * 1_000, SAID, "log")
 
-    def files_added(self, first: int, last: int) -> dict[str, int]:
-        """Return the names of the files whose rows versions added, each with its version."""
+    def files_added(self, first: int, last: int) -> tuple[dict[str, int], set[int]]:
+        """Return the names of files whose rows versions added, with its version; which versions removed rows."""
         table = latest_table(self.location, "depot")
         with reading(self.location, "depot"):
-            return {
-                add["path"].rsplit("/", 1)[-1]: int(commit["version"])
-                for commit in history(table, first, last, files=True)
-                for add in commit["added"]
-                if add["dataChange"]
-            }
+            commits = list(history(table, first, last, files=True))
+        names = {
+            add["path"].rsplit("/", 1)[-1]: int(commit["version"])
+            for commit in commits
+            for add in commit["added"]
+            if add["dataChange"]
+        }
+        return names, {int(commit["version"]) for commit in commits if commit["removed"]}
 
 
 def require_ledger(location: str, columns: Iterable[str], schema: pa.Schema) -> None:

@@ -67,6 +67,10 @@ class DepotAndLedger:
         """Return the commits in the depot's log, all or from version `since` on, up to `upto` or later."""
         return self._log(self._depot).commits(since, upto)
 
+    def removes_rows(self, version: int) -> bool:
+        """Tell whether a version of the depot deleted or rewrote rows."""
+        return version in self._log(self._depot).files_added(version, version)[1]
+
     def ledger(self) -> Table | None:
         """Return the ledger's identity, None if there is no ledger."""
         return self._log(self._ledger).table()

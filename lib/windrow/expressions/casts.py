@@ -87,6 +87,11 @@ def resolve(root: str, columns: Sequence[str]) -> str:
     return found[0] if found else refuse(f"the input has no column {root!r}", nearest(root, columns))
 
 
+def quoted(text: str) -> str:
+    """Return a text as SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 # Casts between kinds of types. {text} is a text in a form that both engines read alike, or else makes the cast fail.
 BLANK, SPACE = r"[\x00-\x20\x7F]*", r"[\x00-\x20]*"
 NUMBER = r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))"

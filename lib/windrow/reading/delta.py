@@ -222,6 +222,12 @@ def open_depot(location: str, ledger: Ledger, progress: Progress) -> DepotTable:
     return depot
 
 
+def accepted_versions(ledger: Ledger) -> tuple[int, ...]:
+    """Return the depot versions that `windrow run --accept` went past without reading them."""
+    rows = ledger.rows("microbatch", "depot_version", "kind = 'accept'", "ORDER BY depot_version")
+    return tuple(rows["depot_version"].to_pylist())
+
+
 def rule(rules: str | None, name: str) -> int:
     """Return one of the rules that a ledger recorded. Raises TableRefused if they are not valid."""
     return int(recorded_rules(rules)[name])
@@ -235,6 +241,13 @@ def recorded_rules(rules: str | None) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise TableRefused(f"the ledger recorded rules that are not valid: {rules}", DAMAGED) from error
     return {**found, **durations}
+
+
+def within(first: str, last: str, begin: int | None, end: int | None) -> str:
+    """Return the SQL condition that the time from one column to another, both included, overlaps [begin, end)."""
+    bounds = ((first, "<", end), (last, ">=", begin))
+    conditions = [f"CAST({name} AS BIGINT) {compare} {bound:d}" for name, compare, bound in bounds if bound is not None]
+    return f"({' AND '.join(conditions) or 'true'})"
 
 
 def quoted(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from windrow.errors import NotFound
 from windrow.model import durations, tables
 from windrow.model.timestamps import time_text
-from windrow.reading.delta import Ledger, open_ledger, quoted
+from windrow.reading.delta import Ledger, open_ledger, quoted, within
 from windrow.reading.values import records
 
 IDLE_TIMEOUT = 10_000_000
@@ -27,7 +27,8 @@ def batch(ledger: str, id: str, idle_timeout: int | None = IDLE_TIMEOUT) -> dict
     where = f"id = {quoted(id)} AND {START} = {start}"
     found = _read(book, ("open", "closed"), where)
     if not found:
-        raise NotFound(f"there is no batch {id}", _nearest(book, id, start))
+        stream = f"starts_with(id, {quoted(id.rsplit('/', 2)[0] + '/')})"
+        raise NotFound(f"there is no batch {id}", nearest_batch(book, stream, start))
     return _explained(book, found, idle_timeout)[0]
 
 
@@ -46,6 +47,7 @@ def batches(
     Their windows have event times in [begin, end) (microseconds). Raises TableMissing, TableRefused.
     """
     book = open_ledger(ledger)
+    begin = None if begin is None else begin + 1  # the end of a window is not inside
     where = f"{_filter(key=key, source=source)} AND {within('window_start', 'window_end', begin, end)}"
     order = "ORDER BY window_start, id" if state == "open" else "ORDER BY window_start DESC, id"
     chosen = records(book.rows(state, f"id, {START} AS start", where, f"{order} LIMIT {limit:d}"))
@@ -104,21 +106,13 @@ def _filter(**columns: str | None) -> str:
     return " AND ".join(conditions) or "true"
 
 
-def within(first: str, last: str, begin: int | None, end: int | None) -> str:
-    """Return the SQL condition that a time, or the time from `first` to before `last`, has a part in [begin, end)."""
-    after = ">=" if first == last else ">"
-    bounds = ((last, after, begin), (first, "<", end))
-    conditions = [f"CAST({name} AS BIGINT) {compare} {bound:d}" for name, compare, bound in bounds if bound is not None]
-    return " AND ".join(conditions) or "true"
-
-
 def nearest_batch(book: Ledger, where: str, at: int) -> str:
     """Name the batch that is nearest to an event time (microseconds), of those that fulfil an SQL condition."""
     apart = f"greatest({START} - {at:d}, {at:d} - CAST(window_end AS BIGINT), 0)"
     names = "id, window_start, window_end"
     found = records(book.rows(("open", "closed"), names, where, f"ORDER BY {apart}, id LIMIT 1"))
     if not found:
-        return "It has no batches in the ledger."
+        return "Its stream has no batches in this ledger."
     return "Its nearest batch is {id}, {window_start} to {window_end}.".format(**found[0])
 
 
@@ -128,14 +122,6 @@ def _start_of(id_: str) -> int:
     if not parts:
         raise NotFound(f"{id_!r} is not the id of a batch", "An id looks like batch/SOURCE/KEY/WINDOW_START/PART.")
     return int(parts["start"])
-
-
-def _nearest(book: Ledger, id_: str, start: int) -> str:
-    """Name the batch of the same stream whose window start is nearest to that of the missing one."""
-    stream = id_.rsplit("/", 2)[0] + "/"
-    by_distance = f"ORDER BY abs({START} - {start}), id LIMIT 1"
-    near = book.rows(("open", "closed"), "id", f"starts_with(id, {quoted(stream)})", by_distance).to_pylist()
-    return f"The nearest of its stream is {near[0]['id']}." if near else "Its stream has no batches in this ledger."
 
 
 def _explained(book: Ledger, found: list[dict[str, Any]], idle_timeout: int | None) -> list[dict[str, Any]]:

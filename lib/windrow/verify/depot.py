@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -70,12 +72,13 @@ def read_depot(
     columns: dict[str, str],
     recorded: dict[int, str | None],
     payload: pa.DataType,
+    without: Collection[int] = (),
 ) -> Depot:
     """Read the versions from `first` to `last`, or as many of the latest as can still be read.
 
     `recorded` has the mapping that the history recorded for each version that was read (JSON); `columns` is the
-    mapping of all others, and `payload` the type of the ledger's payloads. Raises MessagesError when a column of a
-    message is missing, ExpressionError for a mapping that needs Spark.
+    mapping of all others, and `payload` the type of the ledger's payloads. Versions in `without` are not read. Raises
+    MessagesError when a column of a message is missing, ExpressionError for a mapping that needs Spark.
     """
     last = min(last, table.version())
     names = [field.name for field in table.schema().fields]
@@ -83,11 +86,10 @@ def read_depot(
     present = None if any(ways.values()) else [name for name in MESSAGE if name in names]
     readable = first
     try:
-        feed = feed_of(table, first, last, present)
+        feed = feed_of(table, first, last, present, without)
     except UNREADABLE:
-        readable = _readable_from(table, first, last)
-        feed = feed_of(table, readable, last, present)
-    feed = plain(feed)
+        readable = _readable_from(table, first, last, without)
+        feed = feed_of(table, readable, last, present, without)
     added = feed.filter(pc.equal(feed[CHANGE], "insert"))
     versions = added[VERSION].unique().to_pylist()
     alike: dict[str | None, list[int]] = {text: [] for text in ways}
@@ -97,13 +99,13 @@ def read_depot(
     return Depot(pa.concat_tables(parts), first, readable, last)
 
 
-def _readable_from(table: DepotTable, first: int, last: int) -> int:
+def _readable_from(table: DepotTable, first: int, last: int, without: Collection[int]) -> int:
     """Return the first version from which on all can be read, or `last` + 1: a bisection, since the oldest go first."""
     low, high = first + 1, last + 1
     while low < high:
         middle = (low + high) // 2
         try:
-            feed_of(table, middle, last, [])
+            feed_of(table, middle, last, [], without)
         except UNREADABLE:
             low = middle + 1
         else:
@@ -134,12 +136,17 @@ def _part(added: pa.Table, versions: list[int], way: Mapping | None, payload: pa
         ) from error
 
 
-def feed_of(table: DepotTable, first: int, last: int, names: list[str] | None) -> pa.Table:
-    """Return columns of the feed; None: all, because delta-rs cannot select a column whose name has a dot."""
-    if first > last:
-        return _nothing(table, names)
+def feed_of(
+    table: DepotTable, first: int, last: int, names: list[str] | None, without: Collection[int] = ()
+) -> pa.Table:
+    """Return columns of the feed; None: all, because delta-rs cannot select a column whose name has a dot.
+
+    Versions in `without` are not read.
+    """
     wanted = None if names is None else [*names, CHANGE, VERSION]
-    return changes_of(table, first, last, wanted).read_all()
+    ends = pairwise([first - 1, *sorted(version for version in without if first <= version <= last), last + 1])
+    parts = [changes_of(table, a + 1, b - 1, wanted).read_all() for a, b in ends if a + 1 < b]
+    return pa.concat_tables(map(plain, parts), promote_options="default") if parts else _nothing(table, names)
 
 
 def _nothing(table: DepotTable, names: list[str] | None) -> pa.Table:

@@ -68,10 +68,10 @@ class SparkLog:
         # The fingerprint leaves out the time: Spark reports that of the log's file, which differs in a copied table.
         return commits(found, int, ("operation", "operationMetrics"), "spark")
 
-    def files_added(self, first: int, last: int) -> dict[str, int]:
-        """Return the names of the files whose rows versions added, each with its version."""
+    def files_added(self, first: int, last: int) -> tuple[dict[str, int], set[int]]:
+        """Return the names of files whose rows versions added, with its version; which versions removed rows."""
         found = detail(self.session, self.reference)
-        return {} if found is None else files_in_log(self.session, found["location"], first, last)
+        return ({}, set()) if found is None else files_in_log(self.session, found["location"], first, last)
 
     def _since(self, since: int, upto: int | None) -> list[dict[str, Any]]:
         """Return the commits from a version on: those that are known if they reach up to `upto`, or else all."""

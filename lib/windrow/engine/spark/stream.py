@@ -190,15 +190,15 @@ class Take:
     error, where `failure_in` finds it.
     """
 
-    def __init__(self, engine: SparkEngine, begin: int, handle: Callable[[Arrivals], None]) -> None:
-        """Handle frames from depot version `begin` on."""
-        self._engine, self.begin, self._handle = engine, begin, handle
+    def __init__(self, engine: SparkEngine, begin: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
+        """Handle frames from depot version `begin` on, up to `upto`."""
+        self._engine, self.begin, self._upto, self._handle = engine, begin, upto, handle
         self.failure: Exception | None = None
 
     def __call__(self, frame: DataFrame, _: int) -> None:
         """Handle one frame; remember where the next one begins."""
         try:
-            self.begin = self._engine.take(frame, self.begin, self._handle)
+            self.begin = self._engine.take(frame, self.begin, self._upto, self._handle)
         except Exception as error:
             self.failure = error
             raise RuntimeError(_marked(error)) from error

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import groupby
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import TIME, plain
+from windrow.columnar.arrow import TIME
 from windrow.errors import SettingsError, first_line
 from windrow.formats.format import Format
 from windrow.formats.part import FormatPart
@@ -28,7 +28,7 @@ from windrow.model.chunks import RAW
 from windrow.model.commits import CHANGE, VERSION
 from windrow.model.messages import COLUMNS, conform
 from windrow.reading.arrivals import UNREADABLE
-from windrow.reading.delta import DepotTable, Ledger
+from windrow.reading.delta import DepotTable, Ledger, accepted_versions
 from windrow.verify.columns import as_messages
 from windrow.verify.depot import Depot, feed_of, way_of
 from windrow.verify.ids import identifier
@@ -59,7 +59,7 @@ def read_raw_depot(table: DepotTable, first: int, last: int, ledger: Ledger) -> 
     last = min(last, table.version())
     unread = Depot.unread(first, last, "cannot be formatted again, because some can no longer be read")
     try:
-        rows = _chunks(table, first, last)
+        rows = _chunks(table, first, last, accepted_versions(ledger))
     except UNREADABLE:
         return unread
     messages, rejected, byte_count = [unread.messages], [REJECTED.empty_table()], [BYTES.empty_table()]
@@ -76,9 +76,9 @@ def read_raw_depot(table: DepotTable, first: int, last: int, ledger: Ledger) -> 
     return Depot(pa.concat_tables(messages), first, first, last, formatted=formatted)
 
 
-def _chunks(table: DepotTable, first: int, last: int) -> pa.Table:
-    """Return the rows that versions added, with `version`."""
-    feed = plain(feed_of(table, first, last, list(RAW.names)))
+def _chunks(table: DepotTable, first: int, last: int, without: Collection[int]) -> pa.Table:
+    """Return the rows that versions added, without some versions, with `version`."""
+    feed = feed_of(table, first, last, list(RAW.names), without)
     added = feed.filter(pc.equal(feed[CHANGE], "insert"))
     columns = {field.name: added[field.name].cast(field.type) for field in RAW}
     return pa.table(columns | {"version": added[VERSION].cast(pa.int64())})
