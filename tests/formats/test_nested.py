@@ -128,7 +128,7 @@ def test_native():
     fields = {"x": "list<float64, 2>", "at": "time[ms]", "days": "list<date, 2>"}
     form = "<ddiii"
     good = struct.pack(form, 1.5, -2, 43_200_000, 0, 1)
-    bad = [struct.pack(form, 1, 2, 86_400_000, 0, 1), struct.pack(form, 1, 2, 0, 0, 2**30)]
+    bad = [struct.pack(form, 1, 2, 86_400_000, 0, 1), struct.pack(form, 1, 2, 0, 2**30, 2**30)]
     ledger = RawLedger.of(format_of(FormatPart(type="native", fields=fields)), [[good + b"".join(bad) + good]])
     first = {"x": [1.5, -2.0], "at": time(12), "days": [date(1970, 1, 1), date(1970, 1, 2)]}
     assert [{name: row[name] for name in fields} for row in ledger.fields()] == [first, first]

@@ -34,7 +34,7 @@ def microbatch(number: int, rejected: int) -> MicrobatchRow:
 
 
 STATUS = Status(
-    depot=DepotState("depot", 9, 5, 4, 1_200, 6, "1970-01-01T00:00:00Z", None),
+    depot=DepotState("depot", 9, 5, 4, 1_200, 6, "1970-01-01T00:00:00Z", None, ()),
     ledger=LedgerFigures("ledger", 7, "beginning", paused=False),
     lag=Lag(1_200, 300.0),
     rules={},

@@ -130,8 +130,9 @@ def test_hanging_job_on_spark(spark: Any, tmp_path: Path) -> None:
         harness.set_option("phase_timeout", timeout)
         harness.run()
     assert harness.state("seen") == [{"times": 2}]
-    assert "cancelled" in str(failed[0]).lower()
-    assert not spark.sparkContext.statusTracker().getActiveJobsIds()
+    assert "cancel" in str(failed[0]).lower()
+    if ".connect." not in type(spark).__module__:  # which does not tell
+        assert not spark.sparkContext.statusTracker().getActiveJobsIds()
 
 
 def test_without_spark(tmp_path: Path) -> None:

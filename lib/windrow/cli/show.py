@@ -232,5 +232,7 @@ def _place(row: dict[str, Any], whole: bool) -> Iterator[str]:
 
 
 def _payload(message: dict[str, Any]) -> str:
-    text = str(message["payload"]).rstrip("\0")
+    payload = message["payload"]
+    written = payload is None or isinstance(payload, str)
+    text = str(payload).rstrip("\0") if written else json_text.dumps(payload, ensure_ascii=False)
     return text if len(text) <= WIDEST_PAYLOAD else f"{text[:WIDEST_PAYLOAD]}..."

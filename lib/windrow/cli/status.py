@@ -6,9 +6,9 @@ import json as json_text
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from rich.console import Group
@@ -36,7 +36,8 @@ FailIf = Annotated[
     typer.Option(
         "--fail-if",
         help="End with status 1 when this holds; may be repeated. lag>5m, lag_messages>100000, lag_versions, open, "
-        "open_messages, oldest_open>1h, rejected>0, rejected_lately, depot_changed, paused; with > >= < <= ==.",
+        "open_messages, oldest_open>1h, rejected>0, rejected_lately, depot_changed, kafka_lag>100, paused; "
+        "with > >= < <= ==.",
     ),
 ]
 
@@ -54,6 +55,9 @@ def status(
         str | None, typer.Option("--every", help=f"With --watch: time between two looks. Default: {EVERY}.")
     ] = None,
     fail_if: FailIf = None,
+    kafka: Annotated[
+        bool, typer.Option("--kafka", help="Ask the broker of [kafka] how far the depot is behind its topics.")
+    ] = False,
     sources: Annotated[bool, typer.Option("--sources", help=f"Show all sources, not just the worst {WORST}.")] = False,
 ) -> int:
     """Show what waits, clocks, batches, rejections and microbatches.
@@ -64,14 +68,14 @@ def status(
 
     if topology is not None:
         call.refuse_tables()
-        if fail_if or sources:
-            raise SettingsError("--fail-if and --sources do not apply to a topology", "Use --json.")
+        if fail_if or sources or kafka:
+            raise SettingsError("--fail-if, --sources and --kafka do not apply to a topology", "Use --json.")
     if every is not None and not watch:
         raise SettingsError("--every goes with --watch", "Give both, or none.")
     alarms = [conditions.parse(text) for text in fail_if or ()]
     take: Callable[[], Look]
     if topology is None:
-        take = partial(_look, call.path_settings(), alarms, sources)
+        take = partial(_look, call.path_settings(), alarms, sources, kafka)
     else:
         take = partial(_look_at_topology, topology, call.settings())
     if watch:
@@ -89,44 +93,13 @@ def status(
     return _alarmed(look)
 
 
-@dataclass(frozen=True)
-class Look:
-    """One look at the tables, and the conditions that hold."""
+@dataclass(frozen=True, slots=True)
+class TopologyLook:
+    """One look at a topology."""
 
     at: str
-    holding: list[str] | None
-
-    def document(self) -> dict[str, Any]:
-        """Return what --json prints."""
-        raise NotImplementedError
-
-    def lines(self) -> list[str]:
-        """Return what stands above the tables."""
-        raise NotImplementedError
-
-    def tables(self) -> list[Table]:
-        """Return the tables that have rows."""
-        raise NotImplementedError
-
-    def remarks(self) -> list[str]:
-        """Return what stands below the tables."""
-        raise NotImplementedError
-
-    def line(self) -> str:
-        """Return all of it in one line."""
-        raise NotImplementedError
-
-    def view(self) -> Group:
-        """Return what a terminal shows."""
-        lines = [Text.from_markup(line) for line in self.lines()]
-        return Group(*lines, *self.tables(), *map(Text, self.remarks()), Text(f"{self.at}; Ctrl-C ends", style="dim"))
-
-
-@dataclass(frozen=True)
-class TopologyLook(Look):
-    """A look at a topology."""
-
     standing: Standing
+    holding: None = None
 
     def document(self) -> dict[str, Any]:
         """Return what --json prints."""
@@ -135,11 +108,10 @@ class TopologyLook(Look):
     def lines(self) -> list[str]:
         """Return what stands above the table of depots."""
         found = self.standing
-        states = ", ".join(f"{name} {count(rows, 'row')}" for name, rows in found.states.items())
         lines = [
             f"topology  {found.topology}, states in {found.path}, microbatch {found.microbatch}",
             *(["paused    nothing is read until `windrow resume`"] if found.paused else []),
-            f"states    {states}",
+            f"states    {_rows_of(found)}",
             *(f"event     {name} is due at {due}" for name, due in found.events.items()),
             *(f"option    {name} = {value}" for name, value in found.options.items()),
         ]
@@ -160,16 +132,17 @@ class TopologyLook(Look):
         """Return all of it in one line."""
         found = self.standing
         waiting = sum(depot.versions_waiting for depot in found.depots)
-        states = ", ".join(f"{name} {count(rows, 'row')}" for name, rows in found.states.items())
         paused = "; paused" if found.paused else ""
-        return f"{self.at}  microbatch {found.microbatch}; {count(waiting, 'version')} wait; {states}{paused}"
+        return f"{self.at}  microbatch {found.microbatch}; {count(waiting, 'version')} wait; {_rows_of(found)}{paused}"
 
 
-@dataclass(frozen=True)
-class BatcherLook(Look):
-    """A look at depot and ledger."""
+@dataclass(frozen=True, slots=True)
+class BatcherLook:
+    """One look at depot and ledger: the status, and the conditions that hold."""
 
+    at: str
     status: Status
+    holding: list[str] | None
     most: int | None
 
     def document(self) -> dict[str, Any]:
@@ -185,7 +158,9 @@ class BatcherLook(Look):
             f"ledger  {found.ledger.path}, version {found.ledger.version}; rules {_rules(found)}",
             *(["paused  nothing is read until `windrow resume`"] if found.ledger.paused else []),
             f"lag     {_lag(found)}",
+            *_kafka(found),
             *_next_stop(found),
+            *_accepted(found),
             f"open    {_open(found)}",
             f"closed  {count(found.closed.batches, 'batch')} with {count(found.closed.messages, 'message')}",
             f"read    {count(found.totals.messages, 'message')} in {count(found.totals.microbatches, 'microbatch')}",
@@ -222,10 +197,23 @@ class BatcherLook(Look):
         )
 
 
+Look: TypeAlias = TopologyLook | BatcherLook
+
+
+def _view(look: Look) -> Group:
+    """Return what a terminal shows."""
+    lines = [Text.from_markup(line) for line in look.lines()]
+    return Group(*lines, *look.tables(), *map(Text, look.remarks()), Text(f"{look.at}; Ctrl-C ends", style="dim"))
+
+
+def _rows_of(found: Standing) -> str:
+    return ", ".join(f"{name} {count(rows, 'row')}" for name, rows in found.states.items())
+
+
 def _look_at_topology(place: str, chosen: Settings) -> Look:
     from windrow.runtime.wall_clock import WallClock
 
-    return TopologyLook(_second(WallClock().now()), None, standing_of(place, chosen))
+    return TopologyLook(_second(WallClock().now()), standing_of(place, chosen))
 
 
 def _second(now: int) -> str:
@@ -235,14 +223,18 @@ def _second(now: int) -> str:
     return time_text(now // 1_000_000 * 1_000_000)
 
 
-def _look(chosen: Settings, alarms: Sequence[Condition], sources: bool) -> Look:
+def _look(chosen: Settings, alarms: Sequence[Condition], sources: bool, kafka: bool) -> Look:
     from windrow import reading
     from windrow.runtime.wall_clock import WallClock
 
     now = WallClock().now()
     found = reading.status(chosen.depot, chosen.ledger, now, chosen.warn)
+    if kafka:
+        from windrow.producer.bridge.lag import kafka_lag
+
+        found = replace(found, kafka=kafka_lag(chosen, now))
     holding = [said for alarm in alarms if (said := alarm.holds(found))]
-    return BatcherLook(_second(now), holding if alarms else None, found, None if sources else WORST)
+    return BatcherLook(_second(now), found, holding if alarms else None, None if sources else WORST)
 
 
 def _watch(take: Callable[[], Look], pause: int, json: bool) -> int:
@@ -271,7 +263,7 @@ def _shown(json: bool) -> Iterator[Callable[[Look], None]]:
         yield lambda look: _line(json_text.dumps(look.document(), default=str, ensure_ascii=False))
     elif people.is_terminal:
         with Live(console=people, auto_refresh=False, vertical_overflow="visible") as live:
-            yield lambda look: live.update(look.view(), refresh=True)
+            yield lambda look: live.update(_view(look), refresh=True)
     else:
         yield lambda look: _line(look.line())
 
@@ -311,12 +303,33 @@ def _lag(found: Status) -> str:
     )
 
 
+def _kafka(found: Status) -> list[str]:
+    """Say how far the depot is behind Kafka, and which partitions are furthest behind."""
+    if found.kafka is None:
+        return []
+    behind = sorted((one for one in found.kafka.partitions if one.lag), key=lambda one: -one.lag)[:3]
+    furthest = ", ".join(f"{one.topic}/{one.partition} {one.lag:,}" for one in behind)
+    said = (
+        f"{count(found.kafka.lag, 'offset')} of {count(len(found.kafka.partitions), 'partition')} are not in the depot"
+    )
+    return [f"kafka   {said}{furthest and f'; most: {furthest}'}; measured at {found.kafka.measured_at}"]
+
+
 def _next_stop(found: Status) -> list[str]:
     """Say where the next run will stop, if that is known."""
     version = found.depot.changed_version
     if version is None:
         return []
-    return [f"stop    depot version {version} removed or changed rows: a run stops there unless it ignores that"]
+    return [
+        f"stop    depot version {version} removed or changed rows: a run stops there unless it ignores or accepts that"
+    ]
+
+
+def _accepted(found: Status) -> list[str]:
+    """Say which versions were accepted."""
+    versions = found.depot.accepted_versions
+    which = f"version{'s' * (len(versions) > 1)} {', '.join(map(str, versions))}"
+    return [f"skipped depot {which}, accepted: no row of it was read"] if versions else []
 
 
 def _open(found: Status) -> str:

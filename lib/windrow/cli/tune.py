@@ -59,7 +59,7 @@ def tune(
     end = None if to is None else moments.microseconds(to, "--to")
     with call.readable_settings() as chosen, aside.status("reading"):
         rules = chosen.rules.build()
-        found = recent(chosen.depot, chosen.depot_columns, limit, begin, end)
+        found = recent(chosen.depot, chosen.depot_columns, limit, begin, end, chosen.payload_type)
         latest = WallClock().now() + chosen.max_clock_skew
         trial = tuning.Trial.of(found.messages, key, source, latest, rules, chosen.warn)
     with steps("pairs", quiet=call.json) as progress:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from windrow.columnar.arrow import plain
-from windrow.delta.log import Log, Table, payload_type
+from windrow.delta.log import Log, Table
 from windrow.engine.arrivals import Arrived, next_versions
 from windrow.engine.depot_rows import RowsSlice, StateChanges, has_states, is_ledger, no_rows_of, rows_of
 from windrow.engine.slices import ArrowSlice, mapping_of, messages_of
-from windrow.errors import SettingsError, TableRefused, require
+from windrow.errors import MessagesError, SettingsError, TableRefused, require
 from windrow.expressions import Mapping as ColumnMapping
-from windrow.model import messages
+from windrow.model import messages, payload
 from windrow.model.commits import CHANGE, VERSION
 from windrow.settings.settings import Settings
 
@@ -66,7 +66,7 @@ class Conversion:
             )
         if not table.raw:
             mapping = mapping_of(settings.depot_columns, table.schema)
-            return cls(None, mapping, table.schema, mapping.payload_type(table.schema) if mapping else table.payload)
+            return cls(None, mapping, table.schema, payload_type_of(settings, mapping, table.schema))
         if settings.format.type is None:
             raise SettingsError(
                 "the depot is raw, but the format of its chunks is not set", "Set type and fields under [format]."
@@ -78,8 +78,7 @@ class Conversion:
             format_ = format_of(settings.format)
         columns = columns_of(format_.parser.schema)
         mapping = mapping_of(settings.depot_columns, columns)
-        payload = mapping.payload_type(columns) if mapping else payload_type(columns)
-        return cls(format_, mapping, columns, payload)
+        return cls(format_, mapping, columns, payload_type_of(settings, mapping, columns))
 
     @property
     def of_ledger(self) -> bool:
@@ -109,7 +108,7 @@ class Conversion:
         if self.verbatim:
             return rows_of(feed, inserted, on_depot_delete, self.state)
         if self.format is None:
-            return messages_of(feed, inserted, on_depot_delete)
+            return messages_of(feed, inserted, on_depot_delete, self.payload)
         from windrow.engine.raw_slices import chunks_of
 
         return chunks_of(feed, inserted, on_depot_delete)
@@ -129,13 +128,14 @@ class Conversion:
 
         def to_messages(fields: pa.Table) -> pa.Table:
             if self.mapping is None or not fields.num_rows:
-                return messages.conform(fields if self.mapping is None else self._none()).select(COLUMNS)
+                given = fields if self.mapping is None else self._none()
+                return messages.conform(given, self.payload).select(COLUMNS)
             from windrow.engine.spark.frames import frame_of
 
             frame = frame_of(session, fields.select(self.columns.names).cast(self.columns, safe=False))
             found = plain(frame.selectExpr(*self.mapping.spark_select(self.payload)).toArrow())
             require(found.num_rows == fields.num_rows, "Spark returned as many messages as there are records")
-            return messages.conform(found).select(COLUMNS)
+            return messages.conform(found, self.payload).select(COLUMNS)
 
         return to_messages
 
@@ -189,7 +189,7 @@ class Conversion:
     def apply(self, rows: pa.Table) -> pa.Table:
         """Map rows, or the fields of a raw depot's records, to messages in the same order, without Spark."""
         if self.mapping is None:
-            return messages.conform(rows).select(COLUMNS)
+            return messages.conform(rows, self.payload).select(COLUMNS)
         return self.mapping.apply(
             rows.select(self.columns.names).cast(self.columns, safe=False), self.payload
         ).read_all()
@@ -202,6 +202,23 @@ class Conversion:
     def table(self, table: Table) -> Table:
         """Return the depot with the type of its payloads."""
         return replace(table, payload=self.payload)
+
+
+def payload_type_of(settings: Settings, mapping: ColumnMapping | None, columns: pa.Schema) -> pa.DataType:
+    """Return the type of payloads that is set, or else the one that `columns` give.
+
+    Raises MessagesError if payloads must be converted and no expression says how.
+    """
+    found = payload.of_column(columns)
+    if not settings.payload_type:
+        return mapping.payload_type(columns) if mapping else payload.text_or_bytes(found)
+    wanted = payload.parse(settings.payload_type)
+    if mapping is None and wanted != found:
+        raise MessagesError(
+            f"payload_type is {payload.name(wanted)}, but the depot has payloads of type {payload.name(found)}",
+            'Map them: write payload = "payload" under [depot.columns], or another expression.',
+        )
+    return wanted
 
 
 def _has_no_messages(settings: Settings, table: Table) -> bool:

@@ -5,9 +5,9 @@ to every reachable state. Bytes that every state treats alike share a class, so 
 processor's cache.
 
 Automata compose. The *summary* of a chunk gives, for every state in which the chunk could begin, the state in which it
-ends and where its first and last records end. Summaries of neighbouring chunks combine in any grouping. So chunks can
-be summarised in parallel and in any order, and a scan over the summaries finds the state in which each chunk really
-begins. Nothing is guessed and nothing is read twice. The idea comes from ParPaRaw (Stehle and Jacobsen, 2020).
+ends and where its first and last records end. So chunks can be summarised in parallel and in any order, and a scan over
+the summaries finds the state in which each chunk really begins. Nothing is guessed and nothing is read twice. The idea
+comes from ParPaRaw (Stehle and Jacobsen, 2020).
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ Open = Callable[[Any], bool]
 ByteArray = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
 MOST_STATES = 255
-NONE = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,7 +124,7 @@ class Automaton:
         after = np.empty(self.states, np.int64)
         first, last = np.empty_like(after), np.empty_like(after)
         summarise(self.classes, self.following, self.ended, buffer, after, first, last)
-        return Summary(len(buffer), after, first, last)
+        return Summary(after, first, last)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,28 +139,14 @@ class Followed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Summary:
-    """What a run of `length` bytes does: for each state before it, the state `after` it and where records end.
+    """What a run of bytes does: for each state before it, the state `after` it and where records end.
 
     `first` and `last` are the positions after the first and the last delimiter, -1 if no record ends.
     """
 
-    length: int
     after: Positions
     first: Positions
     last: Positions
-
-    def then(self, other: Summary) -> Summary:
-        """Return the summary of this run followed by another one. The operation is associative."""
-        first, last = (
-            np.where(found == NONE, NONE, found + self.length)
-            for found in (other.first[self.after], other.last[self.after])
-        )
-        return Summary(
-            self.length + other.length,
-            other.after[self.after],
-            np.where(self.first == NONE, first, self.first),
-            np.where(last == NONE, self.last, last),
-        )
 
 
 def scan(summaries: Sequence[Summary], state: int = 0) -> list[int]:

@@ -80,6 +80,7 @@ def rejected_fields(payload: pa.DataType) -> list[tuple[str, pa.DataType]]:
 
 
 BATCH = [name for name, _ in batch_fields(pa.string())]
+OF_BATCH = ("id", "source", "key", "part", "window_start", "window_end")  # the columns that name a batch
 REJECTED = [name for name, _ in rejected_fields(pa.string())]
 VERSIONS = pa.list_(pa.struct([("version", pa.int64()), ("messages", pa.int64())]))
 CLOCKS = pa.list_(pa.struct([("source", pa.string()), ("clock", TIME), ("floor", TIME), ("flushed_at", TIME)]))
@@ -217,7 +218,7 @@ def views(ledger: str, *, raw: bool = False) -> dict[str, str]:
         for name in [*(name for name, _ in HISTORY), *beside["microbatches"]]
     )
     exploded = (
-        f"SELECT id, source, key, part, window_start, window_end, message.* "
+        f"SELECT {', '.join(OF_BATCH)}, message.* "
         f"FROM {ledger} LATERAL VIEW explode(messages) AS message WHERE state = 'closed'"
     )
     return {

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -77,19 +78,30 @@ class Span:
             )
 
 
-def read_closed(ledger: str, since: str | int | None = None, batches_at_once: int | None = None) -> Closed:
+def read_closed(
+    ledger: str,
+    since: str | int | None = None,
+    batches_at_once: int | None = None,
+    pivot: bool = False,
+    types: Sequence[str] | None = None,
+) -> Closed:
     """Return the batches that closed after `since`, each exactly once, in the order in which they closed.
 
     `since` is the `upto` of the previous call, None for the beginning, or the bare number of a microbatch, which cannot
     be checked for a RESTORE. `batches_at_once` is the most batches that are read; the result is empty only when nothing
-    is left. Raises LedgerRestored when the ledger no longer holds what was read up to `since`; SettingsError,
-    TableMissing, TableRefused.
+    is left. With `pivot` a batch is a row of numbers with a column for each of the `types`, by default all those in
+    these batches (see `reading.pivot`). Raises LedgerRestored when the ledger no longer holds what was read up to
+    `since`; SettingsError, TableMissing, TableRefused; OutputRefused for the pivot of payloads that are no numbers.
     """
     book = open_ledger(ledger)
     wanted = span(book, "closed", since, batches_at_once)
     schema = pa.schema(tables.batch_fields(book.payload))
     found = book.rows("closed", ", ".join(schema.names), wanted.where, "ORDER BY closed_in, id").cast(schema)
     wanted.require_whole(found.num_rows)
+    if pivot:
+        from windrow.reading.pivot import Pivot
+
+        found = Pivot.of(book, wanted.where, types).rows(found)
     return Closed(found, wanted.upto)
 
 

@@ -21,6 +21,7 @@ from windrow.delta.changes import changes
 from windrow.delta.table import open_table, reading
 from windrow.errors import NotFound, OtherDepot, TableRefused
 from windrow.model import tables
+from windrow.model.payload import of_column
 
 DAMAGED = "Something else changed it. RESTORE it to an earlier version, or replay the depot into a new ledger."
 LEDGER_COLUMNS = {"id", "state", "messages", "messages_read", "token"}
@@ -149,10 +150,8 @@ class Ledger:
 
     @property
     def payload(self) -> pa.DataType:
-        """Return the type of payloads: binary or string."""
-        type_ = pa.schema(self.table.schema().to_arrow()).field("payload").type
-        binary = pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_)
-        return pa.binary() if binary else pa.string()
+        """Return the type of payloads."""
+        return of_column(pa.schema(self.table.schema().to_arrow()))
 
     def progress(self) -> Progress:
         """Return the progress row. Raises TableRefused unless there is exactly one, of this schema version."""
@@ -221,6 +220,12 @@ def open_depot(location: str, ledger: Ledger, progress: Progress) -> DepotTable:
             "Name the depot that the ledger was made from (--depot), or the ledger of this depot (--ledger).",
         )
     return depot
+
+
+def accepted_versions(ledger: Ledger) -> tuple[int, ...]:
+    """Return the depot versions that `windrow run --accept` went past without reading them."""
+    rows = ledger.rows("microbatch", "depot_version", "kind = 'accept'", "ORDER BY depot_version")
+    return tuple(rows["depot_version"].to_pylist())
 
 
 def rule(rules: str | None, name: str) -> int:

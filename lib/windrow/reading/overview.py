@@ -13,7 +13,7 @@ from windrow.errors import TableMissing
 from windrow.model import durations
 from windrow.model.timestamps import time_text
 from windrow.model.warn import WarnPart
-from windrow.reading.delta import Ledger, Progress, open_depot, open_ledger, recorded_rules
+from windrow.reading.delta import Ledger, Progress, accepted_versions, open_depot, open_ledger, recorded_rules
 from windrow.reading.figures import (
     ClosedBatches,
     DepotState,
@@ -45,7 +45,7 @@ def status(depot: str, ledger: str, now: int, limits: WarnPart | None = None) ->
     book = open_ledger(ledger)
     progress = book.progress()
     log = cast("DeltaTable", open_depot(depot, book, progress))
-    state, lag = _depot(log, depot, progress, now)
+    state, lag = _depot(log, depot, book, progress, now)
     refused = _refused(book)
     too_old = _too_old(refused)
     clocks = _clocks(book)
@@ -108,7 +108,7 @@ FROM (SELECT CAST(processing_time AS BIGINT) - CAST(event_time AS BIGINT) AS nee
 """
 
 
-def _depot(log: DeltaTable, path: str, progress: Progress, now: int) -> tuple[DepotState, Lag]:
+def _depot(log: DeltaTable, path: str, book: Ledger, progress: Progress, now: int) -> tuple[DepotState, Lag]:
     waits = waiting_versions(log, progress.depot_version)
     since = waits.committed_at
     state = DepotState(
@@ -120,6 +120,7 @@ def _depot(log: DeltaTable, path: str, progress: Progress, now: int) -> tuple[De
         oldest_waiting_version=waits.oldest,
         oldest_waiting_at=None if since is None else time_text(since),
         changed_version=waits.changed,
+        accepted_versions=accepted_versions(book),
     )
     return state, Lag(waits.messages, 0.0 if since is None else max(0, now - since) / 1_000_000)
 

@@ -42,7 +42,7 @@ class Arrival:
     event_time: str
     received_at: str | None
     sequence: int | None
-    payload: str | None
+    payload: Any
     depot_version: int | None
     microbatch: int | None
     batch: Row | None
@@ -71,7 +71,7 @@ def trace(
     asked = {"key": key, "type": type_, "source": source}
     accepted, rejected = _accepted(book, asked, at), _rejected(book, asked, at)
     try:
-        arrived = arrivals(log, asked, at, columns or {})
+        arrived = arrivals(log, asked, at, columns or {}, book.payload)
     except UsageError:  # the mapping needs Spark, but the ledger alone has an answer
         if not (accepted or rejected):
             raise
@@ -129,7 +129,8 @@ def _placed(arrived: list[Row], accepted: list[Row], rejected: list[Row]) -> Ite
 
 
 def _content(row: Row) -> tuple[Any, ...]:
-    return tuple(row[name] for name in CONTENT)
+    """Return what tells arrivals apart; -0.0 is not 0.0."""
+    return (*(row[name] for name in CONTENT if name != "payload"), json.dumps(row["payload"]))
 
 
 def _order(placed: Placed) -> tuple[Any, ...]:

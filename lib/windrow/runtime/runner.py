@@ -21,6 +21,7 @@ from windrow.errors import (
     LedgerBehind,
     LedgerMoved,
     MicrobatchFailed,
+    NotFound,
     Paused,
     TableUnwritable,
     UsageError,
@@ -29,6 +30,7 @@ from windrow.errors import (
 )
 from windrow.model import clock
 from windrow.model.clock import Clock
+from windrow.model.commits import Commit
 from windrow.model.floors import Floors, FloorsByVersion
 from windrow.model.results import Committed, Kind, Maintained, committed_in
 from windrow.runtime.algorithm import Algorithm
@@ -131,6 +133,28 @@ class Runner:
         """Maintain the tables, unless the ledger is paused: a pause should leave it unchanged."""
         if not self.summary.paused:
             self.summary.maintained.extend(self._maintain())
+
+    def accept(self, version: int) -> None:
+        """Read the depot up to the version before `version`, then go past that one without reading its rows.
+
+        Does nothing if the ledger has read that version. Raises NotFound for a version that lost no rows.
+        """
+        self._persist(partial(self._accept, version))
+
+    def _accept(self, version: int) -> None:
+        [cursor] = self._cursors
+        while not self._clock.wait(0):
+            cursor.behind()
+            before = self._unpaused("acceptance of a version").primed
+            if before.reached.depot_version >= version:
+                return
+            commit = _changed_commit(cursor, version)
+            cursor.latest = version - 1
+            self._read([cursor])
+            microbatch = self._unpaused("acceptance of a version")
+            # guard: accepted-after-the-rest
+            if microbatch.primed.token == before.token and not self._clock.wait(0):
+                self._record(microbatch.run_accept(commit))
 
     def run_planned(self, planned: Planned) -> bool:
         """Run the one microbatch that was planned; return False if it cannot be run.
@@ -483,6 +507,18 @@ class Runner:
         self._attempt += 1
         if self._clock.wait(pause):
             raise error
+
+
+def _changed_commit(cursor: DepotCursor, version: int) -> Commit:
+    """Return the commit of a depot version that deleted or rewrote rows. Raises NotFound for any other."""
+    engine = cursor.reader.engine
+    # guard: only-changes-accepted
+    if version > cursor.latest or not engine.removes_rows(version):
+        raise NotFound(
+            f"depot version {version} has deleted or rewritten no rows",
+            "Only such a version can be accepted; `windrow status` and the error of the run that stopped name it.",
+        )
+    return next(commit for commit in engine.depot_commits(version, version) if commit.version == version)
 
 
 def _require_no_gap(found: Sequence[Found]) -> None:

@@ -110,11 +110,11 @@ class SparkArrivals:
         if self.on_depot_delete == "error":
             self._refuse(part)
         if self.conversion.verbatim:
-            new = _new_rows(part, self.conversion)
-            return None if unknown and new.isEmpty() else RowsOnExecutors(new, counts, rows)
+            new, payload = _new_rows(part, self.conversion), self.conversion.payload
+            return None if unknown and new.isEmpty() else RowsOnExecutors(new, counts, rows, payload)
         inserted = part.where(F.col(CHANGE) == "insert").withColumn("version", F.col(VERSION)).drop(*FEED_COLUMNS)
         if self.conversion.format is None:
-            return ExecutorsSlice.of(inserted, counts, rows)
+            return ExecutorsSlice.of(inserted, counts, rows, self.conversion.payload)
         from windrow.engine.spark.raw_executors import CHUNKS, RawExecutorsSlice
 
         chunks = inserted.select(CHUNKS.names)
@@ -190,15 +190,15 @@ class Take:
     error, where `failure_in` finds it.
     """
 
-    def __init__(self, engine: SparkEngine, begin: int, handle: Callable[[Arrivals], None]) -> None:
-        """Handle frames from depot version `begin` on."""
-        self._engine, self.begin, self._handle = engine, begin, handle
+    def __init__(self, engine: SparkEngine, begin: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
+        """Handle frames from depot version `begin` on, up to `upto`."""
+        self._engine, self.begin, self._upto, self._handle = engine, begin, upto, handle
         self.failure: Exception | None = None
 
     def __call__(self, frame: DataFrame, _: int) -> None:
         """Handle one frame; remember where the next one begins."""
         try:
-            self.begin = self._engine.take(frame, self.begin, self._handle)
+            self.begin = self._engine.take(frame, self.begin, self._upto, self._handle)
         except Exception as error:
             self.failure = error
             raise RuntimeError(_marked(error)) from error

@@ -77,7 +77,8 @@ class SparkTables(DepotAndLedger):
 
     def create_depot(self, payload: pa.DataType, keep: str) -> None:
         """Create an empty depot unless it exists."""
-        self._create(self._depot, tables.depot_schema(payload).empty_table(), keep, tables.DEPOT_COMMENT)
+        columns = tables.depot_schema(self._created_type(payload))
+        self._create(self._depot, columns.empty_table(), keep, tables.DEPOT_COMMENT)
         if (table := self._log(self._depot).table()) is not None:
             creation.require_kind(table.schema, self._settings.depot, raw=False)
 

@@ -172,7 +172,7 @@ def _header(source: Source, steps: list[Mapping[str, Any]], format_: Format) -> 
 
 def _summary_of(row: Mapping[str, Any]) -> Summary:
     after, first, final = (np.array(row[name], np.int64) for name in ("after", "first", "final"))
-    return Summary(0, after, first, final)
+    return Summary(after, first, final)
 
 
 def cut_chunks(

@@ -21,6 +21,7 @@ from windrow.model import messages as message_columns
 from windrow.model import tables
 from windrow.model.floors import Floors, processing_times
 from windrow.model.messages import LATEST, microseconds
+from windrow.model.payload import of_column
 from windrow.model.warn import WarnPart
 from windrow.reading.tuning.rounds import Rounds
 
@@ -63,7 +64,7 @@ class Trial:
         of the sources, the rules are to blame, and none is left out. Raises MessagesError, or NotFound when there is
         no message to batch.
         """
-        given = by_version(message_columns.conform(messages))
+        given = by_version(message_columns.conform(messages, of_column(messages.schema)))
         refused = message_columns.refused(given, LATEST if latest is None else latest)
         valid, _ = without(given, refused["row"].to_numpy())
         version = valid["version"].to_numpy()
