@@ -134,7 +134,7 @@ def test_why_rejected_by_identity(run: Callable[..., Done], sample: Path) -> Non
     assert "the first one wins" in done.out
     assert {row["reason"] for row in done.results[0].to_pylist()} == {"duplicate"}
     done = run("why_rejected", key="nobody", type="", time="")
-    assert "Nothing was rejected" in done.out
+    assert "No rejected message matches the parameters" in done.out
     assert done.names["chart"] is None
 
 

@@ -120,6 +120,18 @@ class TestSources:
         assert "ledger-sources" not in said(world)
         assert [row["rejected"] for row in world.history() if row["kind"] == "data"] == [20, 0]
 
+    def test_without_sources(self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory) -> None:
+        """
+        Where no message names a source, the line asks for no column of that name.
+        """
+        world = World(tmp_path, clock)
+        wrong = [message("a", NOW + HOUR + at, NOW + at, source="") for at in range(20)]
+        world.publish(wrong)
+        world.runner(embedded).once()
+        found = said(world)["ledger-sources"]
+        assert 'event_time = "timestamp_micros(unix_micros(event_time) + -3600000000)"' in found.todo
+        assert moved(found, wrong) == [NOW + at for at in range(20)]
+
     def test_is_not_told_again(self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory) -> None:
         """
         A change of the rules begins the count anew; a source that is still rejected is told of again.

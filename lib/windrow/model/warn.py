@@ -8,7 +8,7 @@ from windrow.model.section import Count, Part, Share
 
 
 class WarnPart(Part):
-    """`[warn]`: from which share on `status`, `run` and `doctor` warn; 1: never."""
+    """`[warn]`: from which share on `status`, `run`, `doctor` and `check` warn; 1: never."""
 
     least: Count = Field(100, description="fewer batches or messages are no reason for a warning")
     split_share: Share = Field(0.5, description="of all batches, those opened because a type came again")

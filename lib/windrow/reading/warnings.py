@@ -136,7 +136,10 @@ def corrected(mapping: Mapping[str, str], offsets: Mapping[str, int]) -> str:
     """Return the expression of `event_time` in a mapping that sets right the clocks of sources that are off (us)."""
     source, event_time = (" ".join(mapping.get(name, name).split()) for name in ("source", "event_time"))
     whens = [f"WHEN {source} = {_text(name)} THEN {-offset}" for name, offset in offsets.items()]
-    return f"timestamp_micros(unix_micros({event_time}) + CASE {' '.join(whens)} ELSE 0 END)"
+    shift = f"CASE {' '.join(whens)} ELSE 0 END"
+    if "source" not in mapping and offsets.keys() == {""}:  # the depot may have no such column
+        shift = str(-offsets[""])
+    return f"timestamp_micros(unix_micros({event_time}) + {shift})"
 
 
 def _apart(offset: int) -> str:
