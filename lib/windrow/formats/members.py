@@ -119,7 +119,7 @@ class Members:
 
 
 def ill_formed(decoder: Any, buffer: bytes, unplaced: str) -> Bad | None:
-    """Explain why a decoder without types refuses a record, None if it does not; `unplaced` if it does not say where."""
+    """Explain why a decoder without types refuses a record, None if it is well-formed; `unplaced`: without a place."""
     try:
         decoder.decode(buffer)
     except RecursionError:
