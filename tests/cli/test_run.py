@@ -29,6 +29,24 @@ class TestRun:
         assert (ended["event"], ended["rejected"]) == ("run ended", 1)
         assert "Nothing new" in windrow("run").out
 
+    def test_accept(self, windrow: Command, tmp_path: Path) -> None:
+        """
+        A run stops at a deletion and says how to go on after it; with --accept it does, and status lists the version.
+        """
+        publish(tmp_path, message("a", 100 * SECOND, 100 * SECOND), message("b", 101 * SECOND, 101 * SECOND))
+        windrow("ingest", "messages.parquet")
+        windrow("run")
+        DeltaTable("data/depot").delete("type = 'a'")
+        version = DeltaTable("data/depot").version()
+        stopped = windrow("run")
+        assert (stopped.status, f"`windrow run --accept {version}`" in stopped.err) == (3, True)
+        assert f"stop    depot version {version} removed or changed rows" in windrow("status").out
+        assert windrow("run", "--accept", str(version)).status == 0
+        said = windrow("status").out
+        assert f"skipped depot version {version}, accepted: no row of it was read" in said
+        assert "stop " not in said
+        assert windrow("run", "--accept", str(version + 1)).status == 2
+
     def test_warns(self, windrow: Command, tmp_path: Path) -> None:
         """
         When repeated types split most windows, the log of a run warns, status gives a hint and the doctor a warning.

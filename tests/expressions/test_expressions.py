@@ -1,7 +1,9 @@
+import json
 import re
 import sys
 from decimal import Decimal
 from itertools import cycle, islice
+from random import Random
 
 import pyarrow as pa
 import pytest
@@ -10,6 +12,7 @@ from windrow.columnar.arrow import TIME
 from windrow.errors import ExpressionError, MissingExtra
 from windrow.expressions import Mapping
 from windrow.expressions.translation import STRANGE_LETTER
+from windrow.model.payload import parse
 
 COLUMNS = ["topic", "key", "type", "event_time", "received_at", "payload"]
 NEEDED = {"key": "'k'", "type": "'t'", "event_time": "timestamp_micros(0)"}
@@ -446,8 +449,6 @@ REFUSED = {
     "compare floats": "real = 1",
     "float32 in a struct": "CAST(reals.x AS STRING)",
     "cast double to decimal": "CAST(double AS DECIMAL(10, 2))",
-    "cast text to double": "CAST(text AS DOUBLE)",
-    "cast text to boolean": "CAST(text AS BOOLEAN)",
     "cast number to time": "CAST(full AS TIMESTAMP)",
     "cast time to number": "CAST(moment AS BIGINT)",
     "cast time to text": "CAST(moment AS STRING)",
@@ -469,15 +470,28 @@ REFUSED = {
     "like with a backslash": r"text LIKE 'a\\_b'",
     "like any": "text LIKE ANY ('a', 'b')",
     "is true": "truth IS TRUE",
-    "pattern with a dot": "regexp_extract(text, '(.*)/', 1)",
-    "pattern with an end": "regexp_extract(text, '(a)$', 1)",
-    "pattern with a choice": "regexp_extract(text, '(a|b)', 1)",
+    "pattern with an end for the whole": "regexp_extract(text, 'a$', 0)",
+    "pattern with an end inside of a line end": "regexp_extract(text, '(x)[^a]$', 1)",
+    "pattern with an end of one choice": "regexp_extract(text, '(a)|b$', 1)",
+    "pattern with a look ahead": "regexp_extract(text, '(a(?=b))', 1)",
+    "pattern with a word border": r"regexp_extract(text, '\\b(a)', 1)",
+    "pattern with what it matched before": r"regexp_extract(text, '(a)\\1', 1)",
+    "pattern that holds on": "regexp_extract(text, '(a++)', 1)",
+    "pattern of letters": r"regexp_extract(text, '(\\p{L})', 1)",
     "pattern with a repeated group": "regexp_extract(text, '(a*)*', 1)",
     "pattern with a flag": "regexp_extract(text, '(?i)(a)', 1)",
-    "pattern with Java's classes": r"regexp_extract(text, '(\\s)', 1)",
     "pattern with classes in classes": "regexp_extract(text, '[a[b]]', 0)",
     "pattern from a column": "regexp_extract(text, latin, 0)",
     "pattern that matches nothing": "regexp_replace(text, 'x*', '-')",
+    "JSON by a wildcard": "get_json_object(text, '$.a[*]')",
+    "JSON by any name": "get_json_object(text, '$.*')",
+    "JSON as a whole": "get_json_object(text, '$')",
+    "JSON that is an array": "get_json_object(text, '$[0]')",
+    "JSON by depth": "get_json_object(text, '$..a')",
+    "JSON by a filter": "get_json_object(text, '$.a[?(@.b)]')",
+    "JSON by a column": "get_json_object(text, latin)",
+    "JSON of bytes": "get_json_object(bytes, '$.a')",
+    "JSON with a default": "get_json_object(text, '$.a', 'x')",
     "replacement with a group": "regexp_replace(text, 'x', '$0')",
     "other charset": "decode(bytes, 'UTF-16')",
     "two ways to read": "truth = text IN ('a')",
@@ -553,6 +567,75 @@ def for_spark(column, expression, columns=ODD.column_names):
     select = mapped(column, expression, columns).spark_select(payload_type(column))
     (found,) = (text for text in select if text.endswith(f" AS `{column}`"))
     return found.removesuffix(f" AS `{column}`")
+
+
+def on_spark(spark, rows, expressions):
+    """Return the values of the expressions, which are texts, as lists."""
+    selects = [f"{for_spark('key', text, rows.column_names)} AS c{n}" for n, text in enumerate(expressions)]
+    found = spark.createDataFrame(rows).selectExpr("n", *selects).toArrow()
+    assert found["n"].to_pylist() == rows["n"].to_pylist()
+    return [found[f"c{n}"].to_pylist() for n in range(len(expressions))]
+
+
+def on_duckdb(rows, expressions):
+    """Return the values of the expressions without Spark, `ERROR` where there is an error instead."""
+    import duckdb
+
+    found = []
+    with duckdb.connect() as database:
+        given = database.from_arrow(rows)
+        for text in expressions:
+            sql = mapped("key", text, rows.column_names).duckdb_select(rows.schema)[1].removesuffix(' AS "key"')
+            sql = f"{sql.replace('error(', 'concat(chr(0), chr(1), ')} AS x"
+            values = given.project(sql).to_arrow_table()["x"].to_pylist()
+            found.append(["ERROR" if value and value.startswith("\0\1") else value for value in values])
+    return found
+
+
+SHORT = [0, 1, -5, 1.5, -0.25, 12345, 1234567.5, True, False, None, "", "x", "ä", 'a "b"\n', "1e5", "3.5", "it's"]
+LONG = [*SHORT, 1e-7, 1e21, 10**25, 2**63, -0.0, 123456789.125, 1e5, "👍", "\x1f", "\\u0041", "}", ",}", "a\tb"]
+NAMES = ["a", "b", "ab", "a.b", "A", ""]
+
+
+def document(random, scalars, depth=0):
+    """Return an object of JSON whose members are anything."""
+
+    def member(depth):
+        kind = random.random()
+        if depth < 3 and kind < 0.25:
+            return document(random, scalars, depth)
+        if depth < 3 and kind < 0.5:
+            return [member(depth + 1) for _ in range(random.randrange(4))]
+        return random.choice(scalars)
+
+    return {random.choice(NAMES): member(depth + 1) for _ in range(random.randrange(1, 5))}
+
+
+def damaged(random, text):
+    """Return a text in which some characters are others, are gone, or are there twice."""
+    for _ in range(random.randrange(4)):
+        at = random.randrange(len(text) + 1)
+        put = random.choice([*"{}[],:'\"\\ \t\n01eE.-ax/*", '"a":', "NaN", "null", "\\u00e4", "\\ud83d", ""])
+        text = text[:at] + put + text[at + random.randrange(3) :]
+    return text
+
+
+JSON_PATHS = ["$.a", "$.a.b", "$['a.b']", "$.a[0]", "$.a[1]", "$.b[0].a", "$.a.a.a", "$.ab", "$['A']"]
+JSON_TEXTS = [
+    None, "", "  ", "abc", "{}", '{"a":1e400}',
+    '{"a":1.50}', '{"a":1e3}', '{"a":1e10}', '{"a":18446744073709551616}', '{"a":-0}',
+    '{"a":123456789.123456789123}', '{"a":"x\\n\\"\\u00e4\\/"}', '{"a":[1,null]}', "[1,2]", '{"a":1} x',
+    '{"a":1}{"a":2}', '{"a":1},{"a":2}', '{"a":1', '{"a":1,"b":}', "{'a':1}", '{"a":"x\ty"}', '{"a":null,"a":1}',
+    '{"a":1,"a":2}', '{"a":{},"a":{"b":1}}', '{"\\u0061":5}', ' {"a":1}\n', '\ufeff{"a":1}', '{"a":"\\ud83d\\udc4d"}',
+    '{"a":"\\ud83d"}', '{"a":01}', '{"a":NaN}', '{"a":-inf}', '{"a":"\\u0000"}', '{"a":1,}', '{"a":[1,]}', "{a:1}",
+    '{"a":5e-324}', '{"a":{"b":1e5}}', '{"a":{"b":0.0001}}', '{"a":["\\u007f"]}', '{"a":["👍"]}', '"x"', "5", "null",
+    '{"a":' + "[" * 1_100 + "]" * 1_100 + "}", '{"a":' + "1" * 1_100 + "}",
+]  # fmt: skip
+PATTERNS = [
+    "(.*)/", "^(.*)$", "^([^/]+)/([^/]+)$", "(a|b)", "(a|ab)(x|/)", "(a|ab|x)1", r"(\s)", r"(\S+)\s", r"^\s*(\S*)\s*$",
+    r"(\d{2})", "(a{1,2}?)", "(.+?)/", r"(\w??)x", "([a-z]*)$", "(.)$", r"([\w.-]+)", "()|(a)", "(x*)$", "(a*)(.*)$",
+    "^(a|b1)$", r"(\d{0,2})x",
+]  # fmt: skip
 
 
 def refusal(expressions, columns=COLUMNS, schema=None):
@@ -783,6 +866,12 @@ class TestApply:
             ("CAST(x AS DECIMAL(10, 2))", "1e3"),
             ("TRY_CAST(x AS DECIMAL(3, 2))", "90e-3"),
             ("lower(x)", "ΟΔΟΣ"),
+            ("get_json_object(x, '$.a')", '{"a":1e400}'),
+            ("get_json_object(x, '$.a')", '{"a":{"b":1e-5}}'),
+            ("get_json_object(x, '$.a')", '{"a":null,"a":1}'),
+            ("get_json_object(x, '$.a')", "{'a':1}"),
+            ("get_json_object(x, '$.a')", '{"a":1},{"a":2}'),
+            ("get_json_object(x, '$.a')", '{"a":1,}'),
             ("upper(x)", "straße"),
             ("CAST(x AS STRING)", b"\xff"),
         ],
@@ -850,6 +939,37 @@ class TestBothEngines:
             different.pop(("key", "text LIKE '👍_/_'"), None)
         assert different == {}
 
+    def test_json_members(self, spark):
+        """
+        A member of JSON, whole or damaged, is on both engines the same text, or an error on the embedded one. Whole
+        JSON with short numbers is never an error.
+        """
+        random = Random(7)
+        tidy = [json.dumps(document(random, SHORT)) for _ in range(600)]
+        texts = [*tidy, *JSON_TEXTS, *(damaged(random, json.dumps(document(random, LONG))) for _ in range(2_400))]
+        rows = pa.table({"n": range(len(texts)), "text": texts})
+        expressions = [f"get_json_object(text, {path!r})" for path in JSON_PATHS]
+        theirs, ours = on_spark(spark, rows, expressions), on_duckdb(rows, expressions)
+        for path, their, our in zip(JSON_PATHS, theirs, ours, strict=True):
+            refused = {n for n, value in enumerate(our) if value == "ERROR"}
+            both = [one for one in zip(texts, their, our, strict=True) if one[1] != one[2] and one[2] != "ERROR"]
+            assert (path, both[:3]) == (path, [])
+            assert (path, [texts[n] for n in sorted(refused) if n < len(tidy)]) == (path, [])
+
+    def test_patterns(self, spark):
+        """What a pattern extracts is the same on both engines, before and after all kinds of line ends."""
+        random = Random(7)
+        ends = ["", "\n", "\r", "\r\n", "\u0085", "\u2028", "\n\n", "\n\r", " \x0b"]
+        texts = ["".join(random.choices("ab1 /x-_.ä👍\t\n\r\u2029", k=random.randrange(9))) for _ in range(3_000)]
+        texts = [text + random.choice(ends) for text in texts]
+        rows = pa.table({"n": range(len(texts)), "text": texts})
+        expressions = [f"regexp_extract(text, r'{pattern}')" for pattern in PATTERNS]
+        expressions += [f"regexp_extract(text, r'{pattern}', 0)" for pattern in PATTERNS if not pattern.endswith("$")]
+        theirs, ours = on_spark(spark, rows, expressions), on_duckdb(rows, expressions)
+        for expression, their, our in zip(expressions, theirs, ours, strict=True):
+            different = [(text, a, b) for text, a, b in zip(texts, their, our, strict=True) if a != b]
+            assert (expression, different[:3]) == (expression, [])
+
     def test_failing(self, spark, one_database):
         """What Spark has no value for, the embedded engine has none for either."""
         from py4j.protocol import Py4JJavaError
@@ -889,3 +1009,73 @@ class TestBothEngines:
         mapping = Mapping.of(MQTT, MQTT_ROWS.column_names)
         frame = spark.createDataFrame(MQTT_ROWS).selectExpr(*mapping.spark_select())
         assert frame.toArrow().cast(mapping.apply(MQTT_ROWS).schema).equals(mapping.apply(MQTT_ROWS).read_all())
+
+
+# What payloads of a type can be made of.
+TYPED = {
+    "DOUBLE": [
+        *("amount", "double", "odd_double", "exact", "real", "money", "share", "huge", "full", "tiny", "NULL"),
+        *(
+            "CAST(amount AS DOUBLE)",
+            "TRY_CAST(no_time AS DOUBLE)",
+            "TRY_CAST(text AS DOUBLE)",
+            "TRY_CAST('x' AS DOUBLE)",
+            "'-1.5e-7'",
+            "'2E+3'",
+        ),
+        *("' NaN '", "'nan'", "'-INF'", "'+infinity'", "'.5'", "if(truth, 1.5, NULL)"),
+    ],
+    "BIGINT": ["full", "integer", "tiny", "double", "CAST(money AS BIGINT)", "'-12'"],
+    "BOOLEAN": ["truth", "tiny", "'TRUE'", "'n'", "'1'", "long > 0", "NULL"],
+    "STRUCT<size: BIGINT, Name: STRING>": [
+        *("thing", "(thing)", "named_struct('size', long, 'NAME', text)", "struct(int AS size, latin AS name)"),
+        "named_struct('name', concat(text, '!'), 'unused', moment, 'size', NULL)",
+    ],
+    "STRUCT<money: DOUBLE, truth: BOOLEAN, bytes: BINARY>": ["struct(truth, money, bytes)"],
+}
+
+
+class TestTyped:
+    @pytest.mark.spark
+    @pytest.mark.parametrize("kind", TYPED)
+    def test_alike(self, spark, one_database, kind):
+        """
+        Payloads of a type are the same on both engines, whatever they are made of.
+        """
+        type_ = parse(kind)
+        mappings = {text: mapped("payload", text) for text in TYPED[kind]}
+        frame = spark.createDataFrame(ODD.combine_chunks())
+        selected = [
+            mapping.spark_select(type_)[-1].replace("AS `payload`", f"AS p{at}")
+            for at, mapping in enumerate(mappings.values())
+        ]
+        found = frame.selectExpr("n", *selected).orderBy("n").toArrow()
+        for at, (text, mapping) in enumerate(mappings.items()):
+            ours = mapping.apply(ODD, type_).read_all()["payload"].to_pylist()
+            assert list(map(repr, found[f"p{at}"].cast(type_).to_pylist())) == list(map(repr, ours)), text
+
+    @pytest.mark.parametrize(
+        ("kind", "text", "why"),
+        [
+            ("DOUBLE", "truth", "no cast of BOOLEAN to DOUBLE"),
+            ("BOOLEAN", "double", "no cast of DOUBLE to BOOLEAN"),
+            ("STRUCT<a: STRING>", "text", "is no struct"),
+            ("STRUCT<a: STRING>", "thing", "has no column 'a'"),
+            ("STRUCT<a: STRING>", "struct(text)", "has no column 'a'"),
+            ("STRUCT<b: STRING>", "deep.a.b", "is no struct"),
+        ],
+    )
+    def test_refused(self, kind, text, why):
+        """
+        What has no translation is refused before anything is read.
+        """
+        with pytest.raises(ExpressionError, match=why):
+            mapped("payload", text).duckdb_select(ODD.schema, parse(kind))
+
+    @pytest.mark.parametrize(("kind", "text"), [("DOUBLE", "'1d'"), ("DOUBLE", "'1e400'"), ("BOOLEAN", "'maybe'")])
+    def test_stops(self, kind, text):
+        """
+        A text that may be a value for Spark, but is in no known form, stops the run and is never another value.
+        """
+        with pytest.raises(ExpressionError, match=f"not a {kind}"):
+            mapped("payload", text).apply(ODD, parse(kind)).read_all()

@@ -27,7 +27,9 @@ from windrow.errors import (
     ExpressionError,
     MessagesError,
     MicrobatchFailed,
+    NotFound,
     OtherDepot,
+    Paused,
     TableMissing,
     TableUnreadable,
 )
@@ -381,6 +383,113 @@ class TestFeed:
         with pytest.raises(DepotUnreadable):
             read.runner(engine, on_depot_delete="ignore", retries=0).once()
         assert read.version() == version
+
+
+class TestAccepted:
+    """`windrow run --accept`: the run goes past one version that deleted or rewrote rows."""
+
+    @pytest.mark.parametrize("feed", ["true", "false"], ids=["feed", "no feed"])
+    @pytest.mark.slow_on_spark
+    def test_a_deletion(self, world: World, engine: EngineFactory, feed: str) -> None:
+        """
+        What was appended before and after an accepted version is read once, and no row of that version. The history
+        records it, and verify and a replay agree.
+        """
+        first, second, third = log(versions=3, seed=10)
+        switch(world, feed)
+        world.publish(first, second)
+        DeltaTable(world.depot).delete("type = 'a'")
+        world.publish(third)
+        with pytest.raises((DepotChanged, DepotUnreadable), match="depot version 4 "):
+            run(world, engine)
+        runner = world.runner(engine, retries=0)
+        runner.accept(4)
+        runner.once()
+        assert [row["depot_version"] for row in world.history() if row["kind"] == "accept"] == [4]
+        assert [part["version"] for row in world.history() for part in row["versions"] or ()] == [2, 3, 5]
+        assert sum(row["messages_read"] for row in world.history()) == len(first) + len(second) + len(third)
+        report = verify(world.depot, world.ledger)
+        assert (report.ok, report.books[-1].unchecked) == (True, 0)
+        assert world.replayed().comparison is None
+        assert reading.status(world.depot, world.ledger, NOW).depot.accepted_versions == (4,)
+
+    @pytest.mark.slow_on_spark
+    def test_rows_that_it_added(self, read: World, engine: EngineFactory) -> None:
+        """
+        Rows that an accepted version added are not read, whether or not the change feed names them.
+        """
+        overwrite(read.depot)
+        runner = read.runner(engine, retries=0)
+        runner.accept(4)
+        runner.once()
+        assert read.history()[-1]["kind"] == "accept"
+        assert verify(read.depot, read.ledger).ok
+
+    def test_twice(self, read: World, embedded: EngineFactory) -> None:
+        """
+        A version that the ledger has passed is passed for good: to accept it again does nothing.
+        """
+        overwrite(read.depot)
+        for _ in range(2):
+            runner = read.runner(embedded, retries=0)
+            runner.accept(4)
+            runner.once()
+        assert read.kinds().count("accept") == 1
+
+    @pytest.mark.slow_on_spark
+    def test_another_one_stops(self, read: World, engine: EngineFactory) -> None:
+        """
+        Each version is accepted by its number: another one before it, or after it, stops the run.
+        """
+        switch(read, "false")
+        DeltaTable(read.depot).delete("type = 'a'")
+        read.publish(NEW)
+        DeltaTable(read.depot).delete("type = 'b'")
+        with pytest.raises((DepotChanged, DepotUnreadable), match="depot version 5"):
+            read.runner(engine, retries=0).accept(7)
+        runner = read.runner(engine, retries=0)
+        runner.accept(5)
+        with pytest.raises((DepotChanged, DepotUnreadable), match="depot version 7"):
+            runner.once()
+        runner = read.runner(engine, retries=0)
+        runner.accept(7)
+        assert [row["depot_version"] for row in read.history()][-3:] == [5, 6, 7]
+
+    @pytest.mark.parametrize("version", [4, 5])
+    def test_only_what_lost_rows(self, read: World, embedded: EngineFactory, version: int) -> None:
+        """
+        A version that only appended, or that there is not, cannot be accepted: its messages would be lost.
+        """
+        read.publish(NEW)
+        with pytest.raises(NotFound, match="has deleted or rewritten no rows"):
+            read.runner(embedded).accept(version)
+        assert run(read, embedded) == len(NEW)
+
+    def test_paused(self, read: World, embedded: EngineFactory) -> None:
+        """
+        A paused ledger accepts nothing.
+        """
+        overwrite(read.depot)
+        read.runner(embedded).pause()
+        with pytest.raises(Paused):
+            read.runner(embedded).accept(4)
+
+    def test_beside_another_driver(self, full: World, embedded: EngineFactory) -> None:
+        """
+        Where a pause by another driver ended the reading, the version is not accepted before the rest was read.
+        """
+        overwrite(full.depot)
+        rival = full.runner(embedded)
+        moves = [(Point.BEFORE_COMMIT, rival.pause), (Point.AFTER_PRIME, rival.resume)]
+
+        def at(here: Point) -> None:
+            if moves and here is moves[0][0]:
+                moves.pop(0)[1]()
+
+        runner = full.probed(embedded, at, retries=0)
+        runner.accept(4)
+        assert [part["version"] for row in full.history() for part in row["versions"] or ()] == [1, 2, 3]
+        assert full.kinds()[-1] == "accept"
 
 
 class TestSchema:

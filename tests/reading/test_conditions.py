@@ -34,7 +34,7 @@ def microbatch(number: int, rejected: int) -> MicrobatchRow:
 
 
 STATUS = Status(
-    depot=DepotState("depot", 9, 5, 4, 1_200, 6, "1970-01-01T00:00:00Z", None),
+    depot=DepotState("depot", 9, 5, 4, 1_200, 6, "1970-01-01T00:00:00Z", None, ()),
     ledger=LedgerFigures("ledger", 7, "beginning", paused=False),
     lag=Lag(1_200, 300.0),
     rules={},
@@ -47,7 +47,7 @@ STATUS = Status(
     microbatches=(microbatch(2, 3), microbatch(1, 1)),
     reach=Reach(0, 0, "90d", "90d"),
     hints=(),
-    needed_delay=NeededDelay(5 * SECOND, None, {}),
+    needed_delay=NeededDelay(5 * SECOND, None, {}, {}),
 )
 
 

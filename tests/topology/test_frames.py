@@ -11,11 +11,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.clocks import ManualClock
-from tests.conftest import EngineFactory
+from tests.conftest import EMBEDDED, EngineFactory
 from tests.engine.forms import FORMS, Form, have_spark
 from tests.engine.world import World
 from tests.messages import log
-from windrow.errors import TopologyRefused
+from windrow.errors import DepotChanged, TopologyRefused
 from windrow.testing import Crashed, Harness, Point
 from windrow.topology import Depot, Microbatch, SparkMicrobatch, Topology, run_topology
 
@@ -130,8 +130,9 @@ def test_hanging_job_on_spark(spark: Any, tmp_path: Path) -> None:
         harness.set_option("phase_timeout", timeout)
         harness.run()
     assert harness.state("seen") == [{"times": 2}]
-    assert "cancelled" in str(failed[0]).lower()
-    assert not spark.sparkContext.statusTracker().getActiveJobsIds()
+    assert "cancel" in str(failed[0]).lower()
+    if ".connect." not in type(spark).__module__:  # which does not tell
+        assert not spark.sparkContext.statusTracker().getActiveJobsIds()
 
 
 def test_without_spark(tmp_path: Path) -> None:
@@ -235,3 +236,20 @@ def test_rows_stay_on_the_executors(spark: Any, tmp_path: Path) -> None:
     totals = {row["remainder"]: row["total"] for row in harness.state("sums")}
     assert totals == {one: sum(range(one, 10_000, 10)) for one in range(10)}
     assert {row["path"] for row in harness.history()} == {"executors"}
+
+
+def test_ledger_set_back(tmp_path: Path, clock: ManualClock) -> None:
+    """
+    A ledger that was restored closes batches a second time: the topology that reads it stops instead of counting them.
+    """
+    world = World(tmp_path, clock)
+    topology = closing(world.ledger, str(tmp_path / "states"))
+    settings = world.settings(EMBEDDED)
+    world.publish(*log(versions=3))
+    world.runner(EMBEDDED).once()
+    world.runner(EMBEDDED).flush()
+    run_topology(topology, settings, clock=clock)
+    DeltaTable(world.ledger).restore(1)
+    world.runner(EMBEDDED).flush()
+    with pytest.raises(DepotChanged, match="takes back earlier microbatches"):
+        run_topology(topology, settings, clock=clock)

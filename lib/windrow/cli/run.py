@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from windrow.runtime.runner import Runner, Summary
 
 Every = Annotated[str | None, typer.Option("--every", help="Go on, looking at the depot this often, e.g. 10s.")]
+Accept = Annotated[
+    int | None,
+    typer.Option("--accept", min=1, help="Go past this depot version, which deleted or rewrote rows; read none of it."),
+]
 MaintainEvery = Annotated[
     str | None, typer.Option("--maintain-every", help="With --every: maintain tables this often, e.g. 1h, or never.")
 ]
@@ -31,6 +35,7 @@ def run(
     once: Annotated[bool, typer.Option("--once", help="Batch what is new, then stop (default).")] = False,
     every: Every = None,
     maintain_every: MaintainEvery = None,
+    accept: Accept = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be batched, closed and rejected; write nothing.")
     ] = False,
@@ -43,30 +48,39 @@ def run(
     Given MODULE:NAME it runs that topology instead. After SIGINT or SIGTERM the current microbatch finishes. With
     --every it also maintains the tables between microbatches, as `windrow maintain` does.
     """
-    if once and every is not None:
-        raise SettingsError("--once and --every exclude each other", "Give one of them.")
-    if dry_run and every is not None:
-        raise SettingsError("--dry-run and --every exclude each other", "A dry run looks once.")
-    if maintain_every is not None and every is None:
-        raise SettingsError("--maintain-every needs --every", "Without it, schedule `windrow maintain`.")
+    _require_fitting(once, every, maintain_every, dry_run)
     chosen = call.engine_settings(run=options.table(maintain_every=maintain_every))
     pause = chosen.run.every if every is None else _microseconds(every)
 
     def work(runner: Runner) -> Summary:
+        if accept is not None:
+            runner.accept(accept)
         return runner.once() if every is None else runner.every(pause)
 
     if topology is None:
         try:
-            run_and_print(call, chosen, work, dry_run, may_idle=every is None and not dry_run)
+            run_and_print(call, chosen, work, dry_run, may_idle=every is None and accept is None and not dry_run)
         except TableMissing as error:
             if not wait_for_depot:
                 raise
             say_waiting(call, error)
         return
     call.refuse_tables()
+    if accept is not None:
+        raise SettingsError("--accept does not apply to a topology", "Begin a new ledger after that version.")
     if dry_run:
         raise SettingsError("a topology has no --dry-run", "Try it in a test with windrow.testing.Harness.")
     run_topology(topology, chosen, work, call.json, "Nothing new, nothing due.")
+
+
+def _require_fitting(once: bool, every: str | None, maintain_every: str | None, dry_run: bool) -> None:
+    """Raise SettingsError for options that exclude each other."""
+    if once and every is not None:
+        raise SettingsError("--once and --every exclude each other", "Give one of them.")
+    if dry_run and every is not None:
+        raise SettingsError("--dry-run and --every exclude each other", "A dry run looks once.")
+    if maintain_every is not None and every is None:
+        raise SettingsError("--maintain-every needs --every", "Without it, schedule `windrow maintain`.")
 
 
 def say_waiting(call: Call, error: TableMissing) -> None:

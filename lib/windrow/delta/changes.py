@@ -52,16 +52,21 @@ def changes(
     return pa.RecordBatchReader.from_batches(schema, _appended(table, first, last, schema))
 
 
+def without_feed(version: int) -> DepotUnreadable:
+    """Return the error for a version whose changes the change feed did not record."""
+    return DepotUnreadable(
+        f"depot version {version} changed rows while the change data feed was off, so its new rows are unknown",
+        f"`windrow run --accept {version}` goes on after it and reads none of its rows.",
+    )
+
+
 def _appended(table: DeltaTable, first: int, last: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the files that versions added, in the order of the versions."""
     for commit in reversed(list(history(table, first, last, files=True))):
         version = commit["version"]
         # guard: only-appends-by-files
         if commit["removed"]:
-            raise DepotUnreadable(
-                f"depot version {version} changed rows while the change data feed was off, so its new rows are unknown",
-                f'Begin a new ledger (--ledger) after it: start_from = "version:{version + 1}".',
-            )
+            raise without_feed(version)
         for file in commit["added"]:
             if file["dataChange"]:
                 yield from _rows(table, file, version, schema)

@@ -18,11 +18,12 @@ from windrow.delta.table import history, known_snapshot, latest_table, reading
 from windrow.errors import DepotUnreadable, TableMissing, TableRefused
 from windrow.model import chunks, tables
 from windrow.model.commits import BYTES, FEED, SAID, Commit, fingerprint, rows_added
+from windrow.model.payload import of_column
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A Delta table: id, latest version, columns, the payload type of its messages, whether its change feed is on.
+    """A Delta table: id, latest version, columns, the type of its payloads, whether its change feed is on.
 
     A `raw` depot holds chunks of bytes.
     """
@@ -50,8 +51,8 @@ class Log(Protocol):
     def commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
         """Return what the log says of its commits in order, from version `since` on, up to `upto` or later."""
 
-    def files_added(self, first: int, last: int) -> dict[str, int]:
-        """Return the names of the files whose rows versions added, each with its version."""
+    def files_added(self, first: int, last: int) -> tuple[dict[str, int], set[int]]:
+        """Return the names of files whose rows versions added, with its version; which versions removed rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +95,18 @@ class DeltaRsLog:
             found = history(snapshot.table, begin, upto, known=snapshot if begin else None)
             return commits(found, lambda stamp: int(stamp) * 1_000, SAID, "log")
 
-    def files_added(self, first: int, last: int) -> dict[str, int]:
-        """Return the names of the files whose rows versions added, each with its version."""
+    def files_added(self, first: int, last: int) -> tuple[dict[str, int], set[int]]:
+        """Return the names of files whose rows versions added, with its version; which versions removed rows."""
         table = latest_table(self.location, "depot")
         with reading(self.location, "depot"):
-            return {
-                add["path"].rsplit("/", 1)[-1]: int(commit["version"])
-                for commit in history(table, first, last, files=True)
-                for add in commit["added"]
-                if add["dataChange"]
-            }
+            commits = list(history(table, first, last, files=True))
+        names = {
+            add["path"].rsplit("/", 1)[-1]: int(commit["version"])
+            for commit in commits
+            for add in commit["added"]
+            if add["dataChange"]
+        }
+        return names, {int(commit["version"]) for commit in commits if commit["removed"]}
 
 
 def require_ledger(location: str, columns: Iterable[str], schema: pa.Schema) -> None:
@@ -126,7 +129,7 @@ def identity(table: DeltaTable) -> Table:
         str(metadata.id),
         table.version(),
         schema,
-        payload_type(schema),
+        of_column(schema),
         metadata.configuration.get(FEED) == "true",
         chunks.is_raw(schema),
     )
@@ -139,13 +142,7 @@ def ledger_schema_of(columns: pa.Schema) -> pa.Schema:
     """
     if tables.is_of_topology(columns.names):
         return pa.schema([pa.field(field.name, plain_type(field.type)) for field in columns])
-    return tables.ledger_schema(payload_type(columns), raw=tables.is_over_raw(columns.names))
-
-
-def payload_type(schema: pa.Schema) -> pa.DataType:
-    """Return the payload type of messages: binary if the table has binary payloads, else string."""
-    binary = "payload" in schema.names and plain_type(schema.field("payload").type) == pa.binary()
-    return pa.binary() if binary else pa.string()
+    return tables.ledger_schema(of_column(columns), raw=tables.is_over_raw(columns.names))
 
 
 def added(commits: Iterable[Commit], after: int, upto: int) -> dict[int, int | None]:

@@ -158,6 +158,9 @@ class Engine(Protocol):
     def depot_commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
         """Return the commits in the depot's log, all or from version `since` on, up to `upto` or later."""
 
+    def removes_rows(self, version: int) -> bool:
+        """Tell whether a version of the depot deleted or rewrote rows."""
+
     def ledger(self) -> Table | None:
         """Return the ledger's identity, None if there is no ledger. Raises TableRefused for another table."""
 
@@ -188,7 +191,7 @@ class Engine(Protocol):
         """Read the live rows; the open batches are read later, on demand. Raises TableMissing."""
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> pa.Table | None:
-        """Call `handle` with what the depot added after version `after`, up to `upto` or later.
+        """Call `handle` with what the depot added after version `after`, up to `upto`.
 
         If `handle` ran in another process, returns the history of its commits (`tables.HISTORY`).
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import reduce
@@ -19,10 +19,13 @@ from windrow.expressions.casts import (
     Value,
     cast,
     decimal,
+    quoted,
     refuse,
     resolve,
     spark_type,
 )
+from windrow.expressions.json_member import json_member
+from windrow.expressions.patterns import SOLID, in_re2
 
 # What both engines do alike: name(arguments, see ARGUMENTS) type = SQL for DuckDB.
 RULES = """
@@ -37,7 +40,9 @@ trim(text) STRING = trim({}, ' ')
 ltrim(text) STRING = ltrim({}, ' ')
 rtrim(text) STRING = rtrim({}, ' ')
 replace(text, word, text) STRING = replace({}, {}, {})
-regexp_extract(text, pattern, count) STRING = regexp_extract({}, {}, {})
+regexp_extract(text, pattern) STRING = regexp_extract({}, {}, 1)
+regexp_extract(text, pattern, start) STRING = regexp_extract({}, {}, {})
+regexp_extract(text, endless, count) STRING = regexp_extract({}, {}, {})
 regexp_replace(text, solid, replacement) STRING = regexp_replace({}, {}, {}, 'g')
 length(text) INT = CAST(length({}) AS INT)
 length(binary) INT = CAST(octet_length({}) AS INT)
@@ -100,8 +105,8 @@ def translate(node: Any, schema: pa.Schema) -> Value:
             refuse(f"{node.sql('spark')} can be read in two ways", "Put parentheses around its parts.")
     if kind in NODES:
         return NODES[kind](node, schema)
-    if kind == "Anonymous" and node.name.lower() == "to_json":
-        return _json(node, schema)
+    if kind == "Anonymous" and node.name.lower() in JSON_CALLS:
+        return JSON_CALLS[node.name.lower()](node, schema)
     if kind != "Anonymous" and kind not in SIGNS and f"\n{kind}(" not in RULES:
         refuse(f"the embedded engine has no {node.sql('spark')}")
     values = [translate(child, schema) for child in node.iter_expressions()]
@@ -137,7 +142,7 @@ def _member(value: Value, name: str) -> Value:
     if value.inside is None or not pa.types.is_struct(value.inside):
         refuse(f"{value.type} has no field {name!r}")
     field = value.inside.field(resolve(name, value.inside.names))
-    return _part(f"struct_extract({value.sql}, {_quoted(field.name)})", field.type)
+    return _part(f"struct_extract({value.sql}, {quoted(field.name)})", field.type)
 
 
 def _entry(node: Any, schema: pa.Schema) -> Value:
@@ -145,6 +150,30 @@ def _entry(node: Any, schema: pa.Schema) -> Value:
     if value.inside is None or not pa.types.is_map(value.inside) or not isinstance(key.literal, str):
         refuse(f"the embedded engine has no {node.sql('spark')}")
     return _part(f"map_extract_value({value.sql}, {key.sql})", value.inside.item_type)
+
+
+def struct(node: Any, schema: pa.Schema, types: Mapping[str, str]) -> Value:
+    """Translate an expression that is a struct, a column or a call that makes one, to one with fields of some types."""
+    if type(node).__name__ == "Paren":
+        return struct(node.this, schema, types)
+    call = node.name.lower() if type(node).__name__ == "Anonymous" else ""
+    if call == "struct":
+        fields = {one.name if type(one).__name__ == "Column" else one.alias: one.unalias() for one in node.expressions}
+        found = {name: translate(one, schema) for name, one in fields.items()}
+    elif call == "named_struct":
+        names, values = node.expressions[::2], node.expressions[1::2]
+        found = {one.name: translate(value, schema) for one, value in zip(names, values, strict=False)}
+    else:
+        value = translate(node, schema)
+        members = value.inside.names if value.inside is not None and pa.types.is_struct(value.inside) else []
+        found = {name: _member(value, name) for name in members}
+    if not found:
+        refuse(
+            f"{node.sql('spark')} is no struct", "Write struct(...), named_struct(...) or a column that is a struct."
+        )
+    parts = [f"'{name}': {cast(found[resolve(name, list(found))], type_).sql}" for name, type_ in types.items()]
+    packed = f"{{{', '.join(parts)}}}"
+    return Value(packed if call else f"CASE WHEN {value.sql} IS NOT NULL THEN {packed} END", "STRUCT")
 
 
 def _json(node: Any, schema: pa.Schema) -> Value:
@@ -161,9 +190,22 @@ def _json(node: Any, schema: pa.Schema) -> Value:
             refuse(
                 f"the embedded engine has no JSON of {value.type}, which {column.name} is", "Name the other columns."
             )
-        name = _quoted(json.dumps(column.name, ensure_ascii=False) + ":")
+        name = quoted(json.dumps(column.name, ensure_ascii=False) + ":")
         members.append(f"({name} || {JSON[value.kind].format(x=value.sql, text=_spoken(value))})")
     return Value(f"('{{' || concat_ws(',', {', '.join(members)}) || '}}')", "STRING")
+
+
+def _json_member(node: Any, schema: pa.Schema) -> Value:
+    found = json_member(*(translate(child, schema) for child in node.expressions))
+    if found is None:
+        refuse(
+            f"the embedded engine has no {node.sql('spark')}",
+            "It has get_json_object(text, '$.name'), with more names, and numbers in brackets.",
+        )
+    return found
+
+
+JSON_CALLS = {"to_json": _json, "get_json_object": _json_member}
 
 
 def _spoken(value: Value) -> str:
@@ -179,12 +221,8 @@ def _part(sql: str, type_: pa.DataType) -> Value:
     return Value(sql, spark_type(type_), inside=type_)
 
 
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
 def _text(text: str) -> Value:
-    return Value(_quoted(text), "STRING", text)
+    return Value(quoted(text), "STRING", text)
 
 
 def _number(text: str) -> Value:
@@ -309,15 +347,16 @@ def _fixed(kind: type, fits: Callable[[Any], Any]) -> Callable[[Value], str | No
     return lambda value: value.sql if isinstance(value.literal, kind) and fits(value.literal) else None
 
 
+def _pattern(text: str | int | None) -> str | None:
+    found = in_re2(text) if isinstance(text, str) else None
+    return None if found is None else quoted(found)
+
+
 def _lettered(text: str) -> str:
     strange = f"error('letters whose case is not the same everywhere: ' || {text})"
     return f"CASE WHEN regexp_matches({text}, '{STRANGE_LETTER}') THEN {strange} ELSE {text} END"
 
 
-# Patterns that Java and RE2 match alike; a solid one never matches an empty text.
-ATOM = r"(?:[\w /:;,=@#%&!~<>\"'-]|\\[dDwW./\\-]|\[\^?(?:\w-\w|[\w /:;,.=@#+*]|\\[dw.])+\])"
-PATTERN = re.compile(rf"\^?(?:{ATOM}[+*?]?|\((?!\?)|\)(?![+*?{{]))*")
-SOLID = re.compile(rf"\^?(?:{ATOM}\+?)+")
 # All but the letters whose case Java and DuckDB change alike, whatever Unicode they know, and those without case.
 STRANGE_LETTER = (
     r"[^\x00-\xDE\xE0-\x{12F}\x{131}-\x{148}\x{14A}-\x{17F}\x{300}-\x{33F}\x{400}-\x{45F}\x{2000}-\x{206F}"
@@ -343,7 +382,8 @@ ARGUMENTS: dict[str, Callable[[Value], str | None]] = {
     "count": _fixed(int, lambda number: number >= 0),
     "utf8": _fixed(str, lambda text: text.upper() == "UTF-8"),
     "like": _fixed(str, lambda text: "\\" not in text),
-    "pattern": _fixed(str, PATTERN.fullmatch),
+    "pattern": lambda value: _pattern(value.literal),
+    "endless": lambda value: None if str(value.literal).endswith("$") else _pattern(value.literal),
     "solid": _fixed(str, SOLID.fullmatch),
     "replacement": _fixed(str, lambda text: not re.search(r"[\\$]", text)),
 }

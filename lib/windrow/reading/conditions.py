@@ -55,6 +55,11 @@ FIGURES = {
         "an unread depot version removed or changed rows, which stops a run",
         lambda now: int(now.depot.changed_version is not None),
     ),
+    "kafka_lag": Figure(
+        "count",
+        "offsets of Kafka that the depot does not have, with --kafka",
+        lambda now: None if now.kafka is None else now.kafka.lag,
+    ),
     "paused": Figure("flag", "the ledger is paused", lambda now: int(now.ledger.paused)),
 }
 
@@ -76,7 +81,8 @@ class Condition:
         figure = FIGURES[self.figure]
         value = figure.of(status)
         if value is None:
-            return f"{self.text} may hold: {self.figure} is unknown, because a commit of the depot has no row count"
+            why = "without --kafka" if self.figure == "kafka_lag" else "because a commit of the depot has no row count"
+            return f"{self.text} may hold: {self.figure} is unknown, {why}"
         if not COMPARISONS[self.comparison](value, self.bound):
             return None
         return self.text if figure.unit == "flag" else f"{self.text} holds: {self.figure} is {_text(figure, value)}"

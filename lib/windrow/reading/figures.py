@@ -14,6 +14,7 @@ class DepotState:
     """How far the depot was read. `messages_waiting` is None when its log does not record it.
 
     `changed_version` is the first unread version that removed or changed rows, which stops a run unless it ignores it.
+    `accepted_versions` changed rows too; runs went past them and read none of their rows.
     """
 
     path: str
@@ -24,6 +25,7 @@ class DepotState:
     oldest_waiting_version: int | None
     oldest_waiting_at: str | None
     changed_version: int | None
+    accepted_versions: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +116,14 @@ class TooOld:
 class NeededDelay:
     """The `max_delay` in force, and those that would have kept every message rejected as too old so far.
 
-    In microseconds; `needed_us` is None and `by_source` empty when no message was too old.
+    In microseconds; `needed_us` is None and `by_source` empty when no message was too old. `quantiles_us` says how much
+    half, 0.9 and 0.99 of these messages needed, since rules and mapping last changed and without wrong clocks.
     """
 
     max_delay_us: int
     needed_us: int | None
     by_source: dict[str, int]
+    quantiles_us: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +170,33 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """A partition: the offset up to which the depot has it (None: nothing yet), where it ends, and the difference."""
+
+    topic: str
+    partition: int
+    depot_offset: int | None
+    end_offset: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaLag:
+    """How many offsets of a group's topics the depot does not have, as the broker said at `measured_at`."""
+
+    brokers: str
+    group: str
+    measured_at: str
+    lag: int
+    partitions: tuple[PartitionLag, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
-    """Everything that `windrow status` prints. `microbatches` begins with the latest."""
+    """Everything that `windrow status` prints. `microbatches` begins with the latest.
+
+    `kafka` is there only if the broker was asked.
+    """
 
     depot: DepotState
     ledger: LedgerFigures
@@ -183,3 +212,4 @@ class Status:
     reach: Reach
     hints: tuple[str, ...]
     needed_delay: NeededDelay
+    kafka: KafkaLag | None = None

@@ -1,9 +1,9 @@
 """Split the history of a ledger into legs: ranges of depot versions that can be read without a stop.
 
 Within a leg the boundaries of microbatches do not matter: any others give the same result. A new leg begins after a
-flush, or with other rules, another mapping or another format. A microbatch that rejected messages as ahead of the clock
-is a separate leg, because only these decisions depended on the wall clock. The latest allowed stamp is taken from the
-recorded rejections.
+flush or an accepted depot version, or with other rules, another mapping or another format. A microbatch that rejected
+messages as ahead of the clock is a separate leg, because only these decisions depended on the wall clock. The latest
+allowed stamp is taken from the recorded rejections.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Leg:
 
     A message with a stamp after `latest` (microseconds) is ahead of the clock. `ticks` are the floors recorded within
     the leg: depot version read by then, source, microseconds. A flush at the floors `flushed_at` or other rules,
-    `next_rules` (JSON), may end the leg.
+    `next_rules` (JSON), may end the leg; it may begin behind an `accepted` version, which is not read.
     """
 
     rules: str
@@ -43,6 +43,7 @@ class Leg:
     ticks: list[tuple[int, str, int]] = field(default_factory=list)
     flushed_at: Floors | None = None
     next_rules: str | None = None
+    accepted: int | None = None
 
     @property
     def ended(self) -> bool:
@@ -85,7 +86,7 @@ def under(given: str | None, ticks: str, found: Iterable[Leg]) -> list[Leg]:
 
 def _belongs_to(leg: Leg, row: Mapping[str, Any], latest: int) -> bool:
     """Tell whether a microbatch belongs to the current leg."""
-    if leg.ended:
+    if leg.ended or row["kind"] == "accept":
         return False
     if row["kind"] != "data":
         return True
@@ -104,6 +105,8 @@ def _add(leg: Leg, row: Mapping[str, Any]) -> None:
         leg.ticks += [(row["depot_version"], source, floor) for source, floor in zip(sources, at, strict=True)]
     elif row["kind"] == "flush":
         leg.flushed_at = _floors(row["clocks"], "flushed_at")
+    elif row["kind"] == "accept":
+        leg.accepted = row["depot_version"]
     else:
         leg.next_rules = row["rules"]
 

@@ -45,6 +45,10 @@ class Player:
         """Play a leg. Raises DepotChanged if the depot no longer has everything that the ledger read."""
         engine = self._engine = self.engine(leg)
         self._change(engine, leg.rules)
+        if leg.accepted is not None:
+            [commit] = [one for one in engine.depot_commits(leg.accepted, leg.accepted) if one.version == leg.accepted]
+            self._microbatch(engine, leg.rules).run_accept(commit)
+            self._committed(0)
         self._ticks = self._ticks.and_then(Ticks.of(leg.ticks))
         reached = self._microbatch(engine, leg.rules).primed.reached.depot_version
         if reached < leg.depot_version:

@@ -31,6 +31,7 @@ def run(
     clock: Clock | None = None,
     report: Callable[[Committed], None] = lambda committed: None,
     observers: Iterable[Observer] = (),
+    accept: int | None = None,
 ) -> Summary:
     """Batch the new messages of the depot and stop; with `once=False` repeat this every `settings.run.every`.
 
@@ -38,13 +39,16 @@ def run(
 
     `spark` is the session to use; without one the settings choose the engine. `report` is called after each commit.
     `observers` (see `windrow.operate`) are also called on retries, at the start and at the end; an observer that raises
-    does not stop the run. Returns a summary of the run. Raises the errors of `windrow.errors`; commits made before an
-    error stay.
+    does not stop the run. `accept` is a depot version that deleted or rewrote rows: the run goes past it, and reads
+    none of its rows. Returns a summary of the run. Raises the errors of `windrow.errors`; commits made before an error
+    stay.
     """
     settings, clock = settings or Settings.load(), clock or WallClock()
-    if once and spark is None and (idle := idle_summary(settings, clock, observers)) is not None:
+    if once and spark is None and accept is None and (idle := idle_summary(settings, clock, observers)) is not None:
         return idle
     with opened(open_engine(settings, spark), settings, clock, observers, report) as runner:
+        if accept is not None:
+            runner.accept(accept)
         return runner.once() if once else runner.every(settings.run.every)
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -30,6 +31,7 @@ from windrow.engine.result import Counts, MicrobatchResult
 from windrow.errors import PhaseTimeout, ShortRead, require
 from windrow.model import tables
 from windrow.model.clock import UNKNOWN, Clock
+from windrow.model.commits import Commit
 from windrow.model.floors import Floors, FloorsByVersion
 from windrow.model.messages import times
 from windrow.model.results import Committed, Kind
@@ -39,7 +41,7 @@ from windrow.runtime.plans import Planned
 from windrow.runtime.progress import LedgerState, Reached, Sources, control_rows, prime
 from windrow.version import VERSION
 
-KEEPS_RULES = ("pause", "resume", "rollback", "option")
+KEEPS_RULES = ("pause", "resume", "accept", "rollback", "option")
 COUNTED = ("accepted", "rejected", "opened", "closed")  # of the whole microbatch
 
 
@@ -129,8 +131,13 @@ class Microbatch:
         """
         return self.run_alone("pause" if paused else "resume", MicrobatchResult.nothing(self.primed.progress.schema))
 
+    def run_accept(self, commit: Commit) -> Committed:
+        """Go past a depot version without reading its rows."""
+        reached = replace(self.primed.reached, depot_version=commit.version, commit_fingerprint=commit.fingerprint)
+        return self.run_alone("accept", MicrobatchResult.nothing(self.primed.progress.schema), {None: reached})
+
     def run_alone(
-        self, kind: Kind, processed: MicrobatchResult, reached: Mapping[str, Reached] | None = None
+        self, kind: Kind, processed: MicrobatchResult, reached: Mapping[Any, Reached] | None = None
     ) -> Committed:
         """Commit rows that do not come from messages; `reached` moves the positions in depots."""
         self._begun = self._clock.elapsed()
@@ -148,7 +155,8 @@ class Microbatch:
         planned: Planned | None = None,
     ) -> Plan:
         common = planned or Planned(self.primed.microbatch + 1, self.started_at, {})
-        plan = Plan(kind, self.primed, self._engine, self.attempt, common.now, depots, latest, common.microbatch)
+        id_, events = common.microbatch, common.events
+        plan = Plan(kind, self.primed, self._engine, self.attempt, common.now, depots, latest, id_, events)
         self._phase("plan_ms")
         return plan
 

@@ -21,6 +21,7 @@ from windrow.errors import (
     LedgerBehind,
     LedgerMoved,
     MicrobatchFailed,
+    NotFound,
     Paused,
     TableUnwritable,
     UsageError,
@@ -29,7 +30,8 @@ from windrow.errors import (
 )
 from windrow.model import clock
 from windrow.model.clock import Clock
-from windrow.model.floors import FloorsByVersion
+from windrow.model.commits import Commit
+from windrow.model.floors import Floors, FloorsByVersion
 from windrow.model.results import Committed, Kind, Maintained, committed_in
 from windrow.runtime.algorithm import Algorithm
 from windrow.runtime.microbatch import Microbatch, Read
@@ -132,12 +134,35 @@ class Runner:
         if not self.summary.paused:
             self.summary.maintained.extend(self._maintain())
 
+    def accept(self, version: int) -> None:
+        """Read the depot up to the version before `version`, then go past that one without reading its rows.
+
+        Does nothing if the ledger has read that version. Raises NotFound for a version that lost no rows.
+        """
+        self._persist(partial(self._accept, version))
+
+    def _accept(self, version: int) -> None:
+        [cursor] = self._cursors
+        while not self._clock.wait(0):
+            cursor.behind()
+            before = self._unpaused("acceptance of a version").primed
+            if before.reached.depot_version >= version:
+                return
+            commit = _changed_commit(cursor, version)
+            cursor.latest = version - 1
+            self._read([cursor])
+            microbatch = self._unpaused("acceptance of a version")
+            # guard: accepted-after-the-rest
+            if microbatch.primed.token == before.token and not self._clock.wait(0):
+                self._record(microbatch.run_accept(commit))
+
     def run_planned(self, planned: Planned) -> bool:
         """Run the one microbatch that was planned; return False if it cannot be run.
 
-        It reads exactly the planned versions; without any it fires the events that are due.
+        It reads exactly the planned versions; without any it fires the planned events.
         """
         self._persist(self._follow_rules)
+        planned = planned if planned.microbatch else replace(planned, microbatch=self._number + 1)
         if self._plans is None or self._plans.record(self._positions(), planned) != planned:
             return False
         before, self._in_step = len(self.summary.microbatches), True
@@ -367,11 +392,11 @@ class Runner:
     def _tick_idle(self) -> None:
         microbatch = self._unpaused("tick")
         due = self.algorithm.due(microbatch.primed, microbatch.started_at)
-        if due is None:
+        if due is None and self._planned() is None:
             return
         positions, planned = self._positions(), self._plan(microbatch, {})
         if planned is None or not planned.upto:  # else an earlier attempt read messages, and so will the next round
-            self._record(microbatch.run_tick(due, planned=planned))
+            self._record(microbatch.run_tick(due or Floors.empty(), planned=planned))
             if self._plans is not None:
                 self._plans.forget(positions)
 
@@ -482,6 +507,18 @@ class Runner:
         self._attempt += 1
         if self._clock.wait(pause):
             raise error
+
+
+def _changed_commit(cursor: DepotCursor, version: int) -> Commit:
+    """Return the commit of a depot version that deleted or rewrote rows. Raises NotFound for any other."""
+    engine = cursor.reader.engine
+    # guard: only-changes-accepted
+    if version > cursor.latest or not engine.removes_rows(version):
+        raise NotFound(
+            f"depot version {version} has deleted or rewritten no rows",
+            "Only such a version can be accepted; `windrow status` and the error of the run that stopped name it.",
+        )
+    return next(commit for commit in engine.depot_commits(version, version) if commit.version == version)
 
 
 def _require_no_gap(found: Sequence[Found]) -> None:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from windrow.errors import ExpressionError
-from windrow.reading.delta import DepotTable, Ledger, open_depot, open_ledger
+from windrow.reading.delta import DepotTable, Ledger, accepted_versions, open_depot, open_ledger
 from windrow.verify.decisions import MOST, Decided, decide
 from windrow.verify.depot import Depot, read_depot
 from windrow.verify.files import check_end, check_files, unnamed
@@ -129,8 +129,10 @@ def _depot(log: DepotTable, first: int, last: int, columns: Mapping[str, str], l
 
             return read_raw_depot(log, first, last, ledger)
         if not isinstance(log, DeltaTable):
-            return read_depot(log.mapped_as(_recorded(ledger)), first, last, {}, {})
-        return read_depot(log, first, last, dict(columns), _recorded(ledger))
+            log, columns, recorded = log.mapped_as(_recorded(ledger)), {}, {}
+        else:
+            recorded = _recorded(ledger)
+        return read_depot(log, first, last, dict(columns), recorded, ledger.payload, accepted_versions(ledger))
     except ExpressionError as error:
         return Depot.unread(first, last, f"cannot be mapped without Spark (--engine spark): {error.message}")
 

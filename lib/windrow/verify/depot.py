@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +14,7 @@ from windrow.columnar.arrow import plain
 from windrow.errors import MessagesError, first_line
 from windrow.expressions import Mapping, recorded_text
 from windrow.model.commits import CHANGE, VERSION
-from windrow.model.messages import COLUMNS, DEFAULTS
+from windrow.model.messages import COLUMNS, DEFAULTS, converted
 from windrow.reading.arrivals import UNREADABLE
 from windrow.reading.delta import DepotTable, changes_of
 from windrow.reading.feed import apply
@@ -64,13 +66,19 @@ class Depot:
 
 
 def read_depot(
-    table: DepotTable, first: int, last: int, columns: dict[str, str], recorded: dict[int, str | None]
+    table: DepotTable,
+    first: int,
+    last: int,
+    columns: dict[str, str],
+    recorded: dict[int, str | None],
+    payload: pa.DataType,
+    without: Collection[int] = (),
 ) -> Depot:
     """Read the versions from `first` to `last`, or as many of the latest as can still be read.
 
     `recorded` has the mapping that the history recorded for each version that was read (JSON); `columns` is the
-    mapping of all others. Raises MessagesError when a column of a message is missing, ExpressionError for a mapping
-    that needs Spark.
+    mapping of all others, and `payload` the type of the ledger's payloads. Versions in `without` are not read. Raises
+    MessagesError when a column of a message is missing, ExpressionError for a mapping that needs Spark.
     """
     last = min(last, table.version())
     names = [field.name for field in table.schema().fields]
@@ -78,27 +86,26 @@ def read_depot(
     present = None if any(ways.values()) else [name for name in MESSAGE if name in names]
     readable = first
     try:
-        feed = feed_of(table, first, last, present)
+        feed = feed_of(table, first, last, present, without)
     except UNREADABLE:
-        readable = _readable_from(table, first, last)
-        feed = feed_of(table, readable, last, present)
-    feed = plain(feed)
+        readable = _readable_from(table, first, last, without)
+        feed = feed_of(table, readable, last, present, without)
     added = feed.filter(pc.equal(feed[CHANGE], "insert"))
     versions = added[VERSION].unique().to_pylist()
     alike: dict[str | None, list[int]] = {text: [] for text in ways}
     for version in versions:
         alike.setdefault(recorded.get(version, recorded_text(columns)), []).append(version)
-    parts = [_part(added, alike[text], ways[text] if text in ways else way_of(names, text)) for text in alike]
+    parts = [_part(added, alike[text], ways[text] if text in ways else way_of(names, text), payload) for text in alike]
     return Depot(pa.concat_tables(parts), first, readable, last)
 
 
-def _readable_from(table: DepotTable, first: int, last: int) -> int:
+def _readable_from(table: DepotTable, first: int, last: int, without: Collection[int]) -> int:
     """Return the first version from which on all can be read, or `last` + 1: a bisection, since the oldest go first."""
     low, high = first + 1, last + 1
     while low < high:
         middle = (low + high) // 2
         try:
-            feed_of(table, middle, last, [])
+            feed_of(table, middle, last, [], without)
         except UNREADABLE:
             low = middle + 1
         else:
@@ -117,11 +124,11 @@ def way_of(names: list[str], text: str | None) -> Mapping | None:
     return Mapping.of_depot(columns, names)
 
 
-def _part(added: pa.Table, versions: list[int], way: Mapping | None) -> pa.Table:
+def _part(added: pa.Table, versions: list[int], way: Mapping | None, payload: pa.DataType) -> pa.Table:
     """Return the rows of some versions as messages with `version`."""
     rows = added.filter(pc.is_in(added[VERSION], pa.array(versions, added[VERSION].type)))
     try:
-        return as_messages(apply(way, rows)) if way else _messages(rows)
+        return as_messages(apply(way, rows, payload)) if way else _messages(rows, payload)
     except pa.ArrowException as error:
         raise MessagesError(
             f"the depot has a column of another type than a message's: {first_line(error)}",
@@ -129,12 +136,17 @@ def _part(added: pa.Table, versions: list[int], way: Mapping | None) -> pa.Table
         ) from error
 
 
-def feed_of(table: DepotTable, first: int, last: int, names: list[str] | None) -> pa.Table:
-    """Return columns of the feed; None: all, because delta-rs cannot select a column whose name has a dot."""
-    if first > last:
-        return _nothing(table, names)
+def feed_of(
+    table: DepotTable, first: int, last: int, names: list[str] | None, without: Collection[int] = ()
+) -> pa.Table:
+    """Return columns of the feed; None: all, because delta-rs cannot select a column whose name has a dot.
+
+    Versions in `without` are not read.
+    """
     wanted = None if names is None else [*names, CHANGE, VERSION]
-    return changes_of(table, first, last, wanted).read_all()
+    ends = pairwise([first - 1, *sorted(version for version in without if first <= version <= last), last + 1])
+    parts = [changes_of(table, a + 1, b - 1, wanted).read_all() for a, b in ends if a + 1 < b]
+    return pa.concat_tables(map(plain, parts), promote_options="default") if parts else _nothing(table, names)
 
 
 def _nothing(table: DepotTable, names: list[str] | None) -> pa.Table:
@@ -146,8 +158,11 @@ def _ones(rows: pa.Table) -> pa.Array:
     return pa.repeat(1, rows.num_rows)
 
 
-def _messages(added: pa.Table) -> pa.Table:
+def _messages(added: pa.Table, payload: pa.DataType) -> pa.Table:
     """Return rows as they are; a column that the depot does not have gets its default, or NULL."""
+    if "payload" in added.column_names:
+        at = added.column_names.index("payload")
+        added = added.set_column(at, "payload", converted(added["payload"], payload))
     columns = {name: added[name] for name in MESSAGE if name in added.column_names}
     for name, type_ in MESSAGE.items():
         if name not in columns:

@@ -12,7 +12,7 @@ from windrow.verify.columns import NONE, exploded, fewer, flags, kept, numbers, 
 from windrow.verify.report import Difference, differing, unequal
 from windrow.verify.snapshot import Snapshot
 
-KINDS = ("data", "tick", "flush", "rules", "pause", "resume")
+KINDS = ("data", "tick", "flush", "rules", "pause", "resume", "accept")
 COUNTS = ["microbatch", "kind", "messages_read", "accepted", "rejected", "opened", "closed"]
 
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,48 @@ def payloads(depot: str) -> list[str]:
 
 def numbers(count: int, first: int = 0) -> list[str]:
     return [str(number) for number in range(first, first + count)]
+
+
+class TestLag:
+    """`windrow status --kafka`: what the broker has, and the depot has not."""
+
+    def test_measured(self, kafka, depot, windrow, tmp_path):
+        """
+        Before the first reading everything counts, then what came since; the broker is asked, so no bridge must run.
+        """
+        topic = kafka.topic(2)
+        kafka.publish(topic, *numbers(3))
+        bridge(kafka, depot, kafka.topic())
+        part = f'brokers = "{kafka.place}"\ntopics = ["{topic}"]\n'
+        Path("windrow.toml").write_text(f'depot = "{depot}"\nledger = "{depot}-ledger"\n[kafka]\n{part}')
+        windrow("run")
+        assert "3 offsets of 2 partitions are not in the depot" in windrow("status", "--kafka").out
+        bridge(kafka, depot, topic)
+        kafka.publish(topic, *numbers(2), partition=1)
+        before = time.time()
+        said = windrow("status", "--kafka", "--json", "--fail-if", "kafka_lag>1")
+        found = said.json()
+        assert (said.status, found["failed"], found["kafka"]["lag"]) == (1, ["kafka_lag>1 holds: kafka_lag is 2"], 2)
+        assert [(one["depot_offset"], one["end_offset"]) for one in found["kafka"]["partitions"]] == [(3, 3), (0, 2)]
+        measured = datetime.fromisoformat(found["kafka"]["measured_at"]).timestamp()
+        assert before <= measured <= time.time()
+        assert f"most: {topic}/1 2; measured at " in windrow("status", "--kafka").out
+        bridge(kafka, depot, topic)
+        assert "kafka   0 offsets of 2 partitions" in windrow("status", "--kafka").out
+        assert windrow("status", "--json").json()["kafka"] is None
+
+    def test_no_answer(self, kafka, depot, windrow):
+        """
+        A broker that does not answer, or no topics to ask for, is an error with a code.
+        """
+        bridge(kafka, depot, kafka.topic())
+        places = ["--depot", depot, "--ledger", f"{depot}-ledger"]
+        windrow("run", *places)
+        assert "WINDROW-SETTINGS: there are no topics to ask for" in windrow("status", "--kafka", *places).err
+        part = f'brokers = "127.0.0.1:{free_port()}"\ntopics = ["t"]\n'
+        Path("windrow.toml").write_text(f"[kafka]\n{part}")
+        said = windrow("status", "--kafka", *places)
+        assert (said.status, "WINDROW-BROKER-REFUSED: no broker answers" in said.err) == (3, True)
 
 
 class TestReading:

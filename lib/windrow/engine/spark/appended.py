@@ -1,6 +1,6 @@
 """Stream a depot without a change data feed: Spark reads its files, and the log says which version added which file.
 
-Spark's stream of a table ends with an error at a version that changed or removed rows.
+The stream skips a version that changed or removed rows; the log says which these are.
 """
 
 from __future__ import annotations
@@ -32,9 +32,17 @@ def with_versions(frame: DataFrame, files: Mapping[str, int]) -> DataFrame:
     return rows.withColumn(VERSION, F.coalesce(VERSION, unknown)).withColumn(CHANGE, F.lit("insert")).drop(FILE)
 
 
-def files_in_log(session: SparkSession, location: str, first: int, last: int) -> dict[str, int]:
-    """Return the names of the files that versions of a table at a path added, with the versions, by its log."""
+def files_in_log(session: SparkSession, location: str, first: int, last: int) -> tuple[dict[str, int], set[int]]:
+    """Return what the log of a table at a path says of versions, as `Log.files_added` does."""
     entries = [f"{location}/{entry_path(version)}" for version in range(first, last + 1)]
-    columns = "add STRUCT<path: STRING, dataChange: BOOLEAN>"
-    lines = session.read.schema(columns).json(entries).where("add.dataChange").select("add.path", F.input_file_name())
-    return {path.rsplit("/", 1)[-1]: int(entry.rsplit("/", 1)[-1].split(".")[0]) for path, entry in lines.collect()}
+    action = "STRUCT<path: STRING, dataChange: BOOLEAN>"
+    lines = session.read.schema(f"add {action}, remove {action}").json(entries)
+    lines = lines.where("add.dataChange OR (remove IS NOT NULL AND coalesce(remove.dataChange, true))")
+    names, removing = {}, set()
+    for path, entry in lines.select("add.path", F.input_file_name()).collect():
+        version = int(entry.rsplit("/", 1)[-1].split(".")[0])
+        if path is None:
+            removing.add(version)
+        else:
+            names[path.rsplit("/", 1)[-1]] = version
+    return names, removing

@@ -26,13 +26,14 @@ from pyspark.sql import functions as F
 
 from windrow.batching.step import Step
 from windrow.columnar.arrow import plain, texts
+from windrow.delta.changes import without_feed
 from windrow.delta.locations import for_spark, is_name, reference
 from windrow.delta.log import Table, added, ledger_schema_of, require_ledger
 from windrow.delta.table import missing, open_table, unwritable
 from windrow.engine.arrivals import Arrivals, Listed, Slice
 from windrow.engine.choice import LITTLE_BYTES, MERGE, OVERWRITE, fits_driver, reads_all
 from windrow.engine.conversion import Conversion
-from windrow.engine.embedded.engine import added_rows, without_feed
+from windrow.engine.embedded.engine import added_rows, ungrown
 from windrow.engine.protocol import Input, Live, Merged, no_messages
 from windrow.engine.result import MicrobatchResult, Rows, needed, process_on_driver
 from windrow.engine.spark.appended import with_files, with_versions
@@ -47,7 +48,8 @@ from windrow.engine.spark.tables import SparkTables
 from windrow.errors import DepotUnreadable, ExpressionError, FileRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model import tables
-from windrow.model.commits import CHANGE, FEED_COLUMNS
+from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
+from windrow.model.payload import of_column
 
 ASKING = "windrow-asks-whether-delta-skips-this"
 # guard: commits-not-cut
@@ -117,7 +119,7 @@ class SparkEngine(SparkTables):
         rows = self._rows(given, after)
         try:
             with self._lock(self._depot), configured(self._root, ALIKE), configured(self._root, WHOLE_TIMES):
-                mapped = rows.selectExpr(*mapping.spark_select(depot.payload))
+                mapped = rows.selectExpr(*mapping.spark_select(of_column(depot.schema)))
                 texts = [name for name, kind in mapped.dtypes if kind == "string"]
                 mapped = mapped.withColumns({name: F.validate_utf8(name) for name in texts})
                 self._append(mapped.write, transaction)
@@ -153,7 +155,7 @@ class SparkEngine(SparkTables):
             feed = self._root.read.format("delta").options(readChangeFeed=True, **versions).load(_file(given.file))
             others = plain(feed.where(F.col(CHANGE) != "insert").limit(1).toArrow())
         except PySparkException as error:
-            raise without_feed(given.file, after, error) from error
+            raise ungrown(given.file, after, error) from error
         added_rows(others, given.file)
         return feed.drop(*FEED_COLUMNS)
 
@@ -183,7 +185,7 @@ class SparkEngine(SparkTables):
         return live
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> pa.Table | None:
-        """Stream the versions after `after` with a fresh checkpoint, because the ledger is the real checkpoint."""
+        """Stream the versions after `after`, up to `upto`, with a fresh checkpoint: the ledger is the real one."""
         self._keep_read(after, upto)
         commits = self._log(self._depot).commits(after, upto)
         added(commits, after, upto)  # raises before the stream does if a version is gone
@@ -193,12 +195,12 @@ class SparkEngine(SparkTables):
             self._read_feed(after + 1, upto, handle)
             return None
         try:
-            self._stream(Take(self, after + 1, handle))
+            self._stream(Take(self, after + 1, upto, handle))
         except DepotUnreadable as error:
             if self._by_files or FEED_BEGAN_LATER not in str(error.__cause__):
                 raise
             self._by_files = True
-            self._stream(Take(self, after + 1, handle))
+            self._stream(Take(self, after + 1, upto, handle))
         return self._history(after) if self.remote else None
 
     def _read_feed(self, first: int, last: int, handle: Callable[[Arrivals], None]) -> None:
@@ -209,6 +211,7 @@ class SparkEngine(SparkTables):
             self.take(
                 reader.table(reference(self._depot)) if is_name(self._depot) else reader.load(self._depot),
                 first,
+                last,
                 handle,
             )
         except PySparkException as error:
@@ -219,8 +222,7 @@ class SparkEngine(SparkTables):
         # guard: stream-begins-at-ledger
         reader = self._root.readStream.format("delta").option("startingVersion", take.begin)
         reader = reader.option("maxFilesPerTrigger", EVERY_FILE)
-        if not self._by_files:
-            reader = reader.option("readChangeFeed", "true")
+        reader = reader.option("skipChangeCommits" if self._by_files else "readChangeFeed", "true")
         stream = reader.table(reference(self._depot)) if is_name(self._depot) else reader.load(self._depot)
         stream = with_files(stream) if self._by_files else stream
         writer = stream.writeStream.foreachBatch(take).trigger(availableNow=True)
@@ -232,18 +234,21 @@ class SparkEngine(SparkTables):
         except StreamingQueryException as error:
             raise (take.failure or failure_in(str(error)) or translated(error)) from error
 
-    def take(self, frame: DataFrame, begin: int, handle: Callable[[Arrivals], None]) -> int:
-        """Handle one frame of the stream on the frame's session; return the version at which the next one begins."""
+    def take(self, frame: DataFrame, begin: int, upto: int, handle: Callable[[Arrivals], None]) -> int:
+        """Handle the versions up to `upto` in a frame of the stream, on the frame's session.
+
+        Returns the version at which the next frame begins.
+        """
         self._session = frame.sparkSession
         try:
             table = self.depot()
-            commits = self._log(self._depot).commits(begin - 1, table.version)
-            counts, listed = added(commits, begin - 1, table.version), Listed.of(table.id, begin, commits)
+            commits = self._log(self._depot).commits(begin - 1, upto)
+            counts, listed = added(commits, begin - 1, upto), Listed.of(table.id, begin, commits)
             chosen = self._settings
             with configured(self._session, ALIKE), ExitStack() as kept:
                 conversion = Conversion.of(chosen, table, self._as_rows)
-                byte_count = conversion.byte_count(self._log(self._depot), begin - 1, table.version)
-                changes = self._changes(frame, begin, table.version)
+                byte_count = conversion.byte_count(self._log(self._depot), begin - 1, upto)
+                changes = self._changes(frame, begin, upto, table.version)
                 mapped = conversion.mapped(changes)
                 known = conversion.counts(counts)
                 deleting, most = chosen.on_depot_delete, chosen.max_driver_messages
@@ -257,9 +262,18 @@ class SparkEngine(SparkTables):
             self._session = self._root
         return arrivals.last + 1
 
-    def _changes(self, frame: DataFrame, first: int, last: int) -> DataFrame:
-        """Return a frame of the stream as the change feed gives it."""
-        return with_versions(frame, self._log(self._depot).files_added(first, last)) if self._by_files else frame
+    def _changes(self, frame: DataFrame, first: int, last: int, latest: int) -> DataFrame:
+        """Return the versions from `first` to `last` in a frame of the stream, as the change feed gives them.
+
+        Raises DepotUnreadable for a version that removed rows where there is no feed: the stream skips it.
+        """
+        if self._by_files:
+            files, removing = self._log(self._depot).files_added(first, latest)
+            # guard: skipped-versions-told
+            if skipped := sorted(version for version in removing if version <= last):
+                raise without_feed(skipped[0])
+            frame = with_versions(frame, files)
+        return frame if last == latest else frame.where(F.col(VERSION) <= last)
 
     def _history(self, after: int) -> pa.Table:
         """Return the history of the microbatches that read depot versions after `after`."""

@@ -9,13 +9,14 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from windrow.columnar.arrow import plain
-from windrow.delta.log import Table, commits, payload_type
+from windrow.delta.log import Table, commits
 from windrow.delta.store_errors import cause_of
 from windrow.delta.table import unreadable
 from windrow.engine.spark.appended import files_in_log
 from windrow.errors import TableRefused
 from windrow.model import chunks
 from windrow.model.commits import FEED, Commit
+from windrow.model.payload import of_column
 
 
 @dataclass(slots=True)
@@ -47,7 +48,7 @@ class SparkLog:
                 return None
             id_, feed = found["id"], found["properties"].get(FEED) == "true"
         schema = plain(self.session.sql(f"SELECT * FROM {self.reference} LIMIT 0").toArrow()).schema
-        self._table = Table(id_, version, schema, payload_type(schema), feed, chunks.is_raw(schema))
+        self._table = Table(id_, version, schema, of_column(schema), feed, chunks.is_raw(schema))
         return self._table
 
     def latest(self) -> tuple[int, str | None] | None:
@@ -67,10 +68,10 @@ class SparkLog:
         # The fingerprint leaves out the time: Spark reports that of the log's file, which differs in a copied table.
         return commits(found, int, ("operation", "operationMetrics"), "spark")
 
-    def files_added(self, first: int, last: int) -> dict[str, int]:
-        """Return the names of the files whose rows versions added, each with its version."""
+    def files_added(self, first: int, last: int) -> tuple[dict[str, int], set[int]]:
+        """Return the names of files whose rows versions added, with its version; which versions removed rows."""
         found = detail(self.session, self.reference)
-        return {} if found is None else files_in_log(self.session, found["location"], first, last)
+        return ({}, set()) if found is None else files_in_log(self.session, found["location"], first, last)
 
     def _since(self, since: int, upto: int | None) -> list[dict[str, Any]]:
         """Return the commits from a version on: those that are known if they reach up to `upto`, or else all."""

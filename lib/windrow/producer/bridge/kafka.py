@@ -73,10 +73,10 @@ class KafkaBridge:
         self._failed: BaseException | None = None
         self._stopped = self._assigned = False
         self._trouble = ""
-        connection = _connection(self._kafka)
+        reach = connection(self._kafka)
         try:
-            self._consumer = Consumer(_options(settings) | connection | {"error_cb": self._on_error}, logger=LOG)
-            self._admin = AdminClient(connection, logger=LOG)
+            self._consumer = Consumer(_options(settings) | reach | {"error_cb": self._on_error}, logger=LOG)
+            self._admin = AdminClient(reach, logger=LOG)
         except KafkaException as error:
             raise SettingsError(f"[kafka] {error.args[0].str()}", "Check kafka.properties.") from None
 
@@ -301,21 +301,24 @@ class KafkaBridge:
 
     def _named(self, error: BaseException) -> BaseException:
         """Return an error of the client as one of ours."""
-        if not isinstance(error, KafkaException):
-            return error
-        known, brokers = error.args[0], self._kafka.brokers
-        if known.code() in REFUSED:
-            return BrokerRefused(
-                f"the broker {brokers} refuses group {self._kafka.group!r}: {known.str()}",
-                "Check brokers, topics, properties and password in [kafka], and the permissions of this user.",
-            )
-        return BrokerRefused(
-            f"no broker answers at {brokers}: {self._trouble or known.str()}",
-            "Check brokers in [kafka], the network, and security.protocol in [kafka.properties].",
-        )
+        return refusal(error, self._kafka, self._trouble) if isinstance(error, KafkaException) else error
 
     def _seconds(self) -> float:
         return round(time.monotonic() - self._begun, 3)
+
+
+def refusal(error: KafkaException, kafka: KafkaPart, trouble: str = "") -> BrokerRefused:
+    """Return an error of the client as one of ours; `trouble` is what it said before."""
+    known, brokers = error.args[0], kafka.brokers
+    if known.code() in REFUSED:
+        return BrokerRefused(
+            f"the broker {brokers} refuses group {kafka.group!r}: {known.str()}",
+            "Check brokers, topics, properties and password in [kafka], and the permissions of this user.",
+        )
+    return BrokerRefused(
+        f"no broker answers at {brokers}: {trouble or known.str()}",
+        "Check brokers in [kafka], the network, and security.protocol in [kafka.properties].",
+    )
 
 
 def _start(text: str) -> str | int:
@@ -349,7 +352,8 @@ def _options(settings: Settings) -> dict[str, Any]:
     return ours
 
 
-def _connection(kafka: KafkaPart) -> dict[str, Any]:
+def connection(kafka: KafkaPart) -> dict[str, Any]:
+    """Return the properties with which a client reaches the brokers. Raises SettingsError."""
     secret = password(kafka, "kafka")
     given = {name: value.get_secret_value() for name, value in kafka.properties.items()}
     ours = {"bootstrap.servers": kafka.brokers, "log_level": 2}  # `_on_error` tells what is worse than a notice

@@ -20,14 +20,19 @@ from windrow.producer.bridge.summary import KafkaCounts
 from windrow.producer.delivery import Ack
 from windrow.producer.lines import Portion
 from windrow.producer.producer import Producer
-from windrow.settings.settings import Settings
+from windrow.settings.settings import KafkaPart, Settings
+
+
+def producer_id(kafka: KafkaPart, name: str) -> str:
+    """Return the id of the producer of a topic, or of `topic/partition`."""
+    return f"kafka:{kafka.group}:{name}"
 
 
 def producer_of(settings: Settings, name: str) -> Producer:
     """Open the producer of a topic, or of `topic/partition`."""
     kafka, options = settings.kafka, settings.producer.model_dump()
     return Producer(
-        absolute(settings.depot), f"kafka:{kafka.group}:{name}", payload=kafka.payload, keep=settings.keep, **options
+        absolute(settings.depot), producer_id(kafka, name), payload=kafka.payload, keep=settings.keep, **options
     )
 
 

@@ -17,7 +17,14 @@ OTHER = "#7a0019"
 WINDOWS = (("#a9cbea", "#2f6ea5"), ("#f1dc9b", "#a8780a"))
 CLOSINGS = {"timeout": "#2f6ea5", "flush": "#0f8b6d", "still open": "#a9cbea"}
 PHASES = {"prime": "#b8c4d6", "plan": "#7f9cc0", "process": "#2f6ea5", "commit": "#e0a526"}
-KINDS = {"tick": "#2f6ea5", "flush": "#0f8b6d", "rules": "#a8780a", "pause": "#7a5195", "resume": "#7a5195"}
+KINDS = {
+    "tick": "#2f6ea5",
+    "flush": "#0f8b6d",
+    "rules": "#a8780a",
+    "pause": "#7a5195",
+    "resume": "#7a5195",
+    "accept": "#b5482a",
+}
 
 FONT = "Arial, Liberation Sans, Helvetica, sans-serif"
 CONFIG: Spec = {

@@ -65,7 +65,8 @@ BOOKS = (
         "microbatch_kind",
         "A microbatch is of a known kind, and only one of kind data reads messages.",
         COUNTS,
-        "kind IN ('data', 'tick', 'flush', 'rules', 'pause', 'resume') AND (kind = 'data' OR messages_read = 0)",
+        "kind IN ('data', 'tick', 'flush', 'rules', 'pause', 'resume', 'accept') "
+        "AND (kind = 'data' OR messages_read = 0)",
     ),
     _of(
         MICROBATCH,

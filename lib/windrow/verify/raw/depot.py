@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import groupby
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import TIME, plain
+from windrow.columnar.arrow import TIME
 from windrow.errors import SettingsError, first_line
 from windrow.formats.format import Format
 from windrow.formats.part import FormatPart
@@ -28,7 +28,7 @@ from windrow.model.chunks import RAW
 from windrow.model.commits import CHANGE, VERSION
 from windrow.model.messages import COLUMNS, conform
 from windrow.reading.arrivals import UNREADABLE
-from windrow.reading.delta import DepotTable, Ledger
+from windrow.reading.delta import DepotTable, Ledger, accepted_versions
 from windrow.verify.columns import as_messages
 from windrow.verify.depot import Depot, feed_of, way_of
 from windrow.verify.ids import identifier
@@ -59,7 +59,7 @@ def read_raw_depot(table: DepotTable, first: int, last: int, ledger: Ledger) -> 
     last = min(last, table.version())
     unread = Depot.unread(first, last, "cannot be formatted again, because some can no longer be read")
     try:
-        rows = _chunks(table, first, last)
+        rows = _chunks(table, first, last, accepted_versions(ledger))
     except UNREADABLE:
         return unread
     messages, rejected, byte_count = [unread.messages], [REJECTED.empty_table()], [BYTES.empty_table()]
@@ -69,16 +69,16 @@ def read_raw_depot(table: DepotTable, first: int, last: int, ledger: Ledger) -> 
         own = rows.filter(pc.is_in(rows["version"], pa.array(versions, pa.int64())))
         staged = stage(own, partial, format_)
         partial = _after(partial, staged.partial)
-        messages.append(_messages(staged.fields, format_, way))
+        messages.append(_messages(staged.fields, format_, way, ledger.payload))
         rejected.append(_rejected(staged.rejects))
         byte_count.append(_bytes(own, decoded=format_.decode is not None))
     formatted = RawRows(pa.concat_tables(rejected), partial.select(list(PARTIAL)), pa.concat_tables(byte_count))
     return Depot(pa.concat_tables(messages), first, first, last, formatted=formatted)
 
 
-def _chunks(table: DepotTable, first: int, last: int) -> pa.Table:
-    """Return the rows that versions added, with `version`."""
-    feed = plain(feed_of(table, first, last, list(RAW.names)))
+def _chunks(table: DepotTable, first: int, last: int, without: Collection[int]) -> pa.Table:
+    """Return the rows that versions added, without some versions, with `version`."""
+    feed = feed_of(table, first, last, list(RAW.names), without)
     added = feed.filter(pc.equal(feed[CHANGE], "insert"))
     columns = {field.name: added[field.name].cast(field.type) for field in RAW}
     return pa.table(columns | {"version": added[VERSION].cast(pa.int64())})
@@ -113,15 +113,15 @@ def _after(before: pa.Table, changed: pa.Table) -> pa.Table:
     return pa.concat_tables([kept, changed.filter(pc.not_equal(changed["state"], tables.GONE))])
 
 
-def _messages(fields: pa.Table, format_: Format, way: Way) -> pa.Table:
+def _messages(fields: pa.Table, format_: Format, way: Way, payload: pa.DataType) -> pa.Table:
     """Return records as messages with `version`."""
     columns = columns_of(format_.parser.schema)
     rows = fields.select(columns.names).cast(columns, safe=False)
     mapping = way_of(rows.column_names, way.columns)
     if mapping is None:
-        messages = conform(rows).select(list(COLUMNS))
+        messages = conform(rows, payload).select(list(COLUMNS))
     else:
-        messages = mapping.apply(rows, mapping.payload_type(rows.schema)).read_all()
+        messages = mapping.apply(rows, payload).read_all()
     return as_messages(messages.append_column("version", fields[VERSION]))
 
 

@@ -1,0 +1,60 @@
+"""Spark's get_json_object in DuckDB's SQL."""
+
+from __future__ import annotations
+
+import re
+
+from windrow.expressions.casts import Value, cast, quoted
+
+# What a path of get_json_object leads through: fields by name, and then elements by number.
+STEP = re.compile(r"""\.([\w@:-]+)|\['([\w@:. -]+)'\]|(?<!\$)\[(\d+)\]""")
+# DuckDB reads JSON that Jackson, which Spark reads with, does not: commas at ends, NaN, and what is beyond its limits.
+LAX = (
+    r",[ \t\r\n]*[}\]]|[:,\[][ \t\r\n]*-?(?i:nan|inf(?:inity)?)[ \t\r\n]*[,}\]]|[0-9.]{1000}|"
+    r"(?:[\[{][^\[{]*){1000}"
+)
+# An object or array in which Spark writes a number or a character in another way than DuckDB.
+UNLIKE = r"[0-9][eE][-+]?[0-9]+[,}\]]|[0-9]{8}\.[0-9]+[,}\]]|[^0-9.]0\.000|\\u|\x7F|[\x{10000}-\x{10FFFF}]"
+MEMBER = r"""CASE
+WHEN NOT coalesce(regexp_matches({x}, '^[ \t\r\n]*\{{'), false) THEN NULL
+WHEN json_valid({x}) AND NOT regexp_matches({x}, '{lax}') THEN CASE coalesce(json_type({x}, {path}), 'NULL')
+    WHEN 'NULL' THEN CASE WHEN {twice} THEN error('JSON with a name twice: ' || {x}) {null} END
+    WHEN 'DOUBLE' THEN CASE WHEN NOT regexp_matches({found}, '[.eE]') THEN {found}
+        WHEN isinf(CAST({found} AS DOUBLE)) THEN error('beyond a double: ' || {found}) ELSE {double} END
+    WHEN 'OBJECT' THEN {whole}
+    WHEN 'ARRAY' THEN {whole}
+    ELSE {found} END
+WHEN regexp_matches({x}, '^[^}}\x00-\x1f'']*\}}?$') AND NOT regexp_matches({x}, '\\u[dD]|{lax}') THEN NULL
+ELSE error('not everybody reads this as JSON: ' || {x}) END"""
+
+
+def json_member(*values: Value) -> Value | None:
+    """Return get_json_object(text, path) as Spark finds it: the first field of a name that has a value.
+
+    An error is what Spark reads otherwise, or may: JSON that is not quite JSON, a name twice, a number beyond a double.
+    None for other arguments than a text and a path of names and numbers.
+    """
+    path = str(values[-1].literal) if values else ""
+    steps = STEP.findall(path)
+    written = "$" + "".join(step[0] for step in STEP.finditer(path))
+    if [value.kind for value in values] != ["STRING", "STRING"] or not steps or written != path:
+        return None
+    text, places = values[0].sql, ["$"]
+    for dotted, bracketed, number in steps:
+        places.append(places[-1] + (f"[{number}]" if number else f'."{dotted or bracketed}"'))
+    keys = [f"json_keys({text}, {quoted(place)})" for place in places[:-1]]
+    found = f"json_extract_string({text}, {quoted(places[-1])})"
+    named = not steps[-1][2]
+    there = f"json_type({text}, {quoted(places[-1])}) IS NOT NULL"
+    sql = MEMBER.format(
+        x=text,
+        path=quoted(places[-1]),
+        lax=LAX,
+        twice=" OR ".join(f"coalesce(length({key}) > length(list_distinct({key})), false)" for key in keys),
+        null="" if named else f"WHEN {there} THEN 'null'",
+        found=found,
+        double=cast(Value(f"CAST({found} AS DOUBLE)", "DOUBLE"), "STRING").sql,
+        whole=f"CASE WHEN regexp_matches({found}, '{UNLIKE}') "
+        f"THEN error('JSON that not everybody writes alike: ' || {found}) ELSE {found} END",
+    )
+    return Value(f"({sql})", "STRING")
