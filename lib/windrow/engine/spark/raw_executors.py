@@ -36,7 +36,7 @@ from windrow.model.commits import VERSION
 CHUNKS = pa.schema([*RAW, ("version", pa.int64())])
 MOST_ROWS, MOST_BYTES = (f"spark.sql.execution.arrow.max{of}PerBatch" for of in ("Records", "Bytes"))
 FEW_ROWS = {MOST_ROWS: "4"}  # a chunk has up to 256 MiB
-FEW_BYTES = {MOST_ROWS: "1000000", MOST_BYTES: "16777216"}  # many small chunks at a time, from Spark 4.1 on
+FEW_BYTES = {MOST_ROWS: "1000000", MOST_BYTES: "16777216"}  # many small chunks at a time, where Spark has it
 
 
 @dataclass(frozen=True, slots=True)
