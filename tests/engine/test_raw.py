@@ -14,7 +14,10 @@ from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from windrow.delta.creation import create_raw_depot
+from windrow.engine.conversion import Conversion
 from windrow.errors import MicrobatchFailed, SettingsError
+from windrow.formats.part import FormatPart
+from windrow.formats.settings import format_of
 from windrow.model import messages
 from windrow.model.chunks import RAW
 from windrow.model.timestamps import time_text
@@ -250,3 +253,23 @@ def test_binary_payload_without_mapping(world: Raw, engine: EngineFactory) -> No
     assert [(one["type"], one["payload"]) for one in batch["messages"]] == [("t", payload)]
     assert world.rows("rejected") == []
     assert verify(world.depot, world.ledger).ok
+
+
+@pytest.mark.parametrize(
+    ("chosen", "chunks", "byte_count", "are_needed"),
+    [
+        ({}, 1_000_000, 2**28, False),
+        ({}, 1, 2**28 + 1, True),
+        ({"max_read_bytes": 100}, 1, 101, True),
+        ({"executor_chunks": 3}, 2, 2**30, False),
+        ({"executor_chunks": 3}, 3, 0, True),
+        ({"type": "native", "fields": {"a": "int8"}}, 1, 2**30, False),
+    ],
+)
+def test_choice_of_executors(chosen: dict[str, Any], chunks: int, byte_count: int, are_needed: bool) -> None:
+    """
+    Executors read what has more bytes than the driver may read at once, or as many chunks as the settings say.
+    """
+    format_ = format_of(FormatPart(**(CSV | chosen)))
+    conversion = Conversion(format_, None, format_.parser.schema, pa.string())
+    assert conversion.needs_executors(chunks, byte_count, max_driver_messages=0) == are_needed

@@ -237,3 +237,12 @@ def test_many_records(register: Any) -> None:
     ledger = RawLedger(format_of(FormatPart(**register("counted"))))
     ledger.read(chunks([b"\3abc" * 200_000, b"\3abc" * 200_000]))
     assert len(ledger.staged[0].fields) == 400_000
+
+
+def test_not_installed(register: Any) -> None:
+    """
+    Where the package is missing, as on a machine of a cluster, the error names the format.
+    """
+    section = FormatPart(**register("by_line"))
+    with pytest.raises(FormatFailed, match="the format 'other' is not installed here"):
+        format_of(section.model_copy(update={"type": "other"}))

@@ -145,13 +145,18 @@ class Conversion:
         columns = mapping.spark_select(self.payload) if mapping else [name for name in COLUMNS if name in frame.columns]
         return frame.selectExpr(*columns, f"{VERSION} AS version")
 
-    def needs_executors(self, rows: int, max_driver_messages: int) -> bool:
-        """Tell whether this many rows of the depot are for Spark's executors."""
+    def needs_executors(self, rows: int, byte_count: int, max_driver_messages: int) -> bool:
+        """Tell whether this many rows and bytes of the depot are for Spark's executors.
+
+        The driver reads raw chunks faster, as long as they fit its memory.
+        """
         if self.format is None:
             return rows > max_driver_messages
         from windrow.formats.raw.two_passes import can_spread
 
-        return rows >= self.format.limits.executor_chunks and can_spread(self.format)
+        limits = self.format.limits
+        many = rows >= limits.executor_chunks if limits.executor_chunks else byte_count > limits.max_read_bytes
+        return many and can_spread(self.format)
 
     def no_rows(self) -> pa.Table:
         """Return an empty table with the columns of what is read from the depot, and `version`."""

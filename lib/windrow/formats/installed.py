@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
-from windrow.errors import SettingsError
+from windrow.errors import FormatFailed, SettingsError
 from windrow.formats.failure import failed
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ def builder(name: str) -> Build:
     found = {str(one.dist and one.dist.name): one for one in _others().get(name, ())}
     if name not in OWN and len(found) > 1:
         raise SettingsError(f"the packages {' and '.join(sorted(found))} both have a format {name!r}", "Uninstall one.")
-    entry = OWN.get(name) or next(iter(found.values()))
+    entry = OWN.get(name) or next(iter(found.values()), None)
+    if entry is None:
+        raise FormatFailed(f"the format {name!r} is not installed here", "Install its package on every machine.")
     try:
         loaded: Build = entry.load()
     except Exception as error:

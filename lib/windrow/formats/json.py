@@ -26,7 +26,7 @@ from windrow.formats.fields import Field, require_unsized
 from windrow.formats.flat import Flat
 from windrow.formats.format import Format
 from windrow.formats.framing import DelimitedFraming
-from windrow.formats.members import TOO_DEEP, Members
+from windrow.formats.members import TOO_DEEP, Members, ill_formed
 from windrow.formats.part import FormatPart
 from windrow.formats.records import ENCODING, SYNTAX, Bad, Ints, Parsed, Records, misencoded
 from windrow.formats.shapes import NEGATIVE_ZERO, Number, checked, has_floats, sign_zeros, structure
@@ -34,7 +34,6 @@ from windrow.formats.shapes import NEGATIVE_ZERO, Number, checked, has_floats, s
 DEEPEST = 200
 SECOND, FIRST = 0x80, 0xC0  # bytes from SECOND on belong to a character of several bytes, from FIRST on they begin one
 BLANKS = b" \t\r\n"
-PLACED = re.compile(r"(?:JSON is malformed: )?(?P<message>.*?) \(byte (?P<place>\d+)\)")
 QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 BRACKETS = re.compile(rb"[\[\]{}]")
 WELL_FORMED = msgspec.json.Decoder(msgspec.Raw)
@@ -88,20 +87,8 @@ class Json:
     def _explain(self, buffer: bytes, error: Exception) -> Bad | None:
         if not buffer.strip(BLANKS):
             return None
-        try:
-            WELL_FORMED.decode(buffer)
-        except RecursionError:
-            return Bad(SYNTAX, None, TOO_DEEP)
-        except msgspec.DecodeError as malformed:
-            return Bad(SYNTAX, None, _malformed(str(malformed)))
-        return self._members.misfit(buffer, error)
-
-
-def _malformed(message: str) -> str:
-    placed = PLACED.fullmatch(message)
-    if placed is None:
-        return "ends within a value, or has half of a surrogate pair"
-    return f"{placed['message']} at byte {placed['place']}"
+        bad = ill_formed(WELL_FORMED, buffer, "ends within a value, or has half of a surrogate pair")
+        return bad or self._members.misfit(buffer, error)
 
 
 def _misencoded(records: Records) -> dict[int, Bad]:

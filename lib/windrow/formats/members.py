@@ -8,11 +8,13 @@ the processor's cache.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -24,6 +26,7 @@ SLICE_RECORDS = 4096
 SLICE_BYTES = 2**26
 LONGEST_VALUE = 60
 TOO_DEEP = "nests too deeply"
+PLACED = re.compile(r"(?:.* is malformed: )?(?P<message>.*?) \(byte (?P<place>\d+)\)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,18 @@ class Members:
     def _field(self, path: str) -> str | None:
         names = [field.name for field in self.fields if path.startswith(f"$.{field.name}")]
         return max(names, key=len, default=None)
+
+
+def ill_formed(decoder: Any, buffer: bytes, unplaced: str) -> Bad | None:
+    """Explain why a decoder without types refuses a record, None if it is well-formed; `unplaced`: without a place."""
+    try:
+        decoder.decode(buffer)
+    except RecursionError:
+        return Bad(SYNTAX, None, TOO_DEEP)
+    except msgspec.DecodeError as malformed:
+        placed = PLACED.fullmatch(str(malformed))
+        return Bad(SYNTAX, None, f"{placed['message']} at byte {placed['place']}" if placed else unplaced)
+    return None
 
 
 def _slices(records: Records, numbers: Ints) -> Iterator[Ints]:

@@ -6,7 +6,6 @@ field need not be UTF-8, and there are no `json` fields. Times are texts.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import msgspec
@@ -15,11 +14,10 @@ import pyarrow as pa
 
 from windrow.errors import SettingsError
 from windrow.formats.fields import Field, require_unsized
-from windrow.formats.members import TOO_DEEP, Members
-from windrow.formats.records import ENCODING, SYNTAX, Bad, Parsed, Records
+from windrow.formats.members import Members, ill_formed
+from windrow.formats.records import ENCODING, Bad, Parsed, Records
 from windrow.formats.shapes import checked, is_raw, structure
 
-PLACED = re.compile(r"(?:MessagePack data is malformed: )?(?P<message>.*?) \(byte (?P<place>\d+)\)", re.DOTALL)
 WELL_FORMED = msgspec.msgpack.Decoder(msgspec.Raw)
 UNTYPED = msgspec.msgpack.Decoder()
 
@@ -45,13 +43,9 @@ class MessagePack:
         return self._members.parse(records, np.arange(records.count), {})
 
     def _explain(self, buffer: bytes, error: Exception) -> Bad:
-        try:
-            WELL_FORMED.decode(buffer)
-        except RecursionError:
-            return Bad(SYNTAX, None, TOO_DEEP)
-        except msgspec.DecodeError as malformed:
-            placed = PLACED.fullmatch(str(malformed))
-            return Bad(SYNTAX, None, f"{placed['message']} at byte {placed['place']}" if placed else "ends too early")
+        bad = ill_formed(WELL_FORMED, buffer, "ends too early")
+        if bad is not None:
+            return bad
         if isinstance(error, UnicodeDecodeError):
             return Bad(ENCODING, None, f"a text is not UTF-8: {error.reason}")
         return self._members.misfit(buffer, error)

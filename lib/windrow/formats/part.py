@@ -40,7 +40,9 @@ class FormatPart(Part):
     remembered_chunks: Count = Field(1_024, description="of a source: a chunk that comes again is compared with these")
     max_chunks: Count = Field(256, description="per microbatch, whole depot versions; a larger one is one microbatch")
     max_read_bytes: Count = Field(268_435_456, description="bytes of chunks per microbatch, as far as the log says")
-    executor_chunks: Count = Field(4_096, description="so many in a microbatch go to Spark's executors, fewer do not")
+    executor_chunks: int = Field(
+        0, ge=0, description="so many in a microbatch go to Spark's executors; 0: what is above max_read_bytes"
+    )
 
     @field_validator("type")
     @classmethod

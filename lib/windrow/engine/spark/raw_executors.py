@@ -21,18 +21,22 @@ from windrow.engine.conversion import Conversion
 from windrow.engine.raw_slices import FormattedSlice, RawSlice, refused_rows, require_whole, staged_rows, with_rejected
 from windrow.engine.spark.executors import Batches, ExecutorsSlice
 from windrow.engine.spark.frames import Kept, frame_of
-from windrow.engine.spark.session_settings import configured
+from windrow.engine.spark.session_settings import configured, knows
 from windrow.formats.format import Format
+from windrow.formats.part import FormatPart
 from windrow.formats.raw.arrived import REQUIRED
 from windrow.formats.raw.byte_counts import Volume
 from windrow.formats.raw.passes import Bodies, Rests, number_name, parse_bodies, parsed_schema
 from windrow.formats.raw.stage import REJECTS, Staged, stage
 from windrow.formats.raw.two_passes import SUMMARIES, Plan, summarise
+from windrow.formats.settings import format_of
 from windrow.model.chunks import FIRST, RAW
 from windrow.model.commits import VERSION
 
 CHUNKS = pa.schema([*RAW, ("version", pa.int64())])
-FEW_ROWS = {"spark.sql.execution.arrow.maxRecordsPerBatch": "4"}  # a chunk has up to 256 MiB
+MOST_ROWS, MOST_BYTES = (f"spark.sql.execution.arrow.max{of}PerBatch" for of in ("Records", "Bytes"))
+FEW_ROWS = {MOST_ROWS: "4"}  # a chunk has up to 256 MiB
+FEW_BYTES = {MOST_ROWS: "1000000", MOST_BYTES: "16777216"}  # many small chunks at a time, where Spark has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,8 @@ class RawExecutorsSlice:
 
     def parse(self, partial: pa.Table) -> FormattedExecutorsSlice | FormattedSlice:
         """Return the messages; the driver parses them if no source is plain. Raises ShortRead."""
-        with configured(self.rows.sparkSession, FEW_ROWS):
+        session = self.rows.sparkSession
+        with configured(session, FEW_BYTES if knows(session, MOST_BYTES) else FEW_ROWS):
             counted = _arrow(self.rows.groupBy("version").count()).to_pylist()
             # guard: executors-whole-read
             require_whole({row["version"]: row["count"] for row in counted}, self.expected)
@@ -61,10 +66,10 @@ class RawExecutorsSlice:
 
     def _passes(self, partial: pa.Table) -> tuple[Plan, DataFrame, Rests] | None:
         """Make both passes; repeat them without sources that looked plain but have too long records."""
-        summaries = _arrow(_mapped(self.rows, _summarising(self.format), SUMMARIES)).cast(SUMMARIES)
+        summaries = _arrow(_mapped(self.rows, _summarising(self.format.limits), SUMMARIES)).cast(SUMMARIES)
         columns, without = self.conversion.columns, frozenset[str]()
         while (plan := Plan.of(summaries, partial, self.format, without)).sources:
-            parsing = _parsing(plan.bodies, self.format, columns)
+            parsing = _parsing(plan.bodies, self.format.limits, columns)
             parsed = self.kept.keep(_mapped(self.rows, parsing, parsed_schema(columns)))
             rests = Rests.of(_arrow(parsed.where("rest IS NOT NULL").select("rest.*")))
             if not rests.oversize:
@@ -184,19 +189,20 @@ def _for_driver(plan: Plan) -> Column:
     return chosen
 
 
-def _summarising(format_: Format) -> Batches:
+def _summarising(section: FormatPart) -> Batches:
     def summarising(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        format_ = format_of(section)  # decoders and the code of packages cannot be sent
         for batch in batches:
             yield from summarise(_chunks(plain(pa.table(batch))), format_).to_batches()
 
     return summarising
 
 
-def _parsing(bodies: Bodies, format_: Format, columns: pa.Schema) -> Batches:
+def _parsing(bodies: Bodies, section: FormatPart, columns: pa.Schema) -> Batches:
     def parsing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        format_ = format_of(section)
         for batch in batches:
-            found = parse_bodies(_chunks(plain(pa.table(batch))), bodies, format_, columns)
-            yield from found.to_batches()
+            yield from parse_bodies(_chunks(plain(pa.table(batch))), bodies, format_, columns).to_batches()
 
     return parsing
 

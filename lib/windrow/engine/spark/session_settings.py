@@ -44,6 +44,15 @@ def configured(session: SparkSession, settings: Mapping[str, str | None]) -> Ite
         _restore(session, before)
 
 
+def knows(session: SparkSession, name: str) -> bool:
+    """Tell whether this version of Spark has a setting."""
+    try:
+        session.conf.get(name)
+    except PySparkException:
+        return False
+    return True
+
+
 def takes(session: SparkSession, settings: dict[str, str]) -> bool:
     """Tell whether a session accepts these settings."""
     with configured(session, settings):

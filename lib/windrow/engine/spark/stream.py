@@ -70,7 +70,7 @@ class SparkArrivals:
         fits = total <= conversion.most_rows(max_driver_messages) and conversion.fits(byte_count)
         feed = (
             _collected(frame, conversion)
-            if fits and not conversion.needs_executors(total, max_driver_messages)
+            if fits and not conversion.needs_executors(total, sum(byte_count.values()), max_driver_messages)
             else None
         )
         if feed is None:
@@ -103,7 +103,8 @@ class SparkArrivals:
         rows = part.count() if unknown else sum(count or 0 for count in counts.values())
         if rows == 0:
             return None
-        if not self.conversion.needs_executors(rows, self.max_driver_messages):
+        read = sum(self.byte_count.get(version, 0) for version in counts)
+        if not self.conversion.needs_executors(rows, read, self.max_driver_messages):
             feed = _collected(part, self.conversion)
             new = self.conversion.new_rows(feed, feed[CHANGE], self.on_depot_delete)
             return self._cut(new, counts, list(counts))
