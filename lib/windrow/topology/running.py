@@ -31,6 +31,8 @@ from windrow.topology.options import changed
 from windrow.topology.rollback import taken_back
 from windrow.topology.topology import Topology
 
+FRAME_ROWS = 20_000  # with more, functions on DataFrames get rows that never were on the driver
+
 
 def run_topology(
     topology: Topology,
@@ -157,6 +159,8 @@ def settings_of(topology: Topology, depot: Depot, settings: Settings) -> Setting
     }
     if depot.start_from is not None:
         values["start_from"] = depot.start_from
+    if topology.functions and all(function.form == "spark" for function in topology.functions):
+        values["max_driver_messages"] = min(settings.max_driver_messages, FRAME_ROWS)
     return settings.model_copy(update=values)
 
 

@@ -107,7 +107,7 @@ class SparkArrivals:
         if not self.conversion.needs_executors(rows, read, self.max_driver_messages):
             feed = _collected(part, self.conversion)
             new = self.conversion.new_rows(feed, feed[CHANGE], self.on_depot_delete)
-            return self._cut(new, counts, list(counts))
+            return None if unknown and not new.num_rows else self._cut(new, counts, list(counts))
         if self.on_depot_delete == "error":
             self._refuse(part)
         if self.conversion.verbatim:
