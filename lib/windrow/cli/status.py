@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from windrow.reading import NeededDelay, Status
     from windrow.reading.conditions import Condition
-    from windrow.settings.settings import Settings
+
 
 EVERY = "2s"
 WORST = 10  # sources, unless all are asked for
@@ -39,7 +39,8 @@ FailIf = Annotated[
 
 
 @command(
-    "config depot ledger", example="windrow status --fail-if 'lag>5m' --fail-if paused   or   windrow status --watch"
+    "config depot ledger engine",
+    example="windrow status --fail-if 'lag>5m' --fail-if paused   or   windrow status --watch",
 )
 def status(
     call: Call,
@@ -73,10 +74,9 @@ def status(
     if every is not None and not watch:
         raise SettingsError("--every goes with --watch", "Give both, or none.")
     alarms = [conditions.parse(text) for text in fail_if or ()]
-    chosen = call.path_settings()
     if watch:
-        return _watch(chosen, alarms, _pause(every or EVERY), call.json, sources, kafka)
-    look = _look(chosen, alarms, sources, kafka)
+        return _watch(call, alarms, _pause(every or EVERY), sources, kafka)
+    look = _look(call, alarms, sources, kafka)
     if call.json:
         options.print_json(look.document())
     else:
@@ -154,12 +154,13 @@ class Look:
         return Group(*lines, *self.tables(), *map(Text, self.remarks()), Text(f"{self.at}; Ctrl-C ends", style="dim"))
 
 
-def _look(chosen: Settings, alarms: Sequence[Condition], sources: bool, kafka: bool) -> Look:
+def _look(call: Call, alarms: Sequence[Condition], sources: bool, kafka: bool) -> Look:
     from windrow import reading
     from windrow.runtime.wall_clock import WallClock
 
     now = WallClock().now()
-    found = reading.status(chosen.depot, chosen.ledger, now, chosen.warn)
+    with call.readable_settings(messages=False) as chosen:
+        found = reading.status(chosen.depot, chosen.ledger, now, chosen.warn)
     if kafka:
         from windrow.producer.bridge.lag import kafka_lag
 
@@ -169,15 +170,15 @@ def _look(chosen: Settings, alarms: Sequence[Condition], sources: bool, kafka: b
     return Look(at, found, holding if alarms else None, None if sources else WORST)
 
 
-def _watch(chosen: Settings, alarms: Sequence[Condition], pause: int, json: bool, sources: bool, kafka: bool) -> int:
+def _watch(call: Call, alarms: Sequence[Condition], pause: int, sources: bool, kafka: bool) -> int:
     """Look until Ctrl-C, which is no failure, or until a condition holds."""
     from windrow.runtime.wall_clock import WallClock
 
     clock = WallClock()
     try:
-        with _shown(json) as show:
+        with _shown(call.json) as show:
             while True:
-                look = _look(chosen, alarms, sources, kafka)
+                look = _look(call, alarms, sources, kafka)
                 show(look)
                 if look.holding or clock.wait(pause):
                     break
